@@ -1,6 +1,6 @@
-//! Links the unwinder of panics statically (libgcc_eh.a), if the compiler has that archive. std names libgcc_s.so.1 for
-//! the same code. A runner is executed for every task: finding, mapping and relocating one more library is a tenth of
-//! the runner's own cost (docs/performance.md).
+//! Links the unwinder of panics statically (libgcc_eh.a), if the compiler has that archive. By default, Rust's standard
+//! library loads the same code from libgcc_s.so.1. The agent executes a runner for every task, and loading this one
+//! library would be a tenth of the runner's own cost (docs/performance.md).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +22,8 @@ fn main() {
     }
 }
 
-/// Returns `true` if the linker's driver has the archive: it then answers with a path, otherwise with the bare name.
+/// Returns `true` if the compiler has the archive libgcc_eh.a. `cc` then prints the absolute path, otherwise the bare
+/// name.
 fn linkable() -> bool {
     let answer = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output();
     answer.is_ok_and(|answer| Path::new(String::from_utf8_lossy(&answer.stdout).trim()).is_absolute())

@@ -37,8 +37,8 @@ pub const PROGRAM: Program = Program {
 const RUN_DIR: &str = "--run-dir";
 const AWAIT_TASKS: &str = "--await-tasks";
 
-/// Returns the directory for files that must outlive the agent. The path is absolute, because the runner has another
-/// working directory.
+/// Returns the directory of `--run-dir`, for files that must outlive the agent. The path is absolute, because the
+/// runner has another working directory.
 ///
 /// # Errors
 /// Text: there is no working directory to resolve a relative path.

@@ -34,7 +34,7 @@ const ACKNOWLEDGED_MS: u64 = 10_000;
 /// Time between two checks if the kernel does not report empty cgroups (cgroup v1).
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The reason why waiting is impossible.
+/// The reason why `--await-tasks` cannot wait for the tasks of the node.
 #[derive(Debug, thiserror::Error)]
 pub enum FarewellError {
     #[error(transparent)]
@@ -52,7 +52,7 @@ struct Seen {
     untold: BTreeSet<String>,
 }
 
-/// The next step of the wait. `until_ms`: CLOCK_MONOTONIC (ms) at which a wait for a change ends.
+/// The next step of a node that waits before it shuts down. `until_ms`: CLOCK_MONOTONIC (ms) at which the step ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Wait { until_ms: u64 },
@@ -61,7 +61,7 @@ enum Step {
     Done,
 }
 
-/// Stage of the wait; `until_ms`: CLOCK_MONOTONIC (ms) at which the stage ends.
+/// Stage of a node's wait before it shuts down. `until_ms`: CLOCK_MONOTONIC (ms) at which the stage ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Waiting { until_ms: u64 },

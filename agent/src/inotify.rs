@@ -36,12 +36,12 @@ impl Inotify {
         Ok(Self { fd: pipe::Receiver::from_owned_fd_unchecked(fd)? })
     }
 
-    /// Watches a path; returns the same number for the same inode.
+    /// Watches a path for the events `what`. Returns the number of the watch, which is the same for the same inode.
     pub fn add(&self, path: &Path, what: WatchFlags) -> io::Result<i32> {
         Ok(inotify::add_watch(&self.fd, path, what)?)
     }
 
-    /// Stops watching. Ignores an error, because the kernel may have stopped before.
+    /// Removes the watch of that number. Ignores an error, because the kernel may have removed the watch before.
     pub fn remove(&self, watch: i32) {
         let _gone_before = inotify::remove_watch(&self.fd, watch);
     }

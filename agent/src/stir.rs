@@ -1,4 +1,5 @@
-//! Tasks that the loop should inspect. I/O that sees only *that* a task changed (D-Bus signals, inotify) reports here.
+//! Tasks that the loop should inspect. D-Bus signals and inotify show only *that* a task changed, and their readers
+//! report such tasks here.
 //!
 //! Stirs are a set, not a queue: a thousand signals about one task are one entry, none is ever dropped, and the set
 //! never exceeds the host's tasks. A stir may be due *soon* rather than now: changes in a runner's directory wait for
@@ -31,7 +32,7 @@ pub struct Stir {
 }
 
 impl Stir {
-    /// Requests an inspection at once.
+    /// Requests an inspection of the task `stem` at once.
     pub fn now(&self, stem: &str) {
         let mut stems = self.lock();
         // The following inspection covers the files too.
@@ -41,7 +42,7 @@ impl Stir {
         }
     }
 
-    /// Requests an inspection within [`SETTLE_MS`], unless another inspection comes before.
+    /// Requests an inspection of the task `stem` within [`SETTLE_MS`], unless another inspection comes before.
     pub fn soon(&self, stem: &str) {
         let mut stems = self.lock();
         if !stems.now.contains(stem) && stems.soon.insert(stem.to_owned()) && stems.due_ms.is_none() {
@@ -50,7 +51,8 @@ impl Stir {
         }
     }
 
-    /// Waits for the next tasks. Cancel safe; one waiter at a time. Without entries no timer runs.
+    /// Waits until tasks are due, and returns their stems. Cancel safe; one waiter at a time. Without entries no timer
+    /// runs.
     pub async fn next(&self) -> Vec<String> {
         loop {
             let due = match self.take() {

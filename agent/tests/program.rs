@@ -34,7 +34,7 @@ impl Etc {
         path
     }
 
-    /// Runs perilog-agent with this option; returns exit status, standard output and standard error.
+    /// Runs perilog-agent with the option `act`; returns exit status, standard output and standard error.
     fn agent(&self, act: &str) -> (Option<i32>, String, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_perilog-agent"));
         let output = command.arg("--config").arg(self.file()).arg(act).output().unwrap();
@@ -87,8 +87,8 @@ fn a_wrong_configuration_is_pointed_at_and_the_status_is_2() {
     assert_eq!(etc.agent("--frob").0, Some(2));
 }
 
-/// A guide told administrators to write `env-allow` into agent.toml, which already had it; that kept the agents of
-/// whole clusters down.
+/// Regression test: a guide told administrators to write `env-allow` into agent.toml, which already had that key. Then
+/// no agent of the cluster started.
 #[test]
 fn packaged_drop_ins_fit_the_installed_configuration_as_links() {
     for (name, guide) in DROP_INS {

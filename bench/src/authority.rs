@@ -11,10 +11,10 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
 };
 
-/// The name in the servers' certificate.
+/// Host name in the certificate of the bench's servers.
 pub(crate) const SERVER: &str = "localhost";
 
-/// Returns the paths of the controller's files.
+/// Returns the paths of the TLS files of the bench's servers, the controller among them.
 pub(crate) fn server(directory: &Path) -> TlsFiles {
     files(directory, SERVER, SERVER)
 }

@@ -21,7 +21,8 @@ use serde_json::{Value, json};
 
 use crate::noise::{Noise, machine};
 
-/// Target of the edge (docs/performance.md): maximum ratio of prolog-start to prolog-finish to the engine alone.
+/// Target of the edge (docs/performance.md): maximum ratio of the time from prolog-start to prolog-finish to the time
+/// of the engine alone.
 const MOST_OVER_ENGINE: f64 = 1.1;
 const NODES: usize = 4;
 const ACTIONS: [&str; 2] = ["prolog", "epilog"];
@@ -29,14 +30,14 @@ const SIZES: [usize; 2] = [1, NODES];
 const WAYS: [&str; 4] = ["perilog.so, /bin/true", "perilog.so, the hook", "the edge", "perilog.so, /bin/true again"];
 const EDGE: usize = 2;
 const AGAIN: usize = 3;
-/// Shell script: lets a held job go, and waits for its end. Flux's own programs for these are no Python, and the
-/// waiting one does not look again and again: both leave the processors to what is measured.
+/// Shell script: releases a held job, and waits for its end. Flux's own programs for this are not Python, and the
+/// waiting program does not poll: both leave the processors to what is measured.
 const LET_GO: &str =
     "export FLUX_URI=local:///run/flux/local; flux job urgency $0 default && flux job wait-event --quiet $0 clean";
-/// Lets the user flux call the hooks as well.
+/// Lines of controller.toml that let the user flux call the controller's API, as the hooks do.
 const HOOKS: &str = "[api]\ngroup = \"flux\"\n";
 
-/// The measured values of one way and size, in milliseconds.
+/// Measured values of one way (such as the edge) with one size of jobs, in milliseconds.
 #[derive(Default)]
 struct Measured {
     /// From `prolog-start` to `prolog-finish`.
@@ -83,7 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
                     noise.look();
                     let job = flux.submit(*size, &["--urgency=hold"], &["true"])?;
                     flux.rank_0()?.run(&["runuser", "-u", "alice", "--", "sh", "-c", LET_GO, &job])?.ok()?;
-                    // The first job of a block finds caches that another way has left.
+                    // The first job of a block is not counted: another way has left its caches.
                     let mut first = (Measured::default(), Measured::default());
                     let (measured, alone) =
                         if turn > 0 { (&mut *measured, &mut *alone) } else { (&mut first.0, &mut first.1) };
@@ -139,7 +140,7 @@ fn report(
     Ok(json!({"bench": "flux", "machine": machine(), "ways": ways, "noise": noise, "table": table.text()}))
 }
 
-/// Changes from the edge to another way; the edge itself is there.
+/// Switches Flux from the edge to this way, an index of [`WAYS`]; does nothing for the edge.
 fn set_up(flux: &Flux<'_>, way: usize) -> Result<()> {
     let (prolog, epilog) = match way {
         EDGE => return Ok(()),
@@ -153,7 +154,7 @@ fn set_up(flux: &Flux<'_>, way: usize) -> Result<()> {
     flux.ask(&["jobtap", "load", "perilog.so"]).map(drop)
 }
 
-/// Changes back to the edge.
+/// Switches Flux from this way, an index of [`WAYS`], back to the edge.
 fn tear_down(flux: &Flux<'_>, way: usize) -> Result<()> {
     if way == EDGE {
         return Ok(());
@@ -191,7 +192,7 @@ impl Measured {
     }
 }
 
-/// A client of the controller's API, on the controller's host.
+/// A client of the controller's API, on the controller's host, which runs jobs without Flux.
 struct Engine {
     socket: PathBuf,
     /// Number of jobs so far.
@@ -204,7 +205,7 @@ impl Engine {
         Ok(Self { socket: format!("/proc/{leader}/root/run/perilog/controller.sock").into(), jobs: 0 })
     }
 
-    /// Runs prolog and epilog of a job on the first `nodes` nodes.
+    /// Runs prolog and epilog of a new job on the first `nodes` nodes, and adds the times to `measured`.
     fn take(&mut self, nodes: usize, measured: &mut Measured) -> Result<()> {
         self.jobs += 1;
         let job = json!({"job": format!("bench{}", self.jobs)});
@@ -216,7 +217,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes these calls in one go, as the edge does; returns the milliseconds to the verdict of the action.
+    /// Makes these API calls in one go, as the edge does; returns the milliseconds from the connect to the verdict of
+    /// the action.
     fn until_verdict(&self, job: &Value, action: &str, calls: [(&str, Value); 2]) -> Result<f64> {
         let began_us = clock::mono_us();
         let mut stream = UnixStream::connect(&self.socket)?;

@@ -16,8 +16,8 @@ use perilog_bench::report::{Table, progress};
 /// Targets for an idle agent (docs/performance.md): context switches, and memory in KiB.
 const MOST_SWITCHES: u64 = 2;
 const MOST_KIB: u64 = 8 * 1024;
-/// Rest after the task: its effects have ended (the status line for systemctl, a worker thread that ends after 10 s
-/// without work).
+/// Rest after the task, until its effects have ended: the status line for systemctl, and a worker thread that ends
+/// after 10 s without work.
 const REST: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(options: &Options) -> Result<Value> {

@@ -11,7 +11,7 @@ use perilog_bench::stats::{Samples, figure};
 /// Steps of the calibration loop: about half a millisecond.
 const STEPS: u64 = 200_000;
 
-/// Observes the machine from its making to [`end`](Self::end).
+/// Observation of this computer's noise, from [`begin`](Self::begin) to [`end`](Self::end).
 #[derive(Debug)]
 pub(crate) struct Noise {
     load: String,
@@ -37,7 +37,7 @@ impl Noise {
         let began = clock::mono_us();
         let mut value = self.sum;
         for _ in 0..STEPS {
-            // Seen through, all steps are one multiplication.
+            // Without black_box, the compiler would make one multiplication of all steps.
             value = std::hint::black_box(
                 value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407),
             );
@@ -46,7 +46,7 @@ impl Noise {
         self.loops.push((clock::mono_us() - began) as f64 / 1000.0);
     }
 
-    /// Returns the noise since the making as JSON, and adds rows to the table.
+    /// Returns the noise since the begin of the observation as JSON, and adds notes to the table.
     pub(crate) fn end(self, table: &mut Table) -> Result<Value> {
         let (now, then) = (ticks()?, self.ticks);
         let all = (now.all - then.all).max(1) as f64;

@@ -32,7 +32,7 @@ impl Options {
         self.list(name, &[default]).first().copied().unwrap_or(default)
     }
 
-    /// Returns the arguments for a part in another process.
+    /// Returns the options as command line arguments, for a part of the bench in another process.
     pub fn arguments(&self) -> Vec<String> {
         let text = |numbers: &Vec<usize>| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         self.0.iter().flat_map(|(name, numbers)| [format!("--{name}"), text(numbers)]).collect()

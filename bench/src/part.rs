@@ -7,12 +7,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Number of descriptors that one process with ten thousand connections needs.
+/// Limit of open descriptors that each process asks for: enough for ten thousand connections.
 const NOFILE: u64 = 65_536;
 /// Number of descriptors of a process besides its connections.
 const OWN: usize = 64;
 
-/// A part of the bench in a process of its own, seen from the process that asks. The part's process ends with this one.
+/// Handle on a part of the bench that runs in a separate process. Dropping the handle ends that process.
 #[derive(Debug)]
 pub(crate) struct Part {
     name: &'static str,
@@ -22,7 +22,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Starts this program again as the part `name`, in `directory`.
+    /// Starts this program again as the part `name`, such as `swarm`, with `directory` for its files.
     pub(crate) fn start(name: &'static str, directory: &Path) -> Result<Self> {
         let program = std::env::current_exe().context("the path of this program")?;
         let mut command = Command::new(program);
@@ -69,8 +69,8 @@ pub(crate) fn answer(result: &Result<String>) -> bool {
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_ok()
 }
 
-/// Checks that the descriptors suffice for the connections. Otherwise the last connections would be retried for ever,
-/// and the figures would be wrong.
+/// Checks that this process may open enough descriptors for so many connections. Otherwise the last connections would
+/// be retried for ever, and the figures would be wrong.
 pub(crate) fn room_for(connections: usize) -> Result<()> {
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     ensure!((connections + OWN) as u64 <= most, "{connections} connections, and {most} descriptors (ulimit -n)");

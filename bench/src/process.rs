@@ -63,8 +63,8 @@ pub(crate) fn voluntary_switches(pid: u32) -> Result<BTreeMap<String, u64>> {
     Ok(switches)
 }
 
-/// Counts context switches between two looks, over all threads. A thread that has ended meanwhile has woken at least
-/// once.
+/// Counts the context switches of all threads between two results of [`voluntary_switches`]. A thread that has ended in
+/// between counts once: it has woken at least once.
 pub(crate) fn switched(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> u64 {
     let lived = after.iter().map(|(thread, count)| count - before.get(thread).copied().unwrap_or(0));
     let ended = before.keys().filter(|thread| !after.contains_key(*thread)).count();

@@ -41,7 +41,8 @@ impl Samples {
         (ratios.iter().copied().fold(f64::INFINITY, f64::min), ratios.iter().copied().fold(0.0, f64::max))
     }
 
-    /// Formats the ratio to `base`, called `name`, with its spread and with the ratio of `base` to its own repetition.
+    /// Formats the ratio of these samples to `base`, which is called `name`, with the ratio's spread. Adds the noise:
+    /// the ratio of `again`, a repetition of `base`, to `base`.
     pub fn beside(&self, base: &Self, again: &Self, name: &str) -> String {
         let (low, high) = self.over_in_parts(base);
         let [ratio, low, high, noise] = [self.over(base), low, high, again.over(base)].map(figure);
@@ -64,7 +65,7 @@ impl Samples {
     }
 }
 
-/// Formats a number with as many digits as a figure needs.
+/// Formats a number with about three digits: `123`, `12.3`, `1.23`.
 pub fn figure(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

@@ -104,7 +104,8 @@ impl Global {
         Door { daemon: Daemon::Controller, path: self.socket.clone() }
     }
 
-    /// Returns standard output in the requested face; also settles colours for standard error.
+    /// Opens standard output in the form that `--json` or `--quiet` asks for. Also applies `--color` to the whole
+    /// program, standard error included.
     pub(crate) fn out(&self) -> Out {
         let choice = match self.color {
             Color::Auto => ColorChoice::Auto,

@@ -10,7 +10,7 @@ use perilog_core::Attempt;
 
 use crate::log::Entry;
 
-/// Requested attempts, as far as the log was read.
+/// The attempts of a job that a request has begun, as far as the job's event log was read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Asked(BTreeSet<Attempt>);
 
@@ -21,8 +21,8 @@ impl Asked {
         }
     }
 
-    /// Returns the attempt that the operator means among `of`: the newest requested one, or else the newest. `None`:
-    /// `of` is empty.
+    /// Returns the newest requested attempt among `of`; if none of them was requested, the newest of all. `None`: `of`
+    /// is empty.
     pub(crate) fn meant(&self, of: impl Iterator<Item = Attempt>) -> Option<Attempt> {
         of.max_by_key(|number| (self.0.contains(number), *number))
     }

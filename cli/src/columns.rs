@@ -8,8 +8,8 @@ use owo_colors::Style;
 
 use crate::style;
 
-/// A cell in any column but the last has at most the terminal's width divided by this number, but may always have
-/// `WIDEST_LEAST` characters.
+/// Sets the greatest width of a cell in every column but the last: the terminal's width divided by this number, or
+/// `WIDEST_LEAST` characters if that is more.
 const WIDEST_PART: usize = 4;
 const WIDEST_LEAST: usize = 20;
 /// Minimum width of the last column in characters, also on a narrow terminal.
@@ -30,7 +30,7 @@ pub(crate) fn styled(text: impl Into<String>, style: Style) -> Cell {
     Cell { text: text.into(), style }
 }
 
-/// Makes a cell with `word` (such as an outcome) in the colour of its meaning.
+/// Makes a cell with a word such as an outcome, in the colour of the word's meaning (red for `failed`).
 pub(crate) fn word(word: &str) -> Cell {
     styled(word, style::of(word))
 }
@@ -56,7 +56,7 @@ impl<const N: usize> Columns<N> {
         Self { heads: None, sides: [Side::Left; N], rows: Vec::new() }
     }
 
-    /// Aligns a column of numbers or ages at the right.
+    /// Aligns the column with this index at the right, which suits numbers and ages.
     pub(crate) fn right(mut self, column: usize) -> Self {
         self.sides[column] = Side::Right;
         self
@@ -109,7 +109,8 @@ impl<const N: usize> Columns<N> {
     }
 }
 
-/// Returns lines of at most `room` characters, broken at spaces if possible.
+/// Breaks `text` into lines of at most `room` characters, at spaces if possible. With `room` of `None` the text stays
+/// one line.
 fn wrap(text: &str, room: Option<usize>) -> Vec<String> {
     let Some(room) = room else { return if text.is_empty() { Vec::new() } else { vec![text.to_owned()] } };
     let mut lines: Vec<String> = Vec::new();

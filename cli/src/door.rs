@@ -1,4 +1,4 @@
-//! Local sockets of controller and agent, for a client: one call, one typed answer, and a [`Fault`] that names the
+//! Client of the local sockets of controller and agent. Each call returns a typed answer, or a [`Fault`] that names the
 //! remedy.
 //!
 //! `perilog_core` defines the types of the replies; `io.perilog.Controller` and `io.perilog.Agent` define the methods.
@@ -46,7 +46,7 @@ impl Daemon {
     }
 }
 
-/// Parsed body of a reply, beside the raw reply: `--json` passes on members that this version does not know.
+/// A daemon's reply, parsed and raw. `--json` prints the raw reply, with members that this version does not know.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer<T> {
     pub(crate) raw: Value,
@@ -80,7 +80,7 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Opens a connection; each answer may take as long as [`ANSWER`].
+    /// Opens a connection. A call on it fails if the daemon does not answer within [`ANSWER`].
     pub(crate) fn open(&self) -> Result<Client, Fault> {
         let mut client = Client::connect(&self.path).map_err(|error| self.fault(error))?;
         client.set_timeout(Some(ANSWER)).map_err(|error| self.fault(error))?;
@@ -132,7 +132,7 @@ impl Door {
         Ok(())
     }
 
-    /// Removes the time limit of `client`: its next answer may be a day away.
+    /// Removes the limit [`ANSWER`] from this connection, for a stream whose next message may come a day later.
     pub(crate) fn wait_for_ever(&self, client: &mut Client) -> Result<(), Fault> {
         client.set_timeout(None).map_err(|error| self.fault(error))
     }

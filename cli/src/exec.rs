@@ -1,4 +1,5 @@
-//! `Exec` of this host's agent (`io.perilog.Agent`): its replies, and a session that asks until the task ends.
+//! Client of the method `Exec` of this host's agent (`io.perilog.Agent`): its replies, and a session that reads them
+//! until the task ends.
 
 use perilog_core::message::Phase;
 use perilog_core::task::Ended;
@@ -12,11 +13,11 @@ use crate::fault::Fault;
 use crate::patience::{Stop, Teller};
 use crate::text;
 
-/// A reply of `Exec`; the last reply reports the end.
+/// A reply of the agent's method `Exec`. The last reply to a call reports the task's end.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Reply {
     pub(crate) unit: String,
-    /// The attempt, if the host counts attempts.
+    /// The attempt of the task; `None` from an older agent.
     #[serde(default)]
     pub(crate) attempt: Option<Attempt>,
     #[serde(default)]
@@ -59,8 +60,8 @@ impl Reply {
     }
 }
 
-/// Sends the request on this connection and passes on each reply, after `note` has seen the reply. If the stream ends
-/// before the task does, the agent went away.
+/// Sends the request on this connection. Hands each reply to `note` first, then to `teller`. A stream that ends before
+/// the task is an error: the agent went away.
 pub(crate) fn session(
     door: &Door,
     client: &mut Client,
@@ -82,7 +83,7 @@ pub(crate) fn session(
     }
 }
 
-/// Describes a task's phase in a line.
+/// Describes a task's phase in a line, such as `waiting: ...` or `2 of 5  20-gpu`.
 pub(crate) fn describe(phase: &Phase) -> String {
     match phase {
         Phase::Waiting { why } => format!("waiting: {}", text::line(why)),

@@ -30,11 +30,11 @@ pub(crate) enum Fault {
     #[error("the {} did not answer within {} s: systemctl status {}", daemon.word(), limit.as_secs(), daemon.unit())]
     NoAnswer { daemon: Daemon, limit: Duration },
 
-    /// The error `Busy` of either daemon: the daemon has no seat for this client.
+    /// The error `Busy` of either daemon: the daemon has as many clients as it admits.
     #[error("the {} has no room for another client: {}", daemon.word(), text::line(text))]
     Busy { daemon: Daemon, text: String },
 
-    /// `io.perilog.Controller.Refused`; `code` is defined by that interface.
+    /// The error `io.perilog.Controller.Refused`: the controller refused the request. That interface defines `code`.
     #[error("{}", text::line(text))]
     Refused { code: String, text: String },
 
@@ -97,7 +97,7 @@ impl Fault {
             Self::NoDaemon { .. } | Self::OnNode { .. } | Self::WentAway { .. } | Self::NoAnswer { .. } => {
                 Exit::NoDaemon
             }
-            // A full store is no mistake of the asker.
+            // The controller is unavailable, for example because its disk is full: no mistake of the caller.
             Self::Refused { code, .. } if code == UNAVAILABLE => Exit::Other,
             Self::Refused { .. } | Self::Usage(_) => Exit::Usage,
             Self::RefusedByNode { .. } => Exit::Refused,
@@ -108,7 +108,7 @@ impl Fault {
         }
     }
 
-    /// Returns `true` if the daemon is away (for now), rather than refusing.
+    /// Returns `true` if a repeated request may succeed, because the daemon is only away or cannot answer now.
     pub(crate) fn is_absence(&self) -> bool {
         match self {
             Self::NoDaemon { .. }
@@ -139,7 +139,7 @@ const NO_SUCH_JOB: &str = "no-such-job";
 const NO_SUCH_ATTEMPT: &str = "no-such-attempt";
 
 impl From<io::Error> for Fault {
-    /// Converts an error of writing to standard output.
+    /// Converts an error of writing to standard output. A closed pipe becomes [`Fault::PipeClosed`].
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe { Self::PipeClosed } else { Self::Output(error) }
     }

@@ -56,8 +56,8 @@ fn run() -> Result<Exit, Fault> {
     verb::run(cli, out)
 }
 
-/// Rewrites `perilog help VERB ...` as `perilog VERB ... --help`. A verb `help` of clap's would stand in the manual, in
-/// completions, and once more below each verb with verbs of its own.
+/// Rewrites `perilog help VERB ...` as `perilog VERB ... --help`. The verb `help` that clap offers is off: it would
+/// appear in the manual, in completions, and again below each verb that has verbs of its own.
 fn help_of(mut words: Vec<OsString>) -> Vec<OsString> {
     if words.get(1).is_some_and(|word| word == "help") {
         words.remove(1);

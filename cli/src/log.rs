@@ -16,7 +16,7 @@ use crate::{style, text, when};
 /// An event with its sequence number in the job's log.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Entry {
-    /// The event's job; `None`: the event is of the log of a single job.
+    /// The event's job; `None` where the log is of one job alone.
     #[serde(default)]
     pub(crate) job: Option<JobId>,
     pub(crate) sequence: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Entry {
     raw: Value,
 }
 
-/// The body of a reply of `Events`.
+/// The body of a reply of the method `Events`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Events {
     #[serde(deserialize_with = "entries")]
@@ -72,17 +72,17 @@ pub(crate) struct Decided {
     pub(crate) action: ActionName,
     pub(crate) attempt: Attempt,
     pub(crate) verdict: Verdict,
-    /// The largest status of a script.
+    /// The largest exit status of a script of the action.
     #[serde(default)]
     pub(crate) status: Option<u8>,
     #[serde(default)]
     pub(crate) ok: IdSet,
-    /// Ranks by outcome, except `ok`.
+    /// The ranks of each outcome except `ok`.
     #[serde(default)]
     pub(crate) by_outcome: BTreeMap<String, IdSet>,
 }
 
-/// An event in the form in which this program shows it.
+/// The content of an event, parsed for display.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Told {
     Start {
@@ -118,7 +118,7 @@ impl Entry {
     }
 
     pub(crate) fn wall_ms(&self) -> u64 {
-        // The cast saturates: the line shows a negative or absurd time stamp instead of trusting it.
+        // The cast saturates: a negative time stamp becomes 0, an absurdly large one the largest number.
         (self.timestamp * 1000.0).round() as u64
     }
 
@@ -245,7 +245,7 @@ fn checks(list: &Value) -> String {
     list.iter().take(4).map(|c| format!(": {}: {}", text::line(&c.check), text::line(&c.message))).collect()
 }
 
-/// Returns a value for people: texts without quotes.
+/// Formats a JSON value for people: a string without its quotes, and without control characters.
 fn value(value: &Value) -> String {
     text::line(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
 }
@@ -305,7 +305,7 @@ impl Faces for Entry {
 }
 
 impl Finish {
-    /// Returns the results in a line, such as `failed (exit 7): "mount: no such device"  400ms`.
+    /// Returns the ranks' result as a line, such as `failed (exit 7): "mount: no such device"  400ms`.
     pub(crate) fn words(&self) -> String {
         result_line(
             &self.outcome,
@@ -376,12 +376,13 @@ pub(crate) struct Roster {
 }
 
 impl Roster {
-    /// Returns those of `ranks` that the action has, each with its host. Walks the ranks once.
+    /// Returns the action's ranks that are among `ranks`, in order, each with its host.
     pub(crate) fn of<'a>(&'a self, ranks: &'a IdSet) -> impl Iterator<Item = (u32, &'a str)> {
         self.ranks.iter().zip(self.hosts.iter()).filter(|(rank, _)| ranks.contains(*rank))
     }
 
-    /// Returns the hosts of `ranks`, folded; returns the ranks themselves if their hosts are not known.
+    /// Returns the hosts of `ranks` as a host list, such as `n[0-3]`. Returns the ranks themselves if the host of one
+    /// is not known.
     pub(crate) fn name(&self, ranks: &IdSet) -> String {
         match HostList::from_names(self.of(ranks).map(|(_, host)| host)) {
             Ok(hosts) if hosts.len() as u64 == ranks.len() => hosts.to_string(),

@@ -1,4 +1,4 @@
-//! `perilog`: the library beside this file describes the program.
+//! The program `perilog`. `lib.rs` in this directory describes it.
 
 use std::process::ExitCode;
 

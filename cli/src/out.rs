@@ -1,4 +1,5 @@
-//! Standard output, in one of the three faces.
+//! Standard output of a verb, in one of three faces: a table for people, JSON for programs, or bare names for shell
+//! scripts.
 //!
 //! A verb that prints through [`Faces`] knows nothing of terminals, pipes or colours; only `top` draws on the terminal
 //! itself. A closed pipe is [`Fault::PipeClosed`]: the program ends silently.
@@ -21,19 +22,20 @@ pub(crate) enum Face {
     Quiet,
 }
 
-/// Output of a verb, or a part of it, in three faces; some faces may be empty.
+/// Output of a verb, or a part of that output, in three faces. A face may be empty.
 pub(crate) trait Faces {
     fn table(&self, page: &mut Page);
     fn json(&self) -> Option<Value>;
     fn quiet(&self, page: &mut Page);
 }
 
-/// Lines of an unfinished output. Foreign text first passes through [`crate::text`].
+/// Collects the lines of an output before [`Out`] prints them. The caller first passes foreign text through
+/// [`crate::text`].
 pub(crate) struct Page {
     text: String,
     /// Width of the terminal in characters; `None`: standard output is no terminal.
     width: Option<usize>,
-    /// Wall time of the page, in milliseconds since the epoch.
+    /// Wall time at which the page is made, in milliseconds since 1970.
     pub(crate) now_ms: u64,
 }
 
@@ -98,7 +100,7 @@ impl Out {
     }
 }
 
-/// Prints a note on standard error, in every face. Ignores a closed standard error.
+/// Prints a note on standard error, whatever face standard output has. Ignores a closed standard error.
 pub(crate) fn aside(text: impl Display) {
     let _ = writeln!(anstream::stderr(), "perilog: {text}");
 }

@@ -47,12 +47,13 @@ pub(crate) const ANY: Asking = &[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP
 /// stops or has lost its main process.
 pub(crate) const TYPED: Asking = &[Signal::SIGINT];
 
-/// The sender of a session's events.
+/// Sends a session's events to the verb.
 pub(crate) struct Teller<T> {
     to: SyncSender<Happening<T>>,
     /// The text of the next [`Happening::Back`]; `None`: no absence was reported.
     away: Option<String>,
-    /// Whether the daemon has accepted a connection once. From then on the session waits out an absence.
+    /// Whether the daemon has answered once, or has gone away during a call. From then on the session waits out an
+    /// absence.
     met: bool,
     pause: Duration,
 }
@@ -60,7 +61,7 @@ pub(crate) struct Teller<T> {
 /// The reason why a session ended early.
 pub(crate) enum Stop {
     Fault(Fault),
-    /// The session sends its request again at once.
+    /// The session must begin again at once, with its request.
     Again,
     /// The verb no longer receives events, so the session ends.
     Unheard,
@@ -90,8 +91,9 @@ impl<T> Teller<T> {
     }
 }
 
-/// Runs `session` until the session is done (see the module). If the daemon never accepted a connection, ends with
-/// [`Happening::Over`]: patience is for a daemon that was there once.
+/// Runs `session` in a thread of its own, again after each absence of the daemon, until the session is done. Ends with
+/// [`Happening::Over`] if the daemon has never answered. `interruptible`: signals of [`ANY`] arrive as
+/// [`Happening::Interrupted`].
 pub(crate) fn keep<T, S>(door: Door, interruptible: bool, session: S) -> Result<Receiver<Happening<T>>, Fault>
 where
     T: Send + 'static,
@@ -187,7 +189,7 @@ fn interrupts<T: Send + 'static>(asking: Asking, to: SyncSender<Happening<T>>) -
     Ok(())
 }
 
-/// Returns the mask of ignored signals (proc(5)); empty if unreadable.
+/// Returns the mask of the signals that this process ignores (`SigIgn` in proc(5)); 0 if the file is unreadable.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -16,7 +16,7 @@ use clap::{Args, FromArgMatches};
 use crate::args::Global;
 use crate::fault::Fault;
 
-/// Command line of one `perilog` on another host.
+/// A command line for `perilog` on another host.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Remote {
     host: OsString,
@@ -27,7 +27,8 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Reads `-H` and the other options before the verb; `None` without `-H` or without a verb.
+    /// Reads `-H` and the other options before the verb. Returns `None` without `-H`, without a verb, or on a mistake
+    /// in those options.
     pub(crate) fn of(line: impl IntoIterator<Item = OsString>) -> Option<Self> {
         const REST: &str = "rest";
         const ASKED: [(&str, char); 2] = [("help", 'h'), ("version", 'V')];
@@ -97,7 +98,7 @@ fn reads_stdin(argument: &OsStr) -> bool {
     argument == "-" || argument.as_bytes().ends_with(b"=-")
 }
 
-/// Quotes a word for a POSIX shell: ssh hands the command to the login shell of the host.
+/// Appends `word` to the command `to`, quoted for a POSIX shell: ssh hands the command to the login shell of the host.
 fn quote(word: &[u8], to: &mut Vec<u8>) {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_@+:,./-".contains(byte);
     if !word.is_empty() && word.iter().all(plain) {

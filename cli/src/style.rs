@@ -1,4 +1,5 @@
-//! Meaning of colours. Colours only repeat the words; [`crate::out`] drops unwanted colours.
+//! Colours and what they mean. A colour only repeats what a word says; [`crate::out`] drops colours that are not
+//! wanted.
 
 use owo_colors::Style;
 

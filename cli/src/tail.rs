@@ -1,4 +1,4 @@
-//! A tail: it reads a job's event log, keeps its place there, and continues from the place on each new connection.
+//! A tail reads a job's event log and keeps its place there. On each new connection the tail continues from that place.
 
 use perilog_core::controller::view::JobView;
 use perilog_core::{ActionId, Attempt, HostList, IdSet, JobId};
@@ -11,11 +11,11 @@ use crate::fault::Fault;
 use crate::log::{Entry, Events};
 use crate::patience::{Stop, Teller};
 
-/// News for a follower of a log.
+/// A message of a tail to the verb that follows the log.
 pub(crate) enum News {
     /// The action exists; this request or another has begun it. Only `run` and the prolog hook report it.
     Attached(Answer<Running>),
-    /// The reason why this attempt waits, for people.
+    /// The reason, for people, why this attempt waits for recovery.
     Waits(Attempt, String),
     /// An operator restored the controller's store: the store's older log follows from the start.
     Anew,
@@ -37,7 +37,7 @@ pub(crate) struct Running {
     pub(crate) attached: bool,
     /// Sequence number in the job's log after which all events of this action come.
     pub(crate) events_after: u64,
-    /// The reason why a part of the attempt waits.
+    /// The reason why recovery makes the attempt wait; `None` if the attempt does not wait.
     #[serde(default)]
     pub(crate) waits: Option<String>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Tail {
     job: JobId,
     /// Sequence number after which the tail begins.
     start: u64,
-    /// Sequence number and time stamp (seconds since the epoch) of the last reported event.
+    /// Sequence number and time stamp (seconds since 1970) of the last reported event.
     last: Option<(u64, f64)>,
     /// Whether the tail ends with [`Stop::Again`] when the attempt waits for vouching.
     asks_again: bool,
@@ -151,5 +151,5 @@ impl Tail {
 /// Name of the event by which a recovery marks an attempt as unvouched: the attempt waits until an edge, a request or
 /// an operator vouches for it.
 pub(crate) const UNVOUCHED: &str = "attempt-unvouched";
-/// Name of the event of a vouched attempt.
+/// Name of the event by which the controller tells that an attempt was vouched for.
 pub(crate) const VOUCHED: &str = "attempt-vouched";

@@ -1,4 +1,4 @@
-//! Foreign text made harmless, and lengths of time made short.
+//! Makes foreign text harmless for a terminal, and formats lengths of time.
 //!
 //! A user may have written the text that a script prints: control characters of such a text never reach an operator's
 //! terminal.
@@ -74,7 +74,7 @@ fn harmless(c: char, shown: &mut String) {
     }
 }
 
-/// Formats `rank 4`, `ranks 0-3,7`.
+/// Formats ranks for people: `rank 4` or `ranks 0-3,7`.
 pub(crate) fn ranks(ranks: &perilog_core::IdSet) -> String {
     format!("rank{} {ranks}", if ranks.len() == 1 { "" } else { "s" })
 }
@@ -88,13 +88,13 @@ pub(crate) fn took(ms: u64) -> String {
     }
 }
 
-/// Formats the range from the quickest to the slowest, both in milliseconds.
+/// Formats a range of durations in milliseconds, such as `800ms-1.2s`; a single duration if both look the same.
 pub(crate) fn took_between(min: u64, max: u64) -> String {
     let (min, max) = (took(min), took(max));
     if min == max { min } else { format!("{min}-{max}") }
 }
 
-/// Formats `1 node`, `2 nodes`.
+/// Formats a number with its noun: `1 node` or `2 nodes`.
 pub(crate) fn count(n: u64, of: &str) -> String {
     format!("{n} {of}{}", if n == 1 { "" } else { "s" })
 }

@@ -13,7 +13,8 @@ use perilog_core::{
 /// Maximum number of characters that an error shows before the wrong place, and after it.
 const AROUND: usize = 40;
 
-/// A [`ParseError`] as clap shows it, under the line that names the option.
+/// The error of a malformed value, with the value itself and the wrong place. clap prints it below the name of the
+/// option.
 #[derive(Debug)]
 pub(crate) struct Pointed {
     expected: String,
@@ -135,7 +136,7 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), Pointed> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Parses `TERM`, `SIGTERM` or `15`; returns the canonical name.
+/// Parses `TERM`, `SIGTERM` or `15`; returns the name without `SIG`.
 pub(crate) fn signal(text: &str) -> Result<String, Pointed> {
     signal_number(text)
         .map(signal_name)
@@ -158,7 +159,7 @@ pub(crate) struct Awaited {
 }
 
 impl Awaited {
-    /// Returns `true` if the event is a milestone: it is none of the events that every log may have.
+    /// Returns `true` if the event is a milestone: its name is none of the names that perilog gives to a job's events.
     pub(crate) fn is_milestone(&self) -> bool {
         !perilog_core::milestone::EVENTS.contains(&self.event.as_str())
     }

@@ -6,28 +6,28 @@ use jiff::tz::TimeZone;
 use perilog_core::Span;
 use perilog_host::clock;
 
-/// Formats `2026-11-20 03:12:07`. `wall_ms`: milliseconds since the epoch.
+/// Formats a wall time (milliseconds since 1970) in local time, such as `2026-11-20 03:12:07`.
 pub(crate) fn second(wall_ms: u64) -> String {
     shown(wall_ms, "%Y-%m-%d %H:%M:%S", &TimeZone::system())
 }
 
-/// Formats a wall time (ms since the epoch) in local time, such as `2026-11-20 03:12:07.123`.
+/// Formats a wall time (milliseconds since 1970) in local time, such as `2026-11-20 03:12:07.123`.
 pub(crate) fn milli(wall_ms: u64) -> String {
     shown(wall_ms, "%Y-%m-%d %H:%M:%S.%3f", &TimeZone::system())
 }
 
-/// Formats the day of a wall time (ms since the epoch) in local time, such as `2026-11-20`.
+/// Formats the day of a wall time (milliseconds since 1970) in local time, such as `2026-11-20`.
 pub(crate) fn day(wall_ms: u64) -> String {
     shown(wall_ms, "%Y-%m-%d", &TimeZone::system())
 }
 
-/// Formats RFC 3339 in UTC, for programs.
+/// Formats a wall time as RFC 3339 in UTC, for programs: `2026-11-20T03:12:07Z`.
 pub(crate) fn rfc3339(wall_ms: u64) -> String {
     shown(wall_ms, "%Y-%m-%dT%H:%M:%SZ", &TimeZone::UTC)
 }
 
-/// Parses an elapsed length of time (`2h`), a date, a date and time of the local clock, or RFC 3339. Returns
-/// milliseconds since the epoch.
+/// Parses a length of time that has passed (`2h`), a date, a date and time of the local clock, or RFC 3339. Returns
+/// milliseconds since 1970.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     if let Ok(span) = text.parse::<Span>() {
         let ms = span.as_millis().ok_or("expected a time that has an end")?;

@@ -63,8 +63,8 @@ fn a_timeline_is_of_the_attempt_that_was_asked_for() {
     assert_eq!((said.code, asked.last().unwrap()["attempt"].as_str()), (Some(0), Some("3")), "{}", said.err);
 }
 
-/// Found by a review: slurmctld ran its prolog again, and the hook added the attempt that a node had reported; that
-/// closed the running one.
+/// A prolog that slurmctld runs again is of the requested attempt. The hook once added the attempt that a node had
+/// reported, which closed the running one.
 #[test]
 fn a_hook_counts_the_requested_attempts() {
     let finish =

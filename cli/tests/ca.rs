@@ -200,7 +200,7 @@ fn a_certificate_does_not_outlive_its_authority() {
     assert_eq!(end("ca/ca.pem"), end("n0/cert.pem"));
 }
 
-/// Does a controller with this list accept the node? A real verifier decides.
+/// Checks with a real verifier whether a controller with this revocation list accepts the node's certificate.
 fn let_in(ca: &Ca, node: &str) -> Result<(), rustls::Error> {
     let (chain, _, roots) = load(&ca.path(node));
     let list = CertificateRevocationListDer::from_pem_file(ca.path("ca/crl.pem")).unwrap();
@@ -294,7 +294,7 @@ fn a_torn_line_of_issued_jsonl_does_not_stop_a_revocation() {
     assert!(let_in(&ca, "nodes/n1").is_err());
 }
 
-/// Root had umask 077, and the controller could neither be reloaded nor started again.
+/// Under umask 077 root once wrote a list that the controller could not read: neither a reload nor a start succeeded.
 #[test]
 fn a_strict_umask_changes_neither_readers_nor_owners() {
     let ca = Ca::new();

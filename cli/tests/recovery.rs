@@ -71,7 +71,7 @@ fn a_run_of_a_lost_job_asks_until_the_job_is_back() {
     assert!(lines[3].contains("asked for again"), "{lines:?}");
 }
 
-/// A `perilog run` vouches for its job: it repeats its request when the controller waits for a word.
+/// A `perilog run` vouches for its job: it repeats its request when its attempt waits for vouching.
 #[test]
 fn a_run_asks_again_when_its_attempt_waits_for_a_word() {
     let why = "the controller has started, and waits for its nodes first";
@@ -105,7 +105,7 @@ fn a_run_asks_again_when_its_attempt_waits_for_a_word() {
     assert_eq!(asked.last().unwrap()["after"], 5);
 }
 
-/// An end in the lost life does not count in the life that goes on.
+/// An end that only the lost life has recorded does not count after the restore.
 #[test]
 fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
     let begun = event(2, "action-start", json!({"id": "x", "ranks": "0-3", "hosts": "n[0-3]"}));

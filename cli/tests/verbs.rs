@@ -1,4 +1,4 @@
-//! The other verbs against a scripted daemon: requests, output, exit codes.
+//! Verbs without a test file of their own, against a scripted daemon: requests, output, exit codes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -111,7 +111,7 @@ fn wait_has_its_forms() {
         (&["--for", "data-out"], vec![of_rank(), full(), of_job(10)], 0, "data-out of f1\n", ""),
         (&["--for", "clean"], vec![of_job(7), release(false), release(true)], 0, "everything of f1 was given back\n",
          ""),
-        // Found by a trial: "clean", where the epilog had been cancelled on a node.
+        // Everything was given back, and the epilog had been cancelled on a node.
         (&["--for", "clean"], unclean(), 0,
          "everything of f1 was given back, and not clean: epilog of f1 cancelled: 1 ok, 1 cancelled (n1)\n", ""),
         // After-actions of a closed attempt still release its ranks.

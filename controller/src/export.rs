@@ -11,7 +11,7 @@ use perilog_host::command::Arguments;
 use crate::arguments::{COPY_TO, JOB, SINCE, UNTIL};
 use crate::store::{Exporter, Wanted, export_head};
 
-/// Checks that `store` is a complete store. If `arguments` have `COPY_TO`, also makes a copy at that path, with which a
+/// Checks that `store` is a complete store. With the option `--copy-to NEW`, also makes NEW a copy, with which a
 /// controller starts in recovery.
 ///
 /// # Errors
@@ -22,7 +22,7 @@ pub fn check_store(store: &Path, arguments: &Arguments) -> Result<(), String> {
     crate::store::install(store, Path::new(to)).map_err(|error| format!("{to}: {error}"))
 }
 
-/// Prints the store as lines of JSON, limited as the arguments say.
+/// Prints the jobs of the store as lines of JSON. The options `--job`, `--since-ms` and `--until-ms` select jobs.
 ///
 /// # Errors
 /// Text, for standard error.

@@ -1,8 +1,9 @@
-//! Hooks: programs of the site that tell the resource manager. The program gets each notice as a JSON object on
-//! standard input, at least once, in order per job. Exit 0 confirms the notice. After another exit, or without an exit
-//! within the limit, the controller repeats the notice with a delay that doubles from a second to a minute. Before the
-//! repeat, the controller splits a drain of many hosts into halves, so that one refused host does not block the others.
-//! The controller joins the hosts again once the resource manager answers. `perilog ps` shows waiting notices.
+//! Hooks: programs of the site that carry out releases and drains in the resource manager. The program gets each notice
+//! as a JSON object on standard input, at least once, in order per job. Exit status 0 confirms the notice. After
+//! another end, or without an end within the limit, the controller repeats the notice with a delay that doubles from a
+//! second to a minute. Before the repeat, the controller splits a drain of many hosts into halves, so that one refused
+//! host does not block the others. The controller joins the hosts again once the resource manager answers. `perilog ps`
+//! shows waiting notices.
 //!
 //! ```text
 //!   [release] command   {"event":"release","sequence":7,"epoch":3,"job":"f1","attempt":"0","ranks":"0,2",
@@ -33,10 +34,10 @@ pub(crate) use command::Command;
 use command::Untold;
 use told::{Key, Told, Turn};
 
-/// Maximum number of running commands of a hook: each is a process of the site's.
+/// Maximum number of commands of one hook that run at the same time. Each command is a process of the site.
 const AT_ONCE: usize = 8;
-/// Maximum number of commands that run for repeated notices: half of all, so that repeated and new notices do not block
-/// each other.
+/// Maximum number of commands of one hook that run for repeated notices: half of [`AT_ONCE`], so that repeated and new
+/// notices do not block each other.
 const AGAIN_AT_ONCE: usize = AT_ONCE / 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +47,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns the name of the table in the configuration.
+    /// Returns the name of the hook's table in `controller.toml`: `release` or `drain`.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Release => "release",
@@ -55,18 +56,19 @@ impl Kind {
     }
 }
 
-/// A notice for the hook, and the requests to the machine after the hook's confirmation.
+/// One run of a hook's command: the notice, and the requests to the machine that follow a success (`done`) or a failure
+/// (`what`).
 #[derive(Debug, Clone)]
 struct Task {
-    /// Keys that no two running notices may share.
+    /// The job or the hosts that the notice is about. Two running notices never share a key.
     keys: Vec<Key>,
     /// Whether the notice lifts a drain.
     lifts: bool,
     turn: Turn,
-    /// The subject of the notice, for people.
+    /// The subject of the notice for log lines, for example `release of job f1`.
     about: String,
-    /// The job of a release; `hosts`: the hosts of a drain. With them, `journalctl PERILOG_JOB=` and `PERILOG_HOST=`
-    /// find failures.
+    /// The job of a release; `hosts`: the hosts of a drain. The journal keeps both as fields of a failure, so that
+    /// `journalctl PERILOG_JOB=` and `PERILOG_HOST=` find the failure.
     job: Option<JobId>,
     hosts: Option<HostList>,
     body: Value,
@@ -74,7 +76,7 @@ struct Task {
     done: Vec<Request>,
 }
 
-/// The keys of a running notice.
+/// A notice whose command runs: its keys, and its turn.
 #[derive(Debug)]
 struct Running {
     keys: Vec<Key>,
@@ -82,7 +84,7 @@ struct Running {
 }
 
 /// Runs the hook's command for each notice of this kind, until the future is dropped. `command` is the command in
-/// force; `grew` signals new notices.
+/// force, which a reload may replace; `grew` signals new notices.
 pub(crate) async fn run(
     kind: Kind,
     inlet: Inlet,
@@ -156,7 +158,7 @@ async fn ended_so(result: Result<(), Untold>, task: Task, inlet: &Inlet, told: &
     }
 }
 
-/// The number of further notices that may run; `again`: of further repeated notices, which `all` includes.
+/// The number of further commands that may begin: `all` in total, and at most `again` of them for repeated notices.
 #[derive(Debug, Clone, Copy)]
 struct Room {
     all: usize,
@@ -169,7 +171,7 @@ impl Room {
         Self { all: AT_ONCE.saturating_sub(running.len()), again: AGAIN_AT_ONCE.saturating_sub(again) }
     }
 
-    /// Chooses the repeated notices that waited longest, and new notices.
+    /// Returns the tasks that begin now: the repeated notices that waited longest, then new notices.
     fn chosen(self, mut tasks: Vec<Task>) -> Vec<Task> {
         tasks.sort_by_key(|task| task.turn);
         let again = tasks.iter().filter(|task| matches!(task.turn, Turn::Again(..))).count();
@@ -180,7 +182,7 @@ impl Room {
     }
 }
 
-/// Returns the notices of this kind whose command may begin now; `room` limits their number.
+/// Returns the notices of this kind whose command may begin now, at most as many as `room` has.
 async fn pending(kind: Kind, inlet: &Inlet, told: &mut Told, room: Room, now: Instant) -> Vec<Task> {
     match kind {
         Kind::Release => {
@@ -218,8 +220,8 @@ fn release(entry: OutboxEntry, told: &Told, now: Instant) -> Option<Task> {
 }
 
 /// Groups drains with the same reason into one command. Failed drains go separately, in ever smaller groups (`told`).
-/// Leaves out hosts with a running notice, even with the opposite notice: the resource manager would believe the notice
-/// that arrived last.
+/// Leaves out a host while a notice about the host runs, also the opposite notice: the resource manager would believe
+/// the notice that arrived last.
 fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
     let mut alike: BTreeMap<(Turn, bool, String, Option<u32>), Vec<DrainRow>> = BTreeMap::new();
     for drain in drains {

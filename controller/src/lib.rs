@@ -3,12 +3,12 @@
 //!
 //! | room | is | is not |
 //! |---|---|---|
-//! | [`config`], [`arguments`] | a site's settings | policy |
+//! | [`config`], [`arguments`] | a site's settings | decisions about jobs |
 //! | [`store`] | durable records | their meaning |
 //! | [`daemon`] | the one writer, and its queues | decisions: `perilog_core::controller` |
 //! | `listener` | sessions with agents, up to whole messages | their handling |
-//! | `enroll` | certificates for nodes, and their proofs | the door itself: `perilog_host::enroll` |
-//! | `metrics` | figures for Prometheus | an opinion on them |
+//! | `enroll` | certificates for nodes, and their proofs | the server that nodes ask: `perilog_host::enroll` |
+//! | `metrics` | figures for Prometheus | alerts on them |
 //! | `http` | the figures, and a page, for browsers | a state of its own |
 //! | `api` | `io.perilog.Controller` on the local socket | the state of jobs |
 

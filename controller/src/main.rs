@@ -1,4 +1,5 @@
-//! perilog-controller: parse, configure, run, exit. The library beside this file describes the rest.
+//! Entry point of perilog-controller: parses the command line, reads the configuration and runs the daemon. The library
+//! beside this file describes the rest.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ const MAX_WORKERS: usize = 4;
 
 fn main() -> ExitCode {
     perilog_core::switch_on_defect!(perilog_host::defect::chosen());
-    // The command reads a store, without a configuration: the store may be a copy on another host.
+    // `--export` and `--check-store` read a store without a configuration: the store may be a copy on another host.
     if let Ok(arguments) = PROGRAM.parse(std::env::args().skip(1)) {
         if let Some(store) = arguments.own(EXPORT) {
             return PROGRAM.end(export(Path::new(store), &arguments));

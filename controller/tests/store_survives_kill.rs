@@ -1,5 +1,5 @@
-//! kill -9 of a process during a write: records reported as durable are there, and every batch is there whole or not at
-//! all.
+//! Tests kill -9 of a process during a write: records reported as durable are there, and every batch is there whole or
+//! not at all.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 

@@ -4,8 +4,8 @@
 //! because zero often means "no limit".
 //!
 //! The parser is stricter than Flux's reader: it refuses an empty text, a bare unit, `-0`, surrounding white space and
-//! numbers past every clock. The parser accepts whole hexadecimal numbers as C does (`0x10` is 16, and in `0x1d` the
-//! `d` is a digit), and refuses hexadecimal numbers with a point or a binary exponent.
+//! durations of 2^64 milliseconds or more. The parser accepts whole hexadecimal numbers as C does (`0x10` is 16, and in
+//! `0x1d` the `d` is a digit), and refuses hexadecimal numbers with a point or a binary exponent.
 
 mod parse;
 #[cfg(test)]
@@ -26,12 +26,12 @@ impl Span {
     pub const ZERO: Self = Self(0);
     pub const INFINITE: Self = Self(u64::MAX);
 
-    /// Creates a span; `u64::MAX` milliseconds are [`Span::INFINITE`].
+    /// Creates a span of `millis` milliseconds; `u64::MAX` gives [`Span::INFINITE`].
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// Creates a span; seconds beyond the range of milliseconds in 64 bits give [`Span::INFINITE`].
+    /// Creates a span of `secs` seconds; 2^64 milliseconds or more give [`Span::INFINITE`].
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1000))
     }
@@ -44,12 +44,12 @@ impl Span {
         parse::parse(text)
     }
 
-    /// Returns the milliseconds; `None` if infinite.
+    /// Returns the span in milliseconds; `None` if infinite.
     pub const fn as_millis(self) -> Option<u64> {
         if self.is_infinite() { None } else { Some(self.0) }
     }
 
-    /// Returns the duration; `None` if infinite.
+    /// Returns the span as a `Duration`; `None` if infinite.
     pub fn as_duration(self) -> Option<Duration> {
         self.as_millis().map(Duration::from_millis)
     }
@@ -62,7 +62,8 @@ impl Span {
         self.0 == u64::MAX
     }
 
-    /// Returns the RFC 23 text that parses as the same span, for storage and messages. [`fmt::Display`] is for people.
+    /// Returns the RFC 23 text that parses as exactly this span, for storage and messages; [`fmt::Display`] rounds, for
+    /// people.
     pub fn to_exact(self) -> String {
         match self.as_millis() {
             None => "infinity".to_owned(),

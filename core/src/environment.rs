@@ -34,8 +34,8 @@ pub fn check_name(name: &str) -> Result<(), usize> {
     }
 }
 
-/// Names that the loader, a shell or an interpreter obeys before a script's first line. A requester who sets such a
-/// name runs code as the script's user.
+/// Variables that the loader, a shell or an interpreter obeys before a script's first line. A requester who could set
+/// one would run code as the script's user.
 #[rustfmt::skip]
 const OBEYED: &[&str] = &[
     "PATH", "IFS", "ENV", "BASH_ENV", "BASHOPTS", "SHELLOPTS", "CDPATH", "GLOBIGNORE", "PS4", "PROMPT_COMMAND",
@@ -65,13 +65,13 @@ const OBEYED_PREFIXES: &[&str] = &[
     "LUA_INIT_",
 ];
 
-/// Returns `true` if a loader, a shell or an interpreter obeys this variable. perilog never passes it from a requester,
-/// even if the node's configuration lists it.
+/// Returns `true` if a loader, a shell or an interpreter obeys this variable. perilog never passes such a variable from
+/// a requester to a script, even if the node's configuration lists the name.
 pub fn is_obeyed(name: &str) -> bool {
     OBEYED.contains(&name) || OBEYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Returns the variables of `offered` that a script may see, and the number of the dropped ones. `allowed`: the names
+/// Returns the variables of `offered` that a script may see, and the number of dropped variables. `allowed`: the names
 /// in the node's configuration.
 ///
 /// # Errors

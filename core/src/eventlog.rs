@@ -41,7 +41,7 @@ impl Event {
         Self { timestamp: wall_ms.max(1) as f64 / 1000.0, name: name.into(), context }
     }
 
-    /// Returns the time in seconds since the epoch.
+    /// Returns the event's timestamp in seconds since the epoch.
     pub const fn timestamp(&self) -> f64 {
         self.timestamp
     }
@@ -54,7 +54,8 @@ impl Event {
         self.context.as_ref()
     }
 
-    /// Returns the value of a key of the context; `None`: no context, or no such key.
+    /// Returns the value of a key in the event's context; `None`: the event has no context, or the context has no such
+    /// key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.context.as_ref()?.get(key)
     }
@@ -70,7 +71,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`ParseError`] at the position of invalid JSON; at the start of the line if the line is JSON, but no event.
+    /// [`ParseError`] at the position of invalid JSON; or at the start of the line, if the line is JSON but no event.
     pub fn parse_line(line: &str) -> Result<Self, ParseError> {
         let line = line.strip_suffix('\n').unwrap_or(line);
         if let Some(at) = line.find('\n') {
@@ -111,7 +112,7 @@ pub fn parse_log(text: &str) -> Result<Vec<Event>, ParseError> {
 }
 
 impl TryFrom<Map<String, Value>> for Event {
-    /// The expected form, as text.
+    /// A text that says which form the parser expected: `a "name" that is a text`.
     type Error = &'static str;
 
     fn try_from(mut object: Map<String, Value>) -> Result<Self, &'static str> {

@@ -19,7 +19,7 @@ use crate::parse::ParseError;
 const WHAT: &str = "Flux job id";
 /// Base 58 without the digits and letters that look alike (RFC 19).
 const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
-/// U+0192: Flux prints this prefix of an F58 id if the terminal's locale has the character.
+/// The prefix `ƒ` (U+0192) of an F58 id. Flux prints `ƒ` if the terminal's locale has the character, and `f` otherwise.
 const SIGN: char = '\u{192}';
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,12 +31,12 @@ impl Fluid {
         JobId::new(&self.to_string()).expect("an `f` and at most eleven letters and digits are a job id")
     }
 
-    /// Formats as F58 with its sign `ƒ`, as `flux jobs` does.
+    /// Returns the id as F58 with the prefix `ƒ`, as `flux jobs` prints ids: `ƒuZZybuNNy`.
     pub fn to_sign(self) -> String {
         format!("{SIGN}{}", self.digits())
     }
 
-    /// Formats as dotted hexadecimal: `0017.e9fb.8df1.6c2e`.
+    /// Returns the id in dotted hexadecimal: `0017.e9fb.8df1.6c2e`.
     pub fn to_dothex(self) -> String {
         let [a, b, c, d] = [48, 32, 16, 0].map(|shift| self.0 >> shift & 0xffff);
         format!("{a:04x}.{b:04x}.{c:04x}.{d:04x}")
@@ -55,7 +55,7 @@ impl Fluid {
     }
 }
 
-/// Formats as plain F58.
+/// Formats the id as plain F58: `fuZZybuNNy`.
 impl fmt::Display for Fluid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("f{}", self.digits()))
@@ -92,7 +92,7 @@ impl FromStr for Fluid {
 
 const OF_64_BITS: &str = "a number of at most 64 bits";
 
-/// An error in a number: the byte position, and whether the number exceeds 64 bits.
+/// An error in the digits of an id: its byte position, and whether the number exceeds 64 bits.
 struct Wrong(usize, bool);
 
 fn number(digits: &str, base: u64, value: fn(u8) -> Option<u64>) -> Result<u64, Wrong> {

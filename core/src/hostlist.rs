@@ -30,7 +30,7 @@ pub struct HostList {
     names: Arc<Names>,
 }
 
-/// The names, joined in one text, so that 65,536 hosts take two allocations.
+/// The names of a list, joined in one text: 65,536 hosts take two allocations.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 struct Names {
     text: String,
@@ -101,7 +101,7 @@ impl HostList {
         (0..self.len()).map(|index| &self.names.text[self.span(index)])
     }
 
-    /// Returns the first position of `name`; the time grows with the length of the list. For many names use
+    /// Returns the first position of `name`, in a time that grows with the length of the list. For many names use
     /// [`crate::Targets::resolve`].
     pub fn position(&self, name: &str) -> Option<usize> {
         self.iter().position(|n| n == name)
@@ -111,13 +111,13 @@ impl HostList {
         self.position(name).is_some()
     }
 
-    /// Returns the first name that has occurred before in the list; `None`: all names differ.
+    /// Returns the first name that the list contains a second time; `None`: all names differ.
     pub fn first_duplicate(&self) -> Option<&str> {
         let mut seen = HashSet::with_capacity(self.len());
         self.iter().find(|name| !seen.insert(*name))
     }
 
-    /// Returns the names at these positions, in list order; ignores positions past the end.
+    /// Returns the list of the names at these positions, in the order of this list; ignores positions past the end.
     #[must_use]
     pub fn select(&self, positions: &IdSet) -> Self {
         let mut chosen = Self::new();
@@ -149,7 +149,8 @@ impl HostList {
         Ok(())
     }
 
-    /// Appends `count` names, for which [`HostList::room_for`] has found room; `write` adds the text of each.
+    /// Appends `count` names, which [`HostList::room_for`] has checked. `write` appends the text of the name with the
+    /// given index, from 0.
     fn append(&mut self, count: u64, write: impl Fn(&mut String, u64)) {
         let names = Arc::make_mut(&mut self.names);
         for i in 0..count {
@@ -159,7 +160,7 @@ impl HostList {
     }
 }
 
-/// Formats as RFC 29, folded: neighbours that differ in one number share brackets (`n[0-3,7].c1`).
+/// Formats the list as RFC 29 text. Neighbouring names that differ in one number share brackets: `n[0-3,7].c1`.
 impl fmt::Display for HostList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fold::write(self.iter(), f)

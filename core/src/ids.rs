@@ -24,7 +24,7 @@ macro_rules! text_id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Makes an id of `text` if the form is valid.
+            /// Creates an id from `text`, if `text` has the id's form.
             ///
             /// # Errors
             /// [`ParseError`] with the position of the first byte that does not fit.
@@ -38,7 +38,7 @@ macro_rules! text_id {
             }
         }
 
-        /// Orders and hashes as the text, so that a `&str` can look up a key in a map.
+        /// Lets a `&str` look up an id in a map: an id compares and hashes as its text does.
         impl std::borrow::Borrow<str> for $name {
             fn borrow(&self) -> &str {
                 &self.0
@@ -108,12 +108,12 @@ text_id! {
     CheckName, "check name", check_job
 }
 text_id! {
-    /// A boot of a machine: the kernel's boot_id, with `+N` after the Nth soft reboot if systemd counts soft
+    /// The id of one boot of a node: the kernel's boot_id, with `+N` after the Nth soft reboot if systemd counts soft
     /// reboots.
     BootId, "boot id", check_token
 }
 text_id! {
-    /// The id of a host's installation, from machine-id(5).
+    /// The id of a node's operating system installation, from machine-id(5).
     MachineId, "machine id", check_token
 }
 text_id! {
@@ -204,17 +204,18 @@ impl Attempt {
         format!("{timestamp:.6}").parse().ok()
     }
 
-    /// Returns the number as (whole part, billionths).
+    /// Returns the two parts of the attempt's number: the whole part, and the fraction in billionths.
     pub const fn parts(self) -> (u64, u32) {
         (self.whole, self.nano)
     }
 
-    /// Returns the attempt of these parts; `None` if `nano` is a billion or more.
+    /// Returns the attempt with the number `whole` plus `nano` billionths; `None` if `nano` is a billion or more.
     pub const fn from_parts(whole: u64, nano: u32) -> Option<Self> {
         if nano < 1_000_000_000 { Some(Self { whole, nano }) } else { None }
     }
 
-    /// Returns the next whole number, for a resource manager that counts launches.
+    /// Returns the attempt with the next whole number (`2` after `1` or `1.5`), for a resource manager that counts
+    /// launches.
     pub const fn next(self) -> Self {
         Self { whole: self.whole.saturating_add(1), nano: 0 }
     }
@@ -345,7 +346,8 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// The prefix of the unit names of all tasks. The prefix `perilog-` alone would match the daemons too.
+/// The prefix of the unit names of all tasks. The prefix `perilog-` alone would match the units of perilog's daemons
+/// too.
 pub const UNIT_PREFIX: &str = "perilog-task-";
 
 /// Returns the stem of a task: the name of the unit without `.service`, and of the task's directory. At most 139 bytes.
@@ -367,7 +369,8 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// Returns `true` if an agent that has obeyed `self` may obey `other`: a higher number, or the same controller.
+    /// Returns `true` if an agent that has obeyed `self` may obey `other`: `other` has a higher number, or both are the
+    /// same epoch.
     pub const fn admits(self, other: Self) -> bool {
         other.number > self.number || (other.number == self.number && other.nonce == self.nonce)
     }
@@ -377,8 +380,8 @@ impl Epoch {
 mod tests {
     use super::*;
 
-    /// Flux writes all 17 digits of a double. The hook reads the number from the eventlog, the edge from the journal;
-    /// both name the same attempt.
+    /// Flux writes all 17 digits of a double. The hook reads the timestamp from the eventlog, the edge from the
+    /// journal; both derive the same attempt from it.
     #[test]
     fn an_alloc_names_one_attempt() {
         for (written, attempt) in [

@@ -24,10 +24,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub use positions::Positions;
 
-/// A set of `u32`. Sets are ordered by their ranges, only for use as keys.
+/// A set of `u32`. The order of sets has no meaning; it lets sets be keys of a map.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdSet {
-    /// `None` for the empty set: equal sets have equal fields.
+    /// `None` for the empty set, never an empty map, so that equal sets have equal fields.
     ranges: Option<Arc<Ranges>>,
 }
 
@@ -41,7 +41,7 @@ impl IdSet {
         Self { ranges: None }
     }
 
-    /// Creates a set of ranges that neither overlap nor touch.
+    /// Creates a set from ranges that neither overlap nor touch.
     fn of(ranges: Ranges) -> Self {
         Self { ranges: (!ranges.is_empty()).then(|| Arc::new(ranges)) }
     }
@@ -68,7 +68,7 @@ impl IdSet {
         there
     }
 
-    /// Adds `lo` to `hi`, both included; nothing if `lo > hi`.
+    /// Adds the ids from `lo` to `hi`, both included; adds none if `lo > hi`.
     pub fn insert_range(&mut self, lo: u32, hi: u32) {
         // Changes nothing if the set has the range already: a change would copy shared ranges.
         if lo > hi || self.map().range(..=lo).next_back().is_some_and(|(_, &end)| hi <= end) {
@@ -88,7 +88,7 @@ impl IdSet {
         ranges.insert(lo, hi);
     }
 
-    /// Removes `lo` to `hi`, both included; nothing if `lo > hi`.
+    /// Removes the ids from `lo` to `hi`, both included; removes none if `lo > hi`.
     pub fn remove_range(&mut self, lo: u32, hi: u32) {
         // Changes nothing if the set has no id of the range: a change would copy shared ranges.
         if lo > hi || self.within(lo, hi).next().is_none() {
@@ -117,7 +117,7 @@ impl IdSet {
         self.map().range(..=id).next_back().is_some_and(|(_, &end)| id <= end)
     }
 
-    /// Returns the number of ids; the time grows with the number of ranges.
+    /// Returns the number of ids, in a time that grows with the number of ranges.
     pub fn len(&self) -> u64 {
         self.ranges().map(|(lo, hi)| u64::from(hi - lo) + 1).sum()
     }
@@ -209,18 +209,19 @@ impl IdSet {
         overlaps(self.ranges(), other.ranges()).next().is_none()
     }
 
-    /// Returns the number of ranges, which is what it costs to store, walk or write the set.
+    /// Returns the number of ranges: the cost of storing, walking or writing the set grows with this number.
     pub fn pieces(&self) -> usize {
         self.map().len()
     }
 
-    /// Returns `true` if looking up each range of `self` in `other` is cheaper than walking both sets. So an operation
-    /// on one rank of a large job does not cost as much as one on all ranks.
+    /// Returns `true` if looking up each range of `self` in `other` is cheaper than walking both sets. Operations on
+    /// one rank of a large job stay cheap this way.
     fn is_small_beside(&self, other: &Self) -> bool {
         self.pieces().saturating_mul(8) < other.pieces()
     }
 
-    /// Iterates over the ranges of the ids from `lo` to `hi`, both included, in ascending order.
+    /// Iterates over the ranges of those ids of the set that lie between `lo` and `hi`, both included, in ascending
+    /// order.
     fn within(&self, lo: u32, hi: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
         let first = self.map().range(..=lo).next_back().map_or(lo, |(&start, _)| start);
         let cut = move |(&start, &end): (&u32, &u32)| (start.max(lo), end.min(hi));

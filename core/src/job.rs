@@ -1,4 +1,4 @@
-//! Parts and terms of a job: decides whether terms are valid, and how many failed ranks they forgive.
+//! Parts and terms of a job: decides whether the terms are valid, and how many failed ranks the job forgives.
 //!
 //! A job consists of **ranks** and of **named resources** (a rabbit, a licence). The resource manager allocates both
 //! once; the job and its actions hold them. perilog releases both in parts ([`Part`]) that are disjoint and add up to
@@ -55,7 +55,7 @@ impl Part {
     }
 }
 
-/// Formats for people: `ranks 0-3 and rabbit1, rabbit2`.
+/// Formats a part for people: `ranks 0-3 and rabbit1, rabbit2`.
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.resources.iter().map(ResourceName::as_str).collect();
@@ -139,11 +139,12 @@ impl From<Tolerance> for String {
     }
 }
 
-/// Maximum number of checks with a tolerance of their own, because the controller counts each check at each failed
-/// rank.
+/// Maximum number of checks for which the terms of a job name a tolerance. At each failed rank the controller counts
+/// all of them.
 pub const MAX_CHECKS: usize = 64;
 
-/// The terms of a job, given by the requester who adds the job: resources, and the failures to forgive.
+/// The terms of a job, which the requester states when adding the job: its resources, and the failures that it
+/// forgives.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
     /// R, from which perilog cuts the fragments of releases; `None`: the resource manager gave none.
@@ -156,16 +157,16 @@ pub struct Terms {
     /// Without `keep`, it forgives the sum of `checks`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerate: Option<Tolerance>,
-    /// The number of ranks that may fail each of these checks, within `tolerate`. Without `tolerate` and `keep`, the
-    /// job forgives failures of these checks alone.
+    /// For each of these checks, the number of ranks that may fail the check, within `tolerate`. Without `tolerate` and
+    /// `keep`, the job forgives failures of these checks alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub checks: BTreeMap<CheckName, Tolerance>,
-    /// The number of good ranks that the job needs. The job goes on with exactly this number, and hands over all other
-    /// ranks. It never goes on with fewer.
+    /// The number of good ranks that the job needs. The job goes on with exactly this number of ranks, never with
+    /// fewer, and hands over all others. `None`: the job hands over no surplus rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<u32>,
-    /// Whether the job hands over the ranks that failed within the tolerance, once the action has succeeded without
-    /// them.
+    /// Whether the job hands over the ranks that failed within the tolerance, once the action in which they failed has
+    /// succeeded without them.
     #[serde(default)]
     pub shrink: bool,
 }
@@ -195,8 +196,8 @@ impl Terms {
         }
     }
 
-    /// Returns `true` if both terms mean the same. Without `keep` and `checks`, a tolerance of zero ranks equals no
-    /// tolerance.
+    /// Returns `true` if both terms mean the same for a job. Without `keep` and `checks`, a tolerance of zero ranks
+    /// equals no tolerance.
     pub fn is_same(&self, other: &Self) -> bool {
         let zero = |terms: &Self| terms.keep.is_none() && terms.checks.is_empty();
         let tolerate = |terms: &Self| terms.tolerate.filter(|of| !zero(terms) || *of != Tolerance::Ranks(0));

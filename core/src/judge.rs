@@ -31,13 +31,13 @@ pub struct Evidence<'a> {
     pub tails: &'a [Tail],
     /// Processes that outlived the scripts, and were killed by the agent or left alive (`lingering = "keep"`).
     pub lingering: &'a [Process],
-    /// Whether perilog was asked to stop the task. A TERM that reached the runner is no proof: any process of root may
-    /// have sent it.
+    /// Whether an operator, the resource manager or a caller asked perilog to stop the task. A TERM that reached the
+    /// runner is no proof: any process of root may have sent the signal.
     pub cancelled: bool,
 }
 
-/// Returns the end of a task: the outcome with all details. `ended_ms`: now, in milliseconds since the epoch; a
-/// believed result replaces it.
+/// Returns the end of a task: the outcome with all details. `ended_ms`: the current time in milliseconds since the
+/// epoch, used as the time of the end unless the runner's result names one.
 pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
     let (unit, result) = (evidence.believed_unit(), evidence.believed_result());
     let (outcome, note) = match (evidence.claim, unit, result) {
@@ -67,7 +67,8 @@ pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
 }
 
 impl<'a> Evidence<'a> {
-    /// Returns the unit's facts, if the judge may believe them.
+    /// Returns the unit's facts, if they are evidence of this task: the unit is loaded, awaits no start, and has the
+    /// claim's invocation (if a runner claimed).
     fn believed_unit(&self) -> Option<&'a UnitFacts> {
         let ours = |unit: &&UnitFacts| match self.claim {
             Some(Claim::Runner(invocation)) => unit.invocation.as_ref() == Some(invocation),
@@ -78,7 +79,7 @@ impl<'a> Evidence<'a> {
         self.unit.filter(|unit| unit.loaded && !unit.is_to_start()).filter(ours)
     }
 
-    /// Returns the result, if the claiming runner wrote the result.
+    /// Returns the result, if the runner that has the claim wrote it.
     fn believed_result(&self) -> Option<&'a RunResult> {
         match self.claim {
             Some(Claim::Runner(invocation)) => self.result.filter(|result| result.invocation == *invocation),
@@ -86,7 +87,7 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Returns `true` if perilog was not asked to stop the task: a TERM came from another sender.
+    /// Returns `true` if perilog was not asked to stop the task, so that any TERM came from another sender.
     fn was_stopped_by_others(&self) -> bool {
         !self.cancelled && matches!(self.claim, Some(Claim::Runner(_)) | None)
     }
@@ -100,7 +101,8 @@ impl<'a> Evidence<'a> {
 const STOPPED_BY_OTHERS: &str = "its runner was sent SIGTERM, and nobody had asked perilog for that (systemctl stop, a \
                                  shutdown past its limit, another process)";
 
-/// Returns the outcome of a task that a TERM of another sender stopped: a failure. The scripts' status counts if not 0.
+/// Returns the outcome of a task that a TERM of another sender stopped: `failed`, with the scripts' status if that is
+/// not 0, otherwise with TERM.
 fn stopped_by_others(status: Option<ExitStatus>) -> Outcome {
     const TERM: u8 = 15;
     let why = match status {
@@ -111,7 +113,8 @@ fn stopped_by_others(status: Option<ExitStatus>) -> Outcome {
     Outcome::Failed { why }
 }
 
-/// Returns the outcome in the agent's claim. No script ran, so a success becomes `lost`.
+/// Returns the outcome of a task that the agent withdrew: the outcome in the agent's claim. No script ran, so a success
+/// becomes `lost`.
 fn withdrawn(outcome: &Outcome) -> Outcome {
     match outcome {
         Outcome::Ok | Outcome::Tolerable | Outcome::Resolved { .. } => Outcome::Lost { why: Loss::Vanished },
@@ -156,12 +159,13 @@ fn of_both(unit: &UnitFacts, result: &RunResult, evidence: &Evidence<'_>) -> (Ou
     (worse, Some(note))
 }
 
-/// Orders outcomes by severity, then by status. An outcome without a status counts as the worst of its severity.
+/// Returns the key by which outcomes compare: severity, then status. An outcome without a status counts as the worst of
+/// its severity.
 fn badness(outcome: &Outcome) -> (u8, u8) {
     (outcome.severity(), outcome.status().unwrap_or(u8::MAX))
 }
 
-/// Returns the outcome according to the unit alone, because the claiming runner left no result: never `ok`.
+/// Returns the outcome according to the unit and the claim, without the runner's result: never `ok`.
 fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> Outcome {
     let failed = |why| Outcome::Failed { why };
     let exit = exit_of(unit);
@@ -187,8 +191,8 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
     }
 }
 
-/// Returns the outcome according to the runner's result. A cancel counts only if the scripts did not all run and end
-/// with 0: a TERM that came too late changes nothing.
+/// Returns the outcome according to the runner's result alone. A cancel counts only if the scripts did not all run and
+/// end with 0: a TERM that came too late changes nothing.
 fn of_result(result: &RunResult) -> Outcome {
     let failed = |why| Outcome::Failed { why };
     let all_ran = result.ran >= result.of;

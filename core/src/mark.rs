@@ -25,8 +25,8 @@ pub struct Mark {
     pub commit: Commit,
 }
 
-/// The contents of `epoch.json`: the epoch that a node obeyed last, and a commit of that epoch. The commit is that of
-/// the first Welcome, or a newer one of a tombstone that the agent removed since.
+/// The contents of `epoch.json`: the epoch that a node obeyed last, and a commit of that epoch. The commit is the one
+/// in the epoch's first Welcome, or a newer one that a tombstone carried until the agent removed the tombstone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obeyed {
     #[serde(flatten)]
@@ -51,7 +51,8 @@ impl From<Epoch> for Obeyed {
     }
 }
 
-/// A life of a controller with this store. A life begins with a start of the controller, or with a take-over.
+/// A life of a controller with this store. A life begins with a start of the controller, or when a running controller
+/// raises its epoch (`perilog controller recover --take-over`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
     pub epoch: Epoch,
@@ -84,7 +85,7 @@ impl History {
     /// | the commit's life | and its number | place |
     /// |---|---|---|
     /// | in the history | within the life | past |
-    /// | in the history | past the life's last here | foreign: the store is an older copy |
+    /// | in the history | above the life's last number in the history | foreign: the store is an older copy |
     /// | unknown, older than all remembered lives | any | past |
     /// | unknown otherwise | any | foreign |
     ///
@@ -105,7 +106,7 @@ impl History {
         self.lives.last().map(|life| Commit { epoch: life.epoch, number: self.last })
     }
 
-    /// Begins a life whose first commit has the number `first`. Forgets the oldest lives past [`MAX_LIVES`].
+    /// Appends a life whose first commit has the number `first`. Drops the oldest lives beyond [`MAX_LIVES`].
     pub fn begin(&mut self, epoch: Epoch, first: u64) {
         self.lives.push(Life { epoch, first });
         let surplus = self.lives.len().saturating_sub(MAX_LIVES);

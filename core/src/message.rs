@@ -36,7 +36,7 @@ pub enum ToAgent {
         why: String,
     },
     Start(Start),
-    /// Begins an unclaimed task that `Hello` showed: the controller still wants the task.
+    /// Lets the agent begin a task that its `Hello` listed as unclaimed: the controller still wants the task.
     Begin {
         task: TaskId,
     },
@@ -48,7 +48,8 @@ pub enum ToAgent {
         attempt: Attempt,
         action: ActionName,
         why: String,
-        /// Number of the commit that caused the message; 0 as in `Welcome`.
+        /// Number of the controller's commit that caused the Cancel; 0: an older controller, which does not number
+        /// commits.
         commit: u64,
     },
     /// Sends a signal to the scripts of a running task.
@@ -59,11 +60,12 @@ pub enum ToAgent {
     /// Acknowledges `Finished`: the controller's store contains the end.
     Ack {
         task: TaskId,
-        /// Number of the commit that contains the end; 0 as in `Welcome`.
+        /// Number of the controller's commit that contains the end; 0: an older controller, which does not number
+        /// commits.
         commit: u64,
     },
-    /// Acknowledges `ExpectsBoot`: the controller's store contains it, and a boot of the node now ends the task as
-    /// announced.
+    /// Acknowledges `ExpectsBoot`: the controller's store contains the announcement. A boot of the node now ends the
+    /// task as announced.
     BootExpected {
         task: TaskId,
     },
@@ -71,12 +73,13 @@ pub enum ToAgent {
     Forget {
         tasks: Vec<TaskId>,
     },
-    /// Asks whether the agent is alive, because two machines claim one host. The agent answers with `Probed` and this
-    /// nonce.
+    /// Asks whether the agent is alive, because a second machine claims the agent's host. The agent answers with
+    /// `Probed` and the same nonce.
     Probe {
         nonce: u64,
     },
-    /// Passes on a question of an operator; the agent answers with `Answer` and the same number.
+    /// Passes on an operator's question. The agent answers with one or more `Answer` messages that repeat the number
+    /// `question`.
     Ask {
         question: u64,
         ask: Ask,
@@ -102,7 +105,8 @@ impl ToAgent {
 #[derive(Debug, Clone, PartialEq)]
 pub enum FromAgent {
     Hello(Hello),
-    /// Refuses the Welcome: the agent has obeyed the higher epoch `seen`, or the same epoch of another controller.
+    /// Refuses the Welcome: the agent has obeyed the higher epoch `seen`, or an epoch of another controller with the
+    /// same number.
     EpochRefused {
         seen: Epoch,
     },
@@ -133,7 +137,7 @@ pub enum FromAgent {
     Probed {
         nonce: u64,
     },
-    /// Part of the answer to `Ask` with the same number; the last part has `last == true`.
+    /// One part of the answer to the `Ask` with the number `question`; the last part has `last == true`.
     Answer {
         question: u64,
         text: String,
@@ -172,7 +176,7 @@ pub const MAX_LOG_LINES: u32 = 10_000;
 /// higher.
 pub const MAX_TASKS: usize = 400;
 
-/// A task as an agent holds it.
+/// A task that an agent holds, live or ended, as its Hello lists it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Held {
     pub task: TaskId,
@@ -182,7 +186,8 @@ pub struct Held {
     pub userid: Option<u32>,
     /// The commit that caused the intent or the tombstone; `None`: an older agent or controller did not say.
     pub commit: Option<Commit>,
-    /// The limit, as in [`FromAgent::Accepted`]. A tombstone has a limit only if a boot is to end the task.
+    /// The task's limit in milliseconds, as in [`FromAgent::Accepted`]. A tombstone has a limit only if a boot is to
+    /// end the task.
     pub limit_ms: Option<u64>,
     /// Whether the task is the host's own (`io.perilog.Agent.Exec`): the controller then ignores it.
     pub local: bool,
@@ -191,15 +196,15 @@ pub struct Held {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum HeldState {
-    /// The task is recorded and has not begun. Since the agent's last start no controller has confirmed the task: it
-    /// waits for `Begin` or `Cancel`.
+    /// The task is recorded and has not begun. Since the agent's last start no controller has confirmed the task: the
+    /// task waits for `Begin` or `Cancel`.
     Unclaimed,
     /// The task waits for its turn, starts or runs, and needs no further message to begin.
     Live { phase: Phase, age_ms: u64 },
     /// The task has ended, and the end is not acknowledged: `Finished` follows.
     Ended,
     /// The task has ended, and the controller has acknowledged the end. `past_ms`: milliseconds since the task's
-    /// not-after, 0 before it. `reboot`: whether a boot of the node was to end the task.
+    /// not-after, 0 before it. `reboot`: whether a reboot was to end the task, and whether the node has rebooted since.
     Tombstone { outcome: Outcome, past_ms: u64, reboot: Reboot },
 }
 
@@ -231,8 +236,8 @@ pub enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub enum Ask {
-    /// Output of a job's scripts on this node, from the task's directory and the journal; `lines`: the maximum per
-    /// source.
+    /// Output of a job's scripts on this node, from the task's directory and the journal; `lines`: the maximum number
+    /// of lines from each of the two.
     Logs { job: JobId, action: Option<ActionName>, attempt: Option<Attempt>, rank: Option<u32>, lines: u32 },
     /// The state of live tasks in the agent, as JSON.
     Status,

@@ -42,16 +42,16 @@ pub struct Milestones {
     left: IdSet,
 }
 
-/// The ranks that reported a milestone.
+/// The ranks that have reported one milestone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Said {
     ranks: IdSet,
-    /// Whether the job has reached the milestone.
+    /// Whether the job as a whole has reached the milestone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     job: bool,
 }
 
-/// The attempt would have more names than [`MAX_NAMES`].
+/// The error if an attempt would have more milestone names than [`MAX_NAMES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooMany;
 
@@ -91,12 +91,12 @@ impl Milestones {
         self.said.len() >= MAX_NAMES
     }
 
-    /// Returns the names that some ranks have reported.
+    /// Returns the names of all milestones that at least one rank has reported.
     pub fn names(&self) -> BTreeSet<MilestoneName> {
         self.said.keys().cloned().collect()
     }
 
-    /// Iterates over the milestones that the job has reached.
+    /// Iterates over the milestones that the job as a whole has reached.
     pub fn reached(&self) -> impl Iterator<Item = &MilestoneName> {
         self.said.iter().filter(|(_, said)| said.job).map(|(name, _)| name)
     }
@@ -105,12 +105,12 @@ impl Milestones {
         self.said.get(name).is_some_and(|said| said.job)
     }
 
-    /// Returns `true` if some ranks have reported a milestone that the job has not reached.
+    /// Returns `true` if at least one rank has reported a milestone that the job as a whole has not reached.
     pub fn is_under_way(&self) -> bool {
         self.said.values().any(|said| !said.job)
     }
 
-    /// Records and returns the milestones that the job has newly reached, each with the ranks without a report.
+    /// Records and returns the milestones that the job has newly reached, each with the ranks that did not report it.
     /// `given`: all ranks of the attempt. `forgiven`: ranks that failed within the tolerance. `released`: released
     /// ranks; a rank that was handed over early need not report once released.
     pub fn reach(&mut self, given: &IdSet, forgiven: &IdSet, released: &IdSet) -> Vec<(MilestoneName, IdSet)> {

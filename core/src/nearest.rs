@@ -1,14 +1,14 @@
 //! Guesses the word that an operator meant by a mistyped word.
 
-/// Returns the word with the fewest edits from `typed`. `None`: every word needs more edits than a third of its length
-/// (between 1 and 3).
+/// Returns the word with the fewest edits from `typed`. `None`: every word needs more edits than allowed. A third of
+/// the longer word's length is allowed, at least 1 and at most 3.
 pub(crate) fn nearest<'w>(typed: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     let near = |word: &&str| distance(typed, word) <= (typed.len().max(word.len()) / 3).clamp(1, 3);
     words.filter(near).min_by_key(|word| distance(typed, word))
 }
 
-/// Returns the number of edits between two words: insert, delete, replace, swap of neighbours. Counts bytes: names are
-/// short ASCII texts.
+/// Returns the number of edits between two words: a byte inserted, deleted or replaced, or two neighbours swapped. The
+/// words are short ASCII texts.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let (mut before, mut above): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..=b.len()).collect());

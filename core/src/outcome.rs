@@ -48,7 +48,8 @@ pub fn signal_name(signal: u8) -> String {
         .map_or_else(|| signal.to_string(), |(_, name)| (*name).to_owned())
 }
 
-/// Returns the number of a signal in the form `TERM`, `SIGTERM` or `15`; `None`: no signal from 1 to 64.
+/// Parses the name or number of a signal (`TERM`, `SIGTERM` or `15`) and returns the number. `None`: `text` names no
+/// signal from 1 to 64.
 pub fn signal_number(text: &str) -> Option<u8> {
     let name = text.strip_prefix("SIG").unwrap_or(text);
     SIGNALS
@@ -58,8 +59,8 @@ pub fn signal_number(text: &str) -> Option<u8> {
         .or_else(|| text.parse().ok().filter(|n| (1..=64).contains(n)))
 }
 
-/// The signals that perilog may send to scripts: HUP, INT, KILL, USR1, USR2, TERM. Any other signal would stop or end
-/// the runner itself.
+/// The signals that perilog may send to scripts: HUP, INT, KILL, USR1, USR2, TERM. The runner passes on only these;
+/// most others would stop or end the runner itself.
 pub const SENT: [u8; 6] = [1, 2, 9, 10, 12, 15];
 
 /// Checks that perilog may send a signal to scripts.
@@ -83,8 +84,8 @@ const SIGNALS: &[(u8, &str)] = &[
     (25, "XFSZ"), (31, "SYS"),
 ];
 
-/// The outcome of a task. The controller stores one per task, and appends later facts as late. Only a reboot that
-/// undoes a prolog changes a stored outcome, before the verdict.
+/// The outcome of a task. The controller stores one outcome per task; it logs a result that comes later as late. Only a
+/// reboot that undoes a prolog changes a stored outcome, and only before the verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
@@ -92,7 +93,7 @@ pub enum Outcome {
     /// Or the service of an external action reported success.
     Ok,
     /// Every script ran, and nothing failed but named checks or scripts that the node marks as tolerable. Or the
-    /// service of an external action reported so.
+    /// service of an external action reported a tolerable failure.
     Tolerable,
     Failed {
         why: Failure,
@@ -112,7 +113,8 @@ pub enum Outcome {
     Refused {
         why: String,
     },
-    /// An operator's resolution gives the outcome. `ok`: whether it counts as success. `by`: the operator's uid.
+    /// An operator's resolution gives the outcome. `ok`: whether the resolution counts as success. `by`: the operator's
+    /// uid.
     Resolved {
         ok: bool,
         reason: String,
@@ -130,8 +132,8 @@ pub enum Failure {
     Exec(String),
     /// An error in the node's configuration: a missing directory, or a script that others can write.
     Configuration(String),
-    /// systemd refused the unit, or reports a failure of the unit that no exit status explains. Contains systemd's
-    /// word.
+    /// systemd refused the unit, or reports a failure of the unit that no exit status explains. Contains systemd's own
+    /// word for the failure.
     Unit(String),
     /// The runner ended without a complete result.
     NoResult(Option<ExitStatus>),
@@ -170,7 +172,7 @@ impl fmt::Display for Loss {
 }
 
 impl Outcome {
-    /// Returns the outcome's name, as docs/semantics.md lists them: `failed`.
+    /// Returns the outcome's name, one of those in docs/semantics.md, such as `failed`.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -189,7 +191,7 @@ impl Outcome {
         matches!(self, Self::Ok | Self::Resolved { ok: true, .. })
     }
 
-    /// Returns `true` for `ok` and `tolerable`: nothing failed but in a tolerable way.
+    /// Returns `true` for `ok` and `tolerable`: all failures of the task, if any, were tolerable.
     pub const fn went_well(&self) -> bool {
         matches!(self, Self::Ok | Self::Tolerable)
     }
@@ -204,13 +206,13 @@ impl Outcome {
         }
     }
 
-    /// Returns `true` if a script of the task may have begun, by an outcome that a node reports: scripts gave the
-    /// outcome, or their end is unknown.
+    /// Returns `true` if a script of the task may have begun, judged by an outcome that a node reports: the outcome
+    /// says how scripts ended, or their end is unknown.
     pub const fn may_have_begun(&self) -> bool {
         self.is_of_scripts() || matches!(self, Self::Lost { why: Loss::Vanished | Loss::Rebooted })
     }
 
-    /// Returns the status of the scripts as a shell gives it, if the outcome has one.
+    /// Returns the exit status of the scripts as a shell gives it (128 + signal), if the outcome contains a status.
     pub fn status(&self) -> Option<u8> {
         match self {
             Self::Ok | Self::Tolerable => Some(0),
@@ -222,7 +224,8 @@ impl Outcome {
         }
     }
 
-    /// Returns the severity, from 0 (success) to 6 (failure). The most severe outcome of an action decides the verdict.
+    /// Returns the outcome's severity, from 0 (success) to 6 (failure). The most severe outcome of an action's ranks
+    /// decides the verdict.
     pub(crate) const fn severity(&self) -> u8 {
         match self {
             Self::Ok | Self::Resolved { ok: true, .. } => 0,

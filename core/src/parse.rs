@@ -11,7 +11,7 @@ pub struct ParseError {
     pub input: String,
     /// Byte offset of the first byte that does not fit; `input.len()` for an unexpected end.
     pub at: usize,
-    /// The expected form at that place: "a number", "at most 64 characters".
+    /// The form that the parser expected at `at`: "a number", "at most 64 characters".
     pub expected: String,
 }
 
@@ -27,7 +27,7 @@ impl ParseError {
         Self { what, input: input[..end].to_owned(), at, expected: expected.into() }
     }
 
-    /// Returns the position of the wrong character: characters of the text, counted from 1.
+    /// Returns the position of the first wrong character in the text, in characters and counted from 1.
     pub fn column(&self) -> usize {
         let mut at = self.at.min(self.input.len());
         while !self.input.is_char_boundary(at) {

@@ -39,7 +39,7 @@ const MAX_KINDS: usize = 64;
 /// copy of them.
 const MAX_RANGES: usize = 1_024;
 
-/// Resources by rank, each rank on its host.
+/// The resources of a job or of a Flux instance: for each rank its host, and the ids of its resources by kind.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ResourceSet {
     ranks: IdSet,
@@ -49,7 +49,8 @@ pub struct ResourceSet {
     groups: BTreeMap<Children, IdSet>,
     /// The ranks of each property: never empty, and all of them in `ranks`.
     properties: BTreeMap<String, IdSet>,
-    /// Number of slots of a whole R. In a fragment `slots`, `start` and `expiration` are `None`.
+    /// The slots of R (`nslots`). Only a whole R has `slots`, `start` and `expiration`; in a fragment all three are
+    /// `None`.
     slots: Option<u64>,
     start: Option<Number>,
     expiration: Option<Number>,
@@ -57,7 +58,7 @@ pub struct ResourceSet {
     positions: Lookup,
 }
 
-/// The position of each rank in `ranks`, computed on first use: so cutting one rank out of many walks no list.
+/// The position of each rank in `ranks`, computed on first use, so that cutting one rank out of many walks no list.
 #[derive(Debug, Clone, Default)]
 struct Lookup(OnceLock<Positions>);
 
@@ -68,7 +69,7 @@ impl PartialEq for Lookup {
     }
 }
 
-/// The error of a text that is no R, or of parts that do not fit: `execution.R_lite[0].rank: malformed idset ...`.
+/// The error for a text that is no R, or for two sets without a union: `execution.R_lite[0].rank: malformed idset ...`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("R (RFC 20): {place}: {why}")]
 pub struct InvalidR {
@@ -110,7 +111,7 @@ impl ResourceSet {
         &self.hosts
     }
 
-    /// Returns the resources on a rank, by kind: `core` -> `0-3`.
+    /// Returns the resource ids on a rank by kind, such as `core` with `0-3`; `None`: R does not have the rank.
     pub fn children(&self, rank: u32) -> Option<&BTreeMap<String, IdSet>> {
         self.groups.iter().find(|(_, ranks)| ranks.contains(rank)).map(|(children, _)| children)
     }
@@ -137,14 +138,14 @@ impl ResourceSet {
         Self { ranks, hosts, groups, properties, scheduling, ..Self::default() }
     }
 
-    /// Returns the fragment of all ranks but these.
+    /// Returns the fragment of all ranks of R except these.
     #[must_use]
     pub fn without(&self, ranks: &IdSet) -> Self {
         self.fragment(&self.ranks.difference(ranks))
     }
 
-    /// Returns the union. A rank in both sets gets the children of both. The union has times and slots only if both
-    /// sets have the same.
+    /// Returns the union of two resource sets. A rank in both sets gets the children of both. The union has times and
+    /// slots only if both sets have the same.
     ///
     /// # Errors
     /// [`InvalidR`]: a rank is on two hosts, a rank has too many kinds of resource, or two schedulers wrote the parts.
@@ -179,7 +180,7 @@ impl ResourceSet {
         Ok(both)
     }
 
-    /// Adds children to `ranks`. Ranks that have children already keep them beside the new ones.
+    /// Adds `children` to the resources of `ranks`. A rank that already has children keeps them beside the new ones.
     ///
     /// # Errors
     /// [`InvalidR`]: a rank would have more than [`MAX_KINDS`] kinds, or more than [`MAX_RANGES`] ranges. The set is
@@ -228,7 +229,7 @@ fn check_kinds(ranks: &IdSet, children: &Children) -> Result<(), InvalidR> {
     Err(InvalidR::new("execution.R_lite", format!("{count} {what} on rank {rank}, at most {most} are taken")))
 }
 
-/// The JSON object of RFC 20.
+/// Serializes as the JSON object of RFC 20.
 impl Serialize for ResourceSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         form::written(self).serialize(serializer)

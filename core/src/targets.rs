@@ -27,8 +27,8 @@ pub enum UnknownTarget {
 }
 
 impl Targets {
-    /// Returns the ranks that the targets name. `hosts`: the hosts of ranks 0, 1, 2 and so on. A host of several ranks
-    /// names all of them.
+    /// Returns the ranks of the job that the targets name. `hosts`: the hosts of ranks 0, 1, 2 and so on. A host of
+    /// several ranks names all of them.
     ///
     /// # Errors
     ///
@@ -101,7 +101,8 @@ impl fmt::Debug for Targets {
 impl Serialize for Targets {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let text = self.to_string();
-        // Such hosts come from code, not from a text. The receiver would take their text for ranks.
+        // Hosts whose names are bare numbers come from code, not from a text. The receiver would take their text for
+        // ranks.
         if matches!(self, Self::Hosts(hosts) if !hosts.is_empty()) && is_idset(&text) {
             return Err(ser::Error::custom(format!("hosts {text} cannot be told from ranks")));
         }

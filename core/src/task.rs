@@ -1,4 +1,4 @@
-//! Task on its node: the types for the Start, the node's plan, and the files of a task.
+//! Task on its node: types for the Start, for the node's plan, and for the contents of a task's files.
 //!
 //! The files in a task's directory, all of which the agent reads:
 //!
@@ -32,7 +32,7 @@ pub const NO_TASK: u8 = 66;
 pub const NOT_OURS: u8 = 75;
 /// The exit status of a runner that failed to write the claim, and ran nothing.
 pub const NO_CLAIM: u8 = 73;
-/// All exit statuses of a runner that ran nothing. A runner with the claim never exits with these.
+/// All exit statuses that say that the runner ran no script. A runner that has the claim never exits with these.
 pub const RAN_NOTHING: [u8; 3] = [NO_TASK, NOT_OURS, NO_CLAIM];
 
 /// The first words of the remark about a task that is `ok` because it had no script to run.
@@ -52,7 +52,7 @@ pub struct Start {
     pub action: ActionName,
     /// The node's boot that the Start is meant for. In another boot the agent does not accept the task.
     pub boot: BootId,
-    /// The not-after, in milliseconds from the receipt of the Start. Later no process may claim the task.
+    /// The not-after, in milliseconds from the receipt of the Start. After that time no process may claim the task.
     pub not_after_ms: u64,
     /// All ranks of the action. `hosts`: the host of each of these ranks, in rank order.
     pub ranks: IdSet,
@@ -63,7 +63,8 @@ pub struct Start {
     pub env: BTreeMap<String, String>,
     /// The requester's limit in milliseconds for the whole task. The smaller of this limit and the plan's counts.
     pub timeout_ms: Option<u64>,
-    /// Whether the action is an after-action. Once a node has accepted one, it accepts no setup action of the attempt.
+    /// Whether the action is an after-action. A node that has accepted an after-action of an attempt accepts no setup
+    /// action of the attempt any more.
     #[serde(default)]
     pub after: bool,
     /// The milestones of the attempt so far. The runner counts them against the maximum when a script reports a new
@@ -115,7 +116,7 @@ pub enum Run {
     Command(Vec<String>),
 }
 
-/// The settings that differ for one script.
+/// The settings of one script that differ from the plan's. `None`: the plan's value.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ScriptPlan {
     pub user: Option<String>,
@@ -135,7 +136,7 @@ pub struct Retries {
     pub ceiling_ms: u64,
 }
 
-/// The policy for a script past the limit, after one TERM from the runner.
+/// The policy for a script that runs past its limit. Under either policy, the runner first sends TERM once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnTimeout {
@@ -186,11 +187,11 @@ pub struct Intent {
     /// Variables of the requester that the node lets pass. `dropped_env`: the number of dropped variables.
     pub env: BTreeMap<String, String>,
     pub dropped_env: u32,
-    /// The not-after, as CLOCK_BOOTTIME in milliseconds: later no process may claim the task. 0 in a rebuilt intent.
+    /// The not-after, as CLOCK_BOOTTIME in milliseconds: after it no process may claim the task. 0 in a rebuilt intent.
     pub not_after_boottime_ms: u64,
     /// CLOCK_BOOTTIME in milliseconds when the agent accepted the task.
     pub accepted_boottime_ms: u64,
-    /// Whether the task is the host's own (`io.perilog.Agent.Exec`): no controller orders it or learns its end.
+    /// Whether the task is the host's own (`io.perilog.Agent.Exec`): no controller orders the task or learns its end.
     pub local: bool,
     /// The commit that caused the intent; `None`: the host's own task, or an older controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -219,7 +220,7 @@ impl Intent {
         self.not_after_boottime_ms.max(self.accepted_boottime_ms)
     }
 
-    /// Marks the intent as rebuilt.
+    /// Returns the intent, marked as rebuilt ([`Intent::is_rebuilt`]).
     #[must_use]
     pub const fn rebuilt(mut self) -> Self {
         self.not_after_boottime_ms = 0;
@@ -230,7 +231,8 @@ impl Intent {
 /// Facts that a resource manager's hook reports about its job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Hook {
-    /// The program that the agent runs if the task's hook is gone and cannot pass on the end.
+    /// The program that the agent runs for the task if the hook or its daemon has died, so that the hook cannot pass on
+    /// the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orphaned: Option<String>,
     /// The time at which the resource manager began this job, as text. It distinguishes two jobs with the same number.
@@ -243,7 +245,8 @@ impl Hook {
         *self == Self::default()
     }
 
-    /// Returns `true` if the hook names an instance, and not the instance `known`: the hook speaks for another job.
+    /// Returns `true` if the hook names an instance, and it is not the instance `known`: the hook belongs to another
+    /// job with the same number.
     pub fn is_of_another(&self, known: &str) -> bool {
         self.instance.as_deref().is_some_and(|own| own != known)
     }
@@ -358,9 +361,9 @@ pub struct RunResult {
     pub timed_out: bool,
     pub cancelled: bool,
     /// The error in the configuration that kept all scripts from running: missing directory, writable script, unknown
-    /// user.
+    /// user. `None`: no such error.
     pub configuration: Option<String>,
-    /// The reason why a script could not be executed.
+    /// The reason why a script could not be executed; `None`: the runner executed every script that it began.
     pub exec: Option<String>,
     /// Files that the runner skipped but that may be meant as scripts: `/etc/perilog/prolog.d/10-hello is skipped: not
     /// executable`.
@@ -368,14 +371,14 @@ pub struct RunResult {
     pub skipped: Vec<String>,
 }
 
-/// A process that is or was in a unit.
+/// A process that is or was in the unit of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     pub pid: u32,
     pub command: String,
 }
 
-/// A try of a script, for people.
+/// One try of a script: its begin, duration and exit status, as operators see them in the end of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     pub script: String,
@@ -396,14 +399,14 @@ pub struct Check {
     pub message: String,
 }
 
-/// The end of the output of a script.
+/// The last part of a failed script's output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tail {
     pub script: String,
     pub text: String,
 }
 
-/// The facts that systemd reports about a unit. Only [`crate::judge`] decides whether they can be believed.
+/// The facts that systemd reports about a unit. Only [`crate::judge`] decides whether to believe these facts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnitFacts {
     /// Whether the unit's LoadState is `loaded`.
@@ -425,13 +428,14 @@ pub struct UnitFacts {
 }
 
 impl UnitFacts {
-    /// Returns `true` if the main process has ended.
+    /// Returns `true` if the unit's main process, the runner, has run and ended.
     pub fn main_ended(&self) -> bool {
         self.main_code != 0 && self.main_pid == 0
     }
 
-    /// Returns `true` if the unit's pending job is to start the main process. On a node that goes down, a stop job may
-    /// wait after the main process has ended: such a job does not count.
+    /// Returns `true` if a systemd job of the unit is pending and its main process has not ended. A start job is
+    /// pending until then, because the units are of Type=oneshot. On a node that goes down, a stop job may wait after
+    /// the main process has ended: such a job does not count.
     pub fn is_to_start(&self) -> bool {
         self.job_pending && self.main_code == 0
     }

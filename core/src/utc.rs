@@ -1,4 +1,4 @@
-//! Formats a time for people on any host: `2026-11-20T03:12:07Z` (RFC 3339) needs no time zone.
+//! Formats a time for people on any host: `2026-11-20T03:12:07Z` (RFC 3339) reads the same in every time zone.
 
 /// Formats `wall_ms`, milliseconds since 1970 (UTC), to the second. The calendar is Gregorian; the algorithm is Howard
 /// Hinnant's `civil_from_days`.

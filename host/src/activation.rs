@@ -55,7 +55,7 @@ impl Activated {
         self.tcp.extract_if(.., |(n, _)| n == name).map(|(_, listener)| listener).collect()
     }
 
-    /// Takes the local socket named `name`.
+    /// Takes the Unix socket named `name`; `None` if systemd passed no such socket.
     pub fn take_unix(&mut self, name: &str) -> Option<UnixListener> {
         let at = self.unix.iter().position(|(n, _)| n == name)?;
         Some(self.unix.remove(at).1)

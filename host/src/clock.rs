@@ -6,7 +6,7 @@
 //!   with each boot.
 //! * *wall*: CLOCK_REALTIME, for people and event logs. This clock can jump, so no decision depends on it.
 //!
-//! All functions return whole milliseconds, except [`wall_seconds`] and [`mono_us`].
+//! All functions return whole milliseconds, except [`wall_seconds`], [`mono_us`] and [`until`].
 
 use std::time::Duration;
 

@@ -47,7 +47,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Returns the value of an option of this daemon alone.
+    /// Returns the value of one of [`Program::options`], such as `--run-dir`; `None` if the option was not given.
     pub fn own(&self, name: &str) -> Option<&str> {
         self.own.get(name).map(String::as_str)
     }
@@ -124,7 +124,7 @@ impl Program {
         }
     }
 
-    /// Prints the mistake in the command line, and the usage.
+    /// Prints the mistake `text` in the command line, then the usage. Returns the exit status for wrong usage.
     pub fn misused(&self, text: &str) -> ExitCode {
         self.complain(&format!("{text}\n\n{}", self.usage), WRONG)
     }
@@ -134,14 +134,14 @@ impl Program {
         served.map_or_else(|text| self.complain(&text, CANNOT), |()| ExitCode::SUCCESS)
     }
 
-    /// Prints the text. Ignores errors, because standard error may be closed.
+    /// Prints the text to standard error and returns `status`. Ignores errors, because standard error may be closed.
     fn complain(&self, text: &str, status: u8) -> ExitCode {
         let _ = writeln!(std::io::stderr(), "{}: {}", self.name, text.trim_end());
         ExitCode::from(status)
     }
 }
 
-/// Prints to standard output. Ignores errors, because standard output may be closed.
+/// Prints the text to standard output and returns success. Ignores errors, because standard output may be closed.
 fn say(text: &str) -> ExitCode {
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS

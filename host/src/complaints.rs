@@ -1,4 +1,4 @@
-//! Rate limits for journal lines about strangers. A peer that knocks a thousand times a second must neither fill the
+//! Rate limits for journal lines about strangers. A peer that connects a thousand times a second must neither fill the
 //! journal nor hide lines about other peers.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ pub const WINDOW_MS: u64 = 30_000;
 pub const LINES_OF_ONE: u32 = 30;
 pub const WINDOW_OF_ONE_MS: u64 = 600_000;
 
-/// A window of lines: its begin, the number of lines, and the number of omitted lines.
+/// A time window that limits journal lines: its begin, the number of logged lines, and the number of omitted lines.
 #[derive(Debug, Default)]
 pub struct Window {
     began_ms: u64,
@@ -56,7 +56,7 @@ impl Window {
     }
 }
 
-/// Windows by key, such as an address or a uid. Each key has its own lines, so no key hides another.
+/// One window for each key, such as an address or a uid. Lines about one key do not use up the lines of another.
 #[derive(Debug)]
 pub struct Each<K> {
     of: Mutex<HashMap<K, Own>>,
@@ -66,7 +66,7 @@ pub struct Each<K> {
 #[derive(Debug, Default)]
 struct Own {
     window: Window,
-    /// The last line: a misconfigured peer tries for ever, and causes the same line each time.
+    /// The last line about the key. A misconfigured peer tries for ever, and causes the same line each time.
     last: String,
 }
 
@@ -77,7 +77,7 @@ impl<K: Eq + Hash> Each<K> {
     }
 
     /// Returns `true` if the caller should log this line about `key` now, and the number of lines that the key's last
-    /// window omitted. `None`: no room for another key.
+    /// window omitted. `None`: the maximum number of other keys have open windows.
     pub fn admit(&self, key: K, line: &str) -> Option<(bool, u64)> {
         self.admit_at(key, line, clock::mono_ms())
     }

@@ -9,10 +9,10 @@
 #[cfg(all(feature = "fault-points", not(debug_assertions)))]
 compile_error!("fault-points are for tests: this build has no debug assertions, so it may be one for sites");
 
-/// The directory of armed points.
+/// Directory with a file for each armed fault point.
 pub const DIRECTORY: &str = "/run/perilog-fault";
 
-/// A point in the life of a daemon.
+/// A fault point: a place in a daemon's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
     pub name: &'static str,
@@ -48,15 +48,16 @@ const fn controller(name: &'static str, moment: &'static str) -> Point {
 
 #[cfg(not(feature = "fault-points"))]
 mod inert {
-    /// Stands in for the fault points in builds without them: does nothing.
+    /// Does nothing, in place of a fault point: this build has no fault points.
     #[inline(always)]
     pub const fn point(_: &str) {}
 
-    /// Passes a point if `is` returns `true`. Builds without fault points never call `is`.
+    /// Does nothing and never calls `is`: this build has no fault points.
     #[inline(always)]
     pub fn point_if(_: &str, _: impl FnOnce() -> bool) {}
 
-    /// Passes a point when `call` has done its immediate work and has to wait.
+    /// Returns `call` unchanged: this build has no fault points. In other builds the daemon passes the point when
+    /// `call` has to wait for the first time.
     #[inline(always)]
     pub fn point_when_waiting<F: Future>(_: &str, call: F) -> F {
         call

@@ -80,12 +80,12 @@ pub fn set_level(level: &str) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Returns the level in force: the environment overrides the configuration.
+/// Returns the level in force: that of `PERILOG_LOG` if the variable is set, otherwise `level`.
 fn effective(level: &str) -> String {
     std::env::var(LEVEL_VARIABLE).ok().filter(|level| !level.is_empty()).unwrap_or_else(|| level.to_owned())
 }
 
-/// Returns journald's own scale: a normal line is informational, not a notice.
+/// Returns the priorities of journald for the log levels: a line of level info is informational, not a notice.
 fn priorities() -> PriorityMappings {
     PriorityMappings { info: Priority::Informational, debug: Priority::Debug, ..PriorityMappings::new() }
 }

@@ -14,7 +14,7 @@
 //! | [`accounts`] | users and groups of this host | a cache |
 //! | [`tls`] | certificates, mutual TLS 1.3, the hosts that a certificate names | a certificate authority |
 //! | [`authority`] | makes keys, certificates and revocation lists | a decision about who gets one |
-//! | [`enroll`] | both sides of the door for a node's certificate | a decision about who gets one |
+//! | [`enroll`] | both sides of a node's request for a certificate | a decision about who gets one |
 //! | [`munge`] | munge's two programs: makes a credential, reads one | a decision about a credential's use |
 //! | [`program`] | a child program with one question, within limits | a shell |
 //! | [`link`] | frames over TCP or TLS | messages: a frame is bytes |

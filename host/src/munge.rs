@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use crate::program::{ProgramError, Said, ask};
 
-/// Path of `munge` in distribution packages; `UNMUNGE`: path of `unmunge`.
+/// Path of the program `munge` in distribution packages.
 pub const MUNGE: &str = "/usr/bin/munge";
+/// Path of the program `unmunge` in distribution packages.
 pub const UNMUNGE: &str = "/usr/bin/unmunge";
 
-/// Limit of a program. munged answers within milliseconds; an `unmunge` without `--numeric` also looks up names.
+/// Limit for a run of `munge` or `unmunge`. munged answers within milliseconds; an `unmunge` without `--numeric` also
+/// looks up names.
 const LIMIT: Duration = Duration::from_secs(4);
 /// Fields that the module requests from `unmunge`; `unmunge` prints them in its own order.
 const KEYS: &str = "STATUS,UID,ENCODE_HOST";
@@ -126,7 +128,7 @@ fn read(said: &[u8]) -> Result<Decoded, &'static str> {
     Ok(Decoded { uid, origin, payload: payload.to_owned() })
 }
 
-/// Returns a hint by the exit status, which is munge's error number (`munge_err_t` of munge(3)).
+/// Returns advice for the operator by the exit status, which is munge's error number (`munge_err_t` of munge(3)).
 fn hint(status: ExitStatus) -> &'static str {
     match status.code() {
         Some(6 | 7) => "; is munged up (systemctl status munge)?",
@@ -138,7 +140,8 @@ fn hint(status: ExitStatus) -> &'static str {
     }
 }
 
-/// Returns the program's standard output, if its exit status is 0.
+/// Returns the program's standard output if its exit status is 0, otherwise an error with its last line on standard
+/// error.
 fn well(program: &Path, said: Said) -> Result<Vec<u8>, MungeError> {
     if said.status.success() {
         return Ok(said.output);

@@ -23,7 +23,7 @@ pub fn reloading() {
     send(&[NotifyState::Reloading, stamp]);
 }
 
-/// Reports that the daemon is ending.
+/// Reports that the daemon is ending; `systemctl status` shows `status`.
 pub fn stopping(status: &str) {
     send(&[NotifyState::Stopping, NotifyState::Status(one_line(status))]);
 }

@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 
-/// Maximum number of bytes on each output. The programs in use write some hundred bytes.
+/// Maximum number of bytes on standard output, and on standard error. The programs in use write some hundred bytes.
 const MOST: u64 = 16 * 1024;
 
-/// Exit status and output of a program.
+/// Exit status, standard output and standard error (`complaints`) of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     pub status: ExitStatus,
@@ -34,7 +34,8 @@ pub enum ProgramError {
     TooMuch { program: PathBuf },
 }
 
-/// Runs the program to its end, within the limit. Dropping the future kills the program.
+/// Runs the program with `input` on its standard input, and waits for its end, at most `limit`. Dropping the future
+/// kills the program.
 ///
 /// # Errors
 /// [`ProgramError`]. An exit status other than 0 is no error here.

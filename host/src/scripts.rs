@@ -15,7 +15,7 @@ use crate::trust::{self, Untrusted};
 #[derive(Debug)]
 pub enum Entry {
     Script {
-        /// Name of the file.
+        /// Name of the file, without its directory.
         name: String,
         path: PathBuf,
     },
@@ -35,8 +35,8 @@ pub enum Wrong {
     Name { path: PathBuf },
 }
 
-/// Lists the entries of `directory`, an absolute path, in byte order of their names. The size of the directory bounds
-/// the memory; only root can write the directory.
+/// Lists the entries of `directory`, an absolute path, in byte order of their names. The list has no bound, because
+/// only root can add files to such a directory.
 ///
 /// # Errors
 /// [`Wrong`]: the directory cannot be read, or other users than root can write it or a parent.
@@ -56,7 +56,7 @@ pub fn directory(directory: &Path) -> Result<Vec<Entry>, Wrong> {
 /// runs.
 ///
 /// # Errors
-/// [`Wrong::Unreadable`]
+/// [`Wrong::Unreadable`]: the directory cannot be read.
 pub fn list(directory: &Path) -> Result<Vec<Entry>, Wrong> {
     let unreadable = |source: io::Error| Wrong::Unreadable { path: directory.to_owned(), source };
     let mut names = fs::read_dir(directory)

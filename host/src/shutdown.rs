@@ -7,7 +7,7 @@ use std::io;
 
 use tokio::signal::unix::{self, SignalKind};
 
-/// A request of the service manager or an operator.
+/// A request of the service manager or an operator to the daemon, sent as a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// End in an orderly way.

@@ -94,7 +94,7 @@ pub fn check(path: &Path) -> Result<(), Untrusted> {
     Ok(())
 }
 
-/// Returns the names and `..` of a path.
+/// Returns the parts of a path that are names or `..`, without `/` and `.`.
 fn parts(path: &Path) -> impl Iterator<Item = OsString> {
     path.components().filter_map(|component| match component {
         Component::Normal(_) | Component::ParentDir => Some(component.as_os_str().to_owned()),

@@ -9,7 +9,7 @@ use crate::usage;
 /// The sentence on each verb's page that refers to perilog(1) for the common options.
 const COMMON: &str = "`--socket`, `--json`, `--quiet` and `--color` are taken by every verb: see perilog(1).";
 
-/// Returns the pages, perilog(1) first.
+/// Returns the manual pages of the command line `root`: perilog(1) first, then a page for each verb.
 pub fn pages(mut root: Command) -> Vec<Page> {
     root.build();
     let mut first = Page::new(root.get_name(), 1, brief(&root));
@@ -159,7 +159,7 @@ fn arguments(command: &Command, wanted: impl Fn(&Arg) -> bool) -> Vec<Block> {
     shown.filter_map(explained).collect()
 }
 
-/// Explains an argument; `None` for a positional one that its name explains (`JOB`).
+/// Returns the page's entry for an argument. `None`: a positional argument without help, whose name says enough.
 fn explained(argument: &Arg) -> Option<Block> {
     let text = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
     let mut paragraphs: Vec<String> = text.split("\n\n").filter(|text| !text.is_empty()).map(sentence).collect();

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use clap::{Arg, Command};
 
-/// Commands that print the names of a kind, one a line.
+/// Shell commands that print the names of a kind, one a line.
 const LISTS: [(&str, &str); 3] = [
     ("jobs", "timeout 2 perilog --quiet ps --held"),
     ("nodes", "timeout 2 perilog --quiet nodes"),
@@ -31,7 +31,7 @@ fn kind_of(argument: &Arg) -> Option<&'static str> {
     argument.get_value_names().and_then(|names| kind(names.first()?))
 }
 
-/// Returns each verb, and each verb of a verb (`job add`), by its words.
+/// Returns each verb and each verb below it, with its words, for example `job add`.
 fn verbs(root: &Command) -> Vec<(String, &Command)> {
     let mut found = Vec::new();
     for verb in root.get_subcommands().filter(|verb| !verb.is_hide_set()) {
@@ -42,7 +42,8 @@ fn verbs(root: &Command) -> Vec<(String, &Command)> {
     found
 }
 
-/// Returns bash's script with completion of names. `script`: the script that clap_complete wrote.
+/// Returns bash's completion script: `script`, which clap_complete wrote, with completion of jobs, nodes and actions
+/// added.
 pub fn bash(root: &Command, script: &str) -> String {
     let mut text = script.to_owned();
     let mut cases = String::new();
@@ -124,7 +125,8 @@ complete -F _perilog_with_names -o bashdefault -o default perilog
     text
 }
 
-/// Returns zsh's script with completion of names, as [`bash`] does. zsh itself quotes the names that it inserts.
+/// Returns zsh's completion script: `script`, which clap_complete wrote, with completion of jobs, nodes and actions
+/// added. zsh itself quotes the names that it inserts.
 pub fn zsh(script: &str) -> String {
     let mut text = String::new();
     for line in script.lines() {
@@ -152,7 +154,8 @@ pub fn zsh(script: &str) -> String {
     text
 }
 
-/// Returns the kind of names for the argument with this identifier, if its value has a name of its own.
+/// Returns the kind of names that completes the argument with this identifier in clap. `None`: the value's name
+/// decides.
 fn kind_of_id(id: &str) -> Option<&'static str> {
     (id == "nodes").then_some("nodes")
 }
@@ -167,7 +170,8 @@ fn value_of(line: &str) -> Option<&str> {
     }
 }
 
-/// Returns fish's script with completion of names, as [`bash`] does. fish itself quotes the names that it inserts.
+/// Returns fish's completion script: `script`, which clap_complete wrote, with completion of jobs, nodes and actions
+/// added. fish itself quotes the names that it inserts.
 pub fn fish(root: &Command, script: &str) -> String {
     let mut text = script.to_owned();
     text.push_str(

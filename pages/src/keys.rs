@@ -101,7 +101,7 @@ impl Example {
         found
     }
 
-    /// Adds a section for each table. `defaults`: the program's defaults.
+    /// Adds to the page a section for each table of the example. `defaults`: the program's defaults.
     pub fn add(&self, page: &mut Page, defaults: &Table) {
         page.add("DESCRIPTION", self.head.iter().map(|text| Block::Paragraph(text.clone())).collect());
         for part in &self.parts {

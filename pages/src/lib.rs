@@ -48,7 +48,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("verbs", include_str!("../text/verbs.md")),
 ];
 
-/// Returns every page, with its handwritten text.
+/// Returns every manual page, with its handwritten text.
 ///
 /// # Errors
 /// An unreadable example, or a text without a page.
@@ -162,8 +162,8 @@ fn edge_toml(page: &mut Page) -> Result<()> {
     Ok(())
 }
 
-/// Writes `DIR/man`, `DIR/completions` and `DIR/guides`. `date` appears in the pages, such as 2026-11-21; empty if
-/// unknown.
+/// Writes `man`, `completions` and `guides` below the directory; returns the number of manual pages. `date` appears in
+/// the pages, such as 2026-11-21; empty if unknown.
 ///
 /// # Errors
 /// A file that cannot be written.

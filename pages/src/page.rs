@@ -23,7 +23,7 @@ pub struct Page {
     pub sections: Vec<(String, Vec<Block>)>,
 }
 
-/// Order of sections, as in other pages (man-pages(7)). All other sections come at the place of the empty name.
+/// Order of sections, as in other manual pages (man-pages(7)). The empty name is the place of all other sections.
 const ORDER: [&str; 13] = [
     "SYNOPSIS",
     "DESCRIPTION",
@@ -56,7 +56,7 @@ impl Page {
         }
     }
 
-    /// Puts sections in their order.
+    /// Sorts the sections into the order of manual pages, such as DESCRIPTION before EXAMPLES.
     pub fn sort(&mut self) {
         let place = |title: &str| ORDER.iter().position(|known| *known == title);
         let other = place("").unwrap_or_default();

@@ -8,7 +8,7 @@ use crate::page::{Block, Page};
 /// Longest line of text in the file; mandoc wants less than 80 bytes.
 const WIDTH: usize = 72;
 
-/// Renders a page. `date`: such as 2026-11-21; empty if unknown.
+/// Renders a page as man(7) macros. `date`: such as 2026-11-21; empty if unknown.
 pub fn render(page: &Page, date: &str, version: &str) -> String {
     let title = page.name.to_uppercase();
     let mut out = format!(
@@ -30,11 +30,11 @@ pub fn render(page: &Page, date: &str, version: &str) -> String {
     out
 }
 
-/// The ends of lines in a paragraph.
+/// Places of line ends in a rendered paragraph.
 #[derive(Clone, Copy, PartialEq)]
 enum Breaks {
     Sentences,
-    /// Lines shown unchanged: a synopsis.
+    /// Line ends as in the text, for a synopsis.
     Lines,
 }
 
@@ -151,7 +151,7 @@ fn ends_sentence(word: &str) -> bool {
     bare.ends_with(['.', '?', '!']) && !bare.ends_with("...")
 }
 
-/// Escapes a line that begins like a request.
+/// Escapes a line that roff would take for a request, because it begins with `.` or `'`.
 fn guard(line: &str) -> String {
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line.to_owned() }
 }
@@ -161,7 +161,7 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", escape(text).replace('"', "\\(dq"))
 }
 
-/// Escapes characters that roff interprets, or shows as other characters: nobody can type a typographic quote.
+/// Escapes characters that roff interprets, or shows as others: a reader cannot copy a typographic quote into a shell.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

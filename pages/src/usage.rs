@@ -1,4 +1,4 @@
-//! Page of a program without a parser library, from its `--help`: usage, options, exit status.
+//! Manual page of a program without a parser library, made from its `--help`: usage, options, exit status.
 //!
 //! The beginning of a paragraph tells its kind: `Usage:`, `Exit status:`, `Signals:`. A line with a gap of two or more
 //! spaces is a term and its meaning.
@@ -89,7 +89,8 @@ fn flush(prose: &mut String, blocks: &mut Vec<Block>) {
     }
 }
 
-/// Sorts rows that begin with a number; keeps all others in order.
+/// Moves all rows into blocks. Rows that begin with a number, such as an exit status, are sorted; the others keep their
+/// order.
 fn tabulate(rows: &mut Vec<(String, String)>, blocks: &mut Vec<Block>) {
     let mut rows = std::mem::take(rows);
     rows.sort_by_key(|(term, _)| term.parse::<u32>().unwrap_or(0));

@@ -8,13 +8,14 @@
 
 use std::path::{Path, PathBuf};
 
-/// Errors that a sentence may cause by omission: `perilog cancel` names a verb, without its arguments.
+/// Errors of clap that are allowed in a sentence, which may name a verb without its arguments: `perilog cancel`.
 const LEFT_OUT: [&str; 4] =
     ["MissingRequiredArgument", "MissingSubcommand", "ValueValidation", "DisplayHelpOnMissingArgumentOrSubcommand"];
-/// Asked for, and no error.
+/// Results of clap that are no errors: the command asks for help or the version.
 const SHOWN: [&str; 2] = ["DisplayHelp", "DisplayVersion"];
 
-/// Pages, what is configured by, and examples.
+/// Returns the name and text of each file that shows commands: the book, manual texts, example configurations and
+/// units.
 fn texts() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut open: Vec<PathBuf> =
@@ -33,7 +34,8 @@ fn texts() -> Vec<(String, String)> {
     texts
 }
 
-/// Typed at a prompt: `# `, `ctl# `, `n[0-3]# `, with variables of the environment in front or not.
+/// Returns the `perilog` command that the line has behind a prompt: `# `, `ctl# `, `n[0-3]# `. Variables of the
+/// environment may come first.
 fn typed(line: &str) -> Option<&str> {
     let (prompt, command) = line.trim_start().split_once("# ")?;
     if prompt.contains(char::is_whitespace) {
@@ -47,12 +49,12 @@ fn typed(line: &str) -> Option<&str> {
     command[at..].split(['|', ';', '>', '&']).next()?.split("  #").next()
 }
 
-/// Named in passing: what stands between two backticks.
+/// Returns each `perilog` command that the line names between two backticks.
 fn named(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2).filter(|span| span.starts_with("perilog "))
 }
 
-/// As a shell would split it.
+/// Splits a command into words, as a shell would.
 fn words(command: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (at, part) in command.replace('\'', "\"").replace("$(hostname)", "n0").split('"').enumerate() {
@@ -61,8 +63,8 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Returns a command from words of usage: `[--ranks ...]` may be left out, `ok|failed` is a choice, another program
-/// fills in `{{ $labels.action }}`.
+/// Returns a command that follows a line of usage: with its optional parts (`[--ranks ...]`), with the first of each
+/// choice (`ok|failed`), and with `labels.action` for `{{ $labels.action }}`.
 fn said(usage: &str) -> String {
     let word = |word: &str| match word {
         "{{" | "}}" => String::new(),
@@ -71,7 +73,7 @@ fn said(usage: &str) -> String {
     usage.split(' ').map(word).collect()
 }
 
-/// Returns the command line's error, if any.
+/// Returns the kind and text of the error with which perilog's command line refuses the command; `None` if it accepts.
 fn against(command: &str) -> Option<(String, String)> {
     let error = perilog::command().try_get_matches_from(words(command)).err()?;
     let kind = match format!("{:?}", error.kind()) {
@@ -83,7 +85,7 @@ fn against(command: &str) -> Option<(String, String)> {
     (!SHOWN.contains(&kind.as_str())).then(|| (kind, error.to_string()))
 }
 
-/// The first hostlist with brackets that stands outside of quotes: `n[0-3]`.
+/// Returns the first hostlist with brackets outside of quotes, such as `n[0-3]`.
 fn bare_hostlist(text: &str) -> Option<&str> {
     let mut open: Option<char> = None;
     for (at, c) in text.char_indices() {
@@ -105,13 +107,13 @@ fn bare_hostlist(text: &str) -> Option<&str> {
     None
 }
 
-/// Returns the command behind a prompt, of any program, without the comment after it.
+/// Returns the command of any program that the line has behind a prompt, without a comment after the command.
 fn command_line(line: &str) -> Option<&str> {
     let (prompt, command) = line.trim_start().split_once("# ").or_else(|| line.trim_start().split_once("$ "))?;
     (!prompt.contains(char::is_whitespace)).then(|| command.split("  #").next().unwrap_or_default())
 }
 
-/// Is this a node's name in the book?
+/// Is `name` a node's name in the book, such as `n0`?
 fn is_a_nodes_name(name: &str) -> bool {
     name.strip_prefix('n').is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }

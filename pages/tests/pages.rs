@@ -13,14 +13,15 @@ fn page(file: &str) -> Page {
     perilog_pages::pages().unwrap().into_iter().find(|page| page.file() == file).unwrap()
 }
 
-/// Terms that are explained anywhere on the page, without marks.
+/// Returns the terms that the page explains, without marks.
 fn terms(page: &Page) -> Vec<String> {
     let blocks = page.sections.iter().flat_map(|(_, blocks)| blocks);
     let tags = blocks.filter_map(|block| if let Block::Tagged(tags, _) = block { Some(tags) } else { None });
     tags.flatten().map(|tag| tag.replace(['`', '*'], "")).collect()
 }
 
-/// Checks that each key is explained, or a key in its table (`env`, whose keys a site chooses).
+/// Asserts that each key known to the program is explained in the example file, itself or by a key below it (`env`,
+/// whose keys a site chooses). Asserts that the page has a term for each.
 fn assert_explained(file: &str, known: &[String], explained: &[String]) {
     assert!(known.len() >= 5, "{known:?}");
     let is_there = |key: &&String| explained.iter().any(|there| there == *key || there.starts_with(&format!("{key}.")));
@@ -62,7 +63,7 @@ fn every_event_is_on_its_page() {
     }
 }
 
-/// Collects the fields that a daemon's sources log with a line, by their journal names.
+/// Collects the journal names of all fields that the daemon's sources in this directory log.
 fn said_in(directory: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -141,7 +142,7 @@ fn every_verb_has_a_page_with_examples_that_it_understands() {
     assert!(parsed > 50, "only {parsed} examples");
 }
 
-/// Splits a command as a shell would; quotes are double ones.
+/// Splits a command into words, as a shell would; knows only double quotes.
 fn words(command: &str) -> Vec<String> {
     let outside = command.split('"').enumerate();
     let mut words: Vec<String> = Vec::new();
@@ -165,7 +166,7 @@ fn pages_that_are_named_are_there() {
     }
 }
 
-/// Found by a trial: `man perilog-controller` opened the verb that takes a cluster over.
+/// Regression test: `man perilog-controller` opened the verb that takes a cluster over.
 #[test]
 fn no_page_of_a_command_hides_that_of_a_daemon() {
     let pages = perilog_pages::pages().unwrap();
@@ -174,7 +175,8 @@ fn no_page_of_a_command_hides_that_of_a_daemon() {
     assert_eq!(of(1).filter(|name| daemons.contains(name)).collect::<Vec<_>>(), [""; 0]);
 }
 
-/// Found by a trial: three links of the installed guides led nowhere, and the page about the interface did not have it.
+/// Regression test: three links of the installed guides led nowhere, and the installed api.md lacked the interface
+/// that it is about.
 #[test]
 fn installed_guides_are_whole_and_lead_to_what_is_installed() {
     let mut links = 0;
@@ -196,7 +198,8 @@ fn installed_guides_are_whole_and_lead_to_what_is_installed() {
     assert!(links > 20, "only {links} links");
 }
 
-/// Changed comments in a packaged configuration file must not make every upgrade ask about it.
+/// A packaged configuration file has few comments, because each changed comment would make every upgrade ask the
+/// administrator about the file.
 #[test]
 fn packaged_configuration_is_short_and_points_at_its_page() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -271,7 +274,8 @@ fn bash_completes_verbs_and_options() {
     assert!(complete(&["run", "--pro"]).contains("--propagate"));
 }
 
-/// A directory with a `perilog` that has names to list, one of them hostile.
+/// Writes a stand-in for `perilog` that lists job and node names, one of them hostile; returns a PATH with the
+/// stand-in.
 fn with_names(directory: &Path) -> String {
     use std::os::unix::fs::PermissionsExt as _;
     let program = directory.join("perilog");
@@ -344,7 +348,7 @@ fn fish_completes_jobs_nodes_and_actions() {
     assert!(!complete("perilog -H ctl show f").iter().any(|name| name == "f1"));
 }
 
-/// zsh's functions are called without its line editor: what they would add is printed.
+/// Calls zsh's completion functions without the line editor, and prints the names that they would add.
 #[test]
 fn zsh_lists_jobs_and_nodes_where_they_stand() {
     let (_kept, directory) = written();

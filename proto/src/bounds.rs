@@ -14,7 +14,7 @@ use crate::frame::MAX_FRAME;
 pub const MAX_LAYOUT_TEXT: usize = MAX_FRAME - (MAX_ENV_BYTES + 12 * MAX_ENV + 8 * 1024);
 /// Maximum number of variables of a Start; together they have at most [`perilog_core::environment::MAX_BYTES`].
 pub const MAX_ENV: usize = 4096;
-/// Maximum number of bytes in a part of an answer; the agent sends more in further parts.
+/// Maximum size in bytes of one part of an answer. The agent sends a longer answer in several parts.
 pub const MAX_ANSWER: usize = 256 * 1024;
 /// Maximum number of tasks in a Forget.
 pub const MAX_FORGET: usize = 16_000;
@@ -22,16 +22,16 @@ pub const MAX_FORGET: usize = 16_000;
 /// pages, and the decoder refuses larger pages.
 pub const MAX_PAGE: usize = 512;
 
-/// Maximum size in bytes of a text for people.
+/// Maximum size in bytes of one text for people, such as a reason.
 pub(crate) const TEXT: usize = 4 * 1024;
-/// Maximum size in bytes of a text for people in a list that would not fit otherwise.
+/// Maximum size in bytes of each text for people in a list, if the message would not fit a frame otherwise.
 pub(crate) const LISTED_TEXT: usize = 256;
-/// Maximum number of processes of a phase: processes that an operator would inspect, not a process table.
+/// Maximum number of lingering processes in a phase: enough for an operator to inspect.
 pub(crate) const PROCESSES: usize = 32;
-/// Maximum number of processes in a page of Hello that would not fit otherwise.
+/// Maximum number of lingering processes per task in a page of Hello, if the page would not fit a frame otherwise.
 pub(crate) const LISTED_PROCESSES: usize = 2;
 
-/// A Start that would not fit into a frame.
+/// The error for a Start that would not fit a frame: the part that is too large, its size, and the most that fits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{is} {what}, at most {most} are taken")]
 pub struct TooLarge {
@@ -40,8 +40,8 @@ pub struct TooLarge {
     pub most: usize,
 }
 
-/// Checks that a Start over these ranks and hosts fits. The controller checks this before it adds a job or begins an
-/// action. A Start within the bounds is sent whole.
+/// Checks that a Start with these ranks, hosts and variables fits a frame. The controller checks this before it adds a
+/// job or begins an action. The encoder cuts nothing from a Start within the bounds.
 ///
 /// # Errors
 /// [`TooLarge`] names the part that does not fit.
@@ -57,7 +57,8 @@ pub fn check_start(ranks: &IdSet, hosts: &HostList, env: &BTreeMap<String, Strin
     }
 }
 
-/// Checks that the texts of ranks and of hosts, of this many bytes each, fit a Start with any admitted environment.
+/// Checks that a Start has room for the texts of its ranks and hosts beside any admitted environment. `ranks`, `hosts`:
+/// the sizes of the texts in bytes.
 pub(crate) const fn check_layout(ranks: usize, hosts: usize) -> Result<(), TooLarge> {
     let is = ranks.saturating_add(hosts);
     if is <= MAX_LAYOUT_TEXT {

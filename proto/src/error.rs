@@ -1,4 +1,4 @@
-//! Errors of a message: one type for all decoders, with the path to the wrong field.
+//! Errors in a message from the peer: one type for all decoders, with the path to the malformed field.
 
 use std::fmt;
 
@@ -21,12 +21,12 @@ impl DecodeError {
     }
 }
 
-/// The reason why a body gives no message.
+/// The reason why the body of a frame decodes to no message.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// This version does not know the kind of the value.
+    /// The message contains a kind of value that this version does not know, such as a new outcome.
     Unknown,
-    /// A malformed value; `path` grows from the inside out.
+    /// A malformed value. `path`: the names of the fields around the value, the innermost first.
     Bad { path: Vec<&'static str>, why: String },
 }
 
@@ -35,7 +35,7 @@ impl Fault {
         Self::Bad { path: Vec::new(), why: why.to_string() }
     }
 
-    /// Returns the error for people; `None` for an unknown kind.
+    /// Returns the error of a malformed message with this name; `None` for [`Fault::Unknown`], which is no error.
     pub(crate) fn in_message(self, message: &'static str) -> Option<DecodeError> {
         match self {
             Self::Unknown => None,
@@ -59,7 +59,7 @@ impl From<prost::DecodeError> for Fault {
     }
 }
 
-/// Adds the name of the wrong field to an error.
+/// Adds the name of a field to the path of an error in that field.
 pub(crate) trait At<T> {
     fn at(self, field: &'static str) -> Result<T, Fault>;
 }
@@ -84,7 +84,8 @@ pub(crate) fn need<T>(field: Option<T>) -> Result<T, Fault> {
     field.ok_or_else(|| Fault::bad("missing"))
 }
 
-/// Returns a mandatory kind. An empty `oneof` comes from a later version.
+/// Returns the kind that a `oneof` contains. An empty `oneof` gives [`Fault::Unknown`]: a later version sent a kind
+/// that this version does not know.
 pub(crate) fn known<T>(kind: Option<T>) -> Result<T, Fault> {
     kind.ok_or(Fault::Unknown)
 }

@@ -1,4 +1,4 @@
-//! Start for many ranks: encodes the common part once.
+//! Encodes the Starts of one action for many ranks, and their common part only once.
 
 use bytes::{Buf, Bytes};
 use perilog_core::task::Start;
@@ -9,7 +9,7 @@ use crate::frame::seal;
 use crate::to_agent::START;
 use crate::wire;
 
-/// Encoder of an action's Starts.
+/// Encoder for the Starts of one action, which differ only in rank, boot and commit.
 #[derive(Debug, Clone)]
 pub struct StartFan {
     of: Start,
@@ -23,8 +23,8 @@ impl StartFan {
         Self { of: start.clone(), common: common.into() }
     }
 
-    /// Returns `true` if the common part fits this Start. The controller may send an action's Starts one by one, as
-    /// nodes become free.
+    /// Returns `true` if the encoded common part is also that of this Start: the two differ at most in rank, boot and
+    /// commit. The controller may send an action's Starts one by one, as nodes become free.
     pub fn is_for(&self, start: &Start) -> bool {
         let Start {
             task,
@@ -49,7 +49,7 @@ impl StartFan {
             && (env, milestones) == (&of.env, &of.milestones)
     }
 
-    /// Returns the frame for one rank, equal to the frame of [`crate::encode_to_agent`]. `commit`: as in
+    /// Returns the frame of the Start for one rank, the same bytes as from [`crate::encode_to_agent`]. `commit`: as in
     /// [`Start::commit`].
     pub fn for_rank(&self, rank: Rank, boot: &BootId, commit: u64) -> Bytes {
         debug_assert!(self.common.has_remaining(), "a Start has ids");

@@ -1,5 +1,5 @@
-//! Envelope of a message: a number and a body. The module checks the number of a body's fields before it decodes the
-//! body.
+//! Frame of a message: the message number and the body. The module counts the fields of a body, and refuses too many,
+//! before it decodes the body.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -10,10 +10,10 @@ use crate::error::{At, DecodeError, Fault};
 pub const MAX_FRAME: usize = 1024 * 1024;
 
 /// Maximum number of fields in a record with a list. An empty list element takes two bytes on the wire and some hundred
-/// in memory: this bound limits a hostile peer, not the frame.
+/// in memory: this bound keeps a hostile peer from filling the memory with one frame.
 pub const MAX_FIELDS: usize = 16_384;
 
-/// The contents of a frame.
+/// The contents of a decoded frame.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decoded<T> {
     Known(T),
@@ -22,7 +22,7 @@ pub enum Decoded<T> {
     Unknown(u32),
 }
 
-/// Encodes a message as a frame.
+/// Encodes a message as a frame: its number and its body.
 pub(crate) fn seal(number: u16, body: &impl Message) -> Bytes {
     let mut frame = BytesMut::with_capacity(2 + body.encoded_len());
     frame.put_u16(number);
@@ -31,8 +31,8 @@ pub(crate) fn seal(number: u16, body: &impl Message) -> Bytes {
     frame.freeze()
 }
 
-/// Decodes a frame. `name`: returns the name of a message number, `None` if unknown. `read`: decodes the body of a
-/// message number.
+/// Decodes a frame. `name`: maps a message number to the message's name, or to `None` if this version does not know it.
+/// `read`: decodes the body of the message with the given number.
 pub(crate) fn open<T>(
     frame: &[u8],
     name: impl Fn(u16) -> Option<&'static str>,
@@ -55,7 +55,7 @@ pub(crate) fn open<T>(
     }
 }
 
-/// Reads a record that contains a list, directly or nested.
+/// Decodes a record that contains a list, after checking that it has at most [`MAX_FIELDS`] fields.
 pub(crate) fn record<M: Message + Default>(bytes: &[u8]) -> Result<M, Fault> {
     let fields = count_fields(bytes)?;
     if fields > MAX_FIELDS {
@@ -64,12 +64,14 @@ pub(crate) fn record<M: Message + Default>(bytes: &[u8]) -> Result<M, Fault> {
     Ok(M::decode(bytes)?)
 }
 
-/// Reads a record with a list that another record carries as bytes.
+/// Decodes a record that is a field of another record as bytes, as [`record`] does. `field`: the field's name, for
+/// errors.
 pub(crate) fn nested<M: Message + Default>(bytes: &[u8], field: &'static str) -> Result<M, Fault> {
     record(bytes).at(field)
 }
 
-/// Counts the fields of a record, without nested fields (protobuf, "Message Structure"). The protocol has no groups.
+/// Counts the fields of an encoded record, without the fields of nested records (protobuf, "Message Structure"). The
+/// protocol has no groups.
 fn count_fields(mut bytes: &[u8]) -> Result<usize, Fault> {
     let cut = || Fault::bad("ends within a field");
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! Messages from an agent to the controller: their numbers and bodies.
+//! Messages from an agent to the controller: encodes and decodes their numbers and bodies.
 
 use bytes::Bytes;
 use perilog_core::message::FromAgent;
@@ -22,7 +22,7 @@ const EXPECTS_BOOT: u16 = 9;
 const NAMES: [&str; 9] =
     ["Hello", "EpochRefused", "Accepted", "Moved", "Finished", "Probed", "Answer", "Unsupported", "ExpectsBoot"];
 
-/// Number of bytes that a frame reserves for its number, ids and lengths, beside an end or a page of Hello; ample.
+/// Number of bytes of a frame that an encoded end or page of Hello leaves free for the message number, ids and lengths.
 const ASIDE: usize = 128;
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -120,10 +120,10 @@ pub fn encode_from_agent(message: &FromAgent) -> Bytes {
     }
 }
 
-/// Reads a frame from an agent.
+/// Decodes a frame that an agent sent.
 ///
 /// # Errors
-/// [`DecodeError`] names the field; the session has to end.
+/// [`DecodeError`] names the malformed field; the controller then ends the session.
 pub fn decode_from_agent(frame: &[u8]) -> Result<Decoded<FromAgent>, DecodeError> {
     open(frame, |number| NAMES.get(usize::from(number).wrapping_sub(1)).copied(), read)
 }

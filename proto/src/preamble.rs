@@ -8,13 +8,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 /// Lowest protocol version that this side speaks.
 pub const LOWEST: u16 = 1;
-/// Highest protocol version that this side speaks. This version works together with the version before.
+/// Highest protocol version that this side speaks. Sides of this version and of the one before understand each other.
 pub const HIGHEST: u16 = 1;
 
 const MAGIC: &[u8; 8] = b"perilog\0";
 const MAX_RELEASE: usize = 64;
 
-/// The first frame of a side: versions and release.
+/// The first frame that a side sends: the protocol versions that it speaks, and its release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preamble {
     pub lowest: u16,
@@ -23,14 +23,14 @@ pub struct Preamble {
     pub release: String,
 }
 
-/// The agreed version, and the peer's release.
+/// The protocol version that both sides have agreed on, and the peer's release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agreed {
     pub version: u16,
     pub release: String,
 }
 
-/// The reason why no session is possible.
+/// The reason why this side and the peer cannot talk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     #[error("the peer does not speak perilog's protocol; it began with {0}")]
@@ -45,7 +45,7 @@ pub enum Mismatch {
 }
 
 impl Preamble {
-    /// Returns the preamble of this side.
+    /// Returns this side's preamble; `release`: the program's version, cut to 64 bytes.
     pub fn ours(release: &str) -> Self {
         Self { lowest: LOWEST, highest: HIGHEST, release: crate::bounds::clip(release, MAX_RELEASE) }
     }
@@ -84,10 +84,11 @@ impl Preamble {
     }
 }
 
-/// Returns the version that this side and a peer with this preamble speak: the highest that both know.
+/// Decodes the peer's preamble, and returns the highest protocol version that both sides know, with the peer's release.
 ///
 /// # Errors
-/// [`Mismatch`] is for the log; the connection ends.
+/// [`Mismatch`]: the peer's preamble is malformed, or the sides have no version in common. The caller logs the error
+/// and closes the connection.
 pub fn negotiate(frame: &[u8]) -> Result<Agreed, Mismatch> {
     agree(&Preamble::ours(""), &Preamble::decode(frame)?)
 }

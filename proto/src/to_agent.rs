@@ -1,4 +1,4 @@
-//! Messages from the controller to an agent: their numbers and bodies.
+//! Messages from the controller to an agent: encodes and decodes their numbers and bodies.
 
 use bytes::Bytes;
 use perilog_core::message::ToAgent;
@@ -35,7 +35,7 @@ struct Welcome {
     cluster: Uuid,
     #[prost(uint64, tag = "3")]
     redial_window_ms: u64,
-    /// Number of the commit that caused the message; 0 if an older controller omits the field.
+    /// Number of the controller's last commit; 0 if an older controller omits the field.
     #[prost(uint64, tag = "4")]
     commit: u64,
 }
@@ -46,7 +46,7 @@ struct TurnedAway {
     why: String,
 }
 
-/// The body of Begin and of BootExpected.
+/// The body of the messages Begin and BootExpected: the task alone.
 #[derive(Clone, PartialEq, prost::Message)]
 struct OfTask {
     #[prost(message, optional, tag = "1")]
@@ -61,7 +61,7 @@ struct Cancel {
     key: Option<Key>,
     #[prost(string, tag = "3")]
     why: String,
-    /// Number of the commit that caused the message, as in [`Welcome`].
+    /// Number of the commit that caused the Cancel; 0 if an older controller omits the field.
     #[prost(uint64, tag = "4")]
     commit: u64,
 }
@@ -70,7 +70,7 @@ struct Cancel {
 struct Ack {
     #[prost(message, optional, tag = "1")]
     task: Option<Task>,
-    /// Number of the commit that caused the message, as in [`Welcome`].
+    /// Number of the commit that contains the task's end; 0 if an older controller omits the field.
     #[prost(uint64, tag = "2")]
     commit: u64,
 }
@@ -148,10 +148,10 @@ pub fn encode_to_agent(message: &ToAgent) -> Bytes {
     }
 }
 
-/// Reads a frame from the controller.
+/// Decodes a frame that the controller sent.
 ///
 /// # Errors
-/// [`DecodeError`] names the field; the session has to end.
+/// [`DecodeError`] names the malformed field; the agent then ends the session.
 pub fn decode_to_agent(frame: &[u8]) -> Result<Decoded<ToAgent>, DecodeError> {
     open(frame, |number| NAMES.get(usize::from(number).wrapping_sub(1)).copied(), read)
 }

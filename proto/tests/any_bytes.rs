@@ -58,7 +58,8 @@ proptest! {
         }
     }
 
-    /// Nearly right is where readers break: bytes of a true message changed, cut or grown.
+    /// Decoders most often fail on input that is almost right, so this test changes bytes of real messages and cuts the
+    /// messages.
     #[test]
     fn damaged_messages_are_read_or_refused(
         to in common::any::to_agent(), from in common::any::from_agent(),
@@ -188,8 +189,8 @@ fn the_largest_start_fits_and_what_is_larger_is_named_before() {
     assert!(perilog_core::environment::admit(&cut.env, &[]).is_err());
 }
 
-/// Found by a review: the encoder sent these layouts as empty texts. The first is a machine whose names fold badly, the
-/// second every second rank of two such machines.
+/// Regression test: the encoder sent these layouts as empty texts. The first is a machine whose host names fold badly,
+/// the second is every second rank of two machines of this size.
 #[test]
 fn the_largest_machine_that_is_planned_for_fits() {
     let names =

@@ -1,4 +1,5 @@
-//! Bytes of every message, kept in `golden/`: the format that other versions of perilog send and receive.
+//! Compares the bytes of every message with those in `golden/`, the format that other versions of perilog send and
+//! receive.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -77,7 +78,7 @@ fn every_message_has_the_bytes_it_always_had() {
     check(common::samples::from_agent(), encode_from_agent, decode_from_agent);
 }
 
-/// Older agents tell the ranks and hosts of each attempt in Hello, in fields 3 and 4.
+/// Older agents list the ranks and hosts of each attempt in their Hello, in fields 3 and 4 of a task.
 #[test]
 fn a_hello_of_an_older_agent_is_read() {
     let (_, hello) = common::samples::from_agent().swap_remove(0);

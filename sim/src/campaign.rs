@@ -11,7 +11,7 @@ use crate::plan::{self, Plan};
 /// Number of seeds from one world with a thousand nodes to the next.
 const BREADTH_EVERY: u64 = 2_000;
 
-/// The sum of many histories.
+/// The counts of many histories, added up, and the plans that failed.
 #[derive(Debug, Default)]
 pub struct Sum {
     pub histories: u64,
@@ -19,7 +19,7 @@ pub struct Sum {
     pub scripts: u64,
     pub outcomes: u64,
     pub injected: Spread,
-    /// The number of hits by effect and fault (`plan::Spring::word`).
+    /// The number of times that a fault struck at an effect, by the names of effect and fault (`plan::Spring::word`).
     pub hits: BTreeMap<(String, &'static str), u64>,
     /// Counts by name, as in [`History::memory`].
     pub memory: BTreeMap<&'static str, u64>,
@@ -27,7 +27,7 @@ pub struct Sum {
     pub failed: Vec<(Plan, Violation)>,
 }
 
-/// Distribution of a number over histories.
+/// Distribution of a count, such as the number of steps, over many histories.
 #[derive(Debug, Default)]
 pub struct Spread {
     /// Number of histories for each value of the counted number.
@@ -74,7 +74,7 @@ impl Sum {
     }
 }
 
-/// Returns the plan of a seed.
+/// Returns the plan of a seed: a few nodes with many events, or at times a thousand nodes.
 pub fn plan_of(seed: u64) -> Plan {
     if seed % BREADTH_EVERY == BREADTH_EVERY - 1 { plan::breadth(seed) } else { plan::depth(seed) }
 }

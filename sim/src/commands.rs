@@ -14,8 +14,8 @@ use perilog_sim::shrink::shrink;
 
 use crate::defects;
 
-/// Number of violated plans after which a campaign ends. The campaign shrinks each such plan, and one cause often
-/// violates many seeds.
+/// Number of failed plans after which a campaign ends. One cause often fails the plans of many seeds, and `--keep`
+/// shrinks each of them.
 const MOST_FAILED: usize = 5;
 /// Interval at which a campaign reports its progress.
 const PROGRESS: Duration = Duration::from_secs(10);
@@ -29,19 +29,19 @@ struct Options {
     json: Option<PathBuf>,
     /// The directory for the smallest plans of failed seeds.
     keep: Option<PathBuf>,
-    /// Ends the campaign at the first violation.
+    /// Whether the campaign ends at the first violation.
     first: bool,
 }
 
 /// The reason why a command failed.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The arguments make no sense.
+    /// The command line cannot be understood; with the reason.
     Usage(String),
     Failed(String),
 }
 
-/// Runs the command; returns `false` if a history violated an invariant.
+/// Runs the command of the command line; returns `false` if a history violated an invariant.
 pub(crate) fn run(arguments: &[&str]) -> Result<bool, Trouble> {
     let usage = Trouble::Usage;
     let (options, arguments) = options(arguments).map_err(usage)?;

@@ -1,10 +1,11 @@
-//! The record of a history: its lines if a reader asked for them, its violation, and counts of events.
+//! The record of a history: its lines if a reader asked for them, the violated invariant if there is one, and counts of
+//! events.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::Write as _;
 
-/// The lines of a history.
+/// The lines of a history, if a reader asked for them, and the number of its events.
 #[derive(Debug, Default)]
 pub struct Trace {
     text: Option<String>,
@@ -17,7 +18,7 @@ impl Trace {
         Self { text: Some(String::new()), steps: 0 }
     }
 
-    /// Creates a trace that only counts. Writing lines takes nine tenths of the time.
+    /// Creates a trace that counts events and keeps no lines. Writing lines takes nine tenths of the time.
     pub fn unread() -> Self {
         Self::default()
     }
@@ -52,24 +53,26 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A finished history.
+/// The record of a finished history.
 #[derive(Debug)]
 pub struct History {
     pub trace: Trace,
     pub violation: Option<Violation>,
-    /// Number of faults that the world had.
+    /// Number of faults that struck in the world.
     pub injected: u64,
-    /// Number of times that a script began; `outcomes`: number of outcomes that controllers committed.
+    /// Number of times that a script began.
     pub scripts: u64,
+    /// Number of outcomes that controllers committed.
     pub outcomes: u64,
-    /// Number of times that each fault struck at each effect.
+    /// Number of times that each fault struck at each effect, by the names of effect and fault.
     pub hits: BTreeMap<(String, &'static str), u64>,
     /// Number of times that a fault restored a memory ([`crate::plan::Fault::of_memory`]), and of recoveries entered
     /// and left.
     pub memory: BTreeMap<&'static str, u64>,
 }
 
-/// Shortens a task's id to `…6aff6c/3`: the name of the unit shows the same last digits.
+/// Shortens each task id in a line to the last six digits of the action's id and the rank, for example `6aff6c/3`. The
+/// name of the task's unit ends with the same digits.
 fn brief(line: &str) -> String {
     const BEFORE: &str = "TaskId { action: ";
     const UUID: usize = 36;

@@ -1,13 +1,13 @@
-//! A seeded world around perilog's two machines, and the truth that checks them.
+//! A simulated world around perilog's two machines (agent and controller), and the checks of what they do.
 //!
 //! A [`plan::Plan`] (made from a seed, or kept as a file) lists the events in a world of nodes, network, store and
 //! people. [`run`] applies the plan to the *same* `perilog_core::agent::Machine` and
-//! `perilog_core::controller::Machine` that the daemons run, and checks after every step the promises of
-//! ARCHITECTURE.md. The reference is the scripts that really ran (`truth`), never the opinion of a machine. One plan is
-//! one history, byte for byte.
+//! `perilog_core::controller::Machine` that the daemons run. After every step it checks the promises of ARCHITECTURE.md
+//! against the scripts that really ran (`truth`), never against the opinion of a machine. The same plan always gives
+//! the same history, byte for byte.
 //!
-//! Not here: D-Bus, TLS, SQLite, processes. The tests on real nodes show that the I/O of the daemons behaves as the
-//! world models it.
+//! The world has no D-Bus, TLS, SQLite or processes. The tests on real nodes show that the I/O of the daemons behaves
+//! as the world models it.
 
 pub mod campaign;
 pub mod history;
@@ -21,7 +21,7 @@ mod world;
 use history::{History, Trace};
 use plan::Plan;
 
-/// Runs a plan in a world, and returns the history.
+/// Runs a plan in a simulated world, and returns the history.
 pub fn run(plan: &Plan, trace: Trace) -> History {
     let mut world = world::World::new(plan.clone(), trace);
     world.run();

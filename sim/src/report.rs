@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use crate::campaign::Sum;
 use crate::plan::{OF_MEMORY, RECOVERIES, Spring, possible};
 
-/// Number of hits that each fault at each effect should have in an hour's campaign: fewer hits prove little.
+/// Number of hits that each fault should have at each effect in an hour's campaign: fewer hits prove little. A hit is a
+/// fault that struck at an effect of a daemon.
 pub const ENOUGH: u64 = 100;
 
 /// Returns the report as text: figures, a table of hits, and the faults with too few hits.
@@ -33,8 +34,8 @@ pub fn text(first: u64, sum: &Sum, took: Duration) -> String {
     text
 }
 
-/// Returns a line for each (effect, fault, hits) of `rare`. If more than half of all pairs are rare, as after a short
-/// run, returns only their number.
+/// Returns the faults with few hits as text, a line for each effect. If more than half of all pairs of effect and fault
+/// have few hits, as after a short run, returns only their number.
 fn rare_text(rare: &[(&'static str, &'static str, u64)]) -> String {
     if rare.is_empty() {
         return format!("\nunder {ENOUGH}: none\n");
@@ -52,7 +53,7 @@ fn rare_text(rare: &[(&'static str, &'static str, u64)]) -> String {
     text
 }
 
-/// Returns the faults of memory with their counts, as text.
+/// Returns as text how often each fault of memory ([`OF_MEMORY`]) struck, and how many recoveries began and ended.
 fn memory(sum: &Sum) -> String {
     let width = OF_MEMORY.iter().map(|what| what.len()).max().unwrap_or_default();
     let mut text = "\n".to_owned();
@@ -62,7 +63,7 @@ fn memory(sum: &Sum) -> String {
     text
 }
 
-/// Returns a table with a row per effect and a column per fault.
+/// Returns the table of hits, with a row per effect and a column per fault.
 fn table(sum: &Sum) -> String {
     let effects: Vec<&str> = unique(possible().map(|(effect, _)| effect));
     let width = effects.iter().map(|effect| effect.len()).max().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Seeded dice. Every random choice of a world comes from these dice.
+//! Random numbers from a seed. Every random choice of a world comes from here.
 
-/// A stream of numbers. Streams of different purposes are independent: leaving a fault out of a plan leaves the scripts
-/// unchanged.
+/// A stream of random numbers. Streams of different purposes are independent: if a plan leaves out a fault, its scripts
+/// stay as they were.
 #[derive(Debug, Clone)]
 pub struct Rng(fastrand::Rng);
 
@@ -10,7 +10,7 @@ impl Rng {
         Self(fastrand::Rng::with_seed(seed))
     }
 
-    /// Creates the stream of a named purpose.
+    /// Creates the stream for a named purpose, such as `latency`, from the seed of a plan.
     pub fn named(seed: u64, name: &str) -> Self {
         // FNV-1a is the same in every version of the compiler, unlike the hasher of std.
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
@@ -29,7 +29,7 @@ impl Rng {
         if n == 0 { 0 } else { self.0.usize(0..n) }
     }
 
-    /// Returns `true` once in `n` times.
+    /// Returns `true` once in `n` calls, on average.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.0.u64(0..n.max(1)) == 0
     }
@@ -38,7 +38,7 @@ impl Rng {
         of.get(self.below(of.len()))
     }
 
-    /// Returns a duration: mostly near `low`, at times near `high`.
+    /// Returns a random duration: mostly near `low`, at times near `high`.
     pub fn skewed(&mut self, low: u64, high: u64) -> u64 {
         let spread = high.saturating_sub(low);
         let part = self.0.f64();

@@ -6,7 +6,7 @@ use crate::plan::{Op, Plan, Step, What};
 /// Maximum number of runs of one shrinking: a plan has some fifty parts, and shrinking goes through them a few times.
 const MAX_RUNS: usize = 1_000;
 
-/// Returns the smallest plan found that still violates the same invariant.
+/// Returns the smallest plan found that still violates the same invariant as `plan`.
 pub fn shrink(plan: &Plan) -> Plan {
     let Some(invariant) = violated(plan) else { return plan.clone() };
     shrink_while(plan, |candidate| violated(candidate).as_ref() == Some(&invariant))
@@ -84,7 +84,7 @@ fn with_nodes(plan: &Plan, nodes: usize) -> Option<Plan> {
     })
 }
 
-/// Returns `true` if the request works with this number of nodes. A request that names more nodes is cut down.
+/// Returns `true` if the request is possible in a world of `nodes` nodes. A request that names more nodes is cut down.
 fn fits(op: &mut Op, nodes: usize) -> bool {
     match op {
         Op::Run { nodes: Some((first, count)), .. } => {

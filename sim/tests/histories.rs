@@ -6,7 +6,7 @@ use perilog_sim::campaign;
 use perilog_sim::history::Trace;
 use perilog_sim::plan::{self, Plan};
 
-/// Number of seeds that this test runs: enough to notice a broken machine. `perilog-sim --for` hunts for rare
+/// Number of seeds that the first test runs: enough to notice a broken machine. `perilog-sim --for` hunts for rare
 /// violations.
 const SEEDS: u64 = 80;
 

@@ -1,4 +1,4 @@
-//! Certificates of a cluster: the product's own authority (`perilog ca`), in the bed's directory.
+//! Certificates of a test cluster, made by the product's own `perilog ca` in the test bed's directory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +17,8 @@ const CA: Duration = Duration::from_secs(60);
 const TLS: &str = "/etc/perilog/tls";
 
 impl Cluster {
-    /// Revokes all certificates of these nodes and returns the authority's new list (PEM). Installs the list nowhere.
+    /// Revokes all certificates of these hosts; returns the authority's new revocation list (PEM). The test installs
+    /// the list itself.
     pub fn revoke(&self, hosts: &[&str]) -> Result<String> {
         let authority = &self.authority;
         authority.ca(&[&["revoke"], hosts].concat())?;
@@ -55,7 +56,8 @@ impl Authority {
         command::run(format!("perilog ca {verb}"), &mut command, CA)?.ok().map(drop)
     }
 
-    /// Installs the files of a daemon on that node, and replaces existing files.
+    /// Issues a certificate to the daemon of that node; installs it with the key and the authority's certificate.
+    /// `role` is `node` or `controller`. Replaces existing files.
     pub(crate) fn issue(&self, role: &str, node: &Node) -> Result<()> {
         let out = self.directory.join(node.name());
         self.ca(&["issue", "--force", "--role", role, "--out", &out.to_string_lossy(), node.name()])?;

@@ -1,4 +1,4 @@
-//! The bed: named nodes, the network between the nodes, and a cleanup that always happens.
+//! Test bed: named nodes, the network between the nodes, and a cleanup that always happens.
 //!
 //! ```text
 //!  this process ── pipe ──> reaper ──> hub: PID 1 of the bed's mount, network and pid namespace; br0, 10.77.0.1/16
@@ -29,8 +29,8 @@ use crate::layer::Layer;
 use crate::node::Node;
 pub(crate) use reaper::{Reaper, remove_cgroup};
 
-/// Returns the address of node `i`: i + 2, 250 nodes to a block (`node-init.sh` computes the same sum). The bridge is
-/// .1.
+/// Returns the IPv4 address of the node with this index, counted from 0: the first is 10.77.0.2, and each third byte
+/// has 250 nodes. `node-init.sh` computes the same address. The bridge is 10.77.0.1.
 fn address(index: usize) -> String {
     format!("10.77.{}.{}", index / 250, index % 250 + 2)
 }
@@ -55,7 +55,7 @@ impl Builder {
         self
     }
 
-    /// Lays the installed product over `/` of every node.
+    /// Installs the product on every node, as a layer of the node's overlay root.
     pub fn layer(mut self, layer: Layer) -> Self {
         self.layer = Some(layer);
         self
@@ -129,19 +129,18 @@ impl Bed {
         self.nodes.iter().map(Node::name).collect()
     }
 
-    /// Returns the name that all parts of this bed carry on the machine.
+    /// Returns the bed's name on this machine, which the bed's directory, cgroup and processes carry.
     pub fn name(&self) -> &str {
         self.reaper.name()
     }
 
-    /// Returns the directory of this bed on the machine. Mounts in the directory may exist only in the bed's own mount
-    /// namespace.
+    /// Returns the bed's directory on this machine. Mounts below it may exist only in the bed's own mount namespace.
     pub fn directory(&self) -> &Path {
         self.reaper.directory()
     }
 
-    /// Returns the directory of the installed product, which the bed lays over the nodes' `/`. Dropping the bed removes
-    /// the directory.
+    /// Returns the directory of the installed product, which is a layer of every node's root. If the bed installed it,
+    /// dropping the bed removes the directory.
     pub fn layer(&self) -> &Path {
         self.reaper.layer()
     }
@@ -151,7 +150,7 @@ impl Bed {
         crate::wait_until(what, limit, condition).map_err(|error| anyhow!("{error:#}\n{}", self.diagnosis()))
     }
 
-    /// Returns the facts about every node that an engineer would ask for first.
+    /// Returns a text for error messages: the state, failed units and last journal lines of every node.
     pub fn diagnosis(&self) -> String {
         self.nodes.iter().map(Node::diagnosis).collect()
     }

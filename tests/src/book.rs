@@ -34,9 +34,9 @@ use crate::{Output, wait_until};
 pub use fits::fits;
 pub use read::{Page, Step, What};
 
-/// Limit for a command that ends by itself.
+/// Time limit for one command of a page.
 const COMMAND: Duration = Duration::from_secs(120);
-/// Time limit until the output of a page appears.
+/// Time limit for a read-only command, which a test repeats until the output matches the page.
 const SEEN: Duration = Duration::from_secs(120);
 
 /// Commands that change nothing, so that a test may repeat them until the output fits.
@@ -56,7 +56,7 @@ const LOOKS: [&str; 13] = [
     "cat",
 ];
 
-/// Variable that an author of a page sets to print the output of each command.
+/// Environment variable: if set, the test prints each command's output, for the page's author.
 const SHOW: &str = "PERILOG_BOOK_SHOW";
 
 /// Counts of the executed steps of a page.
@@ -68,11 +68,11 @@ pub struct Done {
 }
 
 impl Page {
-    /// Runs the page in order. `machine` is the host of a plain `#`, if the page is about one machine. `stand_in` runs
-    /// a test's own steps.
+    /// Runs the steps of the page in order. `machine` is the host of commands after a plain `#`; `None` if each prompt
+    /// names a host. `stand_in` runs the stand-in of a name (`<!-- stand-in: name -->`).
     ///
     /// # Errors
-    /// The page and line, and the difference.
+    /// A step failed, or the output differs from the page: the error has the page, the line and the difference.
     pub fn run(&self, bed: &Bed, machine: Option<&str>, stand_in: impl Fn(&str) -> Result<()>) -> Result<Done> {
         let node = |host: &Option<String>| {
             bed.node(host.as_deref().or(machine).context("a prompt without a host, on a page about many")?)
@@ -101,7 +101,7 @@ impl Page {
     }
 }
 
-/// Boots machines with the product installed as a package would, and without any configuration: the start of the book.
+/// Boots machines that have the product installed, as packages would install it, but no configuration.
 ///
 /// # Errors
 /// A node does not boot.
@@ -126,7 +126,7 @@ fn boot(names: &[&str], bed: Builder) -> Result<Bed> {
     Ok(bed)
 }
 
-/// Types a command on a node and compares the output with the page.
+/// Runs a command of a page on a node and compares the output with the page.
 fn typed(node: &Node, command: &str, expected: &[String]) -> Result<()> {
     let ask = || node.run_within(COMMAND, &["bash", "-c", &format!("exec 2>&1\n{command}")]);
     let good = |output: &Output| output.success() && fits(expected, &output.stdout);
@@ -162,7 +162,7 @@ fn changes(command: &str) -> bool {
     command.strip_prefix("perilog drain").is_some_and(|rest| !rest.trim().is_empty())
 }
 
-/// Fails, because the test does not know the stand-in `name`.
+/// Returns an error: the test has no stand-in of this name.
 pub fn unknown(name: &str) -> Result<()> {
     bail!("no stand-in called {name:?}")
 }

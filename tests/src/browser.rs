@@ -14,7 +14,7 @@ use crate::node::Node;
 use crate::wait_until;
 
 const PORT: u16 = 4444;
-/// A browser's first start on a busy machine.
+/// Time limit for a browser's first start, on a busy machine.
 const START: Duration = Duration::from_secs(120);
 const ANSWER: Duration = Duration::from_secs(60);
 /// Flags of Chromium: no screen, no sandbox (root has none), and no requests of its own.
@@ -32,7 +32,7 @@ const FLAGS: [&str; 11] = [
     "--user-data-dir=/tmp/browser",
 ];
 
-/// A browser with one window. It ends with its node.
+/// A browser with one window, on a node. The browser ends when the node does.
 #[derive(Debug)]
 pub struct Browser<'a> {
     node: &'a Node,
@@ -59,7 +59,7 @@ impl<'a> Browser<'a> {
         let begun = request(node, "POST", "/session", Some(&wanted))?;
         let session = begun["sessionId"].as_str().context("a session without a name")?.to_owned();
         let browser = Self { node, session, _driver: driver };
-        // Its first window is a page of its own.
+        // The first window shows a page of Chromium's own, whose requests and console lines do not count.
         browser.open("about:blank")?;
         browser.requested()?;
         browser.console()?;
@@ -70,12 +70,12 @@ impl<'a> Browser<'a> {
         self.ask("url", &json!({ "url": url })).map(drop)
     }
 
-    /// Evaluates the body of a function in the page.
+    /// Runs JavaScript in the page, as the body of a function; returns the function's result.
     pub fn eval(&self, body: &str) -> Result<Value> {
         self.ask("execute/sync", &json!({ "script": body, "args": [] }))
     }
 
-    /// Returns the text that a reader sees.
+    /// Returns the visible text of the page.
     pub fn text(&self) -> Result<String> {
         Ok(self.eval("return document.body.innerText")?.as_str().unwrap_or_default().to_owned())
     }
@@ -90,15 +90,15 @@ impl<'a> Browser<'a> {
         found.with_context(|| format!("the page says:\n{seen}"))
     }
 
-    /// Presses and lets go of keys, one after the other; special ones by their code point (WebDriver, 17.4.2).
+    /// Presses and releases these keys, one after the other. Special keys have code points (WebDriver, 17.4.2).
     pub fn keys(&self, keys: &[char]) -> Result<()> {
         let key = |kind: &str, key: &char| json!({ "type": kind, "value": key });
         let actions: Vec<Value> = keys.iter().flat_map(|of| [key("keyDown", of), key("keyUp", of)]).collect();
         self.ask("actions", &json!({ "actions": [{ "type": "key", "id": "keys", "actions": actions }] })).map(drop)
     }
 
-    /// Sends a command of Chromium's own to the browser (chromedevtools.github.io/devtools-protocol); returns its
-    /// result.
+    /// Sends a command of the DevTools protocol to Chromium (chromedevtools.github.io/devtools-protocol); returns the
+    /// command's result.
     pub fn devtools(&self, command: &str, parameters: &Value) -> Result<Value> {
         self.ask("goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
     }
@@ -108,7 +108,7 @@ impl<'a> Browser<'a> {
         Ok(self.ask("se/log", &json!({ "type": "browser" }))?.as_array().cloned().unwrap_or_default())
     }
 
-    /// Returns the addresses that the browser has asked since the last call.
+    /// Returns the URLs that the browser has requested since the last call.
     pub fn requested(&self) -> Result<Vec<String>> {
         let entries = self.ask("se/log", &json!({ "type": "performance" }))?;
         let mut asked = Vec::new();
@@ -127,7 +127,7 @@ impl<'a> Browser<'a> {
     }
 }
 
-/// Sends a command to chromedriver; returns the value of its answer.
+/// Sends an HTTP request to chromedriver on that node; returns the `value` of the JSON answer.
 fn request(node: &Node, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
     let body = body.map(Value::to_string).unwrap_or_default();
     let mut stream = connect(node)?;
@@ -145,7 +145,7 @@ fn request(node: &Node, method: &str, path: &str, body: Option<&Value>) -> Resul
     Ok(value)
 }
 
-/// Reads an HTTP answer; returns its body.
+/// Reads an HTTP answer with a Content-Length; returns the body.
 fn read(stream: &mut TcpStream) -> Result<String> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 16 * 1024];
@@ -166,11 +166,13 @@ fn read(stream: &mut TcpStream) -> Result<String> {
     }
 }
 
-/// Connects from within the node: chromedriver listens on the node's loopback.
+/// Connects to chromedriver from within the node's network namespace, because chromedriver listens on the node's
+/// loopback.
 fn connect(node: &Node) -> Result<TcpStream> {
     let network = format!("/proc/{}/ns/net", node.leader()?);
     let network = std::fs::File::open(&network).with_context(|| network.clone())?;
-    // A thread of its own, because it never comes back from there. Its socket stays there, too.
+    // A thread of its own, because a thread cannot come back from the node's namespace. The socket stays in that
+    // namespace, too.
     let connecting = std::thread::spawn(move || -> Result<TcpStream> {
         use std::os::fd::AsFd;
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;

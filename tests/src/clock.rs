@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Time since the stopwatch was started.
+/// Stopwatch: measures the time since its start.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(Instant);
 
@@ -18,7 +18,7 @@ impl Stopwatch {
     }
 }
 
-/// Pauses between two checks of a condition without a notification.
+/// Sleeps for `length` between two checks of a condition, where no notification announces the condition.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn pause(length: Duration) {
     std::thread::sleep(length);

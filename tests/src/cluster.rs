@@ -20,27 +20,28 @@ use crate::node::Node;
 /// Name of the controller's node.
 pub const CONTROLLER: &str = "ctl";
 
-/// Limits for a loaded machine; an agent is online some tens of milliseconds after the agent's start.
+/// Time limits on a loaded machine: until every agent is online (normally tens of milliseconds), and until a line is in
+/// a journal.
 const ONLINE: Duration = Duration::from_secs(60);
 const LOGGED: Duration = Duration::from_secs(90);
-/// Deliberate defect for every daemon of the cluster, in builds with defects (`perilog_host::defect`, `cargo xtask
-/// mutate`).
+/// Environment variable with the name of a deliberate defect, which every daemon of the cluster gets. Only builds with
+/// defects read it (`perilog_host::defect`, `cargo xtask mutate`).
 const DEFECT_VARIABLE: &str = "PERILOG_DEFECT";
 const DEFECT_FILE: &str = "/etc/perilog/defect";
-/// Drop-in against a fresh /proc: a node's boot id is a bind mount over the machine's boot id. With these two settings,
-/// a unit would get a fresh /proc with the machine's boot id.
+/// Drop-in that lets a unit see its node's own boot id, which is a bind mount in the node's /proc. With either
+/// protection, systemd gives the unit a fresh /proc with the machine's boot id.
 const OWN_BOOT_ID: &str = "[Service]\nProtectKernelTunables=no\nProtectControlGroups=no\n";
 
-/// Drop-in that makes the directory of fault points writable. A daemon removes the file of a fault point as the point
-/// springs. The controller is not root and may otherwise write only the controller's own directory of /run.
+/// Drop-in that lets the controller remove files of fault points, which are below /run: a daemon removes a point's file
+/// on dying or stopping there. The controller is not root and may otherwise write only its own directory of /run.
 const MAY_SPRING: &str = "[Service]\nReadWritePaths=/run\n";
 
-/// Configuration of a test cluster.
+/// Builder of a test cluster: the number of nodes, scripts, and configuration of the daemons.
 #[derive(Debug)]
 pub struct ClusterBuilder {
     nodes: usize,
     layer: Option<Layer>,
-    /// Whether the nodes lack the product: the test itself installs packages on them.
+    /// `true`: the nodes have no product, because the test installs packages on them.
     bare: bool,
     scripts: BTreeMap<(String, String), String>,
     agent: String,
@@ -48,25 +49,27 @@ pub struct ClusterBuilder {
 }
 
 impl ClusterBuilder {
-    /// Leaves the product out of the nodes, which have certificates and configuration: the test installs the product.
+    /// Leaves the product off the nodes, which still get certificates and configuration. The test installs the product
+    /// itself.
     pub fn bare(mut self) -> Self {
         self.bare = true;
         self
     }
 
-    /// Adds a script of an action to every node, by file name and [`ledger::script`] body, and configures the action.
+    /// Adds a script to an action on every node, and configures the action. `name` is the file name; `body` is sh(1) as
+    /// for [`ledger::script`].
     pub fn script(mut self, action: &str, name: &str, body: &str) -> Self {
         self.scripts.insert((action.to_owned(), name.to_owned()), ledger::script(body));
         self
     }
 
-    /// Adds lines to agent.toml, beside the lines that name the controller.
+    /// Adds lines to every agent's configuration, beside the lines that name the controller.
     pub fn agent(mut self, toml: &str) -> Self {
         self.agent.push_str(toml);
         self
     }
 
-    /// Adds lines to controller.toml, beside the cluster's name.
+    /// Adds lines to the controller's configuration, beside the cluster's name.
     pub fn controller(mut self, toml: &str) -> Self {
         self.controller.push_str(toml);
         self
@@ -127,7 +130,7 @@ impl ClusterBuilder {
     }
 }
 
-/// A controller and the nodes.
+/// Test cluster: a controller on node `ctl`, and agents on the nodes `n0`, `n1` and so on.
 #[derive(Debug)]
 pub struct Cluster {
     bed: Bed,
@@ -160,17 +163,17 @@ impl Cluster {
         self.nodes().get(rank).with_context(|| format!("this cluster has no node n{rank}"))
     }
 
-    /// Runs `perilog` on the controller's node, to the end of the command.
+    /// Runs `perilog ARGUMENTS` on the controller's node and waits for its end.
     pub fn perilog(&self, arguments: &[&str]) -> Result<Output> {
         self.controller()?.run(&with_perilog(arguments))
     }
 
-    /// Starts `perilog` on the controller's node and leaves the command running.
+    /// Starts `perilog ARGUMENTS` on the controller's node and leaves it running.
     pub fn start_perilog(&self, arguments: &[&str]) -> Result<Running> {
         self.controller()?.spawn(&with_perilog(arguments))
     }
 
-    /// Returns the controller's view of the nodes.
+    /// Returns the controller's view of the nodes, as `perilog nodes` shows them.
     pub fn node_views(&self) -> Result<Vec<NodeView>> {
         #[derive(Deserialize)]
         struct Nodes {
@@ -181,7 +184,7 @@ impl Cluster {
         Ok(nodes.nodes)
     }
 
-    /// Returns the controller's view of a job.
+    /// Returns the controller's view of a job, as `perilog show JOB` shows it.
     pub fn job(&self, job: &str) -> Result<JobView> {
         shown(&self.perilog(&["--json", "show", job])?.ok()?)
     }
@@ -190,7 +193,7 @@ impl Cluster {
     pub fn wait_online(&self) -> Result<()> {
         let expected: Vec<&str> = self.nodes().iter().filter(|node| node.is_up()).map(Node::name).collect();
         self.bed.wait_until("the controller sees every node", ONLINE, || {
-            // The controller may be about to start.
+            // The controller may not answer yet.
             let Ok(views) = self.node_views() else { return Ok(false) };
             let online = |name: &&str| views.iter().any(|view| view.host == **name && view.state == "online");
             Ok(expected.iter().all(online))
@@ -202,7 +205,7 @@ impl Cluster {
         Ok(self.node_views()?.iter().any(|view| view.host == *host && view.state == "online"))
     }
 
-    /// Waits until this unit has logged a line with all of these words.
+    /// Waits until the journal of this unit on that node has a line with all of these words.
     pub fn wait_logged(&self, node: &Node, unit: &str, words: &[&str]) -> Result<()> {
         self.bed.wait_until(&format!("{unit} of {} logs {words:?}", node.name()), LOGGED, || {
             let journal = node.sh(&format!("journalctl --no-pager -o cat -u {unit}"))?;
@@ -210,12 +213,13 @@ impl Cluster {
         })
     }
 
-    /// Reads the ledgers that the scripts wrote, on all nodes.
+    /// Reads the ledgers of all nodes, in which the scripts recorded their runs.
     pub fn ledger(&self) -> Result<Ledger> {
         Ledger::read(self.nodes())
     }
 
-    /// Compares the controller's view of a job with the ledger; `scripts` as for [`ledger::compare`].
+    /// Compares the controller's view of a job with the scripts' own ledgers. `scripts` lists the scripts of each
+    /// action, as for [`ledger::compare`].
     pub fn compare(&self, job: &str, scripts: &[(&str, &[&str])]) -> Result<Comparison> {
         self.compare_to(job, &self.job(job)?, scripts)
     }
@@ -226,7 +230,7 @@ impl Cluster {
         Ok(ledger::compare(&ledger, &ledger::known(view), scripts))
     }
 
-    /// Kills the main process of a unit.
+    /// Kills the main process of a unit with kill -9; does not wait for its end.
     pub fn kill_unit(node: &Node, unit: &str) -> Result<()> {
         node.systemctl(&["kill", "--kill-whom=main", "--signal=KILL", unit]).map(drop)
     }
@@ -242,7 +246,7 @@ pub(crate) fn shown(text: &str) -> Result<JobView> {
     Ok(show.job)
 }
 
-/// Makes the agent of a node see a boot id of the node's own, instead of the machine's.
+/// Makes a node's agent see the node's own boot id instead of the machine's.
 pub(crate) fn own_boot_id(node: &Node) -> Result<()> {
     node.write_file("/etc/systemd/system/perilog-agent.service.d/boot-id.conf", OWN_BOOT_ID)
 }

@@ -20,7 +20,7 @@ use crate::clock::Stopwatch;
 /// Output of an ended or running command.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// The command and the host, for messages.
+    /// Command and host, for messages.
     pub what: String,
     /// `None` while the command runs.
     pub status: Option<ExitStatus>,
@@ -126,7 +126,7 @@ impl Running {
         self.output()
     }
 
-    /// Kills the process and all descendants, which do the work behind nsenter(1) and timeout(1).
+    /// Kills the process and all its descendants: behind nsenter(1) and timeout(1), a descendant does the work.
     pub fn kill(&mut self) -> Result<Output> {
         let below = descendants(self.pid());
         for &pid in &below {
@@ -160,9 +160,9 @@ impl Running {
     }
 }
 
-/// Time in which nsenter(1) reaps the child; nsenter(1) reaps at once.
+/// Time limit for nsenter(1) to reap its killed child, which takes moments.
 const REAPING: Duration = Duration::from_secs(1);
-/// Time in which a killed process ends: at once, unless the process is in an uninterruptible call.
+/// Time limit for the end of a killed process, which ends at once unless it is in an uninterruptible call.
 const KILLED: Duration = Duration::from_secs(20);
 
 impl Drop for Running {
@@ -184,7 +184,7 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     found
 }
 
-/// Returns the children of `pid`'s only thread; empty if the process has ended.
+/// Returns the child processes of a process with only one thread; empty if the process has ended.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
@@ -200,7 +200,8 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// Returns the whole of a memory file, without moving the offset that the writing process shares.
+/// Returns the whole content of a command's output file, without moving the file offset that the writing process
+/// shares.
 fn text(file: &File) -> Result<String> {
     let length = file.metadata().context("the size of a command's output")?.len();
     let mut bytes = vec![0; usize::try_from(length).context("the size of a command's output")?];

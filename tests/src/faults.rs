@@ -10,16 +10,17 @@ use crate::command::Running;
 use crate::ledger::{self, Run};
 use crate::node::Node;
 
-/// Script body: waits for the gate, then exits with a random status.
+/// Script body: waits until the test opens the gate (`/run/gate`), then exits at random with 0, 3 or 37.
 pub const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 0 0 3 37)";
-/// Limit for a loaded machine; the awaited conditions take some tens of milliseconds.
+/// Time limit for the conditions that tests await, on a loaded machine; they take some tens of milliseconds.
 const SOON: Duration = Duration::from_secs(90);
 
 const AGENT: &str = "perilog-agent.service";
 const CONTROLLER: &str = "perilog-controller.service";
 
 impl Cluster {
-    /// Keeps killed daemons down until the test starts the daemons. Call this before the nodes boot.
+    /// Keeps systemd from restarting killed daemons: they stay down until the test starts them. Call this before the
+    /// nodes boot.
     pub fn stay_down(&self) -> Result<()> {
         for (node, unit) in self.nodes().iter().map(|node| (node, AGENT)).chain([(self.controller()?, CONTROLLER)]) {
             node.write_file(&format!("/etc/systemd/system/{unit}.d/bed.conf"), "[Service]\nRestart=no\n")?;
@@ -73,12 +74,12 @@ impl Cluster {
         })
     }
 
-    /// Lets the scripts of a node continue to their end.
+    /// Opens a node's gate: the scripts that wait there continue to their end.
     pub fn open_gate(&self, rank: usize) -> Result<()> {
         self.node(rank)?.sh("touch /run/gate").map(drop)
     }
 
-    /// Closes the gates for the next script.
+    /// Closes the gates of all nodes, so that the next scripts wait there.
     pub fn close_gates(&self) -> Result<()> {
         self.nodes().iter().try_for_each(|node| node.sh("rm -f /run/gate").map(drop))
     }
@@ -87,7 +88,8 @@ impl Cluster {
         (0..self.nodes().len()).try_for_each(|rank| self.open_gate(rank))
     }
 
-    /// Returns the runs of a job's scripts, by the ledgers.
+    /// Returns each run of a job's scripts with the run's rank, read from the nodes' ledgers, in the order of their
+    /// begin.
     pub fn runs(&self, job: &str) -> Result<Vec<(u32, Run)>> {
         let ledger = self.ledger()?;
         Ok(ledger.of_job(job).into_iter().map(|(key, run)| (key.rank, run.clone())).collect())
@@ -101,7 +103,7 @@ impl Cluster {
         })
     }
 
-    /// Waits as [`wait_begun`](Self::wait_begun) does, for a script of this action.
+    /// Waits until a script of this action of the job has begun on each of these ranks.
     pub fn wait_action_begun(&self, job: &str, action: &str, ranks: &[u32]) -> Result<()> {
         self.bed().wait_until(&format!("scripts of {action} of {job} have begun on {ranks:?}"), SOON, || {
             let ledger = self.ledger()?;
@@ -120,7 +122,7 @@ impl Cluster {
         })
     }
 
-    /// Waits until the controller has reported the verdict of every action of the job's open attempt.
+    /// Waits until the controller shows a verdict for every action of the job's newest attempt.
     pub fn wait_verdicts(&self, job: &str) -> Result<()> {
         self.bed().wait_until(&format!("verdicts of {job}"), SOON, || {
             let job = self.job(job)?;
@@ -129,7 +131,7 @@ impl Cluster {
         })
     }
 
-    /// Waits until the controller reports the end of this rank of an action.
+    /// Waits until the controller shows that this action of the job has ended on this rank.
     pub fn wait_told_ended(&self, job: &str, action: &str, rank: u32) -> Result<()> {
         self.bed().wait_until(&format!("the end of {action} of {job} on rank {rank}"), SOON, || {
             let job = self.job(job)?;
@@ -138,13 +140,13 @@ impl Cluster {
         })
     }
 
-    /// Waits until `perilog` has ended; returns the exit code.
+    /// Waits for the end of a `perilog` command; returns its exit code.
     pub fn wait_end(&self, running: &mut Running) -> Result<i32> {
         self.bed().wait_until("perilog has ended", SOON, || running.has_ended())?;
         running.output()?.code().context("an exit code")
     }
 
-    /// Asserts that the controller's view of this job agrees with the ledgers, for actions with the one script
+    /// Asserts that the controller's view of this job agrees with the ledgers. Each action has the one script
     /// `10-gate`.
     pub fn assert_true(&self, job: &str, actions: &[&str]) -> Result<()> {
         let scripts: Vec<(&str, &[&str])> = actions.iter().map(|action| (*action, &["10-gate"][..])).collect();
@@ -153,8 +155,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Asserts [`assert_true`](Self::assert_true), and that each task ended as the script ended. After the death of a
-    /// daemon, neither a loss nor an outcome without details is a correct answer.
+    /// Asserts what [`assert_true`](Self::assert_true) does, and that each task is `ok` or has an exit code and its
+    /// scripts. The death of a daemon is no excuse for `lost`, or for an outcome without details.
     pub fn assert_ran(&self, job: &str, actions: &[&str]) -> Result<()> {
         self.assert_true(job, actions)?;
         for known in ledger::known(&self.job(job)?) {
@@ -164,7 +166,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Asserts [`assert_ran`](Self::assert_ran), and waits until the nodes have buried all tasks of the job.
+    /// Asserts what [`assert_ran`](Self::assert_ran) does, and waits until no node keeps the directory of any task.
     pub fn assert_exact(&self, job: &str, actions: &[&str]) -> Result<()> {
         self.assert_ran(job, actions)?;
         self.bed().wait_until(&format!("the tasks of {job} are buried"), SOON, || {
@@ -173,7 +175,8 @@ impl Cluster {
         })
     }
 
-    /// Returns the word and the text of the outcome of a rank's task in the job's open attempt.
+    /// Returns the outcome of a rank's task in the job's newest attempt, as word and text: (`failed`, `failed (exit
+    /// 3)`). For a task that has not ended, returns its state and the reason.
     pub fn outcome(&self, job: &str, action: &str, rank: u32) -> Result<(String, String)> {
         let view = self.job(job)?;
         let attempt = view.attempts.last().context("an attempt")?;

@@ -19,22 +19,23 @@ pub use edge::{edge_cluster, plain};
 pub use sdmon::watched_by_sdmon;
 pub use soak::{Report, soak};
 
-/// Limit for a loaded machine. A killed broker joins again some seconds after the restart of the broker's unit.
+/// Time limit for conditions in Flux, on a loaded machine. A killed broker joins again some seconds after the restart
+/// of its unit.
 pub const SOON: Duration = Duration::from_secs(150);
 /// The oldest Flux whose messages the edge can read.
 pub const OLDEST: (u32, u32) = (0, 73);
 
-/// Housekeeping of a site that runs epilogs as housekeeping.
+/// Path and text of the program that Flux's housekeeping runs, at a site that runs epilogs as housekeeping.
 const WAIT: (&str, &str) = ("/usr/libexec/perilog/flux/wait", include_str!("../../docs/examples/flux/wait"));
 const RC1: &str = include_str!("../../flux/rc1/10-perilog");
-/// Path of the installed plugin.
+/// Path of the plugin `perilog-hold` on a node.
 pub const PLUGIN: &str = "/usr/lib/perilog/perilog-hold.so";
 const USER: &str = "flux";
 const ADD_USER: &str =
     "getent passwd flux >/dev/null || useradd --system --uid 64010 --user-group --home-dir /var/lib/flux flux";
 
-/// Drop-in for the stock unit, which wants a login manager and waits half a minute before a restart. A node of a bed
-/// has no login manager.
+/// Drop-in for the stock flux.service, which wants a login manager and waits half a minute before a restart. A node of
+/// a bed has no login manager.
 const DROP_IN: &str = "[Unit]\nRequires=munge.service\nAfter=munge.service\nStartLimitIntervalSec=0\n\
     [Service]\nExecStartPre=\nRestartSec=1s\n";
 
@@ -43,7 +44,7 @@ pub fn cluster(nodes: usize) -> ClusterBuilder {
     Cluster::builder(nodes)
 }
 
-/// Returns `true` if `flux version` reports a version that the tests can use.
+/// Returns `true` if `said`, the output of `flux version`, names a version that the tests can use.
 fn is_enough(said: &str) -> bool {
     let version = said.lines().find_map(|line| line.strip_prefix("commands:")).map(str::trim).unwrap_or_default();
     let mut parts = version.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
@@ -65,26 +66,27 @@ pub struct Event {
     pub context: Value,
 }
 
-/// An answer of a service of Flux.
+/// Answer of a Flux service to a request.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Answer {
-    /// Error number (errno(3)); 0: the answer is no error.
+    /// Error number (errno(3)); 0 if the request succeeded.
     pub errnum: i32,
-    /// Text of the error.
+    /// Text of the error, for people.
     pub text: String,
     pub payload: Value,
 }
 
-/// The commands of a Flux that runs on a cluster.
+/// A real Flux instance on a test cluster, used through its commands.
 #[derive(Debug)]
 pub struct Flux<'a> {
     cluster: &'a Cluster,
-    /// The file of Flux's configuration that tests may change.
+    /// Path of the part of Flux's configuration that tests may replace.
     site: String,
 }
 
 impl<'a> Flux<'a> {
-    /// Starts Flux. `more` is further lines of the configuration, such as the table `[perilog]`.
+    /// Starts Flux on every node of the cluster. `more` is further lines of Flux's configuration, such as the table
+    /// `[perilog]`.
     pub fn start(cluster: &'a Cluster, more: &str) -> Result<Self> {
         ensure!(is_here(), "no Flux {}.{} or newer is on PATH", OLDEST.0, OLDEST.1);
         let rank_0 = cluster.controller()?;
@@ -115,8 +117,8 @@ impl<'a> Flux<'a> {
         Ok(flux)
     }
 
-    /// Returns the configuration: rank 0 on `ctl` runs no jobs. The checkpoint-period is short, because a kill of rank
-    /// 0 loses the store's writes since the last checkpoint.
+    /// Returns Flux's configuration (TOML), in which rank 0 on `ctl` runs no jobs. The checkpoint-period is short,
+    /// because a kill of rank 0 loses the store's writes since the last checkpoint.
     fn configuration(&self, libexec: &str) -> String {
         let nodes = self.cluster.nodes().len();
         let hosts = format!("{CONTROLLER},n[0-{}]", nodes.saturating_sub(1));
@@ -166,14 +168,15 @@ impl<'a> Flux<'a> {
         text.lines().map(|line| serde_json::from_str(line).with_context(|| format!("an event: {line}"))).collect()
     }
 
-    /// Returns the names of the events that hold or release the job, in order.
+    /// Returns the names of the job's events in order, without those that neither hold nor release the job, such as
+    /// `submit` and `memo`.
     pub fn story(&self, job: &str) -> Result<Vec<String>> {
         const ASIDE: [&str; 6] = ["submit", "validate", "depend", "priority", "annotations", "memo"];
         let events = self.events(job)?.into_iter().map(|event| event.name);
         Ok(events.filter(|name| !ASIDE.contains(&name.as_str())).collect())
     }
 
-    /// Waits for a condition; an error shows the queue and the nodes as Flux sees both.
+    /// Waits until a condition holds; an error shows Flux's queue and nodes.
     pub fn wait(&self, what: &str, mut condition: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
         self.cluster.bed().wait_until(what, SOON, || condition(self)).with_context(|| {
             let shown = ["jobs -a", "resource list", "resource drain", "jobtap list"].map(|command| {
@@ -188,7 +191,7 @@ impl<'a> Flux<'a> {
     pub fn wait_event(&self, job: &str, name: &str) -> Result<Event> {
         let mut found = None;
         let waited = self.wait(&format!("job {job} has {name}"), |flux| {
-            // Rank 0 may be about to start.
+            // Rank 0 may not answer yet.
             found = flux.events(job).unwrap_or_default().into_iter().find(|event| event.name == name);
             Ok(found.is_some())
         });
@@ -210,7 +213,7 @@ impl<'a> Flux<'a> {
         Ok(self.run_as(USER, &["python", "-c", ONLINE])?.stdout.trim().to_owned())
     }
 
-    /// Stops a node's broker; returns when Flux has removed the broker from `broker.online`, up to 100 ms later.
+    /// Stops a node's broker; returns when Flux counts one node fewer as online.
     pub fn stop_broker(&self, node: &Node) -> Result<()> {
         let left = self.cluster.bed().nodes().len() - 1;
         node.systemctl(&["stop", "flux"])?;
@@ -232,7 +235,8 @@ impl<'a> Flux<'a> {
         self.kill_rank_0()
     }
 
-    /// Calls [`Flux::kill_rank_0_after_sync`]; returns when every broker has joined again.
+    /// Kills rank 0 as [`Flux::kill_rank_0_after_sync`] does; returns when every broker has joined again and the plugin
+    /// answers.
     pub fn restart_rank_0(&self) -> Result<()> {
         self.kill_rank_0_after_sync()?;
         self.wait_up()?;
@@ -243,12 +247,13 @@ impl<'a> Flux<'a> {
         })
     }
 
-    /// Replaces, on every node, the configuration that the test has added.
+    /// Replaces the test's own part of Flux's configuration, on every node.
     pub fn site(&self, more: &str) -> Result<()> {
         self.cluster.bed().nodes().iter().try_for_each(|node| node.write_file(&self.site, more))
     }
 
-    /// Sends a request to rank 0, as the owner.
+    /// Sends a request to a service of rank 0 as the instance's owner; returns the answer. `topic` is for example
+    /// `groups.get`.
     pub fn rpc(&self, topic: &str, payload: &Value) -> Result<Answer> {
         self.rpc_as(USER, topic, payload)
     }
@@ -258,13 +263,13 @@ impl<'a> Flux<'a> {
         serde_json::from_str(&text).with_context(|| format!("an answer: {text}"))
     }
 
-    /// Finishes a reference over the plugin's service.
+    /// Tells the plugin, as the edge would, that the prolog or the epilog (`what`) of a job has ended with this status.
     pub fn finish(&self, job: &str, what: &str, status: i32) -> Result<Answer> {
         self.rpc("job-manager.perilog-hold.finish", &json!({"id": self.decimal(job)?, "what": what, "status": status}))
     }
 
-    /// Returns the references that the plugin holds for a job, prolog and epilog; `None` for a job unknown to the
-    /// plugin.
+    /// Returns the states of the prolog and epilog references by which the plugin holds a job, for example (`open`,
+    /// `none`). `None` if the plugin does not know the job.
     pub fn held(&self, job: &str) -> Result<Option<(String, String)>> {
         let id = self.decimal(job)?;
         let list = self.rpc("job-manager.perilog-hold.list", &json!({}))?;
@@ -292,7 +297,7 @@ impl<'a> Flux<'a> {
     }
 }
 
-/// Returns the unit that came with this Flux.
+/// Returns the text of the flux.service that came with this Flux; `libexec` is Flux's libexecdir.
 fn unit(node: &Node, libexec: &str) -> Result<String> {
     let prefix = libexec.strip_suffix("/libexec/flux").unwrap_or("/usr");
     for path in [format!("{prefix}/lib/systemd/system/flux.service"), "/usr/lib/systemd/system/flux.service".into()] {

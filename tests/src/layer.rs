@@ -1,11 +1,11 @@
-//! Installed product, as a directory that a bed lays over `/` of the nodes.
+//! Product under test: an installed directory tree that a bed lays over `/` of its nodes.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The binaries that packages install, each with its directory.
+/// Binaries that packages install, each with its directory.
 const BINARIES: [(&str, &str); 6] = [
     ("perilog", "usr/bin"),
     ("perilog-report", "usr/bin"),
@@ -14,8 +14,8 @@ const BINARIES: [(&str, &str); 6] = [
     ("perilog-flux", "usr/sbin"),
     ("perilog-runner", "usr/libexec/perilog"),
 ];
-/// Flux's plugin in the build directory. `cargo build --bins` makes no library, and only tests with a real Flux need
-/// the plugin.
+/// File name of Flux's plugin in the build directory, and its path on a node. `cargo build --bins` makes no library,
+/// and only tests with a real Flux need the plugin.
 const PLUGIN: (&str, &str) = ("libperilog_hold.so", "usr/lib/perilog/perilog-hold.so");
 const UNITS: &str = "usr/lib/systemd/system";
 /// Directories of the source tree that packages install as they are, with all below them: from, to, and the mode of
@@ -27,11 +27,11 @@ const SHARED: [(&str, &str, u32); 4] = [
     ("python/perilog", "usr/lib/python3/dist-packages/perilog", 0o644),
 ];
 
-/// Variable that names a directory filled by [`Layer::install`]. xtask sets the variable, so that test programs share
-/// one directory.
+/// Environment variable: directory that [`Layer::install`] has filled. xtask sets it, so that test programs share one
+/// directory.
 pub const LAYER_VARIABLE: &str = "PERILOG_LAYER";
-/// Variable that names the directory of the built binaries; set by xtask. Without the variable, the tests look in the
-/// build directory of the test program.
+/// Environment variable: directory of the built binaries; set by xtask. Without it, the tests look in the build
+/// directory of the test program.
 pub const BINARIES_VARIABLE: &str = "PERILOG_BIN_DIR";
 
 /// Source of the product that a bed tests.
@@ -44,7 +44,8 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// Returns the product that this test program should test.
+    /// Finds the product to test: by [`LAYER_VARIABLE`], else by [`BINARIES_VARIABLE`], else in the build directory of
+    /// this test program.
     pub fn find() -> Result<Self> {
         if let Some(path) = std::env::var_os(LAYER_VARIABLE) {
             return Ok(Self::Installed(path.into()));
@@ -78,7 +79,8 @@ impl Layer {
         install_units(&tree.join("units"), root)
     }
 
-    /// Returns the directory to use for a bed whose own directory is `bed`.
+    /// Returns the directory of the installed product, for a bed with the directory `bed`. Installs built binaries
+    /// below `bed` first.
     pub(crate) fn path_for(&self, bed: &Path) -> Result<PathBuf> {
         match self {
             Self::Installed(path) => Ok(path.clone()),
@@ -97,7 +99,7 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     read().with_context(|| format!("reading {}", directory.display()))
 }
 
-/// Installs the directory of units as `packaging/install.sh` does (a test of packages compares both).
+/// Installs the source tree's units as `packaging/install.sh` does (a test of packages compares both).
 fn install_units(units: &Path, root: &Path) -> Result<()> {
     for from in files(units)? {
         let (Some(name), Some(stem)) = (from.file_name(), from.file_stem()) else { bail!("no file name: {from:?}") };
@@ -130,7 +132,8 @@ fn put_all(from: &Path, to: &Path, mode: u32) -> Result<()> {
     Ok(())
 }
 
-/// Puts a file in place, owned by root. Uses a link where a link is equivalent, because debug binaries are large.
+/// Installs a file, owned by root, with this mode. Hard-links a file that has them already, because debug binaries are
+/// large.
 fn put(from: &Path, to: &Path, mode: u32) -> Result<()> {
     let put = || -> std::io::Result<()> {
         if let Some(parent) = to.parent() {

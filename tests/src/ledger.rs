@@ -27,13 +27,13 @@ pub const PATH: &str = "/var/lib/ledger/ledger";
 
 const PRELUDE: &str = include_str!("ledger/prelude.sh");
 
-/// Returns a script that writes the ledger. `body` is sh(1). The script may `exit $(draw 0 1 37)`; otherwise the script
-/// exits with the status of the last command.
+/// Returns the text of a script that records its start and end in the ledger. `body` is sh(1). The body may `exit
+/// $(draw 0 1 37)`; otherwise the script exits with the status of the last command.
 pub fn script(body: &str) -> String {
     format!("#!/bin/sh\n{PRELUDE}\n{body}\n")
 }
 
-/// Key of one script of one task, on one node.
+/// Key of one script of one task: the runs under it should be one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     pub job: String,
@@ -50,7 +50,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// A run of a script, from the ledger of its node.
+/// One run of a script, as the script recorded it in the ledger of its node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     pub node: String,
@@ -62,14 +62,14 @@ pub struct Run {
     pub ended: Option<(f64, i32)>,
 }
 
-/// All runs on some nodes. Several runs under one key mean that a script ran more than once.
+/// All runs of scripts on some nodes. Several runs under one key mean that a script ran more than once.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ledger {
     pub runs: BTreeMap<Key, Vec<Run>>,
 }
 
 impl Ledger {
-    /// Reads the ledgers of these nodes, on or off.
+    /// Reads the ledgers of these nodes, whether a node is on or off.
     pub fn read<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Result<Self> {
         let mut ledger = Self::default();
         for node in nodes {
@@ -79,13 +79,13 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Creates the ledger on a node.
+    /// Creates an empty ledger on a node.
     pub fn prepare(node: &Node) -> Result<()> {
         // Every user may append, because a script may run as another user.
         node.write_with_mode(PATH, "", 0o666)
     }
 
-    /// Adds the ledger of `node`. A malformed line is an error: the ledger must have no gaps.
+    /// Adds the runs in `text`, the ledger of `node`. A malformed line is an error: the ledger must have no gaps.
     pub fn add(&mut self, node: &str, text: &str) -> Result<()> {
         for (number, line) in text.lines().enumerate() {
             self.line(node, line).with_context(|| format!("{node}: {PATH}, line {}: {line:?}", number + 1))?;

@@ -20,29 +20,29 @@ use serde_json::Value;
 
 use crate::cluster::Cluster;
 
-/// The program that both hooks run, on the controller's node.
+/// Path of the stand-in on the controller's node. The release hook and the drain hook both run this program.
 pub const HOOK: &str = "/usr/local/libexec/resource-manager";
-/// The hook's ledger, at a path where the controller's unit may write.
+/// Ledger in which the stand-in records each notice, at a path where the controller's unit may write.
 pub const TOLD: &str = "/var/lib/perilog/told";
-/// File that makes the hook wait after the hook has recorded a notice.
+/// File on the controller's node: while it exists, the stand-in waits after recording a notice.
 pub const HOLD: &str = "/var/lib/perilog/hold";
-/// Lines of controller.toml that make the script the release hook and the drain hook.
+/// Lines of controller.toml that make [`HOOK`] the release hook and the drain hook.
 pub const CONFIGURATION: &str = "[release]\ncommand = [\"/usr/local/libexec/resource-manager\"]\n\
                                  [drain]\ncommand = [\"/usr/local/libexec/resource-manager\"]\n";
 
-/// First lines of the script that fail every other time, before the script records the notice.
+/// Code for [`Cluster::manage`] with which every other call of the stand-in fails, before it records the notice.
 pub const BUSY: &str = "if [ -e /var/lib/perilog/busy ]; then rm /var/lib/perilog/busy; echo busy >&2; exit 1; fi; \
                         : >/var/lib/perilog/busy";
 
-/// R, and the resources of each rank, written out. The code that cuts R into fragments is under test, so that code
-/// cannot be the judge.
+/// Resources of a job: R, and the same resources rank by rank. The ranks are written out by hand, because the code that
+/// cuts R into fragments is under test.
 #[derive(Debug, Clone, Copy)]
 pub struct Handed {
     pub r: &'static str,
     pub shares: &'static [Share],
 }
 
-/// Resources of a rank, which the rank's fragment returns.
+/// Resources of one rank, which the rank's fragment must have.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
     pub rank: u32,
@@ -52,7 +52,8 @@ pub struct Share {
     pub properties: &'static [&'static str],
 }
 
-/// Four nodes with ranks that all differ and do not count from 0, as in a job on a part of a larger machine.
+/// Resources of a job on four nodes. The ranks are all different and do not count from 0, as in a job on a part of a
+/// larger machine.
 pub const FOUR: Handed = Handed {
     r: concat!(
         r#"{"version":1,"execution":{"R_lite":[{"rank":"4-5","children":{"core":"0-47","gpu":"0-3"}},{"rank":"6","#,
@@ -68,7 +69,7 @@ pub const FOUR: Handed = Handed {
     ],
 };
 
-/// Resources of a rank in R.
+/// Resources of one rank, as parsed from R.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OnRank {
     pub host: String,
@@ -77,7 +78,7 @@ pub struct OnRank {
     pub properties: Vec<String>,
 }
 
-/// Rank -> resources of the rank.
+/// Resources by rank.
 pub type Ranks = BTreeMap<u32, OnRank>;
 
 impl Handed {
@@ -96,7 +97,7 @@ impl Handed {
     }
 }
 
-/// Reads R (RFC 20, version 1) rank by rank.
+/// Parses R (RFC 20, version 1) into the resources of each rank.
 pub fn ranks_of(r: &Value) -> Result<Ranks> {
     ensure!(r["version"] == 1, "no R of version 1: {r}");
     let execution = &r["execution"];
@@ -126,7 +127,7 @@ pub fn ranks_of(r: &Value) -> Result<Ranks> {
     Ok(ranks)
 }
 
-/// A notice of released ranks, as the hook got it.
+/// Notice of released ranks, as the release hook got it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Release {
     /// Seconds since the machine's boot, on the machine's clock, as in the scripts' ledgers.
@@ -145,13 +146,13 @@ pub struct Release {
 }
 
 impl Release {
-    /// Returns the fragment of R of this release, rank by rank.
+    /// Returns the resources that this release gives back, rank by rank.
     pub fn fragment(&self) -> Result<Ranks> {
         ranks_of(self.r.as_ref().context("a release without R")?)
     }
 
-    /// Explains a difference between the release and these ranks of the handed-out resources; `None` without a
-    /// difference.
+    /// Describes how this release differs from the handed-out resources of its ranks; `None` if it does not. `all` is
+    /// `handed`, rank by rank.
     fn differs(&self, handed: &Handed, all: &Ranks) -> Option<String> {
         let expected: Ranks = all
             .iter()
@@ -169,7 +170,7 @@ impl Release {
     }
 }
 
-/// Notice of a drain, or of the lifting of a drain.
+/// Notice of a drain or of a lifted drain, as the drain hook got it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Drain {
     /// Time of the notice, as [`Release::at`].
@@ -190,8 +191,8 @@ pub struct Heard {
 }
 
 impl Cluster {
-    /// Installs the stand-in for a resource manager; with [`CONFIGURATION`] the controller runs it as its hook.
-    /// `first`: sh(1) code that runs first.
+    /// Installs the stand-in for a resource manager, which [`CONFIGURATION`] makes the controller's hook. `first` is
+    /// sh(1) code that each call runs first.
     pub fn manage(&self, first: &str) -> Result<()> {
         let script = format!(
             "#!/bin/sh\n{first}\nread -r telling\nread -r since_boot _ </proc/uptime\n\
@@ -200,14 +201,14 @@ impl Cluster {
         self.controller()?.write_script(HOOK, script)
     }
 
-    /// Returns the notices that the hooks have got so far.
+    /// Returns all notices that the hooks have got so far.
     pub fn heard(&self) -> Result<Heard> {
         Heard::read(&self.controller()?.try_read_file(TOLD)?.unwrap_or_default())
     }
 }
 
 impl Heard {
-    /// Reads the ledger. A malformed line is an error: the ledger must have no gaps.
+    /// Parses the stand-in's ledger. A malformed line is an error: the ledger must have no gaps.
     pub fn read(text: &str) -> Result<Self> {
         let mut heard = Self::default();
         for line in text.lines() {
@@ -231,7 +232,7 @@ impl Heard {
         Ok(())
     }
 
-    /// Returns the releases of a job, each once, in the order of the first notice.
+    /// Returns the releases of a job in the order of their first notices, without repeated notices.
     pub fn once(&self, job: &str) -> Vec<&Release> {
         let mut once: Vec<&Release> = Vec::new();
         for release in self.releases.iter().filter(|release| release.job == job) {
@@ -243,23 +244,23 @@ impl Heard {
         once
     }
 
-    /// Returns the number of repeated notices of the job's releases.
+    /// Returns how often a hook got a release of the job again.
     pub fn again(&self, job: &str) -> usize {
         self.releases.iter().filter(|release| release.job == job).count() - self.once(job).len()
     }
 
-    /// Returns the drain of this host, by the last notice about the host.
+    /// Returns the drain notice of this host; `None` if there is none, or the host's last notice lifted the drain.
     pub fn drain_of(&self, host: &str) -> Option<&Drain> {
         let last = self.drains.iter().rfind(|drain| drain.hosts.iter().any(|name| name == host));
         last.filter(|drain| drain.event == "drain")
     }
 
-    /// Returns the reason why this host is drained.
+    /// Returns the reason of the host's drain; `None` if the host is not drained.
     pub fn drained(&self, host: &str) -> Option<&str> {
         self.drain_of(host)?.reason.as_deref()
     }
 
-    /// Returns the contradictions in the releases of a job's attempt that has all handed-out resources, one text each.
+    /// Returns the contradictions among a job's releases, and between them and the job's resources, one text each.
     /// [`complete`](Self::complete) checks whether the controller released everything.
     pub fn faults(&self, job: &str, handed: &Handed) -> Vec<String> {
         let mut faults = Vec::new();
@@ -303,7 +304,7 @@ impl Heard {
         faults
     }
 
-    /// Returns `true` if the fragments together equal the handed-out resources.
+    /// Returns `true` if the released fragments of the job together equal all its resources.
     pub fn complete(&self, job: &str, handed: &Handed) -> Result<bool> {
         let mut all = Ranks::new();
         for release in self.once(job) {

@@ -15,15 +15,16 @@ use crate::bed::{Reaper, remove_cgroup};
 use crate::command::{self, Running, children, signal};
 use crate::wait_until;
 
-/// Limit for a busy machine; a boot takes a quarter of a second.
+/// Time limit for a boot on a busy machine; a boot takes a quarter of a second.
 const BOOT: Duration = Duration::from_secs(120);
-/// Limit for a shutdown. systemd stops every service within 10 s here (`bed.conf`); a task's own limits may be longer.
+/// Time limit for a shutdown. systemd stops every service within 10 s here (`bed.conf`); a task's own limits may be
+/// longer.
 const SHUTDOWN: Duration = Duration::from_secs(120);
-/// Limit for a command that a test runs on a node; such a command ends at once or is broken.
+/// Time limit for a command that a test runs on a node; such a command ends at once or is broken.
 const COMMAND: Duration = Duration::from_secs(60);
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A node of a [`Bed`](crate::Bed). The threads of a test share nodes.
+/// A node of a [`Bed`](crate::Bed). Threads of a test may share it.
 #[derive(Debug)]
 pub struct Node {
     name: String,
@@ -40,13 +41,14 @@ pub struct Node {
 /// Processes of a node that is on.
 #[derive(Debug)]
 struct Power {
-    /// Process that ends when the node's PID 1 has ended.
+    /// nsenter(1), which ends when the node's PID 1 has ended.
     supervisor: Running,
     booted: bool,
 }
 
 impl Power {
-    /// Returns PID 1 of the node: nsenter(1) has forked unshare(1), and unshare(1) has forked PID 1.
+    /// Returns the pid of the node's PID 1 on this machine: nsenter(1) has forked unshare(1), and unshare(1) has forked
+    /// PID 1. `None` before that.
     fn leader(&self) -> Option<u32> {
         children(*children(self.supervisor.pid()).first()?).first().copied()
     }
@@ -102,12 +104,12 @@ impl Node {
         self.wait_booted()
     }
 
-    /// Returns `true` if the node has power; `false` after the node shut itself down.
+    /// Returns `true` if the node is on, whether or not it has booted; `false` after the node shut itself down.
     pub fn is_up(&self) -> bool {
         self.power().is_some()
     }
 
-    /// Starts the node's processes; does not wait for its boot.
+    /// Starts the node's processes and returns before the node has booted.
     pub(crate) fn power_on(&self) -> Result<()> {
         let mut power = self.power();
         ensure!(power.is_none(), "{} is on already", self.name);
@@ -177,7 +179,7 @@ impl Node {
         leader.with_context(|| format!("{} is off", self.name))
     }
 
-    /// Returns the kernel's id of this boot, as the node's own programs read the id.
+    /// Returns the boot id of the node's present boot, as the node's own programs read it.
     pub fn boot_id(&self) -> Result<String> {
         self.read_file("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned())
     }
@@ -186,7 +188,8 @@ impl Node {
         self.power.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the state of the power, after the cleanup of a node that switched itself off.
+    /// Locks and returns the node's power; `None` inside if the node is off. First cleans up after a node that switched
+    /// itself off.
     fn power(&self) -> MutexGuard<'_, Option<Power>> {
         let mut power = self.lock();
         if power.as_mut().is_some_and(|power| matches!(power.supervisor.has_ended(), Ok(true))) {
@@ -200,17 +203,17 @@ impl Node {
 
     // Network
 
-    /// Pulls the node's network cable.
+    /// Cuts the node off from the bed's network, without a message to its peers.
     pub fn cut(&self) -> Result<()> {
         self.ip(&["link", "set", "down"])
     }
 
-    /// Plugs the node's network cable in again.
+    /// Connects the node to the bed's network again, after [`cut`](Self::cut).
     pub fn heal(&self) -> Result<()> {
         self.ip(&["link", "set", "up"])
     }
 
-    /// Runs ip(8) on the switch's end of the node's cable.
+    /// Runs `ip ACTION dev LINK` (ip(8)) on the hub's end of the node's network link.
     fn ip(&self, action: &[&str]) -> Result<()> {
         let mut command = enter(self.hub, &["-n"]);
         command.arg("ip").args(action).args(["dev", &format!("v{}", self.index)]);
@@ -224,7 +227,7 @@ pub(crate) fn booted_marker(bed: &str) -> String {
     format!("/run/{bed}.booted")
 }
 
-/// Returns an nsenter(1) command into some namespaces of a process, without the environment of the test's process.
+/// Returns an nsenter(1) command that enters some namespaces of a process, without this process's environment.
 fn enter(pid: u32, namespaces: &[&str]) -> Command {
     let mut command = Command::new("nsenter");
     command.env_clear().envs([("PATH", PATH), ("LANG", "C.UTF-8"), ("HOME", "/root"), ("TERM", "dumb")]);

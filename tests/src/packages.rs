@@ -9,12 +9,12 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::command::Output;
 use crate::node::Node;
 
-/// Variable that names the directory of the packages; set by xtask.
+/// Environment variable: directory of the packages; set by xtask.
 pub const PACKAGES_VARIABLE: &str = "PERILOG_PACKAGES";
 
-/// Directory on a node for packages that a test hands over.
+/// Directory on a node to which a test copies packages.
 const HANDED: &str = "/root/packages";
-/// Limit for apt-get. dpkg unpacks and configures in seconds; a postinst that waited for a script would never end.
+/// Time limit for apt-get. dpkg unpacks and configures in seconds; a postinst that waited for a script would never end.
 const APT: Duration = Duration::from_secs(300);
 
 /// Version of the packages that a test installs.
@@ -22,11 +22,11 @@ const APT: Duration = Duration::from_secs(300);
 pub enum Release {
     /// The packages of this source tree.
     Current,
-    /// An earlier commit, with tables and messages of that time.
+    /// The packages of an earlier commit, with that commit's store tables and messages.
     Earlier,
 }
 
-/// Returns the file of that package.
+/// Returns the path of a package on this machine. `name` is for example `perilog-agent`; `extension` is `deb` or `rpm`.
 pub fn package(release: Release, name: &str, extension: &str) -> Result<PathBuf> {
     let Some(directory) = std::env::var_os(PACKAGES_VARIABLE).map(PathBuf::from) else {
         bail!(
@@ -48,7 +48,7 @@ pub fn package(release: Release, name: &str, extension: &str) -> Result<PathBuf>
 }
 
 impl Node {
-    /// Copies a package's file to the node and returns the path on the node.
+    /// Copies a package to the node; returns its path there.
     pub fn hand_over(&self, release: Release, name: &str, extension: &str) -> Result<String> {
         let path = package(release, name, extension)?;
         let bytes = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -57,7 +57,7 @@ impl Node {
         Ok(there)
     }
 
-    /// Installs or upgrades packages, without a network.
+    /// Installs or upgrades packages (.deb) on the node, without a network; returns the output of apt-get.
     pub fn install(&self, release: Release, names: &[&str]) -> Result<String> {
         let files = names.iter().map(|name| self.hand_over(release, name, "deb")).collect::<Result<Vec<_>>>()?;
         let files: Vec<&str> = files.iter().map(String::as_str).collect();

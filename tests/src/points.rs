@@ -1,5 +1,5 @@
-//! Fault points of the daemons (`perilog_host::fault`): a test arms a point on a node and waits until the point has
-//! sprung.
+//! Fault points of the daemons (`perilog_host::fault`). A test arms a point on a node, and waits until the daemon has
+//! died or stopped there: the point has sprung.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use perilog_host::fault::{DIRECTORY, POINTS, Point};
 use crate::cluster::Cluster;
 use crate::node::Node;
 
-/// Limit for a loaded machine; a daemon passes a point some tens of milliseconds after the cause.
+/// Time limit until an armed point springs on a loaded machine; normally some tens of milliseconds.
 const SPRINGS: Duration = Duration::from_secs(90);
 
-/// Order for a daemon that passes an armed point.
+/// Order to a daemon: how to die or stop when it passes an armed fault point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// The daemon sends SIGKILL to itself; systemd starts the daemon again, unless [`Cluster::stay_down`] forbids this.
     Kill,
-    /// The daemon sends SIGKILL to itself on that passing only, counted from 1.
+    /// The daemon sends SIGKILL to itself when it passes the point for the n-th time, counted from 1.
     KillOn(u32),
     /// The daemon sends SIGSTOP to itself.
     Stop,
@@ -37,7 +37,7 @@ pub struct Armed<'a> {
 }
 
 impl Cluster {
-    /// Arms a point of a node's daemon, which must run.
+    /// Arms the fault point of this name in the running daemon of that node.
     pub fn arm<'a>(&'a self, node: &'a Node, point: &str, order: Order) -> Result<Armed<'a>> {
         let point =
             *POINTS.iter().find(|each| each.name == point).with_context(|| format!("no such point: {point}"))?;
@@ -72,7 +72,7 @@ impl Armed<'_> {
         })
     }
 
-    /// Waits until systemd has started another daemon in place of the dead one.
+    /// Waits until the daemon has died at the point, and systemd has started another.
     pub fn wait_back(&self) -> Result<()> {
         self.wait_sprung()?;
         let what = format!("another {} on {}", self.point.daemon, self.node.name());
@@ -92,7 +92,7 @@ fn main_pid(node: &Node, point: &Point) -> Result<String> {
     node.systemctl(&["show", "--property=MainPID", "--value", point.daemon])
 }
 
-/// Fails for daemons without fault points, because every test of a fault point would wait in vain.
+/// Returns an error if the daemons were built without fault points: a test of a point would wait in vain.
 fn ensure_compiled_in(node: &Node) -> Result<()> {
     static COMPILED_IN: OnceLock<bool> = OnceLock::new();
     let found = match COMPILED_IN.get() {

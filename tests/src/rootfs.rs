@@ -1,4 +1,4 @@
-//! Files below a directory that is the `/` of some node.
+//! Access to files below a directory that is the `/` of some node.
 //!
 //! A node's absolute symbolic links (`/var/run` -> `/run`) mean the node's own files; the host would follow such a link
 //! to the host's files. So openat2(2) with RESOLVE_IN_ROOT resolves every path.
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fchmod, mkdirat, openat2, renameat, symlinkat, unlinkat};
 use rustix::io::Errno;
 
-/// A directory that stands for `/`.
+/// An open directory that stands for `/`: all paths resolve inside it.
 #[derive(Debug)]
 pub(crate) struct Rootfs(OwnedFd);
 

@@ -13,11 +13,11 @@ use crate::cluster::{Cluster, ClusterBuilder};
 use crate::command::Output;
 use crate::node::Node;
 
-/// Limit for a loaded machine. With [`CONFIGURATION`], Slurm's timers take some ten seconds. Slurm's check for jobs
-/// that do not complete takes up to a minute more; that time is compiled in.
+/// Time limit for conditions in Slurm, on a loaded machine. With [`CONFIGURATION`], Slurm's timers take some ten
+/// seconds. Slurm's check for jobs that do not complete takes up to a minute more; that time is compiled in.
 const SOON: Duration = Duration::from_secs(150);
 
-/// The examples, as in the book.
+/// Names and texts of the book's example programs for Slurm.
 const EXAMPLES: [(&str, &str); 6] = [
     ("prolog", include_str!("../../docs/examples/slurm/prolog")),
     ("epilog", include_str!("../../docs/examples/slurm/epilog")),
@@ -26,20 +26,21 @@ const EXAMPLES: [(&str, &str); 6] = [
     ("slurmctld-epilog", include_str!("../../docs/examples/slurm/slurmctld-epilog")),
     ("drain", include_str!("../../docs/examples/slurm/drain")),
 ];
-/// Configuration of hooks on each node.
+/// Lines of slurm.conf that make perilog's hooks Slurm's prolog and epilog on each node.
 pub const ON_NODES: &str = "Prolog=/usr/libexec/perilog/slurm/prolog\nEpilog=/usr/libexec/perilog/slurm/epilog\n";
-/// The packaged configuration of a node that no two jobs share. With [`EXCLUSIVE`], as in the book.
+/// Line of agent.toml from the packaged `slurm.toml`, for nodes that no two jobs share: a prolog waits for the epilog
+/// of the job before. The book uses it with [`EXCLUSIVE`].
 pub const SERIALIZED: &str = "serialize = \"host\"\n";
-/// Configuration with which Slurm gives a node to the next job after the epilog.
+/// Line of slurm.conf with which Slurm gives a node to the next job only after the epilog.
 pub const EXCLUSIVE: &str = "SelectType=select/cons_tres\n";
-/// Configuration of hooks beside slurmctld.
+/// Lines of slurm.conf that make perilog's hooks the prolog and epilog of slurmctld.
 pub const BESIDE_SLURMCTLD: &str = "PrologSlurmctld=/usr/libexec/perilog/slurm/slurmctld-prolog\n\
                                     EpilogSlurmctld=/usr/libexec/perilog/slurm/slurmctld-epilog\n";
 
-/// The drop-in that runs the controller as SlurmUser, from the book.
+/// Drop-in from the book that runs perilog's controller as SlurmUser.
 const AS_SLURM: &str = include_str!("../../docs/examples/slurm/controller-as-slurm.conf");
 
-/// Configuration with short timers where Slurm's own timers take minutes: Slurm sends TERMINATE_JOB again after
+/// slurm.conf of the tests, with short timers where Slurm's own take minutes. Slurm sends TERMINATE_JOB again after
 /// KillWait and twice MessageTimeout.
 const CONFIGURATION: &str = "\
 ClusterName=bed
@@ -67,11 +68,11 @@ SlurmdParameters=config_overrides
 PrologFlags=Alloc
 ";
 
-/// Script body: waits for the gate and exits with the status that `open` writes there.
+/// Script body: waits for the gate of its action, and exits with the status that [`Slurm::open`] writes there.
 pub const BY_GATE: &str =
     "while [ ! -e /run/gate-$PERILOG_ACTION ]; do sleep 0.02; done\nexit $(cat /run/gate-$PERILOG_ACTION)";
 
-/// Returns the builder of a cluster whose prolog and epilog are gated, for [`Slurm::start`].
+/// Returns the builder of a cluster whose prolog and epilog wait at gates ([`Slurm::open`]), for [`Slurm::start`].
 pub fn gated(nodes: usize) -> ClusterBuilder {
     let agent =
         "env-allow = [\"SLURM_JOB_ID\", \"SLURM_JOB_USER\", \"SLURM_JOB_RESTART_COUNT\", \"SLURMD_NODENAME\"]\n";
@@ -79,7 +80,7 @@ pub fn gated(nodes: usize) -> ClusterBuilder {
     builder.script("prolog", "10-gate", BY_GATE).script("epilog", "10-gate", BY_GATE)
 }
 
-/// A node, as Slurm sees the node.
+/// State of a node in Slurm, with the reason that Slurm shows for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     /// State of the node as Slurm writes it: `IDLE`, `IDLE+DRAIN`, `COMPLETING` and so on.
@@ -87,14 +88,14 @@ pub struct Seen {
     pub reason: String,
 }
 
-/// The commands of a Slurm that runs on a cluster.
+/// A real Slurm on a test cluster, used through its commands.
 #[derive(Debug)]
 pub struct Slurm<'a> {
     cluster: &'a Cluster,
 }
 
 impl<'a> Slurm<'a> {
-    /// Starts Slurm. `more` is further lines of slurm.conf beside the common lines, such as [`ON_NODES`].
+    /// Starts Slurm on every node of the cluster. `more` is further lines of slurm.conf, such as [`ON_NODES`].
     pub fn start(cluster: &'a Cluster, more: &str) -> Result<Self> {
         let count = cluster.nodes().len();
         let nodes = format!(
@@ -120,12 +121,13 @@ impl<'a> Slurm<'a> {
         Ok(slurm)
     }
 
-    /// Returns the node of slurmctld.
+    /// Returns the node that runs slurmctld, which is also the controller's node.
     pub fn control(&self) -> Result<&Node> {
         self.cluster.controller()
     }
 
-    /// Runs the controller as SlurmUser from now on: in a Slurm without accounting, only that user may drain nodes.
+    /// Makes perilog's controller run as SlurmUser from now on: in a Slurm without accounting, only that user may drain
+    /// nodes.
     pub fn controller_as_slurm(&self) -> Result<()> {
         let node = self.control()?;
         node.write_file("/etc/systemd/system/perilog-controller.service.d/slurm.conf", AS_SLURM)?;
@@ -134,12 +136,13 @@ impl<'a> Slurm<'a> {
         self.cluster.wait_online()
     }
 
-    /// Runs a command of Slurm that must succeed.
+    /// Runs a command of Slurm, such as `scontrol`, on slurmctld's node; fails if the command fails. Returns its
+    /// output.
     pub fn ask(&self, command: &[&str]) -> Result<String> {
         self.control()?.run(command)?.ok()
     }
 
-    /// Submits a batch job of a user that runs `body`; returns the job's id.
+    /// Submits a batch job of the user alice, with the shell command `body`, on that many nodes; returns the job's id.
     pub fn submit(&self, nodes: usize, body: &str) -> Result<String> {
         let (nodes, wrap) = (format!("--nodes={nodes}"), format!("--wrap={body}"));
         let sbatch = ["sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", &nodes, &wrap];
@@ -152,17 +155,17 @@ impl<'a> Slurm<'a> {
         Ok(value(&shown.stdout, field))
     }
 
-    /// Returns a node, as Slurm sees the node.
+    /// Returns the state and the reason that Slurm shows for node `n{rank}`.
     pub fn seen(&self, rank: usize) -> Result<Seen> {
         let name = self.cluster.node(rank)?.name();
         let shown = self.control()?.run(&["scontrol", "--oneliner", "show", "node", name])?;
-        // slurmctld may be about to start.
+        // slurmctld may not answer yet.
         let state = value(&shown.stdout, "State").unwrap_or_else(|| "?".to_owned());
         let reason = shown.stdout.split_once(" Reason=").map(|(_, reason)| reason.trim().to_owned());
         Ok(Seen { state, reason: reason.unwrap_or_default() })
     }
 
-    /// Waits for a condition; an error shows the queue and the nodes as Slurm sees both.
+    /// Waits until a condition holds; an error shows Slurm's queue and nodes.
     pub fn wait(&self, what: &str, mut condition: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
         let waited = self.cluster.bed().wait_until(what, SOON, || condition(self));
         waited.with_context(|| {
@@ -172,12 +175,12 @@ impl<'a> Slurm<'a> {
         })
     }
 
-    /// Waits until the job is in this state.
+    /// Waits until Slurm shows this state for the job, such as `COMPLETED`.
     pub fn wait_job(&self, job: &str, state: &str) -> Result<()> {
         self.wait(&format!("job {job} is {state}"), |slurm| Ok(slurm.job(job, "JobState")?.as_deref() == Some(state)))
     }
 
-    /// Waits until Slurm has looked for a node for the job, and has found none.
+    /// Waits until Slurm has tried to schedule the job and has found no node. Fails if the job gets a node.
     pub fn wait_kept_waiting(&self, job: &str) -> Result<()> {
         self.wait(&format!("Slurm finds no node for job {job}"), |slurm| {
             let state = slurm.job(job, "JobState")?;
@@ -186,9 +189,8 @@ impl<'a> Slurm<'a> {
         })
     }
 
-    /// Lets a requeued job begin now, instead of after Slurm's two minutes. Nodes remember the second of the revocation
-    /// and reject a credential made within that second: the prolog would not run. So the function waits until that
-    /// second, and the next second, have passed.
+    /// Lets a requeued job begin now, instead of after Slurm's two minutes. First waits about three seconds: nodes
+    /// remember the second of the requeue and reject a credential made within it, so the prolog would not run.
     pub fn begin_again(&self, job: &str) -> Result<()> {
         self.wait_job(job, "PENDING")?;
         let seconds = || -> Result<u64> { Ok(self.ask(&["date", "+%s"])?.parse()?) };
@@ -197,8 +199,8 @@ impl<'a> Slurm<'a> {
         self.ask(&["scontrol", "update", &format!("jobid={job}"), "starttime=now"]).map(drop)
     }
 
-    /// Brings a killed slurmd of n0 back and lets the prolog end, once the node is drained for it; returns when Slurm
-    /// has requeued the job and the drain is lifted.
+    /// Waits until n0 is drained because its slurmd has died in a prolog; then starts slurmd, and lets the prolog end.
+    /// Returns when Slurm has requeued the job and the drain is lifted.
     pub fn requeued_after_a_death(&self, job: &str) -> Result<()> {
         self.wait("n0 is drained", |slurm| {
             Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died"))
@@ -213,8 +215,8 @@ impl<'a> Slurm<'a> {
         self.wait("the job is requeued", |slurm| Ok(slurm.job(job, "Restarts")?.as_deref() == Some("1")))
     }
 
-    /// Lets a requeued job of n0 begin again; checks at its end that each of these attempts had one prolog and one
-    /// epilog.
+    /// Lets a requeued job of n0 begin again, and waits for its end. Checks that each of these attempts of the job had
+    /// one prolog and one epilog, and that all ended with 0.
     pub fn ensure_completes_again(&self, job: &str, attempts: &[&'static str]) -> Result<()> {
         self.begin_again(job)?;
         self.wait_job(job, "COMPLETED")?;
@@ -223,12 +225,12 @@ impl<'a> Slurm<'a> {
         self.ensure_ran(job, &attempts.iter().flat_map(all).collect::<Vec<_>>())
     }
 
-    /// Waits until the node is in this state.
+    /// Waits until Slurm shows exactly this state for node `n{rank}`, such as `IDLE`.
     pub fn wait_node(&self, rank: usize, state: &str) -> Result<()> {
         self.wait(&format!("n{rank} is {state}"), |slurm| Ok(slurm.seen(rank)?.state == state))
     }
 
-    /// Opens the gate of an action on a node: the script there exits with this status.
+    /// Opens the gate of an action on node `n{rank}`: the script that waits there exits with this status.
     pub fn open(&self, rank: usize, action: &str, status: u8) -> Result<()> {
         // In one step, because the script polls the file.
         self.cluster.node(rank)?.write_file(&format!("/run/gate-{action}"), status.to_string())
@@ -242,7 +244,7 @@ impl<'a> Slurm<'a> {
         (0..self.cluster.nodes().len()).try_for_each(|rank| self.open(rank, action, 0))
     }
 
-    /// Kills a slurmd with kill -9; the child processes continue. Returns when slurmd has ended.
+    /// Kills the slurmd of node `n{rank}` with kill -9; its child processes continue. Returns when slurmd has ended.
     pub fn kill_slurmd(&self, rank: usize) -> Result<()> {
         let node = self.cluster.node(rank)?;
         Cluster::kill_unit(node, "slurmd.service")?;
@@ -261,8 +263,8 @@ impl<'a> Slurm<'a> {
         self.cluster.node(rank)?.read_file("/var/log/slurmd.log")
     }
 
-    /// Returns the ends of a job's scripts: (rank, action, attempt, exit status), in the order of the begin. A running
-    /// script has no status.
+    /// Returns (rank, action, attempt, exit status) of each run of the job's scripts, in the order of their begin. The
+    /// status of a running or killed script is `None`.
     pub fn ends(&self, job: &str) -> Result<Vec<(u32, String, String, Option<i32>)>> {
         let ledger = self.cluster.ledger()?;
         let end = |(key, run): (&crate::ledger::Key, &crate::ledger::Run)| {
@@ -271,7 +273,7 @@ impl<'a> Slurm<'a> {
         Ok(ledger.of_job(job).into_iter().map(end).collect())
     }
 
-    /// Checks that no script of a node began before the end of another script in the same boot.
+    /// Checks that no two scripts of any job ran at the same time in the same boot of a node.
     pub fn ensure_apart(&self) -> Result<()> {
         let ledger = self.cluster.ledger()?;
         let mut runs: Vec<_> =
@@ -287,8 +289,7 @@ impl<'a> Slurm<'a> {
         Ok(())
     }
 
-    /// Checks that each of these scripts of the job ran once, and no other script ran: (rank, action, attempt, exit
-    /// status).
+    /// Checks that these scripts of the job ran once each, and no others: (rank, action, attempt, exit status).
     pub fn ensure_ran(&self, job: &str, expected: &[(u32, &str, &str, i32)]) -> Result<()> {
         let mut ends = self.ends(job)?;
         ends.sort();
@@ -305,7 +306,7 @@ impl<'a> Slurm<'a> {
     }
 }
 
-/// Returns the value of `Field=value` in a line of scontrol.
+/// Returns the value of `FIELD=value` in a line that scontrol prints; `None` if the line has no such field.
 fn value(line: &str, field: &str) -> Option<String> {
     line.split_whitespace().find_map(|word| word.strip_prefix(field)?.strip_prefix('=')).map(str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! Operations on a controller's store, and a second controller on a copy of the store.
+//! Operations on the controller's store, and a second controller on a copy of the store.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::cluster::{Cluster, shown};
 use crate::command::{Output, Running};
 
 const STORE: &str = "/var/lib/perilog/controller.db";
-/// Limit for a loaded machine; the awaited conditions take some tens of milliseconds.
+/// Time limit for the conditions that tests await, on a loaded machine; they take some tens of milliseconds.
 const SOON: Duration = Duration::from_secs(90);
 
 /// Configuration of the second controller of [`Cluster::start_second`]. The second controller runs on the first
 /// controller's node and therefore has the same certificate.
 ///
-/// Requests made before nodes may connect wait for the nodes, on a loaded machine for a long time: hence the
+/// A request made before the nodes have connected waits for them, which takes long on a loaded machine: hence the long
 /// `start-grace`.
 const SECOND: &str = "\
 cluster = \"bed\"
@@ -26,8 +26,8 @@ socket = \"/run/perilog/second.sock\"
 ";
 
 impl Cluster {
-    /// Copies the store of a stopped controller, as a backup does, and starts the controller again. The controller's
-    /// next start has a higher epoch than the copy.
+    /// Stops the controller, copies its store to the directory `to`, and starts the controller again. The restarted
+    /// controller has a higher epoch than the copy.
     pub fn copy_store(&self, to: &str) -> Result<()> {
         self.stop_controller()?;
         self.controller()?.sh(&format!("rm -rf {to} && mkdir -m 700 {to} && cp -a {STORE}* {to}/"))?;
@@ -35,18 +35,19 @@ impl Cluster {
         self.wait_online()
     }
 
-    /// Replaces the store by a copy, or removes the store. The controller must not run.
+    /// Replaces the store by the copy in the directory `by`; `None` removes the store. The controller must not run.
     pub fn replace_store(&self, by: Option<&str>) -> Result<()> {
         let copy = by.map(|from| format!(" && cp -a {from}/* /var/lib/perilog/")).unwrap_or_default();
         self.controller()?.sh(&format!("rm -f {STORE}*{copy}")).map(drop)
     }
 
-    /// Stops the controller in good order.
+    /// Stops the controller and its socket in good order, as an operator would.
     pub fn stop_controller(&self) -> Result<()> {
         self.controller()?.systemctl(&["stop", "perilog-controller.socket", "perilog-controller.service"]).map(drop)
     }
 
-    /// Waits until the controller shows that this node obeys another controller, and shows the remedy.
+    /// Waits until the first controller shows that this node obeys another controller, with the command that takes the
+    /// node over.
     pub fn wait_refused(&self, host: &str) -> Result<()> {
         self.bed().wait_until(&format!("{host} is shown to obey another controller"), SOON, || {
             let views = self.node_views()?;
@@ -55,7 +56,7 @@ impl Cluster {
         })
     }
 
-    /// Waits until a line of the node's journal has all these words.
+    /// Waits until the journal of this unit on that host has a line with all of these words.
     pub fn wait_journal(&self, host: &str, unit: &str, words: &[&str]) -> Result<()> {
         let node = self.bed().node(host)?;
         self.bed().wait_until(&format!("{unit} of {host} logs {words:?}"), SOON, || {
@@ -64,8 +65,8 @@ impl Cluster {
         })
     }
 
-    /// Starts another controller beside the first, on the store in that directory: same cluster, same host, another
-    /// port.
+    /// Starts a second controller beside the first, on a copy of the store in the directory `store`. It has the same
+    /// cluster and host, and another port.
     pub fn start_second(&self, store: &str) -> Result<()> {
         let node = self.controller()?;
         node.write_file("/etc/perilog/second.toml", SECOND)?;
@@ -76,18 +77,18 @@ impl Cluster {
         Ok(())
     }
 
-    /// Runs `perilog` against the second controller.
+    /// Runs `perilog ARGUMENTS` against the second controller and waits for its end.
     pub fn second(&self, arguments: &[&str]) -> Result<Output> {
         self.controller()?.run(&at_second(arguments))
     }
 
-    /// Starts `perilog` against the second controller and leaves the command running.
+    /// Starts `perilog ARGUMENTS` against the second controller and leaves it running.
     pub fn ask_second(&self, arguments: &[&str]) -> Result<Running> {
         self.controller()?.spawn(&at_second(arguments))
     }
 
-    /// Asserts that the second controller's view of this job agrees with the ledgers: one script, `10-gate`, of
-    /// `action`.
+    /// Asserts that the second controller's view of this job agrees with the ledgers. `action` has the one script
+    /// `10-gate`.
     pub fn assert_second_true(&self, job: &str, action: &str) -> Result<()> {
         let view = shown(&self.second(&["--json", "show", job])?.ok()?)?;
         let comparison = self.compare_to(job, &view, &[(action, &["10-gate"])])?;
@@ -95,7 +96,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes a node's agent dial these controllers, in this order.
+    /// Makes the agent of node `n{rank}` dial these controllers, in this order; restarts the agent.
     pub fn dial(&self, rank: usize, controllers: &[&str]) -> Result<()> {
         let node = self.node(rank)?;
         node.write_file("/etc/perilog/agent.d/zz-dial.toml", format!("controller = {controllers:?}\n"))?;

@@ -1,4 +1,4 @@
-//! Wait for a condition under a generous limit.
+//! Waiting for a condition, under a generous time limit.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use anyhow::{Result, bail};
 
 use crate::clock::{Stopwatch, pause};
 
-/// Pause between two checks: short enough to lose no time, and long enough to spare the core if a check costs a
+/// Pause between two checks: short enough to lose no time, and long enough to spare the processor if a check starts a
 /// process.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-/// Returns as soon as `condition` holds. Past `limit`, fails with an error that names `what`.
+/// Waits until `condition` returns `true`. After `limit`, returns an error that contains `what`.
 ///
 /// The limit guards against hanging and expects no speed: choose a limit that a loaded machine never reaches.
 /// [`Bed::wait_until`](crate::Bed::wait_until) adds the nodes' diagnosis.

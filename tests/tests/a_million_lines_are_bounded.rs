@@ -1,5 +1,5 @@
-//! A script prints 1,000,000 lines: the script's status arrives, no daemon's memory grows, and the runner keeps the
-//! first and the last lines.
+//! A script prints 1,000,000 lines: its status arrives, no daemon's memory grows, and the runner keeps the first and
+//! the last lines.
 
 use anyhow::{Context, Result};
 use perilog_tests::{Cluster, Node};
@@ -9,11 +9,11 @@ const LINES: usize = 1_000_000;
 const PRINTS: &str = "seq -f 'line %07.0f of many' 1000000\n[ -e /run/gate ] || touch /run/printed\n\
                       while [ ! -e /run/gate ]; do sleep 0.02; done\nexit 37";
 const QUIET: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done\nexit 0";
-/// Maximum memory relative to a quiet runner. The buffers (head, tail, lines not yet in the journal) are some 300 KiB
-/// of 3 MiB, and the allocator rounds up.
+/// Maximum ratio of the runner's memory to that of a runner whose script prints nothing. The buffers (head, tail, lines
+/// not yet in the journal) are some 300 KiB of 3 MiB, and the allocator rounds up.
 const FACTOR: u64 = 2;
 
-/// Returns the peak memory of the process (VmHWM of proc(5)), in KiB.
+/// Returns the peak memory of a process on that node (VmHWM of proc(5)), in KiB.
 fn peak_kib(node: &Node, pid: &str) -> Result<u64> {
     let line = node.sh(&format!("grep VmHWM /proc/{pid}/status"))?;
     line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).with_context(|| format!("a number: {line}"))

@@ -7,7 +7,7 @@ use perilog_tests::Cluster;
 
 const SOON: Duration = Duration::from_secs(90);
 const AT_GATE: &str = "echo said first\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit 0";
-/// Hook that prints two lines and fails.
+/// Lines of controller.toml: a release hook that prints two lines and fails.
 const HOOK: &str =
     "[release]\ncommand = [\"/bin/sh\", \"-c\", \"echo it was asked >&2; echo and is busy >&2; exit 7\"]\n";
 
@@ -56,7 +56,8 @@ fn in_systemctl_and_in_the_journal() -> Result<()> {
     Ok(())
 }
 
-/// Found by a busy machine: journald read the lines after the unit's end, and stored no slice with them.
+/// Found on a busy machine: journald read a script's lines only after the unit's end, and then stored them without the
+/// unit's slice.
 #[test]
 fn logs_of_a_script_that_ended_before_journald_read() -> Result<()> {
     let cluster = Cluster::builder(1).script("prolog", "10-says", "echo said to nobody yet").boot()?;

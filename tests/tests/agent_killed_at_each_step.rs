@@ -1,6 +1,6 @@
 //! kill -9 of agents exactly between two of their steps; systemd starts the agents again. At every step, scripts run
 //! once and the exact statuses arrive. A prolog and then an epilog of the same job run on three nodes. The agents of
-//! two nodes die at the point; the third has no fault.
+//! two nodes die at the step's fault point; the third has no fault.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Order};

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::{Bed, Node, Output, book};
 
 const SOON: Duration = Duration::from_secs(90);
-/// Limit of a play: on a busy machine, Ansible takes a second for each task.
+/// Time limit of a play: on a busy machine, Ansible takes a second for each of its tasks.
 const PLAY: Duration = Duration::from_secs(300);
 const PLAYBOOK: &str = "---\n- hosts: all\n  gather_facts: false\n  roles:\n    - perilog\n";
 const NO_PACKAGES: &str = "perilog_packages: {node: [], controller: []}\nperilog_keys: /root/keys\n";
@@ -18,7 +18,7 @@ const NODE: &str = "perilog_controllers: ['ctl:5115']\nperilog_resource_manager:
                     {script: drop-caches, action: epilog, name: 80-drop-caches}\n";
 const HELLO: &str = "perilog_own_scripts:\n  - {src: /root/hello, action: prolog, name: 10-hello}\n";
 
-/// Plays the role on a node with these variables; returns the output of ansible-playbook.
+/// Applies the Ansible role to a node, with these variables (YAML); returns the output of ansible-playbook.
 fn play(node: &Node, variables: &str) -> Result<Output> {
     node.write_file("/root/play.yml", PLAYBOOK)?;
     node.write_file("/root/variables.yml", format!("{NO_PACKAGES}{variables}"))?;
@@ -28,7 +28,8 @@ fn play(node: &Node, variables: &str) -> Result<Output> {
     node.run_within(PLAY, &["sh", "-c", &command])
 }
 
-/// Plays the role on a node; returns the number of Ansible's tasks that changed something.
+/// Applies the Ansible role to a node, with these variables (YAML); returns the number of Ansible's tasks that changed
+/// something.
 fn changed(node: &Node, variables: &str) -> Result<u32> {
     let text = play(node, variables)?.ok().with_context(|| node.diagnosis())?;
     let recap = text.lines().rfind(|line| line.contains(" failed=0 ")).with_context(|| text.clone())?;
@@ -40,7 +41,7 @@ fn pid(node: &Node, unit: &str) -> Result<String> {
     node.systemctl(&["show", "--value", "--property=MainPID", unit])
 }
 
-/// Makes the keys as docs/administration.md does, in the directory where each host's own Ansible expects them.
+/// Makes the hosts' keys and certificates as docs/administration.md does, where the Ansible of each host expects them.
 fn keys(bed: &Bed) -> Result<()> {
     let (ctl, n0) = (bed.node("ctl")?, bed.node("n0")?);
     ctl.sh("perilog ca init --dir /root/ca
@@ -72,7 +73,7 @@ fn twice_is_once_and_a_typo_changes_nothing() -> Result<()> {
     let bed = book::machines(&["ctl", "n0"])?;
     let (ctl, n0) = (bed.node("ctl")?, bed.node("n0")?);
     keys(&bed)?;
-    // As the packages leave them.
+    // The configuration files, as the packages leave them.
     ctl.write_file("/etc/perilog/controller.toml", include_str!("../../packaging/controller.toml"))?;
     n0.write_file("/etc/perilog/agent.toml", include_str!("../../packaging/agent.toml"))?;
     n0.write_script("/root/hello", "#!/bin/sh\necho \"hello, job $PERILOG_JOB\"\n")?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use perilog_tests::Cluster;
 
-/// Waits for a line in the controller's journal.
+/// Waits until the controller's journal has a line with all of these words.
 fn wait_logged(cluster: &Cluster, words: &[&str]) -> Result<()> {
     cluster.wait_logged(cluster.controller()?, "perilog-controller", words)
 }

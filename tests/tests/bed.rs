@@ -1,4 +1,4 @@
-//! Tests that the bed does on this machine what the documentation of its module says.
+//! Tests of the test bed: on this machine, it does what the documentation of its module says.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use perilog_tests::{Bed, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Command that succeeds if a connection to `peer` gets an answer (a refusal is an answer).
+/// Shell command that succeeds if a connection to a host gets an answer (a refusal is an answer).
 const REACH: &str = r#"timeout 1 bash -c "exec 3<>/dev/tcp/$0/9" 2>/dev/null; test $? = 1"#;
 
 #[test]
@@ -70,7 +70,7 @@ fn a_power_failure_ends_a_boot_and_keeps_the_disk() -> Result<()> {
     let (machine, boot) = (n0.read_file("/etc/machine-id")?, n0.boot_id()?);
     n0.sh("echo disk >/var/lib/mark; echo memory >/run/mark; logger -t mark before the failure; journalctl --sync")?;
 
-    // The peer notices nothing: the peer's connection stays open.
+    // The peer n1 notices nothing of the power failure: its connection stays open.
     let mut server = n0.spawn(&["python3", "-c", SERVER])?;
     bed.wait_until("the server listens", LIMIT, || Ok(server.output()?.stdout.contains("listens")))?;
     let mut client = n1.spawn(&["python3", "-c", CLIENT])?;
@@ -133,9 +133,9 @@ fn a_command_that_runs_can_be_watched_and_killed() -> Result<()> {
     bed.wait_until("the child", LIMIT, sleeps)
 }
 
-/// Makes a bed on a node of a bed. The node is a machine with systemd, which assigns cgroups. The node's root is an
-/// overlay, as in most containers, and an overlay cannot be the upper side of another overlay. The node has no other
-/// activity that could hide leftovers.
+/// Makes a bed on a node of another bed. Such a node is a machine with systemd, which assigns cgroups. The node's root
+/// is an overlay, as in most containers, and an overlay cannot be the upper side of another overlay. The node has no
+/// other activity that could hide leftovers.
 #[test]
 fn a_bed_can_be_made_on_a_node_of_a_bed() -> Result<()> {
     let mounts = std::fs::read_to_string("/proc/self/mounts")?;

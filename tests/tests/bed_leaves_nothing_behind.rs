@@ -1,4 +1,4 @@
-//! After the process of a bed has ended in any way, the machine is as before.
+//! However the process that holds a bed ends, the machine is afterwards as before.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use perilog_tests::{Bed, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Traces of a running bed on this machine. Namespaces disappear with their last process.
+/// Traces of a bed on this machine: its directory, cgroup and processes. Namespaces disappear with their last process.
 struct Traces {
     directory: PathBuf,
     cgroup: PathBuf,
@@ -49,7 +49,7 @@ impl Traces {
         process.command.contains(&*self.directory.to_string_lossy())
     }
 
-    /// Returns the traces that still exist.
+    /// Returns the traces of the bed that still exist, one text each.
     fn left(&self) -> Result<Vec<String>> {
         let paths = [&self.directory, &self.cgroup].into_iter().filter(|path| path.exists());
         let mut left: Vec<String> = paths.map(|path| path.display().to_string()).collect();
@@ -162,7 +162,8 @@ fn kill(child: &Child, signal: &str) -> Result<()> {
     Ok(())
 }
 
-/// Starts this program again as a process that holds a bed; `how`: how that process behaves.
+/// Starts this program again as a process that holds a bed; returns the process and the bed's traces. `how` says how
+/// the process behaves.
 fn hold(how: &str) -> Result<(Child, Traces)> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--exact", "hold_a_bed", "--ignored", "--nocapture"])

@@ -1,5 +1,5 @@
-//! The bench measures the price of a unit only three times: the bench runs on a real node and counts correctly. The
-//! test does not judge the times.
+//! Trial of the bench: measures the price of a unit only three times. The bench runs on a real node and counts
+//! correctly; the test does not judge the times.
 
 use std::process::Command;
 

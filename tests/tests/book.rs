@@ -1,12 +1,13 @@
-//! The book is true. The test writes every file and types every command of these pages in order, on nodes with the
-//! product installed and without configuration. Each command prints the output in the page. (The quick start begins
-//! with packages: `packages_come_and_go`.)
+//! The book is true: the test writes every file and types every command of these pages in order, on nodes with the
+//! product installed and without configuration. Each command prints the output that the page shows. (The quick start
+//! begins with packages: `packages_come_and_go`.)
 
 use anyhow::Result;
 use perilog_tests::Bed;
 use perilog_tests::book::{self, Page};
 
-/// Copies the files that ssh would copy; the nodes of a test have no ssh.
+/// Copies each node's certificate and key from the controller's node to the node. The page does it by ssh, which nodes
+/// of a test lack.
 fn copy_certificates(bed: &Bed) -> Result<()> {
     let controller = bed.node("ctl")?;
     for node in bed.nodes().iter().filter(|node| node.name() != "ctl") {
@@ -18,8 +19,8 @@ fn copy_certificates(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// Runs the guides and the trouble page as one story. The guide sets up a cluster, an administrator writes scripts on
-/// the cluster, and then every possible fault happens.
+/// Runs the guides and the page about trouble one after the other on one cluster. The guide sets up the cluster, an
+/// administrator writes scripts on it, and then faults happen.
 #[test]
 fn the_guides_and_what_helps_in_trouble() {
     let bed = book::machines(&["ctl", "n0", "n1", "n2", "n3"]).unwrap();

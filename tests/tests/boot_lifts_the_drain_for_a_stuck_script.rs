@@ -1,6 +1,6 @@
-//! Two nodes have a script stuck past the limit, and the controller drains both. An operator drains one of the nodes as
-//! well. Both nodes lose their power and boot. With `reboot-cleans`, the boot lifts the controller's drains; the
-//! operator's drain stays.
+//! On two nodes a script hangs past its limit, and the controller drains both. An operator drains one of them as well.
+//! Both nodes lose their power and boot. With `reboot-cleans`, the boot lifts the controller's drains; the operator's
+//! drain stays.
 
 use std::time::Duration;
 

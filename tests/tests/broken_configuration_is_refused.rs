@@ -69,7 +69,7 @@ fn a_file_that_others_can_write_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Found by a trial: `systemctl reload` ended with 0 over a typo, and only the journal knew that the old configuration
+/// Regression test: `systemctl reload` ended with 0 over a typo, and only the journal knew that the old configuration
 /// was in force.
 #[test]
 fn a_reload_of_a_typo_fails_and_status_says_so() -> Result<()> {

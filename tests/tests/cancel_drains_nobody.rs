@@ -1,5 +1,5 @@
-//! A user cancels a job in the middle of the prolog. The scripts are asked to end and end, and no node is drained. The
-//! epilog runs wherever the prolog ran, and the controller releases all ranks.
+//! A user cancels a job in the middle of the prolog. perilog asks the scripts to end, they end, and no node is drained.
+//! The epilog runs wherever the prolog ran, and the controller releases all ranks.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn a_cancelled_job_is_cleaned_up_and_leaves_no_drain() -> Result<()> {
     ensure!((begun("prolog"), begun("epilog")) == (2, 2), "{runs:?}");
     let released = heard.once("j").first().context("a release")?.at;
     ensure!(runs.iter().all(|(_, run)| run.ended.is_none_or(|(end, _)| end <= released)), "{runs:?}");
-    // Failed units, and units that ended well, are unloaded: the outcome is stored.
+    // systemd keeps no unit loaded, failed or not, because the controller has stored each outcome.
     for rank in [0, 1] {
         cluster.bed().wait_until("nothing of it is loaded", SOON, || {
             let units = ["list-units", "--all", "--plain", "--no-legend", "perilog-task-*"];

@@ -13,7 +13,7 @@ fn step(node: &Node, seconds: i64) -> Result<()> {
     node.write_file("/run/perilog-fault/clock", seconds.to_string())
 }
 
-/// Returns the time stamp of the last event of a job, in seconds.
+/// Returns the time of the last event of a job, in seconds since the epoch by the controller's clock.
 fn last_event(cluster: &Cluster, job: &str) -> Result<i64> {
     let events = cluster.perilog(&["--json", "events", job])?.ok()?;
     let at = events.lines().last().context("an event")?.split_once("\"timestamp\":").context("its time stamp")?.1;
@@ -21,7 +21,8 @@ fn last_event(cluster: &Cluster, job: &str) -> Result<i64> {
     Ok(at[..end].parse()?)
 }
 
-/// Returns all times in the tasks' reports, in seconds, by rank.
+/// Returns for each rank all times in the reports of the job's ended tasks, in seconds since the epoch by the node's
+/// clock.
 fn times(cluster: &Cluster, job: &str) -> Result<Vec<(u32, Vec<i64>)>> {
     let view = cluster.job(job)?;
     let rows = view.attempts.iter().flat_map(|attempt| &attempt.actions).flat_map(|action| &action.ended);
@@ -34,7 +35,8 @@ fn times(cluster: &Cluster, job: &str) -> Result<Vec<(u32, Vec<i64>)>> {
     times.collect()
 }
 
-/// Asserts that each rank's times in this job's only action are `by` seconds away from `before`, within an hour.
+/// Asserts that all times of rank 0 and of rank 1 in this job's only action differ from `before` by `by[rank]` seconds,
+/// to within an hour.
 fn assert_stepped(cluster: &Cluster, job: &str, before: i64, by: [i64; 2]) -> Result<()> {
     let times = times(cluster, job)?;
     let ranks: Vec<u32> = times.iter().map(|(rank, _)| *rank).collect();
@@ -63,7 +65,7 @@ fn nobody_times_out_or_is_lost() -> Result<()> {
         step(cluster.node(0)?, by)?;
         step(cluster.node(1)?, -by)?;
         step(cluster.controller()?, by)?;
-        // First, starts, ends and limits under the new time; then daemons that start in the new time.
+        // First daemons that run already start and end tasks under the new time; then daemons start in the new time.
         cluster.perilog(&["run", "epilog", "--job", job, "--nodes", "n[0-1]", "--timeout", "1h"])?;
         cluster.assert_ran(job, &["epilog"])?;
         let seen = last_event(&cluster, job)? - before;

@@ -1,12 +1,12 @@
 //! kill -9 of the controller exactly before and after a commit, in the middle of a fan-out, and before an
 //! acknowledgement; systemd starts the controller again. Callers get an answer, scripts run once, the exact statuses
-//! arrive, and nodes can forget the tasks.
+//! arrive, and nodes keep no task.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Order};
 
-/// Runs a prolog and an epilog. Each time the controller dies at the first point during the request, and at the second
-/// point when tasks end.
+/// Runs a prolog and an epilog. In each, the controller dies at the fault point `asked` during the request, and at the
+/// point `ending` when tasks end.
 fn killed_at(asked: Option<&str>, ending: Option<(&str, Order)>) -> Result<()> {
     let cluster =
         Cluster::builder(3).script("prolog", "10-gate", AT_GATE).script("epilog", "10-gate", AT_GATE).boot()?;
@@ -20,7 +20,7 @@ fn killed_at(asked: Option<&str>, ending: Option<(&str, Order)>) -> Result<()> {
         armed.as_ref().map_or(Ok(()), |armed| armed.wait_sprung())?;
         let code = cluster.wait_end(&mut run)?;
         assert!(matches!(code, 0 | 1), "neither ok nor failed: {}", run.output()?);
-        // The last output may have been the controller's last message.
+        // The command may have ended with the controller's last message before a kill.
         cluster.wait_online()?;
         cluster.assert_exact("j", &["prolog", "epilog"][..=usize::from(action == "epilog")])?;
         cluster.close_gates()?;

@@ -1,5 +1,5 @@
-//! `perilog doctor` on a node and on the controller: on a working cluster, doctor finds no fault. Otherwise doctor
-//! names each fault with the remedy, also where the daemon is down.
+//! `perilog doctor` on a node and on the controller: on a working cluster it finds no fault. Otherwise it names each
+//! fault with the remedy, also where the daemon is down.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::{Cluster, Node};
 use serde_json::Value;
 
-/// Returns the findings that are wrong: subject and text.
+/// Returns the subject and the text of each finding that `perilog doctor ROLE` on this node calls wrong.
 fn wrong(node: &Node, role: &str) -> Result<Vec<(String, String)>> {
     let output = node.run(&["perilog", "--json", "doctor", role])?;
     let told: Value = serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))?;

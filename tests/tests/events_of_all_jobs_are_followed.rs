@@ -1,5 +1,5 @@
-//! `perilog events --all --follow` over kill -9 of the controller: each event of each job once and in one order, for a
-//! reader that stays, and for one that was killed and goes on from the spot of its last line.
+//! `perilog events --all --follow` over kill -9 of the controller. Each event of each job comes once and in one order:
+//! for a reader that stays, and for a killed reader that continues from the spot of its last line.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use serde_json::Value;
 const SOON: Duration = Duration::from_secs(90);
 const FOLLOW: [&str; 4] = ["--json", "events", "--all", "--follow"];
 
-/// Parses lines; omits a last line that was cut off.
+/// Parses the printed lines, one event (JSON) each; omits a last line that was cut off.
 fn events(printed: &str) -> Result<Vec<Value>> {
     let whole = printed.rfind('\n').map_or("", |end| &printed[..end]);
     whole.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
 }
 
-/// Asks for events until now.
+/// Returns the events that `perilog events WHAT` prints; `what` is a job or an option.
 fn ask(cluster: &Cluster, what: &str) -> Result<Vec<Value>> {
     // `ok` cuts the end of the last line off.
     events(&format!("{}\n", cluster.perilog(&["--json", "events", what])?.ok()?))

@@ -10,13 +10,13 @@ use serde_json::Value;
 
 const SERVICE: &str = include_str!("../../docs/examples/external-action.py");
 const SOON: Duration = Duration::from_secs(120);
-/// Lease long enough for a service on a busy machine.
+/// Lease of the external action in seconds, long enough for a service on a busy machine.
 const LEASE: &str = "20";
-/// Work for a host: waits for the host's gate, and exits with the status in the gate's file.
+/// Work of the service for one host: waits for the host's gate, and exits with the status in the gate's file.
 const WORK: &str = "while [ ! -s /root/gate-$0 ]; do sleep 0.05; done; exit $(cat /root/gate-$0)";
 const CONTROLLER: &str = "after = []\n[action.stage]\nrelease = \"0\"\n";
 
-/// Returns the contexts of all events of job `j` with this name.
+/// Returns the contexts of all events with this name in the log of job `j`.
 fn told(cluster: &Cluster, name: &str) -> Result<Vec<Value>> {
     let text = cluster.perilog(&["--json", "events", "j"])?.ok()?;
     let events: Vec<Value> =

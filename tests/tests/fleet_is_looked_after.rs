@@ -1,5 +1,5 @@
-//! The administrator's chores: the days that certificates last, a daily copy of the store, the node that fails most, a
-//! node that is gone for good.
+//! An administrator's regular work: the days until certificates expire, a daily copy of the store, the node that fails
+//! most, and forgetting a node that is gone for good.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn certificates_copies_failures_and_a_node_that_is_gone() -> Result<()> {
 
     // The timer starts this unit every day.
     controller.systemctl(&["start", "perilog-backup.service"])?;
-    // A copy is named by its second.
+    // A copy's name is the second in which it was made: waits for the next second.
     controller.sh("of=$(date +%s); until [ $(date +%s) -gt $of ]; do sleep 0.05; done")?;
     controller.systemctl(&["start", "perilog-backup.service"])?;
     let copies = controller.sh("stat -c '%a %U' /var/lib/perilog-backup/*")?;

@@ -1,5 +1,5 @@
-//! The edge under a real Flux, with real agents: jobs have prologs and epilogs, once each, and nodes are free when the
-//! job and the epilog have ended.
+//! The edge under a real Flux, with real agents: each job has its prolog and its epilog once, and its nodes are free
+//! when the job and the epilog have ended.
 
 use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};
@@ -41,8 +41,8 @@ fn a_job_has_its_prolog_and_its_epilog_once() -> Result<()> {
     flux.assert_idle()
 }
 
-/// The edge is stopped during a prolog: status and doctor say so, until the edge is back. The edge's journal has each
-/// step once, with job and hosts.
+/// An operator stops the edge during a prolog: `status` and `doctor` report the missing edge until it is back. The
+/// edge's journal has each step once, with job and hosts.
 #[test]
 fn a_stopped_edge_is_missed_while_its_jobs_wait() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -68,8 +68,9 @@ fn a_stopped_edge_is_missed_while_its_jobs_wait() -> Result<()> {
     flux.assert_idle()
 }
 
-/// The controller does not know the group of the edge: the edge says which key is missing, where, and what to type.
-/// doctor finds the plugin, now and in Flux's configuration, and misses the plugin once it is gone from there.
+/// The controller's configuration does not name the edge's group: the edge says which key is missing, where, and what
+/// to type. `doctor` finds the plugin, both loaded and in Flux's configuration, and reports when the configuration has
+/// lost it.
 #[test]
 fn what_a_site_has_left_out_is_named() -> Result<()> {
     let cluster = flux::edge_cluster(1).boot()?;
@@ -100,8 +101,8 @@ fn what_a_site_has_left_out_is_named() -> Result<()> {
     Ok(())
 }
 
-/// A prolog fails on n2. The edge drains the node before the edge fails the job and before the job lets go of the node,
-/// so no other job gets the node. A lifted drain passes in both directions.
+/// A prolog fails on n2. The edge drains the node before it fails the job and before the job gives the node up, so no
+/// other job gets the node. A drain lifted in perilog is lifted in Flux, and the other way round.
 #[test]
 fn a_node_whose_prolog_failed_is_given_to_no_other_job() -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;
@@ -137,8 +138,8 @@ fn a_node_whose_prolog_failed_is_given_to_no_other_job() -> Result<()> {
     flux.assert_idle()
 }
 
-/// A check that the job tolerates fails on n2. The job goes on, the job's user reads the node and the reason, and the
-/// node is drained. Without tolerance, or beyond the site's cap, the job fails.
+/// A check fails on n2, and the job tolerates the failure. The job goes on, its user reads the node and the reason, and
+/// the node is drained. Without tolerance, or beyond the site's cap, the job fails.
 #[test]
 fn a_tolerated_failure_is_told_and_the_job_goes_on() -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;
@@ -161,7 +162,7 @@ fn a_tolerated_failure_is_told_and_the_job_goes_on() -> Result<()> {
     Ok(())
 }
 
-/// Two checks fail on one node each, and the job tolerates one node for each check. A check that fails on two nodes
+/// Two checks fail on one node each, and the job tolerates one node for each check. One check that fails on two nodes
 /// exceeds this tolerance, although `perilog.tolerate` would allow two nodes.
 #[test]
 fn a_check_has_a_tolerance_of_its_own() -> Result<()> {
@@ -188,7 +189,7 @@ fn a_check_has_a_tolerance_of_its_own() -> Result<()> {
     Ok(())
 }
 
-/// The site configures a script's failure as tolerable by a job; the script itself reports no tolerance.
+/// The site's configuration, not the script, says that a job may tolerate the script's failure.
 #[test]
 fn a_script_that_the_site_calls_tolerable_may_fail() -> Result<()> {
     let tolerable = "[action.prolog.script.\"10-held\"]\ntolerable = true\n";
@@ -207,7 +208,7 @@ fn a_script_that_the_site_calls_tolerable_may_fail() -> Result<()> {
     Ok(())
 }
 
-/// An epilog fails on n1. The job has completed, the node is drained before the job's nodes are free, and the user
+/// An epilog fails on n1 of a job that has completed. The node is drained before the job's nodes are free, and the user
 /// reads the reason.
 #[test]
 fn a_node_whose_epilog_failed_is_drained_before_it_is_free() -> Result<()> {
@@ -223,8 +224,8 @@ fn a_node_whose_epilog_failed_is_drained_before_it_is_free() -> Result<()> {
     flux.assert_once(&job, &[("prolog", &[0, 1], &[]), ("epilog", &[0, 1], &[0, 4])])
 }
 
-/// flux-core #5734: a cancel in the prolog stops the scripts, the epilog follows, and no node is drained, not even rank
-/// 0.
+/// flux-core #5734: a user cancels a job in its prolog. The scripts stop, the epilog follows, and no node is drained,
+/// not even that of rank 0.
 #[test]
 fn a_cancel_in_the_prolog_drains_nobody() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -261,8 +262,8 @@ fn a_quiet_controller_fails_no_job() -> Result<()> {
     flux.assert_idle()
 }
 
-/// A milestone of the scripts is an event of the job, and the job's user waits for the event. The edge posts no
-/// milestone whose name Flux obeys.
+/// A milestone that the scripts report is an event of the job, and the job's user waits for it. The edge posts no
+/// milestone whose name would be an instruction to Flux, such as `free`.
 #[test]
 fn a_milestone_is_an_event_that_a_user_waits_for() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;

@@ -1,5 +1,5 @@
-//! The edge under a real Flux whose parts are away, or come back with an older state. Each script runs once, no epilog
-//! runs under live tasks, and no job runs beside the epilog of another job.
+//! The edge under a real Flux, parts of which are down or come back with an older state. Each script runs once, no
+//! epilog runs under live tasks, and no job runs beside the epilog of another job.
 
 use anyhow::{Context, Result, ensure};
 use perilog_tests::Cluster;
@@ -7,11 +7,11 @@ use perilog_tests::flux::{self, Flux};
 
 const BOTH: &[u32] = &[0, 1];
 const ONCE: [(&str, &[u32], &[i32]); 2] = [("prolog", BOTH, &[]), ("epilog", BOTH, &[])];
-/// Task that records signs of life on the ledger's clock, and ignores SIGTERM.
+/// Task of a job that ignores SIGTERM, and keeps writing the time by the ledger's clock as a sign of life.
 const STUBBORN: &str = "trap '' TERM\nwhile :; do cut -d' ' -f1 /proc/uptime >>/tmp/alive; sleep 0.05; done";
 const UNTIL_TOLD: [&str; 3] = ["sh", "-c", "while [ ! -e /tmp/end ]; do sleep 0.05; done"];
 
-/// Asserts that the epilog began on each node after the last sign of life of the job's tasks.
+/// Asserts that on each node the job's epilog began after the last sign of life of the job's tasks.
 fn assert_began_after_tasks(cluster: &Cluster, job: &str) -> Result<()> {
     let ledger = cluster.ledger()?;
     for node in cluster.nodes() {
@@ -27,8 +27,8 @@ fn assert_began_after_tasks(cluster: &Cluster, job: &str) -> Result<()> {
     Ok(())
 }
 
-/// The tasks of a cancelled job ignore SIGTERM: Flux takes the epilog's reference at once, and kills the tasks seconds
-/// later.
+/// A user cancels a job whose tasks ignore SIGTERM. Flux takes the epilog's reference at once, and kills the tasks
+/// seconds later.
 #[test]
 fn an_epilog_waits_for_the_tasks_of_a_cancelled_job() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -42,7 +42,7 @@ fn an_epilog_waits_for_the_tasks_of_a_cancelled_job() -> Result<()> {
     flux.assert_idle()
 }
 
-/// kill -9 of rank 0: the next rank 0 sends `release` while tasks live on other nodes.
+/// kill -9 of rank 0: the restarted rank 0 posts `release` while the job's tasks live on other nodes.
 #[test]
 fn an_epilog_waits_for_the_tasks_that_outlive_rank_0() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -64,8 +64,8 @@ fn wait_alive(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// The broker of a node is down at the end of the prolog: the job begins when the broker is back. Without the edge Flux
-/// fails the job.
+/// The broker of a node is down when the prolog ends: the job begins when the broker is back. Without the edge, Flux
+/// would fail the job.
 #[test]
 fn a_prolog_is_finished_when_the_brokers_of_its_nodes_are_back() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -83,7 +83,7 @@ fn a_prolog_is_finished_when_the_brokers_of_its_nodes_are_back() -> Result<()> {
     flux.assert_idle()
 }
 
-/// Flux stops in good order while a job runs: Flux cancels the job, and the job's epilog runs.
+/// Flux stops in good order while a job runs: it cancels the job, and the job's epilog runs.
 #[test]
 fn a_clean_stop_of_flux_leaves_no_epilog_out() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -97,11 +97,11 @@ fn a_clean_stop_of_flux_leaves_no_epilog_out() -> Result<()> {
     flux.assert_idle()
 }
 
-/// Limit for a stop in good order, which waits for the cleanup of jobs.
+/// Time limit for a stop of Flux in good order, which waits for the cleanup of jobs.
 const LONG: std::time::Duration = std::time::Duration::from_secs(150);
 
-/// Flux comes back without a job that ran: perilog cleans up after the job. A new job on the same nodes begins there
-/// after the cleanup.
+/// Flux comes back with an older state, without a job that ran: perilog cleans up after the job. A new job on the same
+/// nodes begins there after the cleanup.
 #[test]
 fn a_job_lost_by_flux_is_cleaned_up_before_the_next() -> Result<()> {
     const ROLL_BACK: &str = "[Service]\nExecStartPre=+/bin/sh -c 'test ! -e /root/back || \
@@ -145,8 +145,8 @@ fn a_job_lost_by_flux_is_cleaned_up_before_the_next() -> Result<()> {
     flux.assert_idle()
 }
 
-/// A test puts the controller's store back while a job runs whose prolog the copy has begun. The edge reports Flux's
-/// jobs, the recovery ends without an operator, and the scripts run once.
+/// The controller's store is put back to a copy while a job runs; the copy has the job's prolog as begun. The edge
+/// reports Flux's jobs, the recovery ends without an operator, and the scripts run once.
 #[test]
 fn a_store_that_was_put_back_hears_of_its_jobs_from_the_edge() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;

@@ -1,13 +1,13 @@
-//! The edge under a real Flux, and the work of an operator: to settle a script that hangs, and to let go of a job
-//! without the edge.
+//! The edge under a real Flux, and an operator who settles a hanging script, or ends perilog's hold on a job while the
+//! edge is down.
 
 use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};
 
 const BOTH: &[u32] = &[0, 1];
 
-/// An epilog hangs on n1. The job has completed. An operator settles the epilog, and the node is drained before the
-/// node is free. The script goes on, and perilog reports the script's own end.
+/// An epilog hangs on n1 of a completed job. An operator resolves it, and the node is drained before Flux frees it. The
+/// script goes on, and perilog reports its own end later.
 #[test]
 fn an_epilog_that_hangs_loses_nothing_and_is_settled_by_a_word() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -39,8 +39,8 @@ fn an_epilog_that_hangs_loses_nothing_and_is_settled_by_a_word() -> Result<()> {
     flux.assert_once(&job, &[("prolog", BOTH, &[]), ("epilog", BOTH, &[])])
 }
 
-/// Without the edge a job waits in the prolog. `perilog-flux --let-go` finishes the references that perilog holds for
-/// the job. The edge that comes back begins no action for the job.
+/// A job waits in its prolog because the edge is down. `perilog-flux --let-go` finishes the references that perilog
+/// holds for the job. When the edge is back, it begins no action for the job.
 #[test]
 fn a_job_is_let_go_by_hand_while_the_edge_is_away() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;

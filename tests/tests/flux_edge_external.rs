@@ -10,12 +10,12 @@ const BOTH: &[u32] = &[0, 1];
 const SITE: &str = "/etc/perilog/edge.d/rabbit.toml";
 const ASKS: [&str; 1] = ["--setattr=dw=#DW jobdw"];
 
-/// Reports to the controller in the place of an action's service.
+/// Reports to the controller on an external action of the job, as the action's service would.
 fn report(cluster: &Cluster, job: &str, words: &[&str]) -> Result<()> {
     cluster.perilog(&[&["action", "report", &flux::plain(job)], words].concat())?.ok().map(drop)
 }
 
-/// Waits until the edge has started an action.
+/// Waits until the controller shows an external action of the job, which the edge has started.
 fn wait_started(flux: &Flux<'_>, cluster: &Cluster, job: &str, action: &str) -> Result<()> {
     flux.wait(&format!("{action} of {job} is open"), |_| {
         let ps = cluster.perilog(&["ps"])?.ok()?;
@@ -24,7 +24,7 @@ fn wait_started(flux: &Flux<'_>, cluster: &Cluster, job: &str, action: &str) -> 
     })
 }
 
-/// Returns the contexts of the job's events with this name, from perilog's log.
+/// Returns the contexts of all events with this name in perilog's log of the job.
 fn told(cluster: &Cluster, job: &str, name: &str) -> Result<Vec<Value>> {
     let text = cluster.perilog(&["--json", "events", &flux::plain(job)])?.ok()?;
     let events: Vec<Value> =
@@ -32,8 +32,8 @@ fn told(cluster: &Cluster, job: &str, name: &str) -> Result<Vec<Value>> {
     Ok(events.into_iter().filter(|event| event["name"] == name).map(|event| event["context"].clone()).collect())
 }
 
-/// A rabbit stages in before the job and copies out after it. The job neither starts nor is over without its reports,
-/// over a kill of the edge, and a job that asks for no rabbit waits for none.
+/// A rabbit's service stages in before the job and copies out after it. The job neither starts nor ends without the
+/// service's reports, even if the edge is killed. A job that asks for no rabbit waits for none.
 #[test]
 fn a_job_waits_for_its_rabbit() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -67,8 +67,8 @@ fn a_job_waits_for_its_rabbit() -> Result<()> {
     flux.assert_idle()
 }
 
-/// A service names a bad node while the scripts there end well: a job may tolerate that failure as it may a failed
-/// check. A resource that fails makes the job fail, and its user reads which one.
+/// A service reports a bad node, while the scripts there end well: a job may tolerate that failure like a failed check.
+/// If the service reports a failed resource, the job fails, and its user reads which one.
 #[test]
 fn a_service_names_bad_nodes_and_resources() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -77,7 +77,7 @@ fn a_service_names_bad_nodes_and_resources() -> Result<()> {
     let flux = Flux::with_edge(&cluster, "[perilog]\nmax-tolerate = 1\n")?;
     let job = flux.submit(2, &[ASKS[0], "--setattr=perilog.tolerate=1"], &["true"])?;
     wait_started(&flux, &cluster, &job, "rabbit")?;
-    // Part by part: the scripts of n0 begin, and those of n1 wait.
+    // The service reports on n0 alone: the scripts of n0 begin, those of n1 wait.
     report(&cluster, &job, &["rabbit", "ok", "--ranks", "n0"])?;
     flux.wait_begun(&job, "prolog", &[0])?;
     let runs = cluster.runs(&flux::plain(&job))?;
@@ -106,8 +106,9 @@ fn a_service_names_bad_nodes_and_resources() -> Result<()> {
     flux.assert_idle()
 }
 
-/// Epilogs as housekeeping, and a rabbit that reports in parts: each node goes back when the rabbit and the scripts of
-/// that node are done, and the next job has it. perilog's fragments are disjoint, and the last one says so.
+/// Epilogs as housekeeping, and a rabbit whose service reports in parts. Each node goes back when the rabbit's work and
+/// the scripts for that node are done, and the next job gets it. perilog's fragments are disjoint, and the last is
+/// marked as final.
 #[test]
 fn each_report_of_a_rabbit_frees_its_own_part() -> Result<()> {
     let cluster = flux::edge_cluster(2).controller("[action.copy]\nrelease = \"0\"\n").boot()?;
@@ -130,7 +131,7 @@ fn each_report_of_a_rabbit_frees_its_own_part() -> Result<()> {
     ensure!(flux.nodes_of(&next)? == "n0", "{}", flux.nodes_of(&next)?);
     free("n0")?;
     report(&cluster, &job, &["copy", "ok", "--ranks", "n1"])?;
-    // The nodes are ready before the rabbit.
+    // The nodes are done before the rabbit is.
     free("n[0-1]")?;
     report(&cluster, &job, &["copy", "ok", "--resources", "rabbit"])?;
     flux.wait("the rabbit is released", |_| {

@@ -1,5 +1,5 @@
-//! Epilogs as Flux's housekeeping: the job ends when the job's tasks have ended. Each node goes back when the node's
-//! epilog has ended, while other nodes still clean up.
+//! Epilogs as Flux's housekeeping: a job ends when its tasks have ended. Each node goes back when its own epilog has
+//! ended, while other nodes still clean up.
 
 use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};
@@ -13,8 +13,8 @@ fn wait_free(flux: &Flux<'_>, nodes: &str) -> Result<()> {
     })
 }
 
-/// An epilog hangs on n2 (#4312). After two seconds Flux takes back the other nodes, and the next job gets the other
-/// nodes.
+/// An epilog hangs on n2 (flux-core #4312). After two seconds Flux takes back the other nodes, and the next job gets
+/// them.
 #[test]
 fn a_hung_epilog_holds_its_own_node() -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;
@@ -59,8 +59,8 @@ fn a_node_that_is_not_clean_is_drained() -> Result<()> {
     flux.assert_once(&job, &[("prolog", ALL, &[0, 0, 3, 0]), ("epilog", ALL, &[])])
 }
 
-/// The edge and rank 0 die: the nodes' brokers end with rank 0, and Flux forgets the housekeeping. No prolog begins on
-/// a node before the node's epilog has ended.
+/// The edge and rank 0 die. The brokers of the nodes end with rank 0, and Flux forgets the housekeeping. No prolog
+/// begins on a node before the node's epilog has ended.
 #[test]
 fn no_prolog_begins_beside_an_epilog_after_a_kill_of_rank_0() -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;
@@ -74,7 +74,7 @@ fn no_prolog_begins_beside_an_epilog_after_a_kill_of_rank_0() -> Result<()> {
     flux.restart_rank_0()?;
     flux.wait_edge()?;
     let next = flux.submit(4, &[], &["true"])?;
-    // The edge is at work: the edge has added the job.
+    // Waits until the edge works again: it has added the next job.
     flux.wait("perilog has the next job", |_| Ok(cluster.perilog(&["show", &flux::plain(&next)])?.code() == Some(0)))?;
     ensure!(cluster.runs(&flux::plain(&next))?.is_empty(), "{:?}", cluster.runs(&flux::plain(&next))?);
     flux.let_go("epilog")?;
@@ -113,8 +113,8 @@ fn an_epilog_outlives_the_broker_of_its_node() -> Result<()> {
     flux.wait_undrained()
 }
 
-/// The billed epilog is the edge's, and holds the job; the site's own script comes after the job, as Flux's
-/// housekeeping by perilog's hook, and each node goes back from it by itself.
+/// The edge runs the epilog, which holds the job and is billed to it. The site's own script runs after the job, as
+/// Flux's housekeeping through perilog's hook, and each node goes back when its script has ended.
 #[test]
 fn a_script_of_its_own_follows_the_billed_epilog() -> Result<()> {
     const HOUSEKEEPING: &str = include_str!("../../docs/examples/flux/housekeeping");
@@ -124,7 +124,7 @@ fn a_script_of_its_own_follows_the_billed_epilog() -> Result<()> {
     let command = format!("command = [\"{libexec}/flux-imp\", \"run\", \"housekeeping\"]");
     let flux = Flux::with_edge(&cluster, &format!("[job-manager.housekeeping]\n{command}\nrelease-after = \"0\"\n"))?;
     for node in cluster.nodes() {
-        // What the IMP runs.
+        // The program that the IMP runs as housekeeping.
         node.write_script("/usr/libexec/perilog/flux/wait", HOUSEKEEPING)?;
     }
     flux.hold_on(1, "housekeeping")?;

@@ -21,7 +21,7 @@ fn the_controller_dies() -> Result<()> {
     at_each_stage(|_, cluster| Cluster::kill_unit(cluster.controller()?, "perilog-controller.service"), "COMPLETED")
 }
 
-/// Flux itself fails a job that ran, because the namespace of the job's guest disappears with the broker.
+/// Flux itself fails a job that runs at the kill, because the namespace of the job's guest disappears with the broker.
 #[test]
 fn rank_0_dies() -> Result<()> {
     at_each_stage(|flux, _| flux.kill_rank_0_after_sync(), "FAILED")
@@ -36,7 +36,8 @@ fn rank_0_and_the_edge_die() -> Result<()> {
     at_each_stage(kill, "FAILED")
 }
 
-/// Kills at each stage of a job. `of_a_running` is the result of a job that ran at the kill.
+/// Calls `kill` in the prolog, in the tasks and in the epilog of one job each. `of_a_running` is the expected result of
+/// the job whose tasks ran at the kill.
 fn at_each_stage(kill: Kill, of_a_running: &str) -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;
     let flux = Flux::with_edge(&cluster, "")?;
@@ -63,7 +64,8 @@ fn at_each_stage(kill: Kill, of_a_running: &str) -> Result<()> {
     Ok(())
 }
 
-/// Submits a job and brings the job to this stage.
+/// Submits a job, and waits until it is at this stage: its script (`prolog`, `epilog`) or its tasks (`job`) run.
+/// Returns the job.
 fn begin(flux: &Flux<'_>, cluster: &Cluster, stage: &str) -> Result<String> {
     tasks(cluster, stage == "epilog")?;
     if stage != "job" {
@@ -77,7 +79,7 @@ fn begin(flux: &Flux<'_>, cluster: &Cluster, stage: &str) -> Result<String> {
     Ok(job)
 }
 
-/// Lets the tasks of jobs end, or run on.
+/// Lets the tasks of all jobs end, or, with `false`, run on.
 fn tasks(cluster: &Cluster, end: bool) -> Result<()> {
     let command = if end { "touch /tmp/end" } else { "rm -f /tmp/end" };
     cluster.nodes().iter().try_for_each(|node| node.sh(command).map(drop))

@@ -1,4 +1,4 @@
-//! The edge under a real Flux, and a node without power.
+//! The edge under a real Flux, and a node that loses its power.
 
 use anyhow::{Context, Result, ensure};
 use perilog_tests::flux::{self, Flux};

@@ -1,4 +1,4 @@
-//! Hooks as stock Flux runs the hooks. Debian has no Flux: a stand-in for perilog.so and for the job manager's
+//! perilog's hooks, as a stock Flux runs them. Debian has no Flux: a stand-in for perilog.so and for the job manager's
 //! housekeeping calls the hooks, with a stand-in for flux(1) beside. The behaviour of flux-core 0.88, by the source:
 //!
 //! * `[job-manager.prolog|epilog] command` with `per-rank = false`: runs once, on broker rank 0, in the broker's
@@ -16,7 +16,7 @@ use anyhow::{Result, ensure};
 use perilog_tests::slurm::BY_GATE;
 use perilog_tests::{Cluster, Node, Output, Running};
 
-/// The job id ƒuZZybuNNy in decimal; `SIGNED`: with its sign, `JOB`: in perilog's form.
+/// Id of the test's job in decimal; `SIGNED`: in F58 with the sign ƒ; `JOB`: as perilog writes it.
 const DECIMAL: &str = "6731191091817518";
 const SIGNED: &str = "ƒuZZybuNNy";
 const JOB: &str = "fuZZybuNNy";
@@ -38,10 +38,11 @@ case "$*" in
 *) echo "the stand-in knows no flux $*" >&2; exit 99 ;;
 esac
 "#;
-/// The example of docs/flux.md, with the path of the installed file.
+/// Housekeeping example of docs/flux.md: its installed path, and its text.
 const HOUSEKEEPING: (&str, &str) =
     ("/usr/libexec/perilog/flux/housekeeping", include_str!("../../docs/examples/flux/housekeeping"));
-/// The drain command, and the drop-in that runs the controller as a user that Flux allows to drain.
+/// Drain command of docs/flux.md: its installed path, and its text. `AS_FLUX`: the drop-in that runs the controller as
+/// a user that Flux allows to drain.
 const DRAIN: (&str, &str) = ("/usr/libexec/perilog/flux/drain", include_str!("../../docs/examples/flux/drain"));
 const AS_FLUX: (&str, &str) = (
     "/etc/systemd/system/perilog-controller.service.d/flux.conf",
@@ -79,7 +80,7 @@ fn cluster() -> Result<Cluster> {
         node.write_script(HOUSEKEEPING.0, HOUSEKEEPING.1)?;
     }
     let broker = cluster.controller()?;
-    // A stand-in that is not root may read the files there.
+    // The stand-in reads its files there, where it needs no root.
     broker.write_script("/usr/local/bin/flux", FLUX.replace("/root/", "/var/lib/flux/"))?;
     broker.write_file("/var/lib/flux/R", R)?;
     broker.write_file("/var/lib/flux/eventlog", EVENTLOG)?;
@@ -87,7 +88,7 @@ fn cluster() -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Runs perilog.so's command on broker rank 0, as the broker's own user.
+/// Runs a hook on broker rank 0 as Flux's plugin perilog.so does, as the broker's own user. Leaves the hook running.
 fn perilog_so(cluster: &Cluster, hook: &str) -> Result<Running> {
     let environment = [
         &format!("FLUX_JOB_ID={SIGNED}"),
@@ -102,7 +103,7 @@ fn perilog_so(cluster: &Cluster, hook: &str) -> Result<Running> {
     cluster.controller()?.spawn(&command)
 }
 
-/// Runs housekeeping's command on a node as on each rank, through the IMP: as root.
+/// Runs the housekeeping command on a node as Flux does on each rank, through the IMP: as root.
 fn housekeeping(node: &Node) -> Result<Output> {
     let environment = [
         &format!("FLUX_JOB_ID={DECIMAL}"),
@@ -215,7 +216,7 @@ fn a_cancel_in_the_prolog_stops_its_scripts_and_drains_nobody() -> Result<()> {
     let cluster = cluster()?;
     let mut prolog = perilog_so(&cluster, "flux-prolog")?;
     cluster.wait_begun(JOB, &[1, 2])?;
-    // On an exception, the job manager signals the process that the job manager started.
+    // On an exception, the job manager signals the process that it has started itself.
     cluster.controller()?.sh("kill -TERM $(cat /root/pid)")?;
     ensure!(cluster.wait_end(&mut prolog)? == 6, "{}", prolog.output()?);
     for node in cluster.nodes() {
@@ -252,11 +253,11 @@ fn perilog_drains_in_flux_and_leaves_other_drains_alone() -> Result<()> {
         Ok(cluster.perilog(&["ps"])?.ok()?.contains("flux resource: ERROR: Request requires owner credentials"))
     })?;
     broker.write_file(AS_FLUX.0, AS_FLUX.1)?;
-    // A broker keeps state in the broker; the stand-in keeps state in files.
+    // The stand-in keeps its state in files, where a broker keeps it in memory: the unit may write there.
     let room = "/etc/systemd/system/perilog-controller.service.d/stand-in.conf";
     broker.write_file(room, "[Service]\nReadWritePaths=/var/lib/flux\n")?;
     broker.systemctl(&["daemon-reload"])?;
-    // Found by a trial: the unit's filter of system calls kept the group from the socket, and everybody could connect.
+    // Regression test: the unit's filter of system calls kept the group from the socket, and everybody could connect.
     broker.write_file("/etc/perilog/controller.d/group.toml", "[api]\ngroup = \"flux\"\n")?;
     broker.systemctl(&["restart", "perilog-controller"])?;
     cluster.wait_online()?;

@@ -6,7 +6,7 @@ use serde_json::json;
 
 const HELD_IN_PROLOG: [&str; 2] = ["alloc", "prolog-start"];
 
-/// A job begins when the prolog reference is finished; the job's nodes are free when the epilog reference is finished.
+/// A job begins when the prolog reference is finished; its nodes are free when the epilog reference is finished.
 #[test]
 fn a_job_goes_on_when_its_references_are_finished() -> Result<()> {
     let cluster = flux::cluster(2).boot()?;
@@ -37,7 +37,7 @@ fn a_job_goes_on_when_its_references_are_finished() -> Result<()> {
     Ok(())
 }
 
-/// A cancel in the prolog leaves both references open.
+/// A cancel in the prolog leaves both references open: the job stays held until both are finished.
 #[test]
 fn a_cancelled_job_is_held_until_both_are_finished() -> Result<()> {
     let cluster = flux::cluster(1).boot()?;
@@ -55,8 +55,8 @@ fn a_cancelled_job_is_held_until_both_are_finished() -> Result<()> {
     Ok(())
 }
 
-/// kill -9 of rank 0, first in the prolog and then in the epilog: the references are in the eventlog, and the next life
-/// of the plugin finishes the references.
+/// kill -9 of rank 0, first in the prolog and then in the epilog. The references are in the eventlog, and the reloaded
+/// plugin finishes them.
 #[test]
 fn references_outlive_a_kill_of_rank_0() -> Result<()> {
     let cluster = flux::cluster(2).boot()?;
@@ -77,7 +77,7 @@ fn references_outlive_a_kill_of_rank_0() -> Result<()> {
     Ok(())
 }
 
-/// A reload in mid-prolog: the new life of the plugin takes the job up.
+/// The plugin is reloaded in the middle of a prolog: the new instance of the plugin takes over the job.
 #[test]
 fn references_outlive_a_reload_of_the_plugin() -> Result<()> {
     let cluster = flux::cluster(1).boot()?;
@@ -127,7 +127,7 @@ fn bad_terms_are_refused_at_submit() -> Result<()> {
     flux.submit(1, &[], &["true"]).map(drop)
 }
 
-/// A site may allow tolerance only to a job whose own instance gives the bad nodes no work.
+/// The site allows tolerance only to a job that is a Flux instance of its own, which gives the bad nodes no work.
 #[test]
 fn tolerance_may_be_for_instances_only() -> Result<()> {
     let cluster = flux::cluster(1).boot()?;

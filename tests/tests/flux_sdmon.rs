@@ -1,4 +1,4 @@
-//! Flux's own watch over units (`[systemd] enable = true`, module sdmon) and the tasks of perilog.
+//! Flux's own monitor of systemd units (module sdmon, `[systemd] enable = true`), and the tasks of perilog.
 
 use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};
@@ -6,8 +6,8 @@ use perilog_tests::flux::{self, Flux};
 const BOTH: &[u32] = &[0, 1];
 const ONCE: [(&str, &[u32], &[i32]); 2] = [("prolog", BOTH, &[]), ("epilog", BOTH, &[])];
 
-/// flux-core #6616, #7287: a node that is not cleaned up stays out. The broker of a node dies under an epilog and comes
-/// back, while the edge is dead: Flux keeps the node offline until the epilog has ended there.
+/// flux-core #6616, #7287: a node that is not cleaned up gets no job. The broker of a node dies during an epilog and
+/// comes back, while the edge is dead. Flux keeps the node offline until the epilog has ended there.
 #[test]
 fn a_node_with_a_live_epilog_stays_offline() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;

@@ -26,7 +26,7 @@ fn a_start_is_refused_and_a_task_that_runs_ends_in_truth() -> Result<()> {
     assert!(text.contains("/run/perilog") && text.contains("No space left on device"), "{text}");
     assert!(refused.stdout.contains("No space left on device"), "{refused}");
 
-    // The script ends while other processes can write nothing: the runner holds a reserve for the last records.
+    // The script ends while /run is full: the runner has reserved space for its last records.
     node.sh("touch /root/gate.open")?;
     cluster.wait_scripts_ended("j", &[0])?;
     node.sh("rm -f /run/filler /run/more.*; mount -o remount,size=64m /run")?;

@@ -1,6 +1,6 @@
-//! A hook waits for an absent agent, up to the hook's patience. A hook that is asked to stop stops the scripts, even if
-//! the agent was away at that moment. A killed hook leaves the scripts alone, and the next hook attaches to the
-//! scripts.
+//! A hook of Slurm waits for an absent agent, up to the hook's time limit. A hook that gets a signal to stop stops the
+//! scripts, even if the agent was away at that moment. A killed hook leaves the scripts alone, and the next hook
+//! attaches to them.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! An epilog hangs on one node of four. The controller releases the other three at once, each with its own part of R,
 //! over a kill -9 of the controller between two releases. The fourth node is held, drained past the limit, and settled
-//! by an operator. The hook hears of every release, and never of one release under two sequences.
+//! by an operator. The release hook gets every release, and none under two sequence numbers.
 
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
-//! `perilog init`: a controller and two nodes from nothing to the first line of a prolog; the same again changes
-//! nothing, a dry run changes nothing, undo leaves each host as it was, and a conflict or a wrong token changes
-//! nothing.
+//! `perilog init` sets up a controller and two nodes, until a prolog's first line is printed. A second `init` and a dry
+//! run change nothing, and neither does an `init` with a conflict or a wrong token. `undo` leaves each host as it was.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +13,7 @@ const AGENT: &str = include_str!("../../packaging/agent.toml");
 const CONTROLLER: &str = include_str!("../../packaging/controller.toml");
 const HELLO: &str = "#!/bin/sh\necho \"hello, job $PERILOG_JOB on rank $PERILOG_RANK\"\n";
 
-/// Returns machines on which the product's packages were just installed: the agent is enabled and has no controller.
+/// Boots machines on which the product's packages were just installed: the agent is enabled and has no controller.
 fn machines() -> Result<Bed> {
     let bed = book::machines(&["ctl", "n0", "n1"])?;
     bed.node("ctl")?.write_file("/etc/perilog/controller.toml", CONTROLLER)?;
@@ -27,7 +26,7 @@ fn machines() -> Result<Bed> {
     Ok(bed)
 }
 
-/// Returns files and links with mode, owner and target, and with the digest if init may touch them.
+/// Returns all files and links on the node that init may touch, by path: mode, owner and target, and for some a digest.
 fn tree(node: &Node) -> Result<BTreeMap<String, String>> {
     let listed =
         node.sh("find /etc /root /var/lib/perilog-agent /run/perilog-init.* -path '/root/.*' -prune -o ! -type d \
@@ -42,7 +41,7 @@ fn init(node: &Node, arguments: &str) -> Result<Output> {
     node.run_within(ENOUGH, &["bash", "-c", &format!("exec perilog init {arguments}")])
 }
 
-/// Returns the printed commands for the nodes, by host.
+/// Returns the `perilog init node` commands that `init controller` has printed, by host.
 fn lines(printed: &str) -> BTreeMap<String, String> {
     let line = |line: &str| line.trim().split_once("# ").map(|(host, line)| (host.to_owned(), line.to_owned()));
     printed.lines().filter_map(line).filter(|(_, line)| line.starts_with("perilog init node ")).collect()
@@ -96,7 +95,7 @@ fn three_hosts_from_nothing_to_a_line_of_a_prolog_and_back() -> Result<()> {
     let kept = n0.sh(&format!("grep -rl -e {token} /etc /run/perilog /var/lib/perilog-agent || echo nowhere"))?;
     assert_eq!(kept, "nowhere", "the token is kept");
 
-    // The same again is the same, also with a used token, and no daemon restarts.
+    // A second `init` changes nothing, even with a used token, and restarts no daemon.
     let started = |node: &Node, unit: &str| node.systemctl(&["show", "--value", "--property=MainPID", unit]);
     let pids = (started(ctl, "perilog-controller")?, started(n0, "perilog-agent")?);
     let between = (tree(ctl)?, tree(n0)?);
@@ -170,7 +169,8 @@ fn a_conflict_or_a_wrong_token_changes_nothing() -> Result<()> {
     let printed = init(ctl, "controller --cluster tiny --nodes n[0-1]")?.ok()?;
     let typed = lines(&printed);
     let line = |host: &str| typed.get(host).map(|line| line.replace("perilog init ", "")).context("a line for it");
-    // Nothing to prove it with; a token of another host's; an invented one; another authority; nobody there.
+    // Refused: no token; another host's token; an invented token; another authority's pin; an address without a
+    // controller.
     let words = line("n0")?;
     let (without, token) = words.rsplit_once(" --token ").context("a token")?;
     refused(n0, without, 2, "perilog token create n0")?;
@@ -186,7 +186,7 @@ fn a_conflict_or_a_wrong_token_changes_nothing() -> Result<()> {
     refused(n0, &format!("{controller} --pin {other} --token {token}"), 2, &format!("pin, but {pin}"))?;
     refused(n0, &format!("{controller} --token {token}"), 2, "the controller's authority is not known: --pin")?;
     refused(n0, &format!("node --controller n1 --pin {pin} --token {token}"), 2, "cannot connect to n1:5117")?;
-    // None of these used the token. It may come by standard input.
+    // The token is still unused, and may come by standard input.
     let by_stdin = format!("perilog init {without} --token - <<<{token}");
     ensure!(n0.sh(&by_stdin)?.contains("n0 is online"), "with the good token");
 

@@ -7,11 +7,12 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::{Cluster, Node, Output};
 
 const SCHEMA: &str = include_str!("../../schema/perilog.schema.json");
-/// Reads lines and names those that do not fit `$defs/NAME`, all objects closed.
+/// Python program that reads lines and names those that do not fit `$defs/NAME` of the schema, which allows no further
+/// members.
 const JUDGE: &str = include_str!("../../schema/tests/judge.py");
 const SOON: Duration = Duration::from_secs(90);
 
-/// Checks the output of a verb against the schema.
+/// Asserts that the output of a verb fits the schema.
 fn ensure_fits(node: &Node, verb: &str, output: &Output) -> Result<()> {
     ensure!(output.code().is_some_and(|code| code < 2) && !output.stdout.is_empty(), "{verb}: {output}");
     node.write_file("/run/printed", &output.stdout)?;

@@ -6,9 +6,9 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::{AT_GATE, Cluster, Order};
 
 const LONG: Duration = Duration::from_secs(90);
-/// Configuration with starts that are valid for a moment, and a controller that waits longer for agents.
+/// Lines of controller.toml: a start is valid for one second, less than the controller waits for agents.
 const BRIEF: &str = "not-after = \"1s\"\n";
-/// Configuration of a controller that gives a start up soon.
+/// Lines of controller.toml: the controller gives a start up after two seconds.
 const IMPATIENT: &str = "start-grace = \"2s\"\n";
 
 fn cluster(controller: &str) -> Result<Cluster> {
@@ -19,7 +19,7 @@ fn signal(cluster: &Cluster, unit: &str, signal: &str) -> Result<()> {
     cluster.node(0)?.systemctl(&["kill", "--kill-whom=main", "--signal", signal, unit]).map(drop)
 }
 
-/// Waits until the intent of `late` is on disk, and then until the time limit in the intent has passed.
+/// Waits until the intent of job `late` is on the node's disk, and then until its not-after time has passed.
 fn wait_too_late(cluster: &Cluster) -> Result<()> {
     let node = cluster.node(0)?;
     cluster.bed().wait_until("too late for it to begin", LONG, || {
@@ -35,7 +35,8 @@ fn wait_too_late(cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// Asserts that no script of `late` has begun or begins later: the node serves another job and holds no task of `late`.
+/// Asserts that no script of job `late` has begun or will begin: the node serves another job, and holds no task of
+/// `late`.
 fn assert_nothing_ran(cluster: &Cluster) -> Result<()> {
     let other = cluster.perilog(&["run", "prolog", "--job", "next", "--nodes", "n0"])?;
     ensure!(matches!(other.code(), Some(0 | 1)), "{other}");
@@ -61,7 +62,8 @@ fn by_the_agent_that_stood_still_over_it() -> Result<()> {
     assert_nothing_ran(&cluster)
 }
 
-/// The agent made the call in time, and PID 1 gets the call when the bus goes on.
+/// The bus is stopped: the agent's call to systemd waits there, and PID 1 gets it too late. The runner refuses to run
+/// the script.
 #[test]
 fn by_the_runner_whose_start_was_on_the_way_for_long() -> Result<()> {
     let cluster = cluster(BRIEF)?;
@@ -79,7 +81,8 @@ fn by_the_runner_whose_start_was_on_the_way_for_long() -> Result<()> {
     assert_nothing_ran(&cluster)
 }
 
-/// A start in the socket of a stopped agent never expires: a later message in the same socket undoes the start.
+/// The agent is stopped, and a start waits in its socket, where it does not expire. A later message in the same socket
+/// withdraws the start.
 #[test]
 fn by_the_agent_that_finds_it_given_up() -> Result<()> {
     let cluster = cluster(IMPATIENT)?;

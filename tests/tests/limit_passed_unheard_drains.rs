@@ -1,5 +1,5 @@
-//! A script passes the limit while the controller is dead. The next controller drains the script's node all the same,
-//! and notifies the hook once.
+//! A script passes its time limit while the controller is dead. The restarted controller still drains the script's
+//! node, and notifies the drain hook once.
 
 use std::time::Duration;
 

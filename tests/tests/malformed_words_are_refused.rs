@@ -1,5 +1,5 @@
-//! `perilog` refuses malformed idsets, hostlists, job ids, durations and environment names with the position, before
-//! `perilog` asks a daemon.
+//! `perilog` refuses malformed idsets, hostlists, job ids, durations and environment names before it asks a daemon, and
+//! shows the position of the error.
 
 use anyhow::Result;
 use perilog_tests::{Bed, Layer};

@@ -40,7 +40,7 @@ fn within_the_tolerance_the_job_goes_on_and_never_beyond_it() -> Result<()> {
     ensure!(drained.contains("n2") && drained.contains("lustre: mount missing"), "{drained}");
     ensure!(drained.contains("n1") && drained.contains("10-check: failed (exit 5)"), "{drained}");
     ensure!(!drained.contains("n0") && !drained.contains("n3"), "{drained}");
-    // The controller releases shed ranks through their epilog, and the other ranks at the end of the job.
+    // The controller releases the failed rank through its epilog, and the other ranks at the end of the job.
     cluster.perilog(&["job", "finish", "tolerant"])?.ok()?;
     cluster.wait_verdicts("tolerant")?;
     let epilog = &["10-clean"][..];

@@ -1,4 +1,4 @@
-//! A node boots with neither key nor token and enrols by the real munge: root of the node asks, from an address of the
+//! A node boots with neither key nor token and enrols by the real munge: root of the node asks, from the address of the
 //! node's name. The controller refuses a user who is not root, a request for another host, and a used credential. A
 //! revoked host comes back only by a token.
 
@@ -11,7 +11,8 @@ const ENOUGH: Duration = Duration::from_secs(90);
 const DROP_IN: &str = "/etc/perilog/agent.d/enroll.toml";
 const DIRECTORY: &str = "/var/lib/perilog/enroll";
 
-/// Returns agent.toml: `more` is for [enroll]; `host` is the name that the node asks for.
+/// Returns the text of a node's configuration. `more` is further lines of `[enroll]`; `host` is the name that the node
+/// enrols under.
 fn agent(host: &str, more: &str) -> String {
     format!(
         r#"
@@ -28,7 +29,8 @@ munge = true
     )
 }
 
-/// Makes two nodes; n1 has no key. The munged of all hosts have the same key.
+/// Boots a cluster of two nodes, of which n1 has neither key nor certificate. The munged of all hosts have the same
+/// key.
 fn bed() -> Result<Cluster> {
     let cluster = Cluster::builder(2)
         .script("prolog", "10-gate", "exit 0")
@@ -42,7 +44,7 @@ fn bed() -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Starts n1 again without n1's certificate.
+/// Restarts the agent of n1 without its certificate, so that it must enrol again.
 fn begin_anew(cluster: &Cluster) -> Result<()> {
     let n1 = cluster.node(1)?;
     n1.systemctl(&["stop", "perilog-agent"])?;
@@ -51,7 +53,8 @@ fn begin_anew(cluster: &Cluster) -> Result<()> {
     n1.systemctl(&["start", "perilog-agent"]).map(drop)
 }
 
-/// Asserts that n1 asks again and is refused: the controller logs the reason, and the node gets no details.
+/// Makes n1 enrol again, and asserts that the controller refuses: the controller logs the reason `why`, and the node
+/// gets no details.
 fn is_refused(cluster: &Cluster, by: &str, asks_for: &str, why: &str) -> Result<()> {
     let (ctl, n1) = (cluster.controller()?, cluster.node(1)?);
     begin_anew(cluster)?;
@@ -143,7 +146,7 @@ fn munge_enrols_only_root_of_the_named_host() -> Result<()> {
     is_refused(&cluster, n1.address(), "n1", "[enroll] munge is not true here").context("switched off")
 }
 
-/// Relay on port 5117 of n0; port 5117 of the controller's host is the controller's own port.
+/// Python program: a relay on port 5117 of n0. (Port 5117 of the controller's host is the controller's own.)
 const RELAY: &str = r#"
 import socket, threading
 def pour(source, sink):

@@ -1,5 +1,5 @@
-//! A node boots without key and certificate, has a one-time token, and enrols a moment later. The token is good once,
-//! for one node, within a time. The certificate renews itself, and the signing key is not the controller's key.
+//! A node boots without key and certificate, but with a one-time token, and enrols. The token is good once, for one
+//! node, within a time. The certificate renews itself, and the signing key is not the controller's key.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ controller = ["ctl:5117"]
 token = "/etc/perilog/enroll-token"
 "#;
 
-/// Makes two nodes; n1 has no key and boots without a key.
+/// Boots a cluster of two nodes, of which n1 has neither key nor certificate.
 fn bed() -> Result<Cluster> {
     let cluster = Cluster::builder(2)
         .script("prolog", "10-gate", "exit 0")
@@ -41,7 +41,7 @@ fn bring(node: &Node, token: &str) -> Result<()> {
     node.write_with_mode(TOKEN, token, 0o600)
 }
 
-/// Starts the agent again without the earlier certificate.
+/// Restarts the node's agent without the certificate that the node enrolled for, so that it must enrol again.
 fn begin_anew(node: &Node) -> Result<()> {
     node.systemctl(&["stop", "perilog-agent"])?;
     node.sh("rm -rf /run/perilog/tls")?;
@@ -126,7 +126,8 @@ fn a_certificate_renews_in_a_session_until_it_is_revoked() -> Result<()> {
     Ok(())
 }
 
-/// Found before: a host in another spelling got certificates that a revocation of the host did not cover.
+/// Found in an earlier version: a host in another spelling, such as `N1`, got certificates that a revocation of the
+/// host did not cover.
 #[test]
 fn a_revocation_covers_other_spellings_of_the_name() -> Result<()> {
     let cluster = bed()?;

@@ -23,7 +23,8 @@ fn run(cluster: &Cluster, action: &str, job: &str) -> Result<[(String, String); 
     Ok([cluster.outcome(job, action, 0)?, cluster.outcome(job, action, 1)?])
 }
 
-/// Kills the controller, starts the controller on that copy or on an empty store, and orders the take-over.
+/// Kills the controller, starts it on this copy of the store (`None`: on an empty store), waits until the nodes refuse
+/// it, and orders the take-over.
 fn set_back(cluster: &Cluster, copy: Option<&str>) -> Result<()> {
     cluster.kill_controller()?;
     cluster.replace_store(copy)?;
@@ -40,7 +41,7 @@ fn set_back(cluster: &Cluster, copy: Option<&str>) -> Result<()> {
     cluster.wait_online()
 }
 
-/// Waits until the recovery's list names this job, and vouches that the job goes on.
+/// Waits until the recovery lists this job, and vouches, as an operator, that the job goes on.
 fn goes_on(cluster: &Cluster, job: &str) -> Result<()> {
     cluster.bed().wait_until(&format!("the recovery waits for a word on {job}"), SOON, || {
         let listed = cluster.perilog(&["controller", "recover"])?.ok()?;
@@ -82,7 +83,7 @@ fn on_an_older_copy() -> Result<()> {
 
     set_back(&cluster, Some("/root/copy"))?;
 
-    // Tombstones report the ends, once an operator has vouched for the job.
+    // The nodes' tombstones report the ends, once an operator has vouched for the job.
     goes_on(&cluster, "open")?;
     cluster.wait_verdicts("open")?;
     assert_eq!([cluster.outcome("open", "prolog", 0)?, cluster.outcome("open", "prolog", 1)?], ended);

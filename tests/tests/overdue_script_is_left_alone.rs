@@ -1,9 +1,9 @@
-//! A script traps TERM and cleans up past the limit. The script gets one TERM and no KILL. perilog shows the script's
-//! activity while the script goes on, and the true status arrives at the end.
+//! A script traps TERM and cleans up past its time limit. It gets one TERM and no KILL. perilog shows its activity
+//! while it goes on, and its true status arrives at the end.
 //!
-//! The test may end before a kill's grace would. So the test checks the two places that decide about a kill: the policy
-//! in the runner's intent, and the time that systemd gives the unit to stop. `agent/src/runner/watchdog.rs` tests the
-//! runner's policy.
+//! The test may end before a KILL would come. So the test also checks the two places that decide about a KILL: the
+//! policy in the runner's intent, and the time that systemd gives the unit to stop. `agent/src/runner/watchdog.rs`
+//! tests the runner's policy.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use perilog_tests::{AT_GATE, Cluster, Node};
 
 const SOON: Duration = Duration::from_secs(90);
 
-/// Returns the runner's policy past the limit of a node's only task, and the time that systemd gives the unit to stop.
+/// Returns, for a node's only task, the runner's policy past the limit, and the time that systemd gives the unit to
+/// stop.
 fn policy(node: &Node) -> Result<(OnTimeout, String)> {
     let intent: Intent =
         serde_json::from_str(&node.sh("cat /run/perilog/tasks/*/intent.json")?).context("its intent")?;

@@ -11,7 +11,8 @@ const SOON: Duration = Duration::from_secs(90);
 const TASK: &str = "perilog-task-*";
 const SECURITY: &str = include_str!("../../docs/security.md");
 
-/// Returns the configuration in docs/security.md for an image without a key, and the path of the token.
+/// Returns the `[enroll]` configuration that docs/security.md shows for a node image without a key, and the token's
+/// path in it.
 fn of_an_image() -> Result<(&'static str, &'static str)> {
     let mut blocks = SECURITY.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
     let block = blocks.find(|block| block.contains("[enroll]\n") && block.contains("\ntoken = "));
@@ -40,7 +41,7 @@ fn version(node: &Node, package: &str) -> Result<String> {
     node.sh(&format!("dpkg-query -W -f '${{Version}}' {package}"))
 }
 
-/// Returns the units of a node's tasks whose scripts run.
+/// Returns the units of a node's tasks whose scripts still run.
 fn running(node: &Node) -> Result<Vec<String>> {
     let units = node.systemctl(&["list-units", "--plain", "--no-legend", "--state=activating", TASK])?;
     Ok(units.lines().filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect())
@@ -76,7 +77,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     {
         controller.sh(&format!("test -x /usr/libexec/perilog/{file}"))?;
     }
-    // What programs call the daemons with.
+    // Interfaces and the schema, for programs that call the daemons.
     for file in
         ["varlink/io.perilog.Controller.varlink", "varlink/io.perilog.Agent.varlink", "schema/perilog.schema.json"]
     {
@@ -161,14 +162,14 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     cluster.wait_end(&mut run)?;
     cluster.assert_exact("k", &["epilog"])?;
 
-    // The words of `--help` are actions here, each without a script.
+    // The actions that `--help` uses as examples exist here, each without a script.
     let ran = cluster.perilog(&["run", "housekeeping", "--job", "h", "--nodes", "n[0-1]"])?.ok()?;
     ensure!(ran.contains("n[0-1]: ok (no script ran)"), "{ran}");
 
     controller.systemctl(&["enable", "--now", "perilog-backup.timer"])?;
     ensure!(controller.systemctl(&["list-timers"])?.contains("perilog-backup.timer"), "no daily copy is due");
 
-    // A purge removes the store, but keeps the authority that enrolled n1. Found by a trial: without the authority, all
+    // A purge removes the store, but keeps the authority that enrolled n1. Regression test: without the authority, all
     // enrolled nodes were locked out.
     let said = controller.apt(&["purge", "perilog-controller"])?.ok()?;
     ensure!(said.contains("/var/lib/perilog/enroll is kept"), "it does not say what it left: {said}");
@@ -254,7 +255,7 @@ fn removal_leaves_scripts_alone_and_purge_leaves_nothing() -> Result<()> {
     ensure!(said.contains("go on without it") && said.contains(unit.as_str()), "it does not say what goes on: {said}");
     ensure!(!node.run(&["test", "-e", "/usr/sbin/perilog-agent"])?.success(), "it is there");
     assert_eq!(running(node)?, units);
-    // By its socket `perilog` knows a node.
+    // `perilog` tells a node by the agent's socket, which must be gone.
     ensure!(!node.run(&["test", "-e", "/run/perilog/agent.sock"])?.success(), "its socket is there");
     let said = node.apt(&["purge", "perilog-agent"])?.ok()?;
     for left in ["/run/perilog is left", "the node's key is kept, in /etc/perilog/tls"] {
@@ -291,8 +292,8 @@ fn removal_leaves_scripts_alone_and_purge_leaves_nothing() -> Result<()> {
     })
 }
 
-/// The plugin and the script of rc1 are at the paths that Flux's configuration names. The edge is installed with a
-/// configuration and does not start by itself. A purge removes all of the package.
+/// The package perilog-flux: the plugin and the rc1 script are at the paths that Flux's configuration names. The edge
+/// is installed with a configuration and does not start by itself. A purge removes all of the package.
 #[test]
 fn the_package_for_flux_comes_and_goes() -> Result<()> {
     let bed = book::bare_machines(&["n0"])?;
@@ -303,12 +304,12 @@ fn the_package_for_flux_comes_and_goes() -> Result<()> {
     node.install(Release::Current, &["perilog-flux"])?;
     node.sh("test -s /usr/lib/perilog/perilog-hold.so && test -x /etc/flux/rc1.d/10-perilog")?;
     assert_eq!(state(node, "perilog-flux.service")?, "disabled inactive", "Flux has no plugin yet");
-    // Flux and the controller bring the sockets.
+    // Flux and the controller make the sockets, so the configuration is correct without them.
     let checked = node.sh("perilog-flux --check-config 2>&1")?;
     ensure!(checked.contains("/etc/perilog/edge.toml: ok"), "{checked}");
     // Outside of a Flux instance the script has nothing to do.
     node.sh("/etc/flux/rc1.d/10-perilog")?;
-    // Without its file rank 0 does not start again: the package that takes the file says which line names it.
+    // Rank 0 does not start again without the plugin's file. So the purge shows the line that loads the file.
     let line = "plugins = [ { load = \"/usr/lib/perilog/perilog-hold.so\" } ]";
     node.write_file("/etc/flux/system/conf.d/site.toml", format!("[job-manager]\n{line}\n"))?;
     let said = node.apt(&["purge", "perilog-flux"])?.ok()?;
@@ -319,7 +320,8 @@ fn the_package_for_flux_comes_and_goes() -> Result<()> {
     Ok(())
 }
 
-/// Runs the commands of an administrator, from packages to the first line of a script of the site's own, and back.
+/// Runs an administrator's commands: from packages on bare machines to the first line of a script of the site's own,
+/// and back.
 #[test]
 fn init_sets_up_a_cluster_of_packages() -> Result<()> {
     let bed = book::bare_machines(&["ctl", "n0", "n1"])?;
@@ -361,7 +363,7 @@ fn init_sets_up_a_cluster_of_packages() -> Result<()> {
     Ok(())
 }
 
-/// Follows a newcomer on a bare machine, from the packages to the purge.
+/// Types the quick start of the book on a bare machine, from the packages to the purge.
 #[test]
 fn the_quick_start() -> Result<()> {
     let bed = book::bare_machines(&["n0"])?;

@@ -1,5 +1,5 @@
-//! The controller's page in a real browser: it shows what happens, goes on over a kill -9 of the controller, and takes
-//! no name for more than a name.
+//! The controller's web page in a real browser. It shows the cluster as it changes, also after a kill -9 of the
+//! controller, and shows names from outside as text only.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ const ADDRESS: &str = "http://localhost:5116/";
 const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Code points of keys in WebDriver.
+/// Code points of special keys in WebDriver: enter, tab, right arrow and end.
 const ENTER: char = '\u{e007}';
 const TAB: char = '\u{e004}';
 const RIGHT: char = '\u{e014}';
 const END: char = '\u{e010}';
 
-/// Returns the tiles of the page: how many nodes are in which state.
+/// Returns the page's tiles: the number of nodes by state.
 fn tiles(browser: &Browser<'_>) -> Result<Value> {
     browser.eval(
         "return Object.fromEntries([...document.querySelectorAll('#states button')].map((b) => \
@@ -56,7 +56,7 @@ fn a_job_is_followed_over_a_kill_of_the_controller() -> Result<()> {
     browser.open(ADDRESS)?;
     browser.wait_text(&["3, 3 online", "live last heard", "Nothing is open.", "bed"])?;
     wait_tiles(&browser, &json!({ "free": "3", "held": "0", "drained": "0", "offline": "0" }))?;
-    // It stays one page: a reload would lose this.
+    // A mark in the page, which a reload of the page would lose.
     browser.eval("window.opened = 'once'; location.hash = 'job=j'")?;
 
     let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;
@@ -94,7 +94,8 @@ fn a_job_is_followed_over_a_kill_of_the_controller() -> Result<()> {
     cluster.assert_ran("j", &["prolog"])
 }
 
-/// Names that a browser would take for markup if the page did not show them as text.
+/// Name of a script that a browser would take for markup if the page did not show it as text. `LINE`: such a line of
+/// output.
 const SCRIPT: &str = "10-<img src=x onerror=alert(1)>\"'&amp;";
 const LINE: &str = "</q></li><script>document.title=\"gone\"</script> \u{202e}desrever";
 
@@ -121,14 +122,14 @@ fn hostile_names_and_reasons_are_text() -> Result<()> {
             Ok(text.as_str().is_some_and(|text| text.contains(shown)))
         })?;
     }
-    // The page's own script, and nothing that came as a name.
+    // The page contains its own script, and no element that came as a name.
     let made = browser.eval(
         "return [...document.querySelectorAll('script, img, main b[onmouseover], [onerror]')].map((e) => e.outerHTML)",
     )?;
     ensure!(made == json!(["<script src=\"page.js\" defer=\"\"></script>"]), "{made}");
     ensure!(browser.eval("return document.title")? == "perilog bed", "the title is of the page");
     ensure!(browser.eval("return document.body.textContent.includes('\\u202e')")? == false);
-    // The policy takes away the means, too.
+    // The page's security policy forbids the use of innerHTML, too.
     let refused = browser.eval(
         "try { document.querySelector('footer').innerHTML = '<i>x</i>'; return 'set' } catch (e) { return e.name }",
     )?;
@@ -160,7 +161,7 @@ fn it_is_read_without_a_mouse_in_the_dark_and_on_a_phone() -> Result<()> {
     )?;
     ensure!(marked == json!([]), "{marked}");
 
-    // From the top: the way by keys leads to the nodes, and into one.
+    // From the top of the page, the tab key leads to the nodes, and into one.
     let mut way = 0;
     while browser.eval("return document.activeElement.id")? != "cells" {
         ensure!(way < 20, "no way by keys to the nodes");
@@ -174,7 +175,7 @@ fn it_is_read_without_a_mouse_in_the_dark_and_on_a_phone() -> Result<()> {
     browser.wait_text(&["Node n1", "ssh n1 perilog doctor"])?;
     ensure!(browser.eval("return document.activeElement.id")? == "detail");
 
-    // A tile picks its nodes out, and keeps the focus, also over the next answers.
+    // The Enter key on a tile shows the tile's nodes only. The tile keeps the focus, also when the page gets new data.
     browser.eval("document.querySelector('[data-tile=drained]').focus()")?;
     browser.keys(&[ENTER])?;
     let picked = "return [document.activeElement.dataset.tile, document.activeElement.ariaPressed, \
@@ -199,7 +200,7 @@ fn it_is_read_without_a_mouse_in_the_dark_and_on_a_phone() -> Result<()> {
     assert_calm(&browser, false)
 }
 
-/// The page draws ten thousand nodes, each once, and redraws only those that changed.
+/// The browser page draws ten thousand nodes, each once, and redraws only those that have changed.
 #[test]
 fn ten_thousand_nodes_are_drawn() -> Result<()> {
     let cluster = Cluster::builder(1).controller(PAGE).boot()?;

@@ -1,5 +1,5 @@
-//! A script ends and leaves a child that holds the script's stdout: the runner reads the output and goes on to the next
-//! script; `lingering` decides about the child.
+//! A script ends and leaves a child that holds the script's stdout. The runner does not wait for the child, and goes on
+//! to the next script; the key `lingering` decides about the child.
 
 use std::time::Duration;
 
@@ -10,10 +10,11 @@ const SOON: Duration = Duration::from_secs(90);
 /// Script body: the child has a session of its own, with this script's stdout and stderr.
 const HOLDS: &str = "echo said; setsid sleep 876543 &\nexit 0";
 
-/// Begins, and waits until the second script has run and both scripts have ended.
+/// Runs an epilog of two scripts with this value of `lingering`, and waits until both scripts have ended. Leaves
+/// `perilog run` running.
 ///
 /// `code` is the exit status of the second script. systemd itself kills the processes left in a failed unit's cgroup,
-/// so only a successful task can linger.
+/// so only a successful task can have a lingering process.
 fn begin(lingering: &str, code: u8) -> Result<(Cluster, perilog_tests::Running)> {
     let cluster = Cluster::builder(1)
         .script("epilog", "10-gate", HOLDS)

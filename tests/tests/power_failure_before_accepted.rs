@@ -19,7 +19,7 @@ fn what_was_sent_to_one_boot_never_runs_in_the_next() -> Result<()> {
         cluster.open_gates()?;
         cluster.wait_end(&mut run)?;
         assert_eq!(cluster.outcome("j", action, 1)?.1, "lost (the node rebooted)");
-        // The new boot runs tasks. A task that the new boot has not begun by now will never begin.
+        // The new boot runs a task of another job. A task of `j` that the boot has not begun by now will never begin.
         let other = cluster.perilog(&["run", action, "--job", action, "--nodes", "n1"])?;
         assert!(matches!(other.code(), Some(0 | 1)), "{other}");
         let runs = cluster.runs("j")?;

@@ -1,5 +1,5 @@
-//! kill -9 of an agent in the middle of a script, and no agent until the script has ended: the exact status arrives all
-//! the same.
+//! kill -9 of an agent in the middle of a script, and no agent until the script has ended: the exact status still
+//! arrives.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};

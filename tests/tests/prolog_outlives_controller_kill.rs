@@ -37,7 +37,7 @@ fn what_was_shown_before_the_kill_is_shown_after_it() -> Result<()> {
     cluster.start_controller()?;
     cluster.wait_online()?;
     assert_eq!(cluster.outcome("j", "prolog", 0)?, before);
-    // The log comes from the store, so the log continues at the same place.
+    // The job's log is in the store, so it continues at the same place.
     let after = cluster.perilog(&["--json", "events", "j"])?.ok()?;
     assert!(after.starts_with(&events), "the job's log was:\n{events}\nand is:\n{after}");
     cluster.open_gate(1)?;

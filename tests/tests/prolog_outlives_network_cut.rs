@@ -20,7 +20,8 @@ fn a_status_behind_a_cut_arrives_when_the_cut_heals() -> Result<()> {
     cluster.assert_ran("j", &["prolog"])
 }
 
-/// The cut is longer than the kernels keep a silent connection (60 s): the session ends, and frames in flight are lost.
+/// The cut lasts longer than the kernels keep a silent connection (60 s): the session ends, and messages on the way are
+/// lost.
 #[test]
 fn the_status_arrives_after_a_cut_that_outlasted_the_session() -> Result<()> {
     let cluster = Cluster::builder(2).script("prolog", "10-gate", AT_GATE).boot()?;

@@ -1,5 +1,5 @@
-//! The Python module `perilog` (`python/`) asks the real daemons: it looks, changes, follows a script over a kill -9 of
-//! the controller to the status that the script's own ledger has, and names what is refused.
+//! The Python module `perilog` (`python/`) calls the real daemons: it reads and changes state, and names what is
+//! refused. It follows a script over a kill -9 of the controller, to the status that the script's own ledger has.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const STEPS: &str = include_str!("../../python/tests/on_a_node.py");
 const SOON: Duration = Duration::from_secs(60);
-/// Debian's Python, which knows where packages put modules.
+/// Debian's own Python, which looks where packages put modules.
 const PYTHON: &str = "/usr/bin/python3";
 
 fn step(node: &Node, name: &str) -> Result<String> {
@@ -21,7 +21,7 @@ fn step(node: &Node, name: &str) -> Result<String> {
 #[test]
 fn the_module_and_its_test_are_strictly_typed() -> Result<()> {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python");
-    // Its memory of earlier runs would be another thing to keep right.
+    // No cache of earlier runs, which could go stale.
     let strict = ["--strict", "--python-version=3.9", "--cache-dir=/dev/null", "perilog", "tests/on_a_node.py"];
     let said = Command::new("mypy").args(strict).current_dir(python).output();
     let said = said.context("mypy: apt-get install mypy")?;

@@ -6,8 +6,8 @@ use perilog_tests::{Cluster, Output};
 
 const EXAMPLE: &str = include_str!("../../docs/examples/rc1-drain-failed");
 const PROLOG: &str = "[ \"$(uname -n)\" != n1 ] || perilog-report tolerable --check lustre 'not mounted'";
-/// Stand-in for flux(1): a file holds the instance's hosts, the environment holds the instance's rank and level. The
-/// stand-in supports only the example's calls.
+/// Stand-in for flux(1): the file /root/hosts has the instance's hosts, and the environment its rank and level. The
+/// stand-in supports only the calls that the example makes.
 const STAND_IN: &str = r#"#!/bin/sh
 # A stand-in for flux(1).
 case "$*" in
@@ -20,7 +20,8 @@ esac
 "#;
 const DRAINED: &str = "resource drain --update n1 failed a check in the prolog of f2mKAgF7 (perilog failed f2mKAgF7)";
 
-/// Runs the example with this environment; returns the example's result and the drained ranks.
+/// Runs the example rc1 script with this environment; returns its output, and the drain requests that the stand-in
+/// recorded.
 fn rc1(cluster: &Cluster, environment: &[&str]) -> Result<(Output, String)> {
     let node = cluster.controller()?;
     node.sh("rm -f /root/drained")?;

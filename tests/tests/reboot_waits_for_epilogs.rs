@@ -17,7 +17,7 @@ fn epilog(body: &str) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Waits until systemd is going down and has stopped all units that need not wait.
+/// Waits until systemd is shutting the node down, and stops `perilog-shutdown`, the unit that waits for scripts.
 fn wait_going(cluster: &Cluster, node: &Node) -> Result<()> {
     cluster.bed().wait_until("the node is going down", SOON, || {
         let state = node.systemctl(&["show", "--value", "--property=ActiveState", "perilog-shutdown"])?;

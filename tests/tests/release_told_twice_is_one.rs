@@ -1,7 +1,6 @@
-//! The release hook has carried out a release, and the controller is killed before the hook's success arrives: the
-//! controller notifies the hook of the release again, under the same sequence. The same happens after a busy resource
-//! manager refused a release. By (job, attempt, sequence) each release exists once, in order, and the fragments add up
-//! to R.
+//! The release hook has carried out a release, and the controller is killed before it learns so: it notifies the hook
+//! of the release again, under the same sequence number. The same happens after a busy resource manager refused a
+//! release. By (job, attempt, sequence) each release exists once, in order, and the fragments add up to R.
 
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ const THREE: Handed = Handed {
     ],
 };
 
-/// Script body that ends well: a drain would wait for the same hook.
+/// Script body: waits at the gate and exits with 0. After a failure, the drain would wait for the same hook.
 const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done";
 
 #[test]

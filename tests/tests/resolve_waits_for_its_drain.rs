@@ -18,7 +18,7 @@ fn a_live_task_is_settled_when_its_node_is_drained() -> Result<()> {
     cluster.boot()?;
     cluster.controller()?.sh(&format!("touch {}", manager::HOLD))?;
     let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
-    // Waits until the controller knows that the script began; otherwise the controller would keep the script from
+    // Waits until the controller knows that the script began; otherwise a resolution would keep the script from
     // beginning.
     cluster
         .bed()

@@ -1,6 +1,6 @@
-//! A thief has a node's key: an operator revokes the node's certificate, brings the list to the controller, and a
-//! reload ends the node's session. The script on the node goes on, and other nodes are unaffected. With a new
-//! certificate the node is back, and reports the script's end.
+//! A thief has a node's key. An operator revokes the node's certificate and installs the revocation list on the
+//! controller; a reload ends the node's session. The script on the node goes on, and other nodes are unaffected. With a
+//! new certificate the node is back, and reports the script's end.
 
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ fn logged(cluster: &Cluster, words: &[&str]) -> Result<usize> {
     Ok(journal.lines().filter(|line| words.iter().all(|word| line.contains(word))).count())
 }
 
-/// Returns the port of a node's connection to the controller, which a new connection would change.
+/// Returns the local address and port of a node's connection to the controller; a new connection would have another
+/// port.
 fn connection(cluster: &Cluster, node: usize) -> Result<String> {
     let shown =
         cluster.node(node)?.sh("ss --no-header --tcp --numeric state established dport = :5115 | awk '{print $3}'")?;

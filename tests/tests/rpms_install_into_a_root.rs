@@ -1,11 +1,12 @@
-//! The .rpm files: content, rights and dependencies, and the installation into a root of their own, where the
-//! scriptlets create the user and enable the units. An upgrade keeps the configuration, and a removal removes
+//! The .rpm files: their content, rights and dependencies. They are installed into a root directory of their own, where
+//! the scriptlets create the user and enable the units. An upgrade keeps the configuration, and a removal removes
 //! everything.
 
 use anyhow::{Result, ensure};
 use perilog_tests::{Bed, Node, Release};
 
-/// Script that makes a root with only the needs of scriptlets: `/usr` is this machine's `/usr` under a layer.
+/// Script that makes a root directory with only what the scriptlets need: `/usr` is an overlay over this machine's
+/// `/usr`.
 const MAKE_ROOT: &str = "
 mkdir -p /tmp/el/{usr,etc,var,run,proc,dev,tmp,upper,work} && cd /tmp/el
 mount -t overlay overlay -o lowerdir=/usr,upperdir=upper,workdir=work usr

@@ -7,10 +7,11 @@ use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Running};
 
 const SOON: Duration = Duration::from_secs(90);
-/// Script body that ignores TERM: systemd sends TERM to the processes that the runner leaves behind.
+/// Script body that ignores TERM, which systemd sends to the processes that a killed runner leaves, and waits at the
+/// gate.
 const DEAF: &str = "trap '' TERM\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 0 0 3 37)";
 
-/// Kills the runner of rank 1 while both ranks are in the first script.
+/// Runs an epilog of two scripts on two ranks. Kills the runner of rank 1 while both ranks are in the first script.
 fn killed(body: &str) -> Result<(Cluster, Running)> {
     let cluster = Cluster::builder(2).script("epilog", "10-gate", body).script("epilog", "20-next", "exit 0").boot()?;
     let run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n[0-1]"])?;
@@ -22,7 +23,7 @@ fn killed(body: &str) -> Result<(Cluster, Running)> {
     Ok((cluster, run))
 }
 
-/// Asserts the end: rank 0 ran everything, rank 1 failed by the signal before the second script.
+/// Asserts the outcomes: rank 0 ran both scripts; rank 1 failed by the signal KILL, before its second script.
 fn told(cluster: &Cluster) -> Result<()> {
     assert_eq!(cluster.outcome("j", "epilog", 1)?.1, "failed (signal KILL)");
     assert!(!lives(cluster)?, "its script lives");
@@ -37,7 +38,7 @@ fn told(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Returns `true` if a process of rank 1's first script lives.
+/// Returns `true` if a process of the first script still lives on rank 1's node.
 fn lives(cluster: &Cluster) -> Result<bool> {
     Ok(cluster.node(1)?.run(&["pgrep", "-f", "epilog[.]d/10-gate"])?.success())
 }

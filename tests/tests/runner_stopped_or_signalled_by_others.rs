@@ -9,12 +9,12 @@ use perilog_tests::{AT_GATE, Cluster, Running};
 const SOON: Duration = Duration::from_secs(90);
 const UNIT: &str = "'perilog-task-epilog-j-0-*.service'";
 
-/// Starts an epilog and waits until the controller knows that the epilog runs.
+/// Boots a node and starts an epilog there; returns when the controller knows that the script runs.
 fn at_work(body: &str) -> Result<(Cluster, Running)> {
     at_work_with("", body)
 }
 
-/// Starts an epilog as [`at_work`] does. `configuration`: lines of the action's table.
+/// Starts an epilog as [`at_work`] does. `configuration` is lines of the node's table `[action.epilog]`.
 fn at_work_with(configuration: &str, body: &str) -> Result<(Cluster, Running)> {
     let agent = format!("[action.epilog]\n{configuration}");
     let cluster = Cluster::builder(1).agent(&agent).script("epilog", "10-gate", body).boot()?;
@@ -25,7 +25,8 @@ fn at_work_with(configuration: &str, body: &str) -> Result<(Cluster, Running)> {
     Ok((cluster, run))
 }
 
-/// Found by a hunt: `exit 37` became `cancelled (exit 37)`, and the node went back into service.
+/// Regression test: a TERM from outside turned `exit 37` into `cancelled (exit 37)`, and the node went
+/// back into service.
 #[test]
 fn a_term_that_nobody_asked_perilog_for_makes_no_cancel() -> Result<()> {
     let body = "trap '' TERM\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 37)";
@@ -41,7 +42,8 @@ fn a_term_that_nobody_asked_perilog_for_makes_no_cancel() -> Result<()> {
     Ok(())
 }
 
-/// Found by a hunt: `cancel` and `kill -s KILL` reported success, and nothing happened.
+/// Regression test: under a stopped runner, `cancel` and `kill -s KILL` reported success, and nothing
+/// happened.
 #[test]
 fn a_kill_reaches_what_a_stopped_runner_does_not_pass_on() -> Result<()> {
     let (cluster, mut run) = at_work(AT_GATE)?;
@@ -58,7 +60,8 @@ fn a_kill_reaches_what_a_stopped_runner_does_not_pass_on() -> Result<()> {
     Ok(())
 }
 
-/// Found by a hunt: a script stopped its runner, and 36 s later its limit of 2 s had passed unheard.
+/// Regression test: a script stopped its own runner, and 36 s later nothing had reported that its limit of
+/// 2 s was over.
 #[test]
 fn a_stopped_runner_is_overdue_all_the_same() -> Result<()> {
     let (cluster, mut run) = at_work_with("timeout = \"15s\"\n", AT_GATE)?;
@@ -78,7 +81,7 @@ fn a_stopped_runner_is_overdue_all_the_same() -> Result<()> {
     Ok(())
 }
 
-/// An administrator stops the unit with `systemctl stop`: a script that fails then has failed.
+/// An administrator stops the unit with `systemctl stop`: a script that then fails counts as failed, not as cancelled.
 #[test]
 fn a_foreign_stop_of_the_unit_makes_no_cancel() -> Result<()> {
     let body = "trap '' TERM\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 37)";
@@ -98,7 +101,8 @@ fn a_foreign_stop_of_the_unit_makes_no_cancel() -> Result<()> {
     Ok(())
 }
 
-/// Found by a hunt: the agent waited for the other end of a FIFO for ever, and the next agent never became ready.
+/// Regression test: the agent waited for ever for the other end of a FIFO in a task's directory, and the
+/// restarted agent never became ready.
 #[test]
 fn a_fifo_in_its_directory_stops_no_agent() -> Result<()> {
     let (cluster, mut run) = at_work(AT_GATE)?;

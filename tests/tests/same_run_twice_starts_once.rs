@@ -1,4 +1,5 @@
-//! Two equal runs at once: one action, each script once, both callers get the same result.
+//! Two equal `perilog run` at the same time: one action begins, each script runs once, and both callers get the same
+//! result.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};

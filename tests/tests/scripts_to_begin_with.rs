@@ -1,5 +1,5 @@
-//! Scripts to begin with (`scripts/`): each linked into the directory of an action, as its first lines say, and tried
-//! on a real node: where the node is well, and where it is not.
+//! The scripts of `scripts/`, which a site can begin with. Each is linked into the directory of an action, as its first
+//! lines say, and tried on a real node: where the node is well, and where it is not.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -9,14 +9,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use perilog_tests::{Cluster, Node, Output, wait_until};
 
-/// Limit of a trial: the node kills remaining processes for half a minute, and `timeout` gives a dead file system ten
-/// seconds.
+/// Time limit of `perilog try`: the node takes up to half a minute to kill remaining processes, and a script gives a
+/// dead file system ten seconds.
 const TRIAL: Duration = Duration::from_secs(150);
 const SOON: Duration = Duration::from_secs(60);
-/// A user without an account.
+/// Uid of a user without an account.
 const USER: &str = "1500";
 
-/// Makes a cluster of one node, whose actions have these variables: (action, lines `NAME = value`).
+/// Makes a cluster of one node, whose actions have these environment variables: (action, lines `NAME = value` of TOML).
 fn cluster(actions: &[(&str, &str)]) -> Result<Cluster> {
     let mut agent = String::new();
     for (action, variables) in actions {
@@ -29,8 +29,8 @@ fn cluster(actions: &[(&str, &str)]) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Links a script into the directory of `action`, and tries that directory as a job of `user`; returns the output of
-/// `perilog try`.
+/// Links a script into the directory of `action`, and runs `perilog try` on that directory as for a job of `user`;
+/// returns the output.
 fn tried(node: &Node, script: &str, action: &str, user: Option<&str>) -> Result<Output> {
     let directory = format!("/etc/perilog/{action}.d");
     node.sh(&format!("ln -sfT /usr/share/perilog/scripts/{script} {directory}/10-{script}"))?;
@@ -39,7 +39,8 @@ fn tried(node: &Node, script: &str, action: &str, user: Option<&str>) -> Result<
     node.run_within(TRIAL, &[&command[..], &user].concat())
 }
 
-/// Starts a unit whose process has other ids than root's; returns when the process has these ids.
+/// Starts a unit whose process runs under the ids that `ids` (options of setpriv(1)) name; returns when the process has
+/// these ids.
 fn start(node: &Node, unit: &str, ids: &str, command: &str) -> Result<()> {
     let run = "systemd-run --quiet --property=Type=exec";
     node.sh(&format!("{run} --unit={unit} /usr/bin/setpriv --clear-groups {ids} {command}"))?;
@@ -54,7 +55,7 @@ fn ensure_ok(output: &Output, says: &str) -> Result<()> {
     Ok(())
 }
 
-/// Asserts that exactly these checks failed, and no script.
+/// Asserts that the trial ended as tolerable, with exactly these failed checks.
 fn ensure_tolerable(output: &Output, checks: &[&str]) -> Result<()> {
     let found: Vec<&str> = output.stdout.lines().filter(|line| line.starts_with("check ")).collect();
     ensure!(found == checks && output.code() == Some(1), "not {checks:?}: {output}");
@@ -68,7 +69,7 @@ fn ensure_failed(output: &Output, says: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of living processes with this real uid.
+/// Returns the number of living processes with this real uid on the node.
 fn processes(node: &Node, uid: &str) -> Result<usize> {
     let listed = node.sh(&format!("ps -U {uid} -o stat= | grep -vc ^Z || true"))?;
     listed.parse().with_context(|| listed.clone())
@@ -79,7 +80,7 @@ fn shellcheck_has_nothing_to_say() -> Result<()> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts");
     let names = std::fs::read_dir(scripts)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     ensure!(names.len() >= 7, "{names:?}");
-    // It knows no configuration of the machine's.
+    // shellcheck must ignore this machine's configuration of it.
     let said = Command::new("shellcheck").args(["--norc", "--shell=sh"]).args(&names).output();
     let said = said.context("shellcheck: apt-get install shellcheck")?;
     ensure!(
@@ -134,7 +135,7 @@ time.sleep(1e6)
     Ok(())
 }
 
-/// Stand-ins print what the vendors' programs print.
+/// Runs the script `gpu` with stand-ins that print what nvidia-smi and rocm-smi print.
 #[test]
 fn gpus_are_counted_and_their_errors_named() -> Result<()> {
     let cluster = cluster(&[("some", "X = \"\""), ("four", "GPUS = \"4\"")])?;
@@ -168,7 +169,7 @@ fn gpus_are_counted_and_their_errors_named() -> Result<()> {
     Ok(())
 }
 
-/// A stand-in prints and ends as NHC 1.5 does.
+/// Runs the script `nhc` with a stand-in that prints and ends as NHC 1.5 does.
 #[test]
 fn the_health_check_decides_and_asks_no_resource_manager() -> Result<()> {
     let forgiven = "X = \"\"\n[action.forgiven.script.\"10-nhc\"]\ntolerable = true";
@@ -224,8 +225,8 @@ fn what_the_user_left_is_ended_and_nothing_else() -> Result<()> {
     Ok(())
 }
 
-/// A process ignores every signal, as a process in an uninterruptible system call does: the epilog fails, and names the
-/// process.
+/// Runs the script `kill-user` beside a process that ignores every signal, as in an uninterruptible system call: the
+/// epilog fails and names the process.
 #[test]
 fn a_process_that_outlives_sigkill_fails_the_epilog() -> Result<()> {
     let cluster = cluster(&[("epilog", "GRACE = \"0\"")])?;
@@ -282,7 +283,7 @@ line/b' /var/tmp/c /dev/shm/d /tmp/-rf; do echo x >\"$file\"; done
 fn caches_are_dropped_and_a_refusal_fails() -> Result<()> {
     let cluster = cluster(&[("epilog", "X = \"\"")])?;
     let node = cluster.node(0)?;
-    // The kernel is the machine's: a file takes what it would be told.
+    // All nodes share this machine's kernel: a file stands in for drop_caches.
     node.sh(": >/root/told && mount --bind /root/told /proc/sys/vm/drop_caches")?;
     ensure_ok(&tried(node, "drop-caches", "epilog", None)?, " MiB are free")?;
     assert_eq!(node.read_file("/root/told")?, "3\n");
@@ -294,7 +295,7 @@ fn caches_are_dropped_and_a_refusal_fails() -> Result<()> {
 
 #[test]
 fn a_node_is_ready_or_says_what_it_lacks() -> Result<()> {
-    // Other work of the machine is seen by the node.
+    // The node sees the load of all other work on this machine: so the limits are extreme.
     let well = "READY_RUNNING = \"100000\"\nREADY_MEMORY = \"1\"\nMOUNTS = \"/ /tmp:rw\"";
     let busy = "READY_RUNNING = \"-1\"\nREADY_MEMORY = \"101\"\nREADY_WAIT = \"1\"\nMOUNTS = \"/run/gone\"";
     let cluster = cluster(&[
@@ -313,7 +314,7 @@ fn a_node_is_ready_or_says_what_it_lacks() -> Result<()> {
     ] {
         ensure!(lacks.stdout.contains(part), "no {part:?}: {lacks}");
     }
-    // It waits, and says for what.
+    // The script waits, and prints what it waits for.
     node.sh("ln -s /usr/share/perilog/scripts/node-ready /etc/perilog/waits.d/10-node-ready")?;
     let mut run = node.spawn(&["perilog", "try", "/etc/perilog/waits.d", "--action", "waits"])?;
     let waits = "systemctl status 'perilog-task-waits-*'";

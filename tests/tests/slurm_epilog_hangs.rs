@@ -1,4 +1,4 @@
-//! The epilog of one node of four hangs past the limit: the other three nodes are idle at once. The fourth node is
+//! The epilog of one node of four hangs past its limit: the other three nodes are idle at once. The fourth node is
 //! COMPLETING while the script lives, over kill -9 of the node's agent, and is then drained with the script's result.
 
 use anyhow::{Result, ensure};

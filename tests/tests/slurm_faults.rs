@@ -1,14 +1,15 @@
-//! Faults under the real Slurm, by the names of the table in docs/slurm.md. No script runs twice or beside one that it
-//! must not meet, and Slurm hears the true end, or its drain names it.
+//! Faults under the real Slurm, by the names of the table in docs/slurm.md. No script runs twice, or beside a script of
+//! another job. Slurm learns the true end, or the drain's reason names it.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
 use perilog_tests::slurm::{BY_GATE, ON_NODES, Seen, Slurm, gated};
 
-/// The status with which these tests open a gate, so that the script ends well.
+/// Status with which these tests open a gate, so that the script succeeds.
 const ENDS_WELL: u8 = 0;
 
-/// Starts a job whose script of `action` waits at its gate; the other action ends well. Returns the job.
+/// Submits a job whose script of `action` waits at its gate; the gate of the other action is open. Returns the job once
+/// the script waits.
 fn at_gate(cluster: &Cluster, slurm: &Slurm<'_>, action: &str) -> Result<String> {
     slurm.open_all(if action == "prolog" { "epilog" } else { "prolog" })?;
     let job = slurm.submit(1, "true")?;
@@ -33,8 +34,8 @@ fn begin_anew(slurm: &Slurm<'_>, job: &str) -> Result<()> {
     slurm.wait_node(0, "IDLE")
 }
 
-/// Asserts that each script of the job ran once and ended well, that its node is free, and that the node was not
-/// drained.
+/// Waits until the job has completed and its node is free. Asserts that each script of the job ran once with status 0,
+/// and that Slurm shows no drain.
 fn ensure_undisturbed(slurm: &Slurm<'_>, job: &str) -> Result<()> {
     slurm.wait_job(job, "COMPLETED")?;
     slurm.wait_node(0, "IDLE")?;
@@ -42,7 +43,7 @@ fn ensure_undisturbed(slurm: &Slurm<'_>, job: &str) -> Result<()> {
     slurm.ensure_ran(job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
 }
 
-/// A slurmd that restarts waits for its hooks, and gets their status.
+/// slurmd restarts, or reads a new configuration, while a hook runs: slurmd waits for the hook, and gets its status.
 #[test]
 fn a_restart_or_a_new_configuration_disturbs_nothing() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -64,7 +65,8 @@ fn a_restart_or_a_new_configuration_disturbs_nothing() -> Result<()> {
     ensure_undisturbed(&slurm, &job)
 }
 
-/// systemd kills a slurmd that waits for a prolog. Found by a trial: Slurm cancelled the user's job.
+/// systemd kills a stopping slurmd that waits too long for a prolog. Regression test: Slurm then cancelled the user's
+/// job.
 #[test]
 fn a_restart_past_systemds_patience_begins_the_job_again() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -82,8 +84,8 @@ fn a_restart_past_systemds_patience_begins_the_job_again() -> Result<()> {
     slurm.wait_job(&job, "COMPLETED")
 }
 
-/// A slurmd that systemd kills while it waits for an epilog. Plain Slurm gives the node to the next job under the
-/// epilog.
+/// systemd kills a stopping slurmd that waits too long for an epilog. Plain Slurm would give the node to the next job
+/// while the epilog still runs.
 #[test]
 fn a_restart_past_systemds_patience_keeps_the_node_of_an_epilog() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -103,7 +105,7 @@ fn a_restart_past_systemds_patience_keeps_the_node_of_an_epilog() -> Result<()> 
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
 }
 
-/// The prolog ends while slurmd is away.
+/// The prolog ends while slurmd is down: Slurm begins the job again.
 #[test]
 fn a_prolog_that_ends_without_slurmd_begins_the_job_again() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -138,7 +140,7 @@ fn a_prolog_that_fails_after_slurmds_death_drains() -> Result<()> {
     slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))
 }
 
-/// Slurm takes a killed hook for a failure, and knows no more: its reason gets the script's true end.
+/// Slurm takes a killed hook for a failed script. perilog adds the script's true end to the reason of Slurm's drain.
 #[test]
 fn the_end_of_a_script_whose_hook_was_killed_is_told() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -180,8 +182,8 @@ fn a_killed_slurmctld_or_agent_disturbs_nothing() -> Result<()> {
     ensure_undisturbed(&slurm, &job)
 }
 
-/// Slurm stops a hook at PrologEpilogTimeout. Found by a trial: the epilog of a job waited for a prolog that lived on,
-/// was cancelled at that time, and no script cleaned up.
+/// Slurm stops a hook at PrologEpilogTimeout. Regression test: an epilog waited for a prolog that lived on, was
+/// cancelled at that time, and no script cleaned up.
 #[test]
 fn an_epilog_that_slurm_did_not_wait_for_runs_all_the_same() -> Result<()> {
     let deaf = format!("trap '' TERM\n{BY_GATE}");
@@ -201,7 +203,7 @@ fn an_epilog_that_slurm_did_not_wait_for_runs_all_the_same() -> Result<()> {
     })?;
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])?;
     wait_reason(&slurm, &["error", &format!("perilog orphaned epilog of job {job}"), ": ok"])?;
-    // The node is as good as new: a job of another number runs on it, once an operator has resumed it.
+    // After the drain is lifted, the node serves another job.
     begin_anew(&slurm, &job)?;
     let next = slurm.submit(1, "true")?;
     ensure_undisturbed(&slurm, &next)
@@ -221,8 +223,8 @@ fn a_job_that_is_cancelled_in_its_prolog_is_cleaned_up_after() -> Result<()> {
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
 }
 
-/// Under plain Slurm the job begins, and the process lives on in it unnoticed. If the process holds the script's
-/// output, plain Slurm waits, too, and names nothing.
+/// A prolog leaves a process behind. Under plain Slurm the job would begin, with the process unnoticed in it. If the
+/// process holds the script's output, plain Slurm waits, too, and names nothing.
 #[test]
 fn a_process_that_a_prolog_leaves_behind_holds_it_and_is_named() -> Result<()> {
     let quiet = "[ -e /run/pipe ] || exec >/dev/null 2>&1 </dev/null";
@@ -248,7 +250,7 @@ fn a_process_that_a_prolog_leaves_behind_holds_it_and_is_named() -> Result<()> {
     Ok(())
 }
 
-/// `select/linear`, the default of 22.05, may give a node to the next job under the live epilog.
+/// Slurm may give a node to the next job while an epilog runs, as `select/linear` does, the default of 22.05.
 #[test]
 fn the_next_prolog_waits_for_a_live_epilog_whatever_slurm_does() -> Result<()> {
     let cluster = gated(1).agent("serialize = \"host\"\n").boot()?;

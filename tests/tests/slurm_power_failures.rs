@@ -1,11 +1,11 @@
-//! A node loses its power in a prolog under the real Slurm. The boot ends the prolog, and the node runs no script that
-//! Slurm does not ask for. An epilog comes before anything else of a job on the node.
+//! A node loses its power in a prolog under the real Slurm. The next boot of the node ends the prolog, and the node
+//! runs no script that Slurm does not ask for. The job's epilog runs before any other script on the node.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
 use perilog_tests::slurm::{EXCLUSIVE, ON_NODES, SERIALIZED, Slurm, gated};
 
-/// Cuts the power of n0 in the prolog of a job; returns the job.
+/// Submits a job, and cuts the power of n0 in the job's prolog; returns the job.
 fn cut_off(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<String> {
     let job = slurm.submit(1, "true")?;
     cluster.wait_action_begun(&job, "prolog", &[0])?;
@@ -13,7 +13,7 @@ fn cut_off(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<String> {
     Ok(job)
 }
 
-/// Boots n0; its gates are closed, and slurmd has registered.
+/// Boots n0, with its gates closed; returns when slurmd has registered.
 fn boot(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<()> {
     let node = cluster.node(0)?;
     let started = || -> Result<String> {
@@ -30,8 +30,8 @@ fn boot(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<()> {
     slurm.wait("slurmd has registered", |_| Ok(started()? != before))
 }
 
-/// Waits until the epilog of the job that was cut off has begun in the new boot. Asserts that it is the only script of
-/// the new boot.
+/// Waits until the epilog of the job has begun in the new boot of n0. Asserts that no other script has run in that
+/// boot.
 fn wait_epilog(cluster: &Cluster, slurm: &Slurm<'_>, job: &str) -> Result<()> {
     cluster.wait_action_begun(job, "epilog", &[0])?;
     let (boot, ledger) = (cluster.node(0)?.boot_id()?, cluster.ledger()?);
@@ -41,7 +41,8 @@ fn wait_epilog(cluster: &Cluster, slurm: &Slurm<'_>, job: &str) -> Result<()> {
     slurm.ensure_apart()
 }
 
-/// Asserts that the scripts of the job are a prolog that was cut off, and these that followed.
+/// Asserts that the job's scripts were, in this order, a prolog without an end (cut off), and those in `followed`:
+/// (rank, action, attempt, exit status).
 fn ensure_followed(slurm: &Slurm<'_>, job: &str, followed: &[(u32, &str, &str, Option<i32>)]) -> Result<()> {
     let ends = slurm.ends(job)?;
     let shown: Vec<_> = ends
@@ -52,8 +53,7 @@ fn ensure_followed(slurm: &Slurm<'_>, job: &str, followed: &[(u32, &str, &str, O
     Ok(())
 }
 
-/// Slurm does not miss the job on a node that is back so soon, and waits for the prolog until an operator cancels the
-/// job.
+/// n0 boots at once. Slurm notices no loss of the job, and waits for the prolog until an operator cancels the job.
 #[test]
 fn a_node_that_is_back_at_once_is_cleaned_before_the_next_job() -> Result<()> {
     let cluster = gated(1).agent(SERIALIZED).boot()?;
@@ -73,7 +73,8 @@ fn a_node_that_is_back_at_once_is_cleaned_before_the_next_job() -> Result<()> {
     ensure_followed(&slurm, &job, &[(0, "epilog", "0", Some(0))])
 }
 
-/// After BatchStartTimeout and MessageTimeout, slurmctld misses the job on a node that registers, and requeues it.
+/// n0 is away for longer than BatchStartTimeout and MessageTimeout. When it registers, slurmctld misses the job there
+/// and requeues it.
 #[test]
 fn a_job_whose_node_was_away_for_long_begins_again() -> Result<()> {
     let cluster = gated(1).agent(SERIALIZED).boot()?;

@@ -1,5 +1,5 @@
-//! The packaged `slurm.toml` (`packaging/agent.d`), linked as docs/slurm.md says: a prolog and an epilog find every
-//! variable that a real slurmd hands to its own, with its value, but SLURM_CONF.
+//! The packaged `slurm.toml` (`packaging/agent.d`), linked as docs/slurm.md says. A prolog and an epilog get every
+//! variable that a real slurmd gives its own scripts, with its value, except SLURM_CONF.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::slurm::Slurm;
 use perilog_tests::{Cluster, Node};
 
-/// Runs in the place of the packaged hook: notes what slurmd gives, and goes on as that.
+/// Script in place of the packaged hook: records the variables that slurmd gives, and executes the packaged hook.
 const NOTES: &str = "#!/bin/sh\nenv -0 >/run/given-$SLURM_SCRIPT_CONTEXT\nexec \
                      /usr/libexec/perilog/slurm/${SLURM_SCRIPT_CONTEXT%_slurmd}\n";
 const SHOWS: &str = "env -0 >/run/found-$SLURM_SCRIPT_CONTEXT";
 
-/// Returns Slurm's variables in a file of a node.
+/// Returns the variables in that file of a node whose names begin with `SLURM`.
 fn variables(node: &Node, file: &str) -> Result<BTreeMap<String, String>> {
     let text = node.read_file(file)?;
     let pairs = text.split('\0').filter_map(|pair| pair.split_once('='));

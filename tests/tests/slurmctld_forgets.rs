@@ -1,16 +1,16 @@
-//! kill -9 of slurmctld before it has saved what it did: the next slurmctld knows of an older state. It takes a job
-//! that has ended for one that runs. It gives the node of a job that has begun to another, or begins that job again.
-//! Such a job is Slurm's affair. No script runs beside another, or twice for one begin, and the node leaves out no
-//! script that Slurm calls.
+//! kill -9 of slurmctld before it has saved what it did: the next slurmctld has an older state. It believes that an
+//! ended job still runs. It gives the node of a running job to another job, or begins the running job again. What
+//! becomes of such a job is up to Slurm. perilog runs no script beside another, or twice for one begin, and leaves out
+//! no script that Slurm calls.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
 use perilog_tests::slurm::{EXCLUSIVE, ON_NODES, SERIALIZED, Slurm, gated};
 
-/// Body of a job that waits for a file.
+/// Body of a batch job: records that it runs, and waits for a file.
 const WAITS: &str = "touch /run/body/$SLURM_JOB_ID; while [ ! -e /run/body/end ]; do sleep 0.05; done";
 
-/// Boots a node that Slurm and the agent give to one job at a time.
+/// Boots a cluster of one node, which the agent and Slurm give to one job at a time.
 fn cluster() -> Result<Cluster> {
     let cluster = gated(1).agent(SERIALIZED).boot()?;
     cluster.node(0)?.sh("install -d -m 1777 /run/body")?;
@@ -21,13 +21,14 @@ fn start(cluster: &Cluster) -> Result<Slurm<'_>> {
     Slurm::start(cluster, &format!("{ON_NODES}{EXCLUSIVE}"))
 }
 
-/// Waits until the body of the job runs.
+/// Waits until the body of the job runs on n0.
 fn wait_body(cluster: &Cluster, slurm: &Slurm<'_>, job: &str) -> Result<()> {
     let node = cluster.node(0)?;
     slurm.wait("the body runs", |_| Ok(node.run(&["test", "-e", &format!("/run/body/{job}")])?.code() == Some(0)))
 }
 
-/// Runs a job to its epilog, which waits at its gate, and kills slurmctld, which knows only that the job's body runs.
+/// Runs a job until its epilog waits at its gate. Kills slurmctld and puts its state back to when the job's body ran.
+/// Returns the job.
 fn forgotten_epilog(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<String> {
     slurm.open_all("prolog")?;
     let job = slurm.submit(1, WAITS)?;
@@ -77,7 +78,8 @@ fn a_forgotten_epilog_that_fails_drains() -> Result<()> {
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
 }
 
-/// Under plain Slurm both prologs run at a time.
+/// slurmctld has forgotten that it began a job, and begins another: under plain Slurm both prologs would run at the
+/// same time.
 #[test]
 fn the_next_prolog_waits_for_a_forgotten_one() -> Result<()> {
     let cluster = cluster()?;
@@ -112,9 +114,9 @@ fn the_next_prolog_waits_for_a_forgotten_one() -> Result<()> {
     Ok(())
 }
 
-/// Runs a job to its body, and kills slurmctld, which believes that the job was never begun. The next slurmctld ends
-/// what it finds of the job on the node, and begins the job again under the same restart count. Returns the job, whose
-/// second prolog waits at its gate.
+/// Runs a job until its body runs. Kills slurmctld and puts its state back to before the job began. The next slurmctld
+/// ends what it finds of the job on the node, and begins the job again under the same restart count. Returns the job,
+/// whose second prolog waits at its gate.
 fn begun_again(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<String> {
     slurm.open_all("prolog")?;
     slurm.open_all("epilog")?;
@@ -138,7 +140,7 @@ fn begun_again(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<String> {
     Ok(job)
 }
 
-/// Found by this test: the node took the second begin for the first, and ran neither prolog nor epilog for it.
+/// Regression test: the node took the second begin of a job for the first, and ran neither prolog nor epilog for it.
 #[test]
 fn a_job_that_is_begun_again_has_its_scripts_again() -> Result<()> {
     let cluster = cluster()?;
@@ -153,7 +155,8 @@ fn a_job_that_is_begun_again_has_its_scripts_again() -> Result<()> {
     slurm.ensure_ran(&job, &[all("0"), all("1")].concat())
 }
 
-/// The node's attempt is not Slurm's restart count from then on.
+/// slurmd dies after a job was begun again under the same restart count, from when on the node's attempt differs from
+/// that count.
 #[test]
 fn a_job_begun_again_is_requeued_if_its_slurmd_dies() -> Result<()> {
     let cluster = cluster()?;

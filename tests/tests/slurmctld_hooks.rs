@@ -1,6 +1,6 @@
-//! Hooks beside slurmctld, as SlurmUser: one prolog of all nodes through the controller before the job begins, over
-//! kill -9 of slurmctld and of the controller. The controller's drain command drains a failed node in Slurm with the
-//! node's reason, and the job begins again elsewhere.
+//! perilog's hooks of slurmctld, run as SlurmUser. Before a job begins, one prolog runs on all its nodes through the
+//! controller, over kill -9 of slurmctld and of the controller. The controller's drain command drains a failed node in
+//! Slurm with the node's reason, and the job begins again elsewhere.
 
 use anyhow::{Result, ensure};
 use perilog_tests::slurm::{BESIDE_SLURMCTLD, Slurm, gated};
@@ -30,7 +30,8 @@ fn a_prolog_through_the_controller_survives_both() -> Result<()> {
         .ensure_ran(&job, &[(0, "prolog", "0", 0), (1, "prolog", "0", 0), (0, "epilog", "0", 0), (1, "epilog", "0", 0)])
 }
 
-/// systemd sends SIGTERM to all processes of slurmctld.service at a restart, also to the hooks.
+/// systemd sends SIGTERM to all processes of slurmctld.service at a restart, also to the hooks, which must not cancel
+/// the prolog.
 #[test]
 fn a_restart_of_slurmctld_cancels_no_prolog() -> Result<()> {
     let cluster = gated(2).controller(CONTROLLER).boot()?;

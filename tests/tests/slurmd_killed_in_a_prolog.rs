@@ -1,6 +1,6 @@
-//! kill -9 of slurmd in a prolog. Slurm waits for that prolog for ever. The hook outlives slurmd, has the node drained
-//! meanwhile, and has the job begun again when the prolog has ended. A second call of the hook attaches, and exits with
-//! the same status.
+//! kill -9 of slurmd in a prolog, for which Slurm would wait for ever. The hook outlives slurmd. It has the node
+//! drained while the prolog lives, and has Slurm begin the job again when the prolog has ended. A second call of the
+//! hook attaches, and exits with the same status.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
@@ -39,8 +39,8 @@ fn the_prolog_ends_once_and_the_job_begins_again() -> Result<()> {
     slurm.ensure_ran(&job, &[all("0"), all("1")].concat())
 }
 
-/// If slurmd is away for longer than BatchStartTimeout, slurmctld itself requeues the job, and the next attempt does
-/// not concern the first attempt.
+/// slurmd is down for longer than BatchStartTimeout: slurmctld itself requeues the job, and the first attempt's prolog
+/// does not touch the next attempt.
 #[test]
 fn a_job_that_slurm_has_requeued_is_left_alone() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -64,7 +64,8 @@ fn a_job_that_slurm_has_requeued_is_left_alone() -> Result<()> {
     slurm.wait_node(0, "IDLE")
 }
 
-/// `systemctl kill -s KILL slurmd` kills every process of the unit by default: the agent notices that no hook is left.
+/// `systemctl kill -s KILL slurmd` kills every process of the unit by default, also the hook: the agent notices that no
+/// hook is left.
 #[test]
 fn a_job_begins_again_though_its_hook_was_killed_with_slurmd() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -83,7 +84,7 @@ fn a_job_begins_again_though_its_hook_was_killed_with_slurmd() -> Result<()> {
     slurm.wait_job(&job, "COMPLETED")
 }
 
-/// The agent that systemd starts again learns from the hook that slurmd is dead.
+/// slurmd and the agent are killed, but not the hook: the restarted agent learns from the hook that slurmd is dead.
 #[test]
 fn a_job_begins_again_though_its_agent_was_killed_with_slurmd() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -102,7 +103,8 @@ fn a_job_begins_again_though_its_agent_was_killed_with_slurmd() -> Result<()> {
     slurm.ensure_completes_again(&job, &["0", "1"])
 }
 
-/// Found by a test: the hook heard the end from the next agent, which did not know yet that slurmd was dead.
+/// No agent runs when the prolog ends. Regression test: the hook heard of the end from the restarted agent, which did
+/// not know yet that slurmd was dead.
 #[test]
 fn a_job_begins_again_though_no_agent_saw_the_prologs_end() -> Result<()> {
     let cluster = gated(1).build()?;
@@ -155,8 +157,8 @@ fn a_hook_of_a_slurmstepd_watches_slurmd() -> Result<()> {
     Ok(())
 }
 
-/// Slurm restarts job numbers after Slurm has lost its state: scripts of an older job with the same number do not count
-/// for the new job.
+/// Slurm has lost its state, and counts job numbers from the start again: the scripts of an older job with the same
+/// number do not count for the new job.
 #[test]
 fn another_job_of_a_number_that_was_seen_fails() -> Result<()> {
     let cluster = gated(1).boot()?;

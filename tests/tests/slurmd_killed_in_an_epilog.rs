@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
 use perilog_tests::slurm::{ON_NODES, Slurm, gated};
 
-/// Runs until Slurm believes that the running epilog has ended; returns the epilog's job, and the next job, which
-/// waits.
+/// Kills slurmd in a job's epilog, and starts it again: Slurm believes that the running epilog has ended. Returns that
+/// job and the next job, which waits.
 fn killed(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<(String, String)> {
     slurm.open_all("prolog")?;
     let job = slurm.submit(1, "true")?;
@@ -61,8 +61,8 @@ fn a_status_that_slurmd_did_not_live_to_hear_drains() -> Result<()> {
     Ok(())
 }
 
-/// `systemctl kill -s KILL slurmd` kills every process of the unit by default: no hook is left to report. The test
-/// kills the agent, too.
+/// `systemctl kill -s KILL slurmd` kills every process of the unit by default: no hook is left to report the epilog's
+/// status. The test kills the agent, too.
 #[test]
 fn a_status_that_no_hook_lived_to_hear_drains() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -83,7 +83,7 @@ fn a_status_that_no_hook_lived_to_hear_drains() -> Result<()> {
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
 }
 
-/// The hook hears the status from the next agent, and has no slurmd to give it to.
+/// The hook hears the epilog's status from the restarted agent, and slurmd is no longer there to get it.
 #[test]
 fn a_status_that_no_agent_saw_drains() -> Result<()> {
     let cluster = gated(1).build()?;
@@ -104,7 +104,7 @@ fn a_status_that_no_agent_saw_drains() -> Result<()> {
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
 }
 
-/// A boot clears the node's knowledge of the node's tasks, so Slurm believes that the epilog ended well.
+/// n0 loses its power in an epilog and boots again: the epilog runs a second time, before the prolog of the next job.
 #[test]
 fn an_epilog_cut_off_by_power_runs_again_before_a_prolog() -> Result<()> {
     let cluster = gated(1).agent("serialize = \"host\"\n").boot()?;

@@ -1,5 +1,5 @@
-//! The test stops an agent whose start call is on the bus and whose reply is unread. The script that systemd started
-//! ends, and then the test kills the agent. The next agent finds a task whose start was never confirmed.
+//! The test stops an agent whose start call to systemd is on the bus, before the agent reads the reply. The started
+//! script ends, and the test kills the agent. The next agent finds a task whose start was never confirmed.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Order};

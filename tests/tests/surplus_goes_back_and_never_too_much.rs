@@ -1,6 +1,6 @@
-//! A job asked for four nodes and keeps two. The controller releases the node that failed a marked check, and the
-//! surplus, through the epilog and while the job goes on. A job that keeps four nodes, and has three good nodes left,
-//! fails and keeps all nodes.
+//! A job asked for four nodes and keeps two. The controller releases the node that failed a tolerable check, and the
+//! surplus node, through the epilog and while the job goes on. A job that keeps four nodes, and has three good nodes
+//! left, fails and keeps all nodes.
 
 use anyhow::{Result, ensure};
 use perilog_core::IdSet;

@@ -24,7 +24,7 @@ fn prolog(job: &str) -> [&str; 6] {
     ["run", "prolog", "--job", job, "--nodes", "n[0-1]"]
 }
 
-/// Returns the ranks where a script of this job has begun, once per begin.
+/// Returns the ranks on which a script of this job has begun, sorted; a rank appears once for each begin.
 fn ranks(cluster: &Cluster, job: &str) -> Result<Vec<u32>> {
     let mut ranks: Vec<u32> = cluster.runs(job)?.into_iter().map(|(rank, _)| rank).collect();
     ranks.sort_unstable();

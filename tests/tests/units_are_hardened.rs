@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use perilog_tests::{Bed, Layer};
 
-/// Figures of systemd 252; a later systemd may count more.
+/// Maximum exposure of each unit by systemd 252; a later systemd may count more.
 const LIMITS: [(&str, f64); 4] = [
     ("perilog-controller.service", 1.5),
     ("perilog-agent.service", 2.1),
@@ -18,7 +18,7 @@ fn the_figures_hold() -> Result<()> {
     let node = bed.node("n0")?;
     for (unit, limit) in LIMITS {
         let table = node.run(&["systemd-analyze", "--no-pager", "security", unit])?.ok()?;
-        // The last line contains an arrow, the subject, the figure, a word, and a face.
+        // The last line has an arrow, a title, the figure, a word and a face.
         let last = table.lines().rev().find(|line| line.contains("Overall exposure level")).context("no figure")?;
         let figure = last.split_whitespace().find_map(|word| word.parse::<f64>().ok()).context("no number")?;
         println!("{unit}: {figure}");

@@ -1,5 +1,5 @@
-//! A person who mistypes a host reads so at once, and nothing begins. With `--force` the controller waits for the host,
-//! names it, and the other nodes run.
+//! An operator who mistypes a host reads so at once, and no script begins. With `--force` the controller waits for the
+//! host and names it, and the scripts run on the other nodes.
 
 use anyhow::Result;
 use perilog_tests::Cluster;

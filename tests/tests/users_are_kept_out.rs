@@ -5,16 +5,16 @@
 use anyhow::{Result, ensure};
 use perilog_tests::{Cluster, Node};
 
-/// Script body with a secret of root in the output, which then waits at the gate.
+/// Script body that prints a secret of root, and then waits at the gate.
 const SPEAKS: &str = "echo 'a word of roots'\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 0 0 3 37)";
 
-/// Runs a command as a user who is in no group of perilog.
+/// Runs a shell command as the user alice, who is in no group of perilog.
 fn as_user(node: &Node, command: &str) -> Result<perilog_tests::Output> {
     node.run(&["setpriv", "--reuid=alice", "--regid=64001", "--clear-groups", "bash", "-c", command])
 }
 
-/// Returns a command that sends one request of Varlink to a socket of the host; the command fails if the answer is an
-/// error.
+/// Returns a shell command that sends one Varlink request to a socket of the host. The command fails if the answer is
+/// an error.
 fn varlink(socket: &str, method: &str, parameters: &str) -> String {
     format!(
         r#"python3 - <<'PY'

@@ -10,7 +10,7 @@ use perilog_tests::{Cluster, Running};
 
 const SOON: Duration = Duration::from_secs(90);
 const COPY: &str = "/root/copy.db";
-/// Script body: each action of each job has a gate of its own.
+/// Script body: waits at a gate that each action of each job has of its own.
 const AT_GATE: &str = "while [ ! -e /run/gate-$PERILOG_JOB-$PERILOG_ACTION ]; do sleep 0.02; done";
 
 fn cluster() -> Result<Cluster> {
@@ -48,7 +48,7 @@ fn wait_said(cluster: &Cluster, who: &mut Running, words: &[&str]) -> Result<()>
     })
 }
 
-/// Counts the notices to the hook about releases of this job's attempt.
+/// Returns how often the release hook was notified of releases of this job's attempt.
 fn told(cluster: &Cluster, job: &str, attempt: &str) -> Result<usize> {
     let heard = cluster.heard()?;
     Ok(heard.releases.iter().filter(|release| release.job == job && release.attempt == attempt).count())
@@ -133,13 +133,13 @@ fn a_newer_attempt_and_a_younger_job_are_cleaned_up_after() -> Result<()> {
     Ok(())
 }
 
-/// Starts a hook of slurmctld for job E on n0.
+/// Starts perilog's hook of slurmctld (`kind`) for job E on n0, and leaves it running.
 fn hook(cluster: &Cluster, kind: &str) -> Result<Running> {
     let job = ["SLURM_JOB_ID=E", "SLURM_JOB_UID=64001", "SLURM_JOB_NODELIST=n0"];
     cluster.controller()?.spawn(&[&["env"], &job[..], &["perilog", "hook", kind]].concat())
 }
 
-/// The copy is older than the job: only the hook knows that the job exists.
+/// The store is put back to a copy from before the job: only the hook knows that the job exists.
 #[test]
 fn a_hook_goes_on_over_a_restore() -> Result<()> {
     let cluster = cluster()?;

@@ -1,5 +1,5 @@
-//! perilog reports the durations of each script on each node after the end of the script, over a kill -9 of the
-//! controller. The durations agree with the nodes' own ledgers. perilog names a script that differs on one node.
+//! perilog reports how long each script took on each node, over a kill -9 of the controller. These times agree with the
+//! nodes' own ledgers. `perilog skew` names a script whose text differs on one node.
 
 use anyhow::{Context, Result, ensure};
 use perilog_tests::{Cluster, ledger};

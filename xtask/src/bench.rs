@@ -17,10 +17,10 @@ use crate::stages::say;
 
 pub(crate) const ALL: [&str; 6] = ["unit", "hook", "flux", "idle", "fan", "core"];
 
-/// Names of the options that say how much a measurement measures.
+/// Names of the bench's options, which say how much a measurement measures.
 const OPTIONS: [&str; 6] = ["samples", "bursts", "seconds", "agents", "rounds", "ranks"];
 
-/// Runs every measurement; that of Flux only where this machine has a Flux.
+/// Runs every measurement; that of Flux only if this machine has a Flux.
 pub(crate) fn run_all() -> Result<bool> {
     let (major, minor) = flux::OLDEST;
     let names: Vec<&str> = ALL.into_iter().filter(|name| *name != "flux" || flux::is_here()).collect();

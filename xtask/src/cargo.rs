@@ -20,7 +20,7 @@ pub(crate) fn command() -> Command {
 }
 
 pub(crate) fn root() -> PathBuf {
-    // xtask/ is below it.
+    // xtask/ is directly below the root.
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, PathBuf::from)
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct TestProgram {
     pub(crate) path: PathBuf,
     /// Directory in which cargo would run the test program.
     pub(crate) directory: PathBuf,
-    /// A test of `tests/tests`, which needs real nodes.
+    /// `true`: a test of `tests/tests`, which needs real nodes.
     pub(crate) on_nodes: bool,
 }
 
@@ -117,8 +117,7 @@ pub(crate) fn build_programs() -> Result<Built> {
     build(&["build", "--workspace", "--bins"])
 }
 
-/// Builds the tests of the core and of the daemons, those on nodes and all programs, with support for deliberate
-/// defects.
+/// Builds, with support for deliberate defects, all programs and the tests of the core, of the daemons and on nodes.
 pub(crate) fn build_with_defects() -> Result<Built> {
     // All that a node installs: the programs that know no defect, too.
     let packages = [
@@ -136,14 +135,14 @@ pub(crate) fn build_with_defects() -> Result<Built> {
     build(&arguments)
 }
 
-/// Builds one program and returns its path.
+/// Runs cargo with these arguments; returns the path of the program `name` that it has built.
 pub(crate) fn build_program(arguments: &[&str], name: &str) -> Result<PathBuf> {
     let found = messages(arguments)?.into_iter().filter(|message| message["target"]["name"] == name);
     let path = found.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
     path.with_context(|| format!("`cargo {}` built no {name}", arguments.join(" ")))
 }
 
-/// Builds, and returns cargo's messages.
+/// Runs cargo with these arguments, and returns its JSON messages.
 fn messages(arguments: &[&str]) -> Result<Vec<Value>> {
     let mut command = command();
     command.args(arguments).args(["--message-format", "json-render-diagnostics"]);

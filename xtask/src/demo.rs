@@ -14,7 +14,7 @@ use perilog_tests::Layer;
 
 use crate::{cargo, nodes, prerequisites};
 
-/// A demo: runs on nodes with this product, and returns `true` if all its checks held.
+/// A demo, which plays on nodes with this product. Returns `true` if all its checks held.
 type Story = fn(Layer) -> Result<bool>;
 
 /// The demos, each by the word after `cargo xtask demo`.
@@ -28,7 +28,7 @@ pub(crate) fn is_there(name: &str) -> bool {
     STORIES.iter().any(|(story, _)| *story == name)
 }
 
-/// First half, as the user: checks what is needed and builds; then starts the other half as root. Returns `true` if all
+/// Runs the demo `name`: installs what is missing, builds, and starts [`on_nodes`] as root. Returns `true` if all
 /// checks held.
 pub(crate) fn run(name: &str) -> Result<bool> {
     prerequisites::ensure_nodes()?;
@@ -38,7 +38,7 @@ pub(crate) fn run(name: &str) -> Result<bool> {
     Ok(status.success())
 }
 
-/// Second half, as root: plays the demo `name` with the programs in `binaries`. Returns `true` if all checks held.
+/// Plays the demo `name` with the programs in `binaries`; needs root. Returns `true` if all checks held.
 pub(crate) fn on_nodes(binaries: &str, name: &str) -> Result<bool> {
     let (_, story) = STORIES.iter().find(|(story, _)| *story == name).with_context(|| format!("no demo {name}"))?;
     story(Layer::Built(Path::new(binaries).to_owned()))

@@ -19,8 +19,8 @@ const VERSION: &str = "0.20.2";
 const AT_HAND: [&str; 3] = ["licenses", "bans", "sources"];
 const FROM_OUTSIDE: &str = "advisories";
 
-/// Installs cargo-deny below `target/`, unless present. Unoptimised: the build takes one core two and a half minutes,
-/// the four checks ten seconds.
+/// Builds cargo-deny below `target/`, unless this system has the wanted version. Unoptimised: the build takes one core
+/// two and a half minutes, the four checks ten seconds.
 ///
 /// # Errors
 /// Names cargo-deny, its version and the command that would install it.

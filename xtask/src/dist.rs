@@ -21,7 +21,7 @@ use anyhow::{Context, Result, ensure};
 use crate::stages::say;
 use crate::{Usage, cargo, pages, prerequisites};
 
-/// The programs of the product, by the packages of the workspace.
+/// Arguments of cargo that select the product's programs, by the packages of the workspace.
 const PROGRAMS: [&str; 10] =
     ["-p", "perilog", "-p", "perilog-agent", "-p", "perilog-controller", "-p", "perilog-flux", "-p", "perilog-hold"];
 
@@ -40,11 +40,12 @@ struct Contents<'a> {
     binaries: &'a Path,
     /// Directory with the manual pages and completions.
     pages: &'a Path,
-    /// Whether to compress loosely: a test installs its packages once, and tight compression would take longest of all.
+    /// `true`: compresses fast and loosely, because a test installs its packages once, and tight compression would take
+    /// longest of all.
     loosely: bool,
 }
 
-/// Builds the programs and packs them; runs as a user, not as root. `kinds`: `deb`, `rpm`; none: both.
+/// Builds the programs and packs them; runs as a user, not as root. `kinds`: `deb`, `rpm`; empty: both.
 pub(crate) fn run(kinds: &[&str]) -> Result<bool> {
     let kinds = kinds.iter().map(|kind| Kind::named(kind)).collect::<Result<Vec<_>>>()?;
     let kinds = if kinds.is_empty() { vec![Kind::Deb, Kind::Rpm] } else { kinds };
@@ -81,12 +82,12 @@ pub(crate) fn of_earlier(binaries: &Path) -> Result<()> {
     earlier::pack(&binaries.join(FOR_TESTS).join("earlier"))
 }
 
-/// Returns the directory of [`for_tests`]'s packages.
+/// Returns the directory in which [`for_tests`] puts packages.
 pub(crate) fn of_tests(binaries: &Path) -> PathBuf {
     binaries.join(FOR_TESTS)
 }
 
-/// Copies the programs without debugging information, but with the names of functions.
+/// Copies the programs without debugging information; keeps the names of functions.
 fn strip(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
     let programs =
@@ -126,7 +127,7 @@ fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Runs a packager. Shows the long output only after a failure.
+/// Runs a packager; returns its output. An error has the output of a failed packager.
 fn succeed(command: &mut Command) -> Result<String> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("running {:?}", command.get_program()))?;
@@ -135,7 +136,7 @@ fn succeed(command: &mut Command) -> Result<String> {
     Ok(out.into_owned())
 }
 
-/// Moves a packager's results to the directory `to`; returns their paths, sorted.
+/// Moves a packager's results, files of this extension, to the directory `to`; returns their paths, sorted.
 fn collect(from: &Path, extension: &str, to: &Path) -> Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     for entry in std::fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {

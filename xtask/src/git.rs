@@ -4,7 +4,8 @@ use std::process::Command;
 
 use crate::cargo;
 
-/// Returns git(1) on this tree, also if another user owns the tree: CI is often root in another user's clone.
+/// Returns a git(1) command for this source tree. Works also if another user owns the tree: CI is often root in another
+/// user's clone.
 pub(crate) fn command() -> Command {
     let root = cargo::root();
     let mut command = Command::new("git");

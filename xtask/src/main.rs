@@ -1,4 +1,4 @@
-//! `cargo xtask`: the one door for developers and CI. CI runs only commands that a laptop can run.
+//! `cargo xtask`: the one command for developers and CI. CI runs only commands that a laptop can run.
 
 mod bench;
 mod cargo;
@@ -52,7 +52,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["bench"] => bench::run_all(),
         ["bench", name, options @ ..] if bench::ALL.contains(name) => bench::run(&[name], options),
         ["help" | "-h" | "--help"] | [] => stages::say(HELP.trim_end()).map(|()| true),
-        // As root, by ourselves.
+        // Commands of this program to itself, as root.
         [nodes::TESTS, binaries, programs @ ..] => nodes::tests(binaries, programs),
         [nodes::SOAK, binaries, seconds, seed] => soak::on_nodes(binaries, seconds, seed),
         [nodes::DEMO, binaries, name] => demo::on_nodes(binaries, name),

@@ -24,7 +24,7 @@ usage: cargo xtask mutate [NAME...] [--from S] [--json FILE]
 Each of the named defects, or all: fresh seeds (from S on) until one does not hold, or the test that is to see it.
 ";
 
-/// Seconds of fresh seeds against one defect: a defect that takes longer counts as unseen.
+/// Time limit in seconds for one defect: a defect that fresh seeds have not shown by then counts as not found.
 const LIMIT_SECONDS: f64 = 60.0;
 
 /// A row of the table of defects, as the simulator prints it.
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     let simulator = Simulator::build()?;
     let mut defects = read_table(&simulator.table()?)?;
     defects.retain(|defect| arguments.names.is_empty() || arguments.names.contains(&defect.name.as_str()));
-    // Seeds first, then what boots nodes.
+    // Defects for seeds first; those whose tests boot nodes last.
     defects.sort_by_key(|defect| match defect.hunt {
         Hunt::Simulator => 0,
         Hunt::Unit { .. } => 1,

@@ -26,13 +26,15 @@ pub(crate) const SOAK: &str = "on-nodes-soak";
 
 /// Prefix of the line that names a test program, before the program's output.
 const HEADLINE: &str = "-- ";
-/// Limit in seconds for one test program. A program on nodes takes a minute or two; a hanging one must not hang CI.
+/// Time limit in seconds for one test program. A program on nodes takes a minute or two; a hanging one must not hang
+/// CI.
 const LIMIT_SECONDS: &str = "1800";
 /// Number of tests that run at once. Each test boots nodes of its own and mostly waits for them; more tests would wait
 /// for each other.
 const THREADS: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// Returns this program as root. Not the running file, which the build may just have replaced.
+/// Returns a command that starts this program as root, with `command` as first argument. Uses the copy in `binaries`,
+/// because the build may just have replaced the running file.
 pub(crate) fn as_root(command: &str, binaries: &Path) -> Result<Command> {
     let mut root = privilege::command(&binaries.join("xtask"))?;
     root.arg(command).arg(binaries);
@@ -66,7 +68,7 @@ pub(crate) fn run_tests(binaries: &Path, programs: &[&TestProgram], total: &mut 
     Ok(())
 }
 
-/// Second half, as root: runs each test program, all with one installed product. Returns `true` if all passed.
+/// Runs each test program, all with one installed product; needs root. Returns `true` if all passed.
 pub(crate) fn tests(binaries: &str, programs: &[&str]) -> Result<bool> {
     // A bed without nodes holds the layer, and removes the layer even if this process is killed.
     let holder = Bed::builder().layer(Layer::Built(binaries.into())).build()?;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::stages::say;
 use crate::{cargo, git};
 
-/// Variable with which packagers fix the date, so that the same source makes the same files.
+/// Environment variable with which packagers fix the date, so that the same source makes the same files.
 const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
 pub(crate) fn run(directory: &str) -> Result<bool> {
@@ -19,7 +19,7 @@ pub(crate) fn run(directory: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Builds `perilog-pages`, and writes `directory`/man and `directory`/completions.
+/// Builds `perilog-pages`, and writes manual pages, completions and guides below the directory.
 pub(crate) fn make(directory: &Path) -> Result<()> {
     write(&cargo::build_program(&["build", "--package", "perilog-pages"], "perilog-pages")?, directory)
 }
@@ -36,7 +36,7 @@ pub(crate) fn write(program: &Path, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the time of the last commit as text, in seconds since the epoch; `None`: the source has no history.
+/// Returns the time of git's last commit as text, in seconds since the epoch; `None`: the source has no history.
 fn last_commit() -> Option<String> {
     let output = git::command()
         .args(["log", "-1", "--format=%ct"])

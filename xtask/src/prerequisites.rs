@@ -66,7 +66,7 @@ const TESTS: [Need; 20] = [
     need(&["ansible-lint"], "ansible-lint", "python3-ansible-lint"),
 ];
 
-/// Prerequisites of packages of either kind: git knows a release's sources.
+/// Prerequisites to make packages of either kind, from the files that git knows.
 const SOURCES: [Need; 2] = [need(&["git"], "git", "git"), need(&["tar"], "tar", "tar")];
 
 /// Prerequisites to make and check .deb.
@@ -81,13 +81,13 @@ const DEB: [Need; 4] = [
 const RPM: [Need; 3] = [
     need(&["rpmbuild"], "rpm", "rpm-build"),
     need(&["rpmlint"], "rpmlint", "rpmlint"),
-    // rpmlint looks into the package's archive with it.
+    // rpmlint reads the package's archive with cpio.
     need(&["cpio"], "cpio", "cpio"),
 ];
 
-/// Room in `target` that a whole build of the tests takes, in MiB.
+/// Disk space in `target` that a whole build of the tests takes, in MiB.
 const BUILD_MIB: u64 = 10 * 1024;
-/// Room that packages and nodes of the tests take beside it, in MiB.
+/// Disk space that packages and nodes of the tests take beside the build, in MiB.
 const NODES_MIB: u64 = 2 * 1024;
 
 /// Installs missing prerequisites of nodes, after naming them; then checks the features of the kernel that no package
@@ -112,7 +112,7 @@ pub(crate) fn ensure_tests() -> Result<()> {
     dependencies::ensure_checker()
 }
 
-/// Returns `true` if tests can install packages here: the nodes run this system, and the tests use apt.
+/// Returns `true` if tests can install packages here: the nodes run this machine's system, and the tests use apt.
 pub(crate) fn packages_are_tested() -> bool {
     is_there(&["apt-get"])
 }
@@ -178,7 +178,7 @@ fn as_root(program: &str, arguments: &[&str], packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the disk has room for a build: a compiler without room ends with a bus error.
+/// Checks that the disk has space for a build: a compiler without space ends with a bus error.
 fn room() -> Result<()> {
     let target = cargo::root().join("target");
     std::fs::create_dir_all(&target).with_context(|| target.display().to_string())?;
@@ -196,8 +196,8 @@ fn room() -> Result<()> {
     Ok(())
 }
 
-/// Returns the room in MiB that the tests lack. `free`: free room of the disk, `built`: size of the present build, both
-/// in KiB.
+/// Returns the disk space in MiB that the tests lack. `free`: free space of the disk, `built`: size of the present
+/// build, both in KiB.
 fn lacking_mib(free: u64, built: u64) -> u64 {
     let missing_of_build = (BUILD_MIB * 1024).saturating_sub(built);
     (missing_of_build + NODES_MIB * 1024).saturating_sub(free).div_ceil(1024)

@@ -1,4 +1,4 @@
-//! Whether this process is root, and how it becomes root.
+//! Root privilege: the check for it, and commands that get it through sudo(8).
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,8 @@ pub(crate) fn is_root() -> Result<bool> {
     Ok(uids.split_whitespace().nth(1) == Some("0"))
 }
 
-/// Starts `program` as root: as it is, or through sudo(8), which may ask for a password on the terminal.
+/// Returns a command that runs `program` as root: directly, or through sudo(8), which may ask for a password on the
+/// terminal.
 pub(crate) fn command(program: &Path) -> Result<Command> {
     if is_root()? {
         return Ok(Command::new(program));
@@ -23,7 +24,7 @@ pub(crate) fn command(program: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Obtains root first, so that sudo asks for a password before the build and not after.
+/// Makes sudo(8) ask for its password now, before the build and not after. Does nothing as root.
 pub(crate) fn obtain() -> Result<()> {
     if !is_root()? {
         let status = Command::new("sudo").arg("-v").status();

@@ -12,8 +12,8 @@ use crate::{Usage, cargo, nodes, prerequisites};
 const FOR: &str = "10m";
 const SEED: &str = "1";
 
-/// First half, as the user: checks what is needed and builds; then starts the other half as root. Returns `true` if all
-/// held.
+/// Runs `cargo xtask soak flux`: installs what is missing, builds, and starts [`on_nodes`] as root. Returns `true` if
+/// the soak found no difference.
 pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     let (mut length, mut seed) = (FOR, SEED);
     for pair in arguments.chunks(2) {
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     Ok(status.success())
 }
 
-/// Second half, as root: runs the soak test with the programs in `binaries`. Returns `true` if all held.
+/// Runs the soak with the programs in `binaries`; needs root. Returns `true` if the soak found no difference.
 pub(crate) fn on_nodes(binaries: &str, seconds: &str, seed: &str) -> Result<bool> {
     let length = Duration::from_secs(seconds.parse().context("seconds")?);
     let seed = seed.parse().context("a seed")?;

@@ -12,7 +12,7 @@ pub(crate) fn say(line: &str) -> Result<()> {
     writeln!(std::io::stdout(), "{line}").context("writing to standard output")
 }
 
-/// The results of the stages that have run.
+/// Results of the stages that have run so far.
 #[derive(Debug)]
 pub(crate) struct Stages {
     pub(crate) tally: Tally,

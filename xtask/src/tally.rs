@@ -24,8 +24,8 @@ impl Tally {
         Some(Self { passed: count("passed")?, failed: count("failed")?, skipped: 0 })
     }
 
-    /// Counts a finished test program. A program that failed without a failed test, for instance by a crash, counts as
-    /// one failure; so does a success without a summary.
+    /// Returns the counts of a finished test program. A program that failed without a failed test, for instance by a
+    /// crash, counts as one failure; so does a success without a summary.
     pub(crate) fn judge(output: &str, success: bool) -> Self {
         let mut tally = Self::read(output).unwrap_or(Self { failed: 1, ..Self::default() });
         if !success {

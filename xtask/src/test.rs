@@ -10,13 +10,13 @@ use crate::stages::{Stages, say};
 use crate::tally::Tally;
 use crate::{dependencies, dist, nodes, prerequisites, tidy};
 
-/// Limit for a pure test program, which takes seconds: a hanging program must not hang CI.
+/// Time limit in seconds for a pure test program, which takes seconds: a hanging program must not hang CI.
 const PURE_LIMIT_SECONDS: &str = "600";
-/// Programs of tests that install packages.
+/// Test programs that install packages.
 const OF_PACKAGES: [&str; 2] = ["packages_come_and_go", "rpms_install_into_a_root"];
 /// Beginning of the names of test programs that need a real Flux.
 const OF_FLUX: &str = "flux_";
-/// Test program that plays Flux itself, although its name begins so.
+/// Test program that needs no Flux, although its name begins with [`OF_FLUX`]: it has a stand-in.
 const WITHOUT_FLUX: &str = "flux_hooks";
 
 pub(crate) fn run() -> Result<bool> {
@@ -78,7 +78,8 @@ pub(crate) fn packages() -> Result<bool> {
     stages.end()
 }
 
-/// Checks, before the build, that the history contains the commit from which tests upgrade.
+/// Runs the stage that checks, before the build, that git has the commit from which tests upgrade. Returns `true` if
+/// so.
 fn history(stages: &mut Stages) -> Result<bool> {
     stages.run("history", |_| dist::earlier::is_known())
 }
@@ -92,7 +93,7 @@ fn build(stages: &mut Stages) -> Result<Option<Built>> {
     Ok(built)
 }
 
-/// Makes packages of the built programs, and of the commit from which tests upgrade.
+/// Makes packages of the built programs, and of the commit from which tests upgrade. Returns `true` if both are made.
 fn pack(stages: &mut Stages, built: &Built) -> Result<bool> {
     let mut made = Vec::new();
     let packed = stages.run("packages", |_| {
@@ -142,7 +143,7 @@ fn documentation_tests(total: &mut Tally) -> Result<()> {
     command.args(["test", "--workspace", "--doc"]).args(cargo::TEST_FEATURES).stdin(Stdio::null());
     let output = command.output().context("running cargo")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    // Reads one result for each library, each below its own headline.
+    // Counts each library's tests; cargo prints them one after the other, each below its own headline.
     let results = text.split("\nrunning ").filter_map(Tally::read);
     results.for_each(|tally| *total += tally);
     if !output.status.success() {

@@ -73,12 +73,11 @@ impl Default for Action {
     }
 }
 
-/// `retries`: how often the runner tries a failed script again.
+/// The table `retries`: how often, and after which pauses, the runner tries a failed script again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Tries {
-    /// Maximum number of retries. With the bound of 100, the retries of a script that always fails end while its caller
-    /// still waits.
+    /// Maximum number of retries. The bound of 100 keeps the runner from retrying a script without end.
     pub count: Within<0, 100>,
     pub backoff: Span,
     pub ceiling: Span,

@@ -11,7 +11,7 @@ use perilog_host::tls::ClientTls;
 use super::Config;
 use super::action::Action;
 
-/// Returns warnings for people, one problem each.
+/// Returns the warnings about this configuration for people, one text for each problem.
 pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
     if config.tls.enabled
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Only root can create files that root trusts.
+    /// Needs root: the test makes scripts that the runner would trust, and only root can create such files.
     #[test]
     fn what_will_not_run_is_warned_of() {
         assert!(rustix::process::geteuid().is_root(), "needs root: others cannot make a file that root trusts");

@@ -53,7 +53,7 @@ pub struct Config {
     pub action: BTreeMap<ActionName, Action>,
 }
 
-/// Queue rule for the tasks of this host.
+/// The key `serialize`: the tasks of this host that run one after the other, not at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Queue {
@@ -77,7 +77,7 @@ pub enum Log {
 }
 
 impl Log {
-    /// Returns the level's name in `perilog_host::journal`.
+    /// Returns the name of the level as `perilog_host::journal` expects it, for example `warn`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -89,7 +89,7 @@ impl Log {
     }
 }
 
-/// The certificates of the session with the controller.
+/// `[tls]`: the certificates by which this node and its controller authenticate each other.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Tls {
@@ -104,12 +104,12 @@ pub struct Tls {
     pub server_name: Option<String>,
 }
 
-/// Enrolment: how this node gets its certificate, unless an administrator installs one.
+/// `[enroll]`: how this node gets its certificate, unless an administrator installs one.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Enroll {
-    /// Addresses of the enrolment doors, which the agent tries in turn; without a door an administrator installs the
-    /// files of [tls].
+    /// Addresses at which controllers accept enrolment requests. The agent tries each in turn. Without an address, an
+    /// administrator installs the files of `[tls]`.
     pub controller: Vec<Address>,
     /// File with the one-time token for the first certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,7 +136,7 @@ impl Local {
     }
 }
 
-/// Users who may read the status; all other methods are for root.
+/// Users who may call the method `Status` of the local socket; only root may call the other methods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Readers {
@@ -199,7 +199,7 @@ impl Config {
         self
     }
 
-    /// Returns the settings for the machine's decisions.
+    /// Returns the part of the configuration by which the machine decides.
     pub fn policy(&self) -> Policy {
         let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         Policy {
@@ -219,7 +219,7 @@ impl Config {
         Action::default().plan()
     }
 
-    /// Prints the effective configuration as TOML; parsing the text gives the same values.
+    /// Returns the effective configuration as TOML text; parsing the text gives the same values.
     ///
     /// # Errors
     /// Text, if a value has no TOML form; perilog's types all have a TOML form.
@@ -233,14 +233,14 @@ impl Enroll {
         !self.controller.is_empty()
     }
 
-    /// Returns the program that makes a munge credential, if munge is enabled.
+    /// Returns the path of the program that makes a munge credential; `None` if munge is not enabled.
     pub fn munge(&self) -> Option<PathBuf> {
         self.munge.then(|| PathBuf::from(&self.munge_program.0))
     }
 }
 
 impl Tls {
-    /// Returns the files, for [`perilog_host::tls`].
+    /// Returns the paths of the certificate files, as [`perilog_host::tls`] takes them.
     pub fn files(&self) -> TlsFiles {
         let path = |path: &AbsolutePath| PathBuf::from(&path.0);
         TlsFiles { ca: path(&self.ca), cert: path(&self.cert), key: path(&self.key), crl: self.crl.as_ref().map(path) }

@@ -7,7 +7,7 @@ use perilog_core::environment;
 use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
 use serde::{Serialize, Serializer};
 
-/// Defines a text type with its name, the expected form and the check.
+/// Defines a type for texts of one form. Takes the type's name, a description of the form, and the check.
 macro_rules! checked_text {
     ($(#[$doc:meta])* $name:ident, $expected:literal, $fits:expr) => {
         $(#[$doc])*
@@ -27,7 +27,7 @@ macro_rules! checked_text {
 }
 
 checked_text! {
-    /// A path from the root.
+    /// An absolute path.
     AbsolutePath, "a path that begins with `/`", |text| text.starts_with('/') && !text.contains('\0')
 }
 checked_text! {
@@ -48,13 +48,13 @@ checked_text! {
     |text| environment::check_name(text).is_ok() && !environment::is_obeyed(text)
 }
 checked_text! {
-    /// The name of a variable that the node sets.
+    /// The name of an environment variable that the node's configuration sets for scripts.
     OwnVariable, "a name of a variable, [A-Za-z_][A-Za-z0-9_]*, that perilog does not set itself (PERILOG_JOB and the \
                   like)",
     |text| environment::check_name(text).is_ok() && !environment::OWN.contains(&text)
 }
 checked_text! {
-    /// A value of a variable.
+    /// The value of an environment variable.
     VariableValue, "a text without NUL", |text| !text.contains('\0')
 }
 checked_text! {
@@ -151,7 +151,7 @@ fn parse_size(text: &str) -> Option<u64> {
 pub struct Within<const LOW: i64, const HIGH: i64>(pub i64);
 
 impl<const LOW: i64, const HIGH: i64> Within<LOW, HIGH> {
-    /// Returns the value in core's unsigned type; zero for a negative value.
+    /// Returns the number as `u64`; zero for a negative number.
     pub fn unsigned(self) -> u64 {
         u64::try_from(self.0).unwrap_or(0)
     }

@@ -22,17 +22,17 @@ pub(super) struct Answer {
     input: Input,
 }
 
-/// The current connection, and the channel for answers.
+/// The current D-Bus connection, and the channel through which answers of calls reach the loop.
 pub(super) struct Calls {
     bus: Option<Bus>,
-    /// The number of the current connection.
+    /// The number of the current connection, which grows with each connection of this agent.
     connection: u64,
     answers: mpsc::Sender<Answer>,
     told: Arc<Semaphore>,
 }
 
-/// Maximum number of calls under way that send a signal. The machine expects no answer to them. A live task has few
-/// such calls. The bound stops a controller that sends signals without end.
+/// Maximum number of signal calls under way at once. A live task has few such calls. The bound stops a controller that
+/// sends signals without end.
 const TOLD: usize = 1_024;
 
 const NO_BUS: &str = "there is no connection to the system bus";
@@ -56,14 +56,15 @@ impl Calls {
         answer.connection.is_none_or(|connection| connection == self.connection).then_some(answer.input)
     }
 
-    /// Calls StartTransientUnit; the answer is `Started`. Without a bus, returns the answer at once.
+    /// Starts a task's unit (StartTransientUnit). The answer reaches the machine as `Input::Started`; without a bus,
+    /// returns this input at once.
     pub(super) fn start(&self, stem: String, intent: Box<Intent>) -> Option<Input> {
         let task = intent.start.task;
         let unknown = move || Input::Started { task, reply: StartReply::Unknown(NO_BUS.to_owned()) };
         self.answered(unknown, async move |bus| Input::Started { task, reply: bus.start(&stem, &intent).await })
     }
 
-    /// Inspects the unit, processes and files of a task; the answer is `Inspected`.
+    /// Inspects the unit, processes and files of a task. The answer reaches the machine as `Input::Inspected`.
     pub(super) fn inspect(&self, spool: Spool, stem: String, task: TaskId) -> Option<Input> {
         let unknown = move || Input::Inspected { task, seen: Err(NO_BUS.to_owned()) };
         self.answered(unknown, async move |bus| {
@@ -88,7 +89,7 @@ impl Calls {
         self.told("kill the lingering processes", stem, async move |bus, stem| bus.kill_all(&stem).await);
     }
 
-    /// Unloads a unit that has ended; the answer is `Unloaded`.
+    /// Unloads a unit that has ended. The answer reaches the machine as `Input::Unloaded`.
     pub(super) fn unload(&self, stem: String) -> Option<Input> {
         let of = stem.clone();
         let unknown = move || Input::Unloaded { stem: of, result: Err(NO_BUS.to_owned()) };
@@ -98,7 +99,7 @@ impl Calls {
         })
     }
 
-    /// Runs the site's program for an orphaned hook; the answer is `Told`.
+    /// Runs the site's program for an orphaned hook. The answer reaches the machine as `Input::Told`.
     pub(super) fn tell(&self, telling: Box<Telling>) {
         let answers = self.answers.clone();
         tokio::spawn(async move {
@@ -121,7 +122,7 @@ impl Calls {
         }
     }
 
-    /// Makes a call without an answer: the next inspection shows the call's effect.
+    /// Makes a call that sends the machine no answer: the next inspection of the task shows the call's effect.
     fn told<F, R>(&self, doing: &'static str, stem: String, call: F)
     where
         F: FnOnce(Bus, String) -> R + Send + 'static,
@@ -169,7 +170,7 @@ async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
     Ok(Seen { unit, unit_ids, processes, claim, result, steps, tails, stop_asked, deaf, gone })
 }
 
-/// Returns `true` if the main process is running, or about to start.
+/// Returns `true` if the unit's main process is running, or about to start.
 pub(super) fn runs(unit: &UnitFacts) -> bool {
     unit.main_pid != 0 || unit.is_to_start()
 }

@@ -152,7 +152,7 @@ impl Daemon {
     }
 }
 
-/// Converts the error to text, which the machine keeps.
+/// Converts a spool error to the text that the machine keeps.
 fn said<T>(result: Result<T, SpoolError>) -> Result<T, String> {
     result.map_err(|error| error.to_string())
 }

@@ -49,7 +49,7 @@ const ANSWERS: usize = 256;
 /// Maximum number of messages and requests that wait for the loop; a full queue delays the peer.
 const EVENTS: usize = 64;
 
-/// Paths from the command line.
+/// Paths that the daemon uses: its configuration file, its directory under /run, and the runner's program.
 #[derive(Debug, Clone)]
 pub struct Places {
     pub config: PathBuf,
@@ -64,7 +64,7 @@ impl Places {
     }
 }
 
-/// Event sources of the loop.
+/// The sources of events for which the loop waits.
 struct Events {
     signals: shutdown::Signals,
     bus: mpsc::Receiver<BusEvent>,
@@ -190,7 +190,7 @@ impl Daemon {
     }
 }
 
-/// Returns the clocks for the machine.
+/// Returns the present time of the two clocks that the machine uses.
 fn now() -> Now {
     Now { boot_ms: clock::boottime_ms(), wall_ms: clock::wall_ms() }
 }
@@ -201,7 +201,7 @@ fn wait_until(boot_ms: u64) -> std::time::Duration {
     std::time::Duration::from_millis(boot_ms.saturating_sub(clock::boottime_ms()))
 }
 
-/// Sleeps; without a duration, sleeps forever and at no cost.
+/// Sleeps for `duration`; `None`: for ever, without a timer.
 async fn sleep(duration: Option<std::time::Duration>) {
     match duration {
         Some(duration) => tokio::time::sleep(duration).await,

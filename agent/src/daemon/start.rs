@@ -32,7 +32,7 @@ pub enum StartError {
     Socket(#[from] SocketError),
     #[error("cannot watch files (inotify): {source}{}", inotify_hint(source))]
     Inotify { source: std::io::Error },
-    /// A bug in perilog. systemd restarts the agent, and nothing is lost.
+    /// A bug in perilog: a tokio task of the daemon has ended. systemd restarts the agent, which finds all tasks again.
     #[error("a task that must run for ever has ended")]
     Crew,
     #[error("{doing}: {source}")]

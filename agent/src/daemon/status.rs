@@ -30,7 +30,8 @@ impl StatusLine {
         }
     }
 
-    /// Shows the line now, or as soon as the pause has ended.
+    /// Shows the line in `systemctl status`. Within a second of the last update, only keeps the line for a later call
+    /// ([`Self::due`]).
     pub(super) fn show(&mut self, line: String) {
         let line = self.whole(line);
         self.wanted = (line != self.shown).then_some(line);

@@ -98,7 +98,7 @@ pub(super) async fn ensure(enroll: &Enroll, files: &TlsFiles, server_name: Optio
     Ok(true)
 }
 
-/// The enrolment doors to ask, and the means to verify a door.
+/// The controllers to ask for a certificate, and the TLS settings that verify their identity.
 struct Way<'a> {
     enroll: &'a Enroll,
     files: &'a TlsFiles,
@@ -141,7 +141,8 @@ impl EnrollError {
         matches!(self, Self::Nobody | Self::Ask(AskError::Link(_) | AskError::TimedOut { .. }))
     }
 
-    /// Combines both errors. A missing token file is no error: the agent did not try a token.
+    /// Combines the token's error (`self`) with munge's. Without a token file, returns only munge's error: the agent
+    /// did not try a token.
     fn and_munge(self, munge: Self) -> Self {
         match self {
             Self::NoToken { .. } => munge,
@@ -329,7 +330,7 @@ mod tests {
         assert!(token(&file).unwrap_err().to_string().contains("can be read by others (mode 0644)"));
     }
 
-    /// Found by a review: the agent read a token that another user owned.
+    /// Regression test: the agent read a token that another user owned.
     #[test]
     fn a_token_of_another_owner_is_refused() {
         let dir = tempfile::tempdir().unwrap();
@@ -343,7 +344,7 @@ mod tests {
         assert!(error.contains(&format!("belongs to uid {uid}")), "{error}");
     }
 
-    /// Makes an enrolment at an address without a listener.
+    /// Returns enrolment settings whose only address has no listener.
     fn nowhere(token: Option<PathBuf>, munge: Option<PathBuf>) -> Enroll {
         Enroll { addresses: vec!["127.0.0.1:1".to_owned()], token, munge, host: "n1".to_owned() }
     }

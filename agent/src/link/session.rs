@@ -16,10 +16,12 @@ use super::LinkEvent;
 const OUTBOX: usize = 4096;
 /// Limit for the preambles. A silent peer is no controller.
 const PREAMBLE_LIMIT: Duration = Duration::from_secs(20);
-/// Limit for the last messages and the close of a finished session; a peer that reads needs milliseconds.
+/// Limit for sending the last messages and closing the connection of a finished session. A peer that reads needs
+/// milliseconds.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The queue of messages to the controller. Answers for people wait for room; the loop never waits.
+/// The queue of messages to the controller. An answer to an operator's question waits for room in the queue; the loop
+/// never waits.
 pub type Outbox = mpsc::Sender<FromAgent>;
 
 /// The loop's handle of a session; dropping the handle ends the session.

@@ -89,8 +89,8 @@ async fn messages_go_both_ways_and_an_unknown_one_is_answered() {
     assert!(bed.up().await.0 > first);
 }
 
-/// Found before: two times in three a refused controller did not get the reason, because the end of the session
-/// overtook the message.
+/// Regression test: two times in three a refused controller did not get the reason, because the session ended before
+/// the agent had sent the message.
 #[tokio::test]
 async fn last_words_are_heard() {
     for number in 0..12 {

@@ -12,7 +12,8 @@ const CEILING_MS: u64 = 30_000;
 /// The largest window that a controller may name: a wrong number must not cut off a node for a day.
 const MOST_MS: u64 = 600_000;
 
-/// The window of the next dial. The loop, which learns the controller's window, and the dialler share this value.
+/// The window of the next dial. The loop and the dialler share this value: the loop sets the window that the controller
+/// named.
 #[derive(Debug)]
 pub struct Window(Mutex<Sizes>);
 

@@ -32,7 +32,7 @@ impl Parameters {
         self.action.as_ref().map_or("epilog", ActionName::as_str) == action.as_str()
     }
 
-    /// Returns the limit in milliseconds; `None`: no limit.
+    /// Returns the longest time in milliseconds for which the caller waits; `None`: no limit.
     pub(super) fn limit_ms(&self) -> Option<u64> {
         self.limit.and_then(Span::as_millis)
     }

@@ -12,13 +12,13 @@ use tokio::sync::{oneshot, watch};
 /// The state that a caller of `Exec` follows: the latest value of each field.
 #[derive(Debug, Clone, Default)]
 pub struct Followed {
-    /// Whether the task existed before the call.
+    /// Whether the task existed before the call; `None` until the machine has said so.
     pub attached: Option<bool>,
     pub phase: Option<Phase>,
     pub end: Option<End>,
 }
 
-/// The end of an `Exec`.
+/// The end of a call of `Exec`.
 #[derive(Debug, Clone)]
 pub enum End {
     Ended(Box<Ended>),
@@ -32,13 +32,14 @@ pub enum End {
 pub struct NodeStatus {
     pub controller: Option<String>,
     pub connected: bool,
-    /// `not connected`, `connecting`, `connected` or `turned away`.
+    /// State of the session with the controller: `not connected`, `connecting`, `connected` or `turned away`.
     pub session: &'static str,
     pub epoch: Option<u64>,
     pub tasks: Vec<TaskStatus>,
 }
 
-/// A request from the socket to the loop. The server's bound on connections bounds the callers.
+/// A request of a client of the local socket to the loop. The socket's bound on connections also bounds the number of
+/// requests.
 #[derive(Debug)]
 pub enum Asked {
     Exec {
@@ -152,7 +153,7 @@ impl Callers {
     }
 }
 
-/// Puts the reply into the caller's slot; returns `true` for the last reply.
+/// Updates the state that the caller of `Exec` follows; returns `true` if this reply is the last.
 fn follow_up(follow: &watch::Sender<Followed>, reply: ExecReply) -> bool {
     follow.send_modify(|told| match reply {
         ExecReply::Attached { attached, .. } => told.attached = Some(attached),

@@ -44,8 +44,8 @@ const MOST_INSTANCE: usize = 32;
 
 impl Parameters {
     /// Converts the parameters. `plan_of` returns the plan of an action, configured or default, for directories that
-    /// replace the configured directories. `own` returns this host's records of the job's tasks on a rank, for a caller
-    /// that names its turn.
+    /// replace the configured directories. `own` returns this host's records of the job's tasks on a rank, for a call
+    /// with the parameter `turn`.
     ///
     /// # Errors
     /// Text for `Refused`.
@@ -90,8 +90,8 @@ impl Parameters {
     }
 }
 
-/// Returns the exit status: the status of the scripts if it shows a failure, otherwise a number for the outcome (a
-/// timeout is 3). Never 0 for an outcome other than ok.
+/// Returns the exit status for a caller that waited for the task. This is the status of the scripts if it shows a
+/// failure, otherwise a number for the outcome (a timeout is 3). Only the outcome ok has 0.
 pub fn status(outcome: &Outcome) -> u8 {
     let word = match outcome {
         outcome if outcome.is_ok() => return 0,

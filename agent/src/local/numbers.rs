@@ -22,7 +22,7 @@
 use perilog_core::ids::{ActionName, Attempt};
 use serde::Deserialize;
 
-/// The effect of an action on an attempt.
+/// The effect of an action on an attempt: a prolog begins the attempt, an epilog ends the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Turn {
@@ -35,7 +35,7 @@ pub(super) enum Turn {
 pub struct Known {
     pub action: ActionName,
     pub attempt: Attempt,
-    /// Whether only the tombstone is left.
+    /// Whether the task has ended and only its tombstone is left.
     pub over: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn attempt(known: &[Known], action: &ActionName, turn: Turn) -> Attem
     }
 }
 
-/// Name of the action that ends an attempt. An action that begins one may have any name.
+/// Name of the action that ends an attempt for `begun`. The action that begins an attempt may have any name.
 const EPILOG: &str = "epilog";
 
 /// Returns the attempt of a call that numbers the attempt it begins: `number`, or the attempt after the last one whose
@@ -96,8 +96,8 @@ mod tests {
         }
     }
 
-    /// Found under the real Slurm: slurmctld lost the begin of a job, had its epilog called and began the job again. No
-    /// script ran for the second begin.
+    /// Regression test: slurmctld lost the begin of a job, called its epilog and began the job again. No script ran for
+    /// the second begin.
     #[test]
     fn a_number_whose_epilog_was_called_begins_another_attempt() {
         let (live, over) = (false, true);

@@ -198,7 +198,7 @@ impl Agent {
         }
     }
 
-    /// Waits for the end of a task of the controller's, at most for the limit in `parameters`, and replies.
+    /// Handles `Await`: waits until the task that `parameters` name has ended, at most for their limit, and replies.
     async fn wait(&self, parameters: &awaited::Parameters, mut reply: ReplySink) -> Result<(), Gone> {
         let mut buried = self.buried.clone();
         let limit = parameters.limit_ms().map(Duration::from_millis);

@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// lines that are stored.
 const SYNC: Duration = Duration::from_secs(5);
 
-/// Returns the last lines with the job's fields, oldest first; empty if no line matches.
+/// Returns the last lines that the job's scripts have printed, oldest first; empty if the journal has no such line.
 pub(super) async fn read(about: &About) -> Result<String, String> {
     sync().await;
     query(about).await

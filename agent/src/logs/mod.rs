@@ -24,12 +24,12 @@ const AT_A_TIME: usize = 4;
 /// Maximum number of open questions. A controller has one question per operator who asks about this node. Answers wait
 /// until the controller reads them.
 const OPEN: usize = 16;
-/// Maximum size in bytes of an answer. For more, the operator reads the journal on the node.
+/// Approximate limit in bytes of an answer about output. For more, the operator reads the journal on the node.
 const MAX_TEXT: usize = 1024 * 1024;
 /// Maximum number of bytes in one part of an answer, well under a message's limit.
 const PART: usize = 64 * 1024;
 
-/// The subject of a question about output.
+/// The output that an operator asks for: the last `lines` of a job's scripts. A field that is `None` excludes nothing.
 #[derive(Debug, Clone)]
 struct About {
     job: JobId,
@@ -120,7 +120,7 @@ async fn send(question: u64, text: String, outbox: &Outbox) {
 mod tests {
     use super::*;
 
-    /// Found by a review: a million questions with unread answers grew an agent to 890 MiB.
+    /// Regression test: a million questions with unread answers grew an agent to 890 MiB.
     #[tokio::test]
     async fn so_many_questions_are_open_and_no_more() {
         let dir = tempfile::tempdir().unwrap();

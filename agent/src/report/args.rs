@@ -16,7 +16,7 @@ const WAIT_MS: u64 = 60_000;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// `wait_ms`: time for the controller to learn of the boot.
+    /// Sends a report. `wait_ms`: for `expect-reboot`, the time for the controller to learn of the boot.
     Say {
         report: Report,
         wait_ms: u64,

@@ -20,7 +20,7 @@ pub(crate) const MAX_RECORD: usize = 4096;
 /// Maximum size in bytes of the name of a check or a milestone.
 const MAX_NAME: usize = 64;
 
-/// The answer to a record.
+/// The runner's answer to a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub(crate) enum Reply {

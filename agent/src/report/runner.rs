@@ -15,13 +15,14 @@ use crate::{REFUSED, UNHEARD, UNKNOWN, USAGE};
 /// script past its limit.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// The longest timeout of a socket: a year.
+/// Longest time in milliseconds for which the program waits on its socket: a year.
 const MAX_WAIT_MS: u64 = 365 * 86_400_000;
 
-/// Sends the report and waits until it is recorded; for a reboot, at most `wait_ms` until the controller knows.
+/// Sends the report and waits until the runner has recorded it. For a reboot, waits at most `wait_ms` until the
+/// controller knows.
 ///
 /// # Errors
-/// The exit status, and the reason.
+/// The exit status of perilog-report, and the reason.
 pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
     let mut record = serde_json::to_vec(report).map_err(|e| (USAGE, e.to_string()))?;
     record.push(b'\n');

@@ -19,7 +19,8 @@ pub(crate) enum Command {
         run_dir: PathBuf,
         stem: String,
     },
-    /// Becomes the script's user and then the script: the runner starts itself with this command.
+    /// `--enter`, with which the runner starts itself again: the new process becomes the script's user, then the
+    /// script.
     Enter,
     Help,
     Version,

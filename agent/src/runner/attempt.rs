@@ -21,10 +21,10 @@ use crate::task::Planned;
 use crate::watchdog::{Due, Limit, Watchdog};
 
 impl Sequence<'_> {
-    /// Tries `planned` once; `attempt` counts from 1, `of` is the number of scripts.
+    /// Runs one try of the script `planned`. `attempt` is the number of the try, from 1; `of` is the number of scripts.
     ///
     /// # Errors
-    /// The step file does not have the begin record, or the record that the script could not be executed. In both cases
+    /// The runner could not write the begin record, or the record that the script could not be executed. In both cases
     /// the script did not run.
     pub(crate) fn attempt(&mut self, planned: &Planned, attempt: u32, of: u32) -> io::Result<End> {
         let (script, user) = (&planned.script, &planned.identity.user);
@@ -122,7 +122,7 @@ impl Sequence<'_> {
         Ok(End::Ended { status, tolerable, timed_out })
     }
 
-    /// Acts on a limit: inspects first, then records, then signals.
+    /// Acts on a script past its limit: inspects its processes, records the inspection, then signals the script.
     fn enforce(&mut self, due: Due, running: &Running, seq: u32, name: &str) {
         match due {
             Due::Overdue { limit, term } => {

@@ -1,5 +1,5 @@
-//! The mark for which a script that announced a reboot waits. The agent writes the mark into the task's directory once
-//! the controller knows.
+//! The mark (file `boot-expected`) for which a script that announced a reboot waits. The agent writes the mark into the
+//! task's directory once the controller knows of the reboot.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,7 +33,7 @@ impl Mark {
         self.inotify.as_fd()
     }
 
-    /// Discards queued events; [`Self::is_there`] decides.
+    /// Discards queued file events. They are only hints: [`Self::is_there`] looks for the mark itself.
     pub(crate) fn clear(&self) {
         let _nothing_more = rustix::io::read(&self.inotify, &mut [0; EVENTS]);
     }

@@ -34,7 +34,7 @@ const CHUNK: usize = 64 * 1024;
 /// Maximum size in bytes of the reason that a stage ([`crate::stage`]) sends if it cannot become the script.
 const MAX_REFUSAL: u64 = 4096;
 
-/// Settings common to every script of a task.
+/// Working directory, file mode mask and environment of a script.
 #[derive(Debug)]
 pub(crate) struct Setting<'a> {
     pub(crate) cwd: &'a str,
@@ -45,7 +45,8 @@ pub(crate) struct Setting<'a> {
 #[derive(Debug)]
 struct Pipe {
     file: File,
-    /// Bytes in the pipe when the script ended: the runner reads all of these, also while the journal is slow.
+    /// Number of unread bytes that were in the pipe when the script ended. The runner reads all of them, also while the
+    /// journal is slow.
     owed: usize,
 }
 
@@ -56,7 +57,8 @@ pub(crate) struct Running {
     out: Option<Pipe>,
     err: Option<Pipe>,
     output: Output,
-    /// Open until the stage has executed the script, or has failed.
+    /// Socket to the stage ([`crate::stage`]), open until the stage has executed the script or failed. `None`: root's
+    /// scripts have no stage.
     stage: Option<UnixStream>,
     refusal: String,
     began: u64,
@@ -66,7 +68,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts `script` as `user`. `seq` is the number of the try, `now` is CLOCK_MONOTONIC.
+    /// Starts `script` as `user`. `seq` is the number of the try, `now` is CLOCK_MONOTONIC (ms).
     ///
     /// # Errors
     /// The script cannot be executed. (For a user other than root, [`Self::refusal`] shows this later.)
@@ -140,7 +142,7 @@ impl Running {
         self.stage.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads once from a ready pipe.
+    /// Reads once from the ready pipe of `stream`, and passes the bytes on as the script's output.
     pub(crate) fn read(&mut self, stream: Stream, sinks: &mut Sinks, directory: &Directory) -> io::Result<()> {
         let slot = match stream {
             Stream::Out => &mut self.out,
@@ -186,7 +188,7 @@ impl Running {
         }
     }
 
-    /// Checks whether the script has ended.
+    /// Checks whether the script has ended. If so, records its status with the time `now` (CLOCK_MONOTONIC, ms).
     pub(crate) fn reap(&mut self, now: u64) -> io::Result<()> {
         if self.ended.is_some() {
             return Ok(());
@@ -230,7 +232,7 @@ impl Running {
         self.ended.map(|(status, at)| (status, at.saturating_sub(self.began)))
     }
 
-    /// Returns the reason why the stage could not become the script.
+    /// Returns the reason why the stage could not become the script; `None` if no failure is known.
     pub(crate) fn refusal(&self) -> Option<&str> {
         (!self.refusal.is_empty()).then_some(self.refusal.as_str())
     }

@@ -35,8 +35,8 @@ const MAX_INTENT: u64 = 8 * 1024 * 1024;
 /// Expected size of an intent in bytes: the runner reads most intents with one read.
 const USUAL_INTENT: usize = 8 * 1024;
 
-/// Size of the reserve: the end of the last script and the result have some hundred bytes each, and the agent's outcome
-/// needs room too.
+/// Size in bytes of the reserve (file `room`). The last script's end record and the result take some hundred bytes
+/// each, and the agent's outcome needs space too.
 const ROOM: usize = 32 * 1024;
 
 /// Mode of the runner's files. Only root may read them, because they contain the output of scripts.
@@ -160,7 +160,7 @@ impl Directory {
         }
     }
 
-    /// Returns `true` if the reserve is in use.
+    /// Returns `true` if the file system was full, and the runner has freed the reserve.
     pub(crate) fn is_full(&self) -> bool {
         self.full.get()
     }

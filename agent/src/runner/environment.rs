@@ -20,7 +20,7 @@ use crate::users::User;
 
 pub(crate) type Environment = BTreeMap<String, String>;
 
-/// The variables between systemd and the runner (systemd.exec(5), sd_notify(3), sd_listen_fds(3)).
+/// Variables between systemd and the runner, which no script gets (systemd.exec(5), sd_notify(3), sd_listen_fds(3)).
 const NEVER: &[&str] = &[
     "NOTIFY_SOCKET",
     "JOURNAL_STREAM",

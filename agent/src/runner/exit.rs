@@ -23,13 +23,14 @@ pub(crate) const NO_RESULT: u8 = 74;
 pub(crate) const CONFIGURATION: u8 = 78;
 /// Exit status if the task's limit passed before the last script had begun, as in timeout(1).
 pub(crate) const TIMEOUT: u8 = 124;
-/// Exit status of a script that the runner could not execute; `NOT_FOUND`: did not find. Both as in a shell.
+/// Exit status of a script that the runner found but could not execute, as in a shell.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// Exit status of a script that the runner did not find, as in a shell.
 pub(crate) const NOT_FOUND: u8 = 127;
 /// Exit status if a cancel came before the last script had begun: 128 + SIGTERM.
 pub(crate) const CANCELLED: u8 = 143;
 
-/// Returns a shell's status for a program that cannot be executed.
+/// Returns the exit status by which a shell reports that a program cannot be executed: 126, or 127 for a missing file.
 pub(crate) fn of_exec(error: &std::io::Error) -> u8 {
     if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
 }

@@ -24,7 +24,7 @@ const MAX_COMMAND: usize = 256;
 const MAX_STACK: usize = 16;
 /// Maximum size in bytes of all stacks together, so that the report has room for the command lines after them.
 const MAX_STACKS: usize = 8 * 1024;
-/// Limit for gathering the report.
+/// Time in milliseconds within which the runner gathers the report.
 const WITHIN_MS: u64 = 2_000;
 
 /// Result of an inspection of the task's processes.
@@ -35,7 +35,7 @@ pub(crate) struct Seen {
     pub(crate) doing: String,
 }
 
-/// A piece of the report.
+/// A piece of the report, which the inspecting thread sends to the runner.
 enum Piece {
     Text(String),
     /// The line for [`Seen::doing`], which comes once the states of all processes are known.

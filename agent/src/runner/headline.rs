@@ -28,7 +28,7 @@ pub(crate) struct Headline {
     about: String,
     /// CLOCK_MONOTONIC (ms) at which the unit's status names the running script; `None`: the status is up to date.
     due: Option<u64>,
-    /// Whether the unit shows a text that would be wrong after the end.
+    /// Whether the runner has sent a text. After the task's end the unit would still show that text.
     shown: bool,
     /// `None`: not in a unit, or the unit accepts no notifications.
     systemd: Option<SocketAddr>,
@@ -40,13 +40,13 @@ impl Headline {
         Self { task, of: 0, script: String::new(), about: String::new(), due: None, shown: false, systemd: systemd() }
     }
 
-    /// Sets the number of scripts.
+    /// Sets the number of scripts of the task.
     pub(crate) fn of(&mut self, of: usize) {
         self.of = of;
     }
 
-    /// Announces the `index`th script, counted from 1. `now` is CLOCK_MONOTONIC, `wall_ms` milliseconds since 1970,
-    /// `limit_ms` the script's limit or the task's.
+    /// Sets the running script, the `index`th counted from 1; [`Self::tick`] announces the script later. `now` is
+    /// CLOCK_MONOTONIC (ms), `wall_ms` milliseconds since 1970, `limit_ms` the script's limit or the task's.
     pub(crate) fn script(&mut self, index: usize, name: &str, now: u64, wall_ms: u64, limit_ms: Option<u64>) {
         self.script = format!("{index}/{} {name}", self.of);
         let second = wall_ms / 1000;
@@ -67,13 +67,13 @@ impl Headline {
         }
     }
 
-    /// Adds the script's own progress text to the unit's status.
+    /// Shows a text beside the script's name in the unit's status, such as the script's own progress message.
     pub(crate) fn detail(&mut self, text: &str) {
         self.tell(&format!("{}, {text} {}", self.script, self.about));
     }
 
-    /// Shows the end. Shows no good end if no text was shown before: the agent unloads the unit before a person could
-    /// look.
+    /// Shows `text` as the end of the task. For a good end (`well`) that replaces no earlier text, shows nothing: the
+    /// agent unloads the unit before a person could look.
     pub(crate) fn end(&mut self, text: &str, well: bool) {
         if self.shown || !well {
             self.tell(text);
@@ -97,7 +97,8 @@ fn send(address: &SocketAddr, bytes: &[u8]) -> io::Result<usize> {
     socket.send_to_addr(bytes, address)
 }
 
-/// Returns systemd's socket: a path, or with `@` a name in the abstract namespace.
+/// Returns the address of systemd's notification socket: a path, or with `@` a name in the abstract namespace. `None`
+/// outside of a unit that accepts notifications.
 fn systemd() -> Option<SocketAddr> {
     let name = std::env::var_os("NOTIFY_SOCKET")?;
     let address = match name.as_bytes().strip_prefix(b"@") {

@@ -14,7 +14,7 @@ const MAX_TEXT: usize = 128 * 1024 - 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
-    /// `PERILOG_RANKS` or `PERILOG_RANKS_FILE`, and likewise for the hosts.
+    /// Name and value of variables for scripts: `PERILOG_RANKS` or `PERILOG_RANKS_FILE`, and the same for hosts.
     pub(crate) variables: Vec<(&'static str, String)>,
     files: Vec<PathBuf>,
 }
@@ -24,8 +24,8 @@ impl Lists {
     /// user of every script.
     ///
     /// # Errors
-    /// A sentence for the result's `configuration`: a list is too long for a variable, and its file cannot be written.
-    /// Scripts without the lists might conclude that they run alone.
+    /// A sentence for people: a list is too long for a variable, and its file cannot be written. Then no script may
+    /// run, because scripts without the lists might conclude that they run alone.
     pub(crate) fn of(intent: &Intent, control: Option<&Path>) -> Result<Self, String> {
         let start = &intent.start;
         let mut lists = Self::default();

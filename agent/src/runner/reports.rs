@@ -17,11 +17,11 @@ pub(crate) const MAX_REPORTS: u32 = 256;
 
 /// Shortest time in milliseconds between two records of progress.
 const PROGRESS_EVERY_MS: u64 = 10_000;
-/// Divisor of the task's age: a thirty-second of the age is the time between two records of an old task. So a week has
-/// a few hundred records.
+/// Divisor of the task's age: the time between two records of progress is at least the age divided by this number. So a
+/// task of a week has a few hundred records.
 const PROGRESS_SHARE: u64 = 32;
 
-/// The script that sends a report.
+/// The script that sends a report, with the number of its try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Speaker {
     pub(crate) seq: u32,
@@ -34,12 +34,12 @@ impl Speaker {
     }
 }
 
-/// The runner's handling of a report.
+/// The step that the runner takes for an accepted report.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Record the report, then answer the script; the text is for the journal.
     Record { record: StepRecord, text: String },
-    /// Show the text; `record` has a value only now and then.
+    /// Show the progress text in the unit's status. `record`: the record to write, if one is due now.
     Show { text: String, record: Option<StepRecord> },
 }
 
@@ -50,9 +50,9 @@ pub(crate) struct Reports {
     taken: u32,
     /// Milestones that the attempt had before the task, and those that the runner has accepted.
     milestones: BTreeSet<String>,
-    /// CLOCK_MONOTONIC (ms) before which the runner records no further progress; `waiting`: the latest progress, not
-    /// yet recorded.
+    /// CLOCK_MONOTONIC (ms) before which the runner records no further progress.
     progress_at: u64,
+    /// The latest progress, while not yet recorded.
     waiting: Option<StepRecord>,
 }
 
@@ -100,7 +100,7 @@ impl Reports {
         self.waiting.as_ref().map(|_| self.progress_at)
     }
 
-    /// Returns the progress to record now.
+    /// Returns the waiting progress, if its record is due at `now` (CLOCK_MONOTONIC, ms).
     pub(crate) fn due(&mut self, now: u64) -> Option<StepRecord> {
         let record = self.waiting.take_if(|_| self.progress_at <= now)?;
         let age = now.saturating_sub(self.began);

@@ -11,7 +11,7 @@ use perilog_core::task::Run;
 use perilog_host::scripts::{self, Entry};
 use perilog_host::trust;
 
-/// A program to execute, by its path.
+/// A script to execute: its name, path and arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Script {
     /// File name, as used in records, in the plan and by people.

@@ -41,7 +41,7 @@ pub(crate) struct Sequence<'a> {
     /// Limit of the whole task.
     pub(crate) limit: Option<Limit>,
     pub(crate) cancelled: bool,
-    /// Number of the next try.
+    /// Number of the next try of a script; counts all tries of the task from 0.
     pub(crate) seq: u32,
     /// The running script, and the script's uid.
     pub(crate) speaker: Option<(Speaker, u32)>,
@@ -50,7 +50,7 @@ pub(crate) struct Sequence<'a> {
 }
 
 impl<'a> Sequence<'a> {
-    /// Creates the sequence. `began`: CLOCK_MONOTONIC of the claim, from which the task's limit counts.
+    /// Creates the sequence. `began`: CLOCK_MONOTONIC (ms) of the claim, from which the task's limit counts.
     pub(crate) fn new(
         stem: &'a str,
         intent: &'a Intent,
@@ -182,7 +182,7 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// Waits `ms`. Returns `false` if a cancel or the task's limit came first.
+    /// Waits for `ms` milliseconds. Returns `false` if a cancel or the task's limit came first.
     fn pause(&mut self, ms: u64) -> bool {
         let until = clock::mono_ms().saturating_add(ms);
         let deadline = self.limit.map_or(until, |limit| limit.at.min(until));
@@ -201,7 +201,7 @@ impl<'a> Sequence<'a> {
         self.limit.is_some_and(|limit| limit.at <= clock::mono_ms())
     }
 
-    /// Waits for events, at most until `deadline`, and handles all events that came.
+    /// Waits for events, at most until `deadline` (CLOCK_MONOTONIC, ms), and handles all events that came.
     pub(crate) fn turn(&mut self, mut running: Option<(&mut Running, &mut Watchdog)>, deadline: Option<u64>) {
         let deadline =
             [deadline, self.sinks.next(), self.reports.next(), self.headline.next()].into_iter().flatten().min();
@@ -310,7 +310,7 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// Records a past event; on failure the runner can only log.
+    /// Records an event that has happened. If the record cannot be written, logs the error and goes on.
     pub(crate) fn note(&mut self, record: &StepRecord) {
         let (directory, steps) = (self.directory, &mut self.steps);
         if let Err(error) = directory.with_room(|| steps.append(record)) {

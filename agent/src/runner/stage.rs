@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::Environment;
 use crate::exit;
 
-/// The identity to take, and the script to become.
+/// The runner's order to a stage: the user to become, the directory to enter, and the script to execute.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) uid: u32,
@@ -83,7 +83,7 @@ pub(crate) fn cannot_execute(error: &io::Error) -> String {
     format!("cannot be executed: {error}{hint}")
 }
 
-/// Takes over the order's identity and directory.
+/// Reads the order, then becomes its user and enters its working directory.
 fn prepare(socket: &mut UnixStream) -> Result<Order, String> {
     let order = read(socket).map_err(|e| format!("no order: {e}"))?;
     take_identity(&order)?;

@@ -6,7 +6,7 @@ use perilog_core::task::{RAN_NOTHING, RunResult};
 
 use crate::exit;
 
-/// The end of a try of a script; the sum has the end of the last try.
+/// The end of a try of a script. Only the end of a script's last try counts in the sum.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Ended {
@@ -20,7 +20,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// Returns `true` if `on-error = "stop"` stops the task here.
+    /// Returns `true` if no further script begins after this end when the plan has `on-error = "stop"`.
     pub(crate) fn is_error(&self) -> bool {
         match self {
             Self::Ended { status, tolerable, timed_out } => *timed_out || !(status.is_success() || *tolerable),
@@ -29,7 +29,7 @@ impl End {
     }
 }
 
-/// Clock readings in a result.
+/// Begin and end of a task (milliseconds since 1970) and its duration, for the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Times {
     pub(crate) began_ms: u64,
@@ -113,13 +113,13 @@ impl Tally {
         }
     }
 
-    /// Returns the runner's exit status. Replaces values that mean "nothing claimed": after a removal of the directory,
-    /// the agent has no other evidence.
+    /// Returns the runner's exit status. Replaces a script's status that would mean "this runner claimed nothing" by 1:
+    /// if the task's directory is removed, the exit status is the agent's only evidence.
     pub(crate) fn status(&self) -> u8 {
         if RAN_NOTHING.contains(&self.status) { exit::FAILED } else { self.status }
     }
 
-    /// Returns one line for people.
+    /// Returns a line for people, for example `3 of 4 scripts ran, status 1`.
     pub(crate) fn summary(&self) -> String {
         if self.of == 0 && self.status == 0 {
             return "no script ran".to_owned();

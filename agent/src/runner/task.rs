@@ -41,7 +41,7 @@ pub(crate) struct Planned {
     pub(crate) tolerable: bool,
 }
 
-/// The user of a script, and the user's environment.
+/// The user of a script, and the environment of all scripts of this user.
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) user: User,
@@ -99,7 +99,7 @@ pub(crate) fn run(run_dir: &Path, stem: &str) -> Result<u8, Refusal> {
     }
 }
 
-/// Writes a message to stderr at once, for the time before and after the [`Sinks`].
+/// Writes a message to stderr at once. Code that runs before or after the [`Sinks`] exist uses this function.
 pub(crate) fn complain(text: &str) {
     use std::io::Write as _;
     // Without a stderr the exit status still shows the failure.
@@ -129,7 +129,7 @@ fn open_control(run_dir: &Path, stem: &str, intent: &Intent, sinks: &mut Sinks) 
     }
 }
 
-/// Checks every script before the first one runs.
+/// Checks every script before the first one runs. Returns the scripts with their settings from the plan.
 ///
 /// # Errors
 /// The reason as a sentence: the task then ends as `configuration`.

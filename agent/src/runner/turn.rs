@@ -22,7 +22,7 @@ pub(crate) enum Ready {
     Stage,
     /// The journal accepts more bytes.
     Sink,
-    /// The task's directory has a new file.
+    /// A file was renamed into the task's directory; the file may be the mark of an expected boot.
     Mark,
     /// A process connects to the control socket.
     Door,

@@ -54,12 +54,12 @@ impl Watchdog {
         Self { limits, policy, termed: false, kill_at: None, overdue: false }
     }
 
-    /// Records that the script got a TERM from elsewhere.
+    /// Records that the runner sent the script TERM for a cancel, so that a limit sends no second TERM.
     pub(crate) fn termed(&mut self) {
         self.termed = true;
     }
 
-    /// Returns `true` if a limit has passed.
+    /// Returns `true` if the script ran past its own limit or the task's.
     pub(crate) fn overdue(&self) -> bool {
         self.overdue
     }
@@ -70,7 +70,7 @@ impl Watchdog {
         limit.into_iter().chain(self.kill_at).min()
     }
 
-    /// Returns the action due at `now`; the caller repeats the call until `None`.
+    /// Returns the action that is due at `now` (CLOCK_MONOTONIC, ms). The caller repeats the call until `None`.
     pub(crate) fn due(&mut self, now: u64) -> Option<Due> {
         if self.limits.last().is_some_and(|limit| limit.at <= now) {
             let limit = self.limits.pop()?;

@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::error::SpoolError;
 
-/// The lock; dropping this value releases the lock.
+/// The lock of the one agent of this host; dropping this value releases the lock.
 #[derive(Debug)]
 pub struct Lock {
     file: File,

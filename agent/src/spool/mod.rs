@@ -64,7 +64,7 @@ impl Spool {
         Ok((spool, lock))
     }
 
-    /// Opens the spool for a process beside the agent, which only reads.
+    /// Opens the spool without the lock, for a process other than the agent. Such a process only reads.
     pub fn look(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
@@ -96,7 +96,7 @@ impl Spool {
         Ok(stones.filter_map(|name| read::json(&dir.join(name))).collect())
     }
 
-    /// Returns the controller that this host last obeyed in this boot.
+    /// Returns the epoch, cluster and commit that this host last obeyed in this boot; `None` before the first.
     pub fn obeyed(&self) -> Option<Obeyed> {
         read::json(&self.root.join("epoch.json"))
     }
@@ -122,9 +122,11 @@ impl Spool {
         Ok(())
     }
 
-    /// Creates the directory with `intent.json` inside. In an existing directory, whose intent was invalid, replaces
-    /// the intent. A task that begins must find no end and no tombstone of an earlier life: beside a tombstone, the
-    /// next agent would remove the directory.
+    /// Creates the task's directory with `intent.json` inside. In an existing directory, whose intent was invalid,
+    /// replaces the intent.
+    ///
+    /// Unless the intent is rebuilt, first removes the tombstone, the outcome and the marks that an earlier begin of
+    /// the task left. Beside a tombstone, the next agent would remove the directory.
     pub fn write_intent(&self, stem: &str, intent: &Intent) -> Result<(), SpoolError> {
         self.restore()?;
         let dir = self.task(stem);
@@ -148,8 +150,9 @@ impl Spool {
         self.task(stem).is_dir()
     }
 
-    /// Creates `claim`, unless the file exists. Returns `true` if the agent has the claim, also from before. Returns
-    /// `false` if a runner has or may have had the claim; without a directory, the first holder is unknown.
+    /// Takes the task's claim for the agent: creates the file `claim`, unless it exists. Returns `true` if the agent
+    /// has the claim, also from before. Returns `false` if a runner has the claim, or may have had the claim because
+    /// the directory is gone.
     pub fn take_claim(&self, stem: &str, claim: &Claim) -> Result<bool, SpoolError> {
         if !self.has(stem) {
             return Ok(false);
@@ -175,7 +178,7 @@ impl Spool {
         write::json(&self.task(stem).join(BOOT_EXPECTED), &true)
     }
 
-    /// Writes the mark that a caller asked perilog to stop the task: TERM follows.
+    /// Writes the mark that perilog was asked to stop the task. The agent writes the mark before it sends TERM.
     pub fn mark_stop_asked(&self, stem: &str) -> Result<(), SpoolError> {
         write::json(&self.task(stem).join(STOP_ASKED), &true)
     }
@@ -283,8 +286,8 @@ fn names(dir: &Path) -> Result<Vec<String>, SpoolError> {
     list().map_err(|e| SpoolError::io("list", dir, e))
 }
 
-/// Returns the name that a runner uses if the stem is too long for a socket's path: the rank and tail, which
-/// distinguish tasks.
+/// Returns the file name that a runner uses if the stem is too long for a socket's path: the stem's last two parts,
+/// which distinguish tasks.
 fn short(stem: &str) -> String {
     let tail = stem.rmatch_indices('-').nth(1).map_or(0, |(at, _)| at + 1);
     stem[tail..].to_owned()

@@ -8,20 +8,21 @@ use super::{Spool, SpoolError, names, read};
 use crate::local::{Known, OfJob};
 
 impl Spool {
-    /// Returns the host's own tasks of a job and rank.
+    /// Returns the tasks of a job and rank that callers of `Exec` began on this host, ended tasks with a tombstone
+    /// included.
     pub fn own(&self, job: &JobId, rank: Rank) -> Result<Vec<Known>, SpoolError> {
         let known = |of: OfJob| Known { action: of.action, attempt: of.attempt, over: of.outcome.is_some() };
         let own = self.tasks_of(job, |local, of| local && of == rank)?;
         Ok(own.into_iter().map(known).collect())
     }
 
-    /// Returns the controller's tasks of a job.
+    /// Returns the tasks of a job that the controller started on this host, ended tasks with a tombstone included.
     pub fn controllers(&self, job: &JobId) -> Result<Vec<OfJob>, SpoolError> {
         self.tasks_of(job, |local, _| !local)
     }
 
-    /// Returns the tasks and tombstones of a job for which `is_meant` is `true`. Reads tasks first, then tombstones:
-    /// the function sees a task buried meanwhile twice, but never misses one.
+    /// Returns the tasks and tombstones of a job for which `is_meant` is `true`. Reads tasks first, then tombstones: a
+    /// task that the agent buries meanwhile may appear twice, but is never missing.
     fn tasks_of(&self, job: &JobId, is_meant: impl Fn(bool, Rank) -> bool) -> Result<Vec<OfJob>, SpoolError> {
         // Filters by the format of `ids::stem`. An action or a job may contain the same text, so the file's content
         // decides.

@@ -60,7 +60,7 @@ pub(super) fn json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     })
 }
 
-/// Returns the records, in order. Skips a half-written last line, from a runner at work or killed.
+/// Returns the records of a steps file, in order. Skips a half-written last line of a working or killed runner.
 fn steps(path: &Path) -> Vec<StepRecord> {
     let text = match bounded(path, MAX_STEPS) {
         Ok(bytes) => bytes.unwrap_or_default(),

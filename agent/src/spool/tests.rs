@@ -42,8 +42,8 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// Found by the simulator: the next agent took the end of another life for the task's own end, and stopped the running
-/// script.
+/// Regression test: the next agent took an outcome from before the task's new begin for the task's own, and stopped the
+/// running script.
 #[test]
 fn an_end_of_another_life_goes_before_the_task_begins_anew() {
     let (_dir, spool, _lock) = spool();
@@ -60,7 +60,7 @@ fn an_end_of_another_life_goes_before_the_task_begins_anew() {
     }
 }
 
-/// An outcome without an intent would belong to no task: the next agent would begin the task again.
+/// If only an outcome without an intent were left, the next agent would not know the task, and would begin it again.
 #[test]
 fn writing_an_outcome_restores_a_removed_intent() {
     let (_dir, spool, _lock) = spool();
@@ -118,7 +118,8 @@ fn whoever_reads_reads_a_whole_file() {
     assert_eq!((read, spool.intent(&stem)), (intent, Some(other)));
 }
 
-/// A crash may come between the two steps: the directory or the tombstone must exist, or the task could run again.
+/// A crash may come between writing the tombstone and removing the directory. One of the two must exist at any time, or
+/// the task could run again.
 #[test]
 fn a_burial_that_fails_keeps_the_directory() {
     let (_dir, spool, _lock) = spool();
@@ -315,7 +316,7 @@ async fn a_runner_that_lets_go_of_its_steps_without_a_result_is_gone() {
     }
 }
 
-/// Found by a hunt: a script of root put a FIFO into its task's directory. The agent waited for ever for the FIFO's
+/// Regression test: a script of root put a FIFO into its task's directory. The agent waited for ever for the FIFO's
 /// other end, and so did the next agent.
 #[test]
 fn only_regular_files_are_read_and_no_fifo_is_waited_for() {
@@ -353,7 +354,7 @@ fn only_regular_files_are_read_and_no_fifo_is_waited_for() {
     assert_eq!(read::bounded(&secret, 1).unwrap().unwrap(), b"{");
 }
 
-/// Found by a hunt: after `rm -rf /run/perilog/tasks` (a cleaner of temporary files) the agent refused every task until
+/// Regression test: after `rm -rf /run/perilog/tasks` (a cleaner of temporary files) the agent refused every task until
 /// a restart.
 #[test]
 fn directories_that_somebody_removed_are_made_again() {

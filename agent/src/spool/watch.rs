@@ -30,8 +30,8 @@ struct Shared {
     spool: super::Spool,
     /// Stem of each inotify watch. Each live task has two watches; the kernel reports when a watch ends with its file.
     stems: Mutex<HashMap<i32, String>>,
-    /// Stems of tasks whose runner has closed its steps file; [`Watcher::runner_is_gone`] takes them out. At most the
-    /// live tasks.
+    /// Stems of live tasks whose runner has closed its steps file. [`Watcher::runner_is_gone`] removes a stem from this
+    /// set.
     let_go: Mutex<HashSet<String>>,
     stir: Arc<Stir>,
 }
@@ -57,8 +57,8 @@ impl Watcher {
         self.shared.add_steps(stem);
     }
 
-    /// Returns `true`, once, if the task's runner has closed its steps without a result. Such a runner is dead or
-    /// nearly so, but its child processes may live.
+    /// Returns `true`, once, if the task's runner has closed its steps file without writing a result. Such a runner is
+    /// dead or nearly so, but its child processes may live.
     pub fn runner_is_gone(&self, stem: &str) -> bool {
         self.shared.let_go().remove(stem) && !self.shared.spool.task(stem).join("result.json").exists()
     }

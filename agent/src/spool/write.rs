@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::error::SpoolError;
 use super::{TEMPORARY, gone_is_fine};
 
-/// Writes `path` by a temporary file and rename(2).
+/// Writes `value` as JSON into the file `path`, by a temporary file and rename(2).
 pub(super) fn json(path: &Path, value: &impl Serialize) -> Result<(), SpoolError> {
     let temporary = put(path, value)?;
     if defect!(WriteInPlace) {
@@ -21,7 +21,7 @@ pub(super) fn json(path: &Path, value: &impl Serialize) -> Result<(), SpoolError
     fs::rename(&temporary, path).map_err(|e| SpoolError::io("rename", path, e))
 }
 
-/// Writes `path` by a temporary file and link(2), which does not replace; returns `false` if the file exists.
+/// Writes `value` as JSON into a new file `path`, by a temporary file and link(2). Returns `false` if the file exists.
 pub(super) fn json_once(path: &Path, value: &impl Serialize) -> Result<bool, SpoolError> {
     let temporary = put(path, value)?;
     if defect!(AgentOverwritesClaim) {

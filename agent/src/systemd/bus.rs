@@ -32,7 +32,7 @@ const IN_FLIGHT: usize = 32;
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(60);
 /// Time after which the agent checks whether a runner has handled a signal.
 const TAKEN: Duration = Duration::from_secs(2);
-/// Maximum number of processes that the agent reports for a unit; more would not help.
+/// Maximum number of processes that the agent reports for a unit.
 const MAX_PROCESSES: usize = 64;
 /// Maximum number of characters of a reported command line.
 const MAX_COMMAND: usize = 200;
@@ -52,7 +52,8 @@ pub struct Surroundings {
     pub cgroups: Cgroups,
 }
 
-/// A connection; cheap to clone. All calls fail once the connection is lost; [`super::keeper`] makes the next one.
+/// A connection to the system bus; cheap to clone. All calls fail once the connection is lost; [`super::keeper`] makes
+/// the next one.
 #[derive(Debug, Clone)]
 pub struct Bus {
     shared: Arc<Shared>,
@@ -66,7 +67,7 @@ struct Shared {
     interest: Arc<Interest>,
     stir: Arc<Stir>,
     around: Surroundings,
-    /// Results of earlier inspections: only of live tasks, and of units that the agent keeps.
+    /// Result of the last inspection of each unit, by stem: only of live tasks, and of units that the agent keeps.
     looked: Mutex<HashMap<String, Looked>>,
 }
 
@@ -145,7 +146,7 @@ impl Bus {
         self.shared.stir.now(stem);
     }
 
-    /// Forgets that a task's unit starts, because the task is over: its start may never have had an answer.
+    /// Forgets the pending start of a task's unit, because the task is over: systemd may never have answered the start.
     pub fn forget(&self, stem: &str) {
         self.shared.interest.does_not_start(stem);
     }
@@ -155,7 +156,7 @@ impl Bus {
         self.looked().remove(stem);
     }
 
-    /// Releases a watched unit, so that it can be unloaded.
+    /// Stops watching a unit, so that systemd can unload the unit.
     async fn release(&self, stem: &str) {
         if self.shared.interest.forget(stem) {
             let path = unit_path(&unit_of(stem));

@@ -36,7 +36,7 @@ impl Cgroups {
         Some(populated(&events).unwrap_or(false))
     }
 
-    /// Makes the cgroups of a host with v1 only.
+    /// Creates the value for a host that has only cgroup v1.
     #[cfg(test)]
     pub(crate) fn nowhere() -> Self {
         Self { root: None }
@@ -55,8 +55,8 @@ pub(super) fn populated(events: &Path) -> Option<bool> {
     text.lines().find_map(|line| line.strip_prefix("populated ")).map(|n| n != "0")
 }
 
-/// Returns the mount point of cgroup v2, the one under /sys/fs/cgroup first (proc_pid_mountinfo(5): the type follows "
-/// - ").
+/// Returns the mount point of cgroup v2, preferably one under /sys/fs/cgroup. `mountinfo` is the text of
+/// proc_pid_mountinfo(5).
 fn cgroup2_mount(mountinfo: &str) -> Option<PathBuf> {
     let mounts = mountinfo.lines().filter_map(|line| {
         let (fields, kind) = line.split_once(" - ")?;

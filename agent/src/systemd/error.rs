@@ -5,7 +5,7 @@
 
 use zbus::fdo;
 
-/// The reason why a call has no result.
+/// The reason why a D-Bus call to systemd has no result.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BusError {
     /// systemd answered with an error: `name` is the name of the D-Bus error, `text` is for people.

@@ -10,7 +10,7 @@ use zbus::{Message, Variant};
 use super::error::BusError;
 use super::fields;
 
-/// The properties of a unit, all interfaces in one reply.
+/// The properties of a unit: systemd's reply to GetAll, for all interfaces at once.
 pub(super) struct Properties(Message);
 
 impl Properties {
@@ -18,7 +18,7 @@ impl Properties {
         Self(reply)
     }
 
-    /// Returns the names of the properties, for [`super::Probed`].
+    /// Returns the names of the properties; [`super::Probed`] needs them.
     pub(super) fn names(&self) -> Result<Vec<String>, BusError> {
         let body = self.0.body();
         let all: HashMap<&str, Variant<'_>> = body.deserialize()?;
@@ -59,7 +59,7 @@ impl Properties {
     }
 }
 
-/// Returns a property of this type; `None` if it is missing or of another type.
+/// Returns the property `name` as type `T`; `None` if the property is missing or of another type.
 fn get<'a, T>(all: &'a HashMap<&str, Variant<'a>>, name: &str) -> Option<T>
 where
     T: TryFrom<&'a Variant<'a>>,

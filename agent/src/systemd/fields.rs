@@ -5,7 +5,7 @@ use perilog_core::agent::io::UnitIds;
 use perilog_core::ids::{self, ActionId, ActionName, Attempt, JobId, Rank, TaskId};
 use perilog_core::task::Start;
 
-/// Returns `NAME=value` fields in the form of LogExtraFields (systemd.exec(5)).
+/// Returns the ids of a task as `NAME=value` fields, in the form of LogExtraFields (systemd.exec(5)).
 pub(super) fn fields(start: &Start) -> Vec<Vec<u8>> {
     [
         ("PERILOG_JOB", start.job.to_string()),

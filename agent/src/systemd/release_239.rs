@@ -32,8 +32,8 @@ struct Taken {
     words: Vec<&'static str>,
 }
 
-/// Returns the lines of the list: of `[calls]`, or of the properties. `updated`: with the properties that RHEL 8 added
-/// later.
+/// Returns the lines of properties-239.txt: its calls, or its properties. `updated`: with the properties that RHEL 8
+/// added later.
 fn taken(calls: bool, updated: bool) -> BTreeMap<&'static str, Taken> {
     let (properties, methods) = LIST.split_once("\n[calls]\n").unwrap();
     let lines = if calls { methods } else { properties }.lines();
@@ -166,7 +166,7 @@ fn job() -> OwnedObjectPath {
     OwnedObjectPath::try_from("/org/freedesktop/systemd1/job/1").unwrap()
 }
 
-/// Returns the agent's end, and the received calls.
+/// Connects a [`Bus`] to a fake systemd 239. Returns the bus, and the calls that the fake receives.
 async fn bus(updated: bool, readable: &[&'static str], unit: Stands) -> (Bus, Calls) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let guid = Guid::generate();
@@ -189,7 +189,7 @@ async fn bus(updated: bool, readable: &[&'static str], unit: Stands) -> (Bus, Ca
     (bus, calls)
 }
 
-/// Returns every intent with a distinct unit: every unit that a node can configure.
+/// Returns intents that cover every combination of settings that changes a task's unit.
 fn intents() -> Vec<Intent> {
     // The compiler reports a new field here.
     let Plan {
@@ -295,7 +295,7 @@ async fn every_call_works_on_239_and_newer_properties_are_dropped() {
     assert_eq!(called, taken(true, false).keys().map(|name| (*name).to_owned()).collect());
 }
 
-/// Checks that the list of properties itself refuses later ones: a list that accepts everything would prove nothing.
+/// Checks that the list has no property of a later release: a list that accepts everything would prove nothing.
 #[test]
 fn what_came_later_is_not_on_the_list() {
     let (first, updated) = (taken(false, false), taken(false, true));

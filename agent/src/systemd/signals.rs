@@ -57,7 +57,7 @@ impl Interest {
         self.lock().watched.insert(unit_path(&unit_of(stem)), stem.to_owned()).is_none()
     }
 
-    /// Stops watching; returns `true` if the unit was watched.
+    /// Stops watching a unit; returns `true` if the unit was watched.
     pub(super) fn forget(&self, stem: &str) -> bool {
         let mut tables = self.lock();
         let unit = unit_of(stem);
@@ -166,7 +166,7 @@ mod tests {
         says(sender, DBUS_PATH, (DBUS, "NameOwnerChanged"), &(name, SYSTEMD_IS, new))
     }
 
-    /// Creates the interest of a connection that started and watches the test's unit.
+    /// Returns the interest of a connection that has started the test's unit and watches the unit.
     fn interested() -> Interest {
         let interest = Interest::default();
         interest.systemd_is(SYSTEMD_IS);

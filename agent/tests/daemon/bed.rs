@@ -22,10 +22,10 @@ pub(crate) struct Bed {
     pub(crate) dir: tempfile::TempDir,
     /// The controller's side of the connection: the agent dials this listener.
     pub(crate) listener: Listener,
-    /// Lines of the configuration in addition to those of every bed.
+    /// Lines of agent.toml in addition to the lines that every bed has.
     pub(crate) extra: String,
     pub(crate) authority: Authority,
-    /// Certificate of the host n0.
+    /// Certificate and key of the host n0, whose agent the bed starts.
     pub(crate) files: TlsFiles,
 }
 

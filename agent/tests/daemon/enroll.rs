@@ -1,4 +1,4 @@
-//! Enrolment: a door whose answers are no certificates of this node.
+//! Enrolment at a controller whose answers are not certificates of this node.
 
 use std::fmt::Display;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::bed::Bed;
 
 type Sign = dyn Fn(&Ask) -> String + Send + Sync;
 
-/// Registrar that answers every question.
+/// Registrar that grants every request, and answers with the text that the function returns.
 struct Answers(Box<Sign>);
 
 impl Registrar for Answers {
@@ -28,7 +28,8 @@ impl Registrar for Answers {
     }
 }
 
-/// Opens an enrolment door for the bed, which answers with `sign` until the returned sender is dropped.
+/// Starts an enrolment server for the bed's agent. The server answers each request with `sign` until the returned
+/// sender is dropped.
 fn open_door(bed: &mut Bed, sign: Box<Sign>) -> watch::Sender<Option<ServerTls>> {
     let tls = ServerTls::load(&bed.authority.controller()).unwrap();
     let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -39,7 +40,7 @@ fn open_door(bed: &mut Bed, sign: Box<Sign>) -> watch::Sender<Option<ServerTls>>
     keep
 }
 
-/// Found by a review: the agent replaced cert.pem by the answer of the other side, unread, and the node then needed a
+/// Regression test: the agent replaced cert.pem by the controller's answer without a check, and the node then needed a
 /// new token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_a_certificate_of_this_node_replaces_the_one_that_works() {

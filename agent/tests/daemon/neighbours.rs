@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, LIMIT};
 
-/// Number of connections at once; `USERS`: number of users that open them.
+/// Number of threads that connect to the agent at the same time.
 const CONNECTIONS: u32 = 64;
+/// Number of users in whose names the threads connect.
 const USERS: u32 = 8;
 /// Maximum growth of the agent in MiB: far below the memory that one connection took before the bound existed.
 const MOST_MIB: u64 = 32;
@@ -23,7 +24,7 @@ fn request(method: &str, parameters: Value) -> Vec<u8> {
     bytes.into_bytes()
 }
 
-/// Found by a review: sixteen connections of one user took the agent from 5 to 1,542 MiB.
+/// Regression test: sixteen connections of one user grew the agent from 5 to 1,542 MiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_that_send_a_megabyte_each_make_no_agent_grow() {
     assert!(rustix::process::geteuid().is_root(), "only root can play another user: run this test as root");

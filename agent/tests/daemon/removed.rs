@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use crate::bed::Bed;
 use crate::peer::Peer;
 
-/// Found by a hunt: after `rm -rf /run/perilog/tasks` every later task was refused, and drained its node.
+/// Regression test: after `rm -rf /run/perilog/tasks` the agent refused every later task, and its node was drained.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removed_tasks_directory_is_told_once_and_new_tasks_go_on() {
     let bed = Bed::new();

@@ -1,4 +1,4 @@
-//! Bus with a systemd on it that starts every unit and never ends one.
+//! Fake system bus with a fake systemd, which starts every unit and never ends one.
 
 use std::collections::HashMap;
 use std::path::Path;

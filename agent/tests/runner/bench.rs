@@ -28,8 +28,8 @@ pub(crate) const INVOCATION: &str = "0123456789abcdef0123456789abcdef";
 /// Longest silence of a runner before a test fails: far above every wait, including KILL's grace of ten seconds.
 pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 
-/// A file that is open for writing cannot be executed, and a fork in another test keeps it open for a moment: tests
-/// write and spawn in turn.
+/// Lock by which tests write executables and start processes in turn. A child that another test starts at the same time
+/// would inherit a file that is open for writing, and such a file cannot be executed.
 static FORKS: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
@@ -40,7 +40,8 @@ pub(crate) struct Task {
     /// The run directory, not below /tmp, where every user can write.
     pub(crate) dir: TempDir,
     pub(crate) intent: Intent,
-    /// Program and arguments that execute the runner.
+    /// Words before the runner's own command line, for example `unshare --mount`; empty: the test starts the runner
+    /// directly.
     pub(crate) through: Vec<String>,
     pub(crate) env: BTreeMap<String, String>,
 }
@@ -115,7 +116,7 @@ impl Task {
         }
     }
 
-    /// Makes a task with scripts of these names and lines; each gets its `#!` line.
+    /// Makes a task with shell scripts, each given by its name and its lines without the `#!` line.
     pub(crate) fn with(scripts: &[(&str, &str)]) -> Self {
         let task = Self::new();
         for (name, body) in scripts {
@@ -207,7 +208,7 @@ impl Task {
         command.spawn().unwrap()
     }
 
-    /// Writes the intent, runs a runner to its end.
+    /// Writes the intent, runs a runner to its end, and reads the files that the runner left.
     pub(crate) fn run(&self) -> Left {
         self.accept();
         let ended = self.start().end();
@@ -237,7 +238,7 @@ impl Task {
     }
 }
 
-/// Running runner, or another program.
+/// A running runner, or another running program.
 pub(crate) struct Live {
     child: Child,
     lines: Receiver<(bool, String)>,
@@ -334,7 +335,7 @@ impl Left {
         self.ended.status.code().unwrap_or_else(|| panic!("no exit: {self:?}"))
     }
 
-    /// Returns the scripts that began, each with the end of its try.
+    /// Returns the script and the status of each try that began, in order; `None`: the try has no recorded end.
     pub(crate) fn tries(&self) -> Vec<(&str, Option<Status>)> {
         let ends = |seq: u32| {
             self.steps.iter().find_map(|step| match step {

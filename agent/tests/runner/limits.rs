@@ -6,7 +6,7 @@ use perilog_core::task::{OnError, OnTimeout, Retries, ScriptPlan, StepRecord};
 
 use crate::bench::{Left, Task, hammered};
 
-/// Returns the recorded passings of limits: script, limit in milliseconds, and forensics.
+/// Returns one entry for each recorded passing of a limit: script, limit in milliseconds, and forensics.
 fn overdue(left: &Left) -> Vec<(&str, u64, &str)> {
     let seen = left.steps.iter().filter_map(|step| match step {
         StepRecord::Overdue { script, limit_ms, forensics, .. } => {
@@ -121,7 +121,7 @@ fn a_script_in_another_users_name_has_its_limit_too() {
     assert!(overdue(&left)[0].2.contains(": sleep 1000"));
 }
 
-/// Found by a review: four processes of any user that connected and closed in a loop kept a runner from its limit, from
+/// Regression test: four processes of any user that connected and closed in a loop kept a runner from its limit, from
 /// cancels, from output and from the end of its script.
 #[test]
 fn endless_connections_keep_no_runner_from_its_limit() {

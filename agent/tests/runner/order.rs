@@ -47,7 +47,7 @@ fn an_empty_directory_is_ok_with_zero_scripts() {
     assert!(left.result().skipped.is_empty());
 }
 
-/// Found by a trial: a prolog without its x bit was `ok`, and only the journal of each node said why.
+/// Regression test: a prolog without its x bit was `ok`, and only the journal of each node said why.
 #[test]
 fn a_skipped_file_is_in_the_result_and_empty_decides_the_rest() {
     for (empty, status) in [(Empty::Ok, 0), (Empty::Fail, 78)] {

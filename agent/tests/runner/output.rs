@@ -105,7 +105,7 @@ fn in_the_journal_stderr_is_a_warning_and_lines_stay_whole() {
     assert_eq!(task.kept("out.0.head").len(), "out\nerr\n<3>error\n".len(), "kept as the script said it");
 }
 
-/// Earlier, a journal that hung with a line half taken kept the runner from its result for ever.
+/// Regression test: a journal that stopped reading in the middle of a line kept the runner from its result for ever.
 #[test]
 fn a_journal_that_never_reads_only_delays_the_result() {
     let task = Task::with(&[("10-a", "head -c 2000000 /dev/zero | tr '\\0' x; exit 3")]);

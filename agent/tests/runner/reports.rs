@@ -154,8 +154,8 @@ fn a_stranger_is_refused() {
     assert_eq!(reports(&left).len(), 2);
 }
 
-/// Found by a hunt: the controller kept 64 names of a job and dropped the 65th, although its script had been told that
-/// it was recorded.
+/// Regression test: the controller kept 64 milestones of a job and dropped the 65th, although the runner had told its
+/// script that the milestone was recorded.
 #[test]
 fn a_milestone_past_the_jobs_bound_is_refused_to_its_script() {
     let task =

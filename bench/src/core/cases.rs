@@ -1,4 +1,4 @@
-//! Cases: one action over few ranks and over many.
+//! Cases of the core bench: one action over few ranks and over many.
 //!
 //! A job with R over N nodes; its prolog, and after `job finish` its epilog: Accepted and Finished of one rank per
 //! batch, in random order, until everything is released. In turns with few ranks, many, and few again (A/A). `bad`:
@@ -22,9 +22,8 @@ type Allocator = &'static StatsAlloc<System>;
 
 /// Maximum ratio of the costs: eight times the ranks may cost at most ten times as much.
 const MOST: f64 = 10.0;
-/// Maximum ratio of the costs of two Hellos, one with eight times the tasks, and of two pages, one of eight times the
-/// nodes. Quadratic cost would be 64 times as much. Caches that do not hold 20,000 tasks, and the page's sorted names,
-/// explain what exceeds 8.
+/// Maximum ratio of costs for eight times the tasks in one Hello, or eight times the nodes on one page. Quadratic cost
+/// would be a ratio of 64. Caches that do not hold 20,000 tasks, and the page's sorted names, explain what exceeds 8.
 const MOST_OF_ONE: f64 = 24.0;
 
 const CASES: [(&str, ReleasePolicy); 4] = [
@@ -34,7 +33,7 @@ const CASES: [(&str, ReleasePolicy); 4] = [
     ("bad", ReleasePolicy::Each),
 ];
 
-/// The measured values of a case with this number of ranks, over all rounds.
+/// Measured values of one case with one number of ranks, over all rounds.
 #[derive(Default)]
 struct Measured {
     ms: Samples,
@@ -104,7 +103,8 @@ pub(crate) fn run(options: &Options, allocator: Allocator) -> Result<Value> {
 const MANY_TASKS: u32 = 20_000;
 const FEW_TASKS: u32 = 2_500;
 
-/// Measures one Hello whose tasks the store does not know, in milliseconds: few tasks, many, and few again.
+/// Measures one Hello whose tasks the store does not know, in milliseconds of the machine's time: with few tasks, with
+/// many, and with few again.
 fn hello(rounds: usize, allocator: Allocator) -> Result<[Samples; 3]> {
     let mut measured = [Samples::default(), Samples::default(), Samples::default()];
     for round in 0..rounds {
@@ -118,12 +118,12 @@ fn hello(rounds: usize, allocator: Allocator) -> Result<[Samples; 3]> {
     Ok(measured)
 }
 
-/// Number of nodes of a large cluster that somebody looks at in a browser; `FEW_NODES`: an eighth of that.
+/// Number of nodes of a large cluster, which an operator looks at in a browser; `FEW_NODES`: an eighth of that.
 const MANY_NODES: u32 = 10_240;
 const FEW_NODES: u32 = 1_280;
 
-/// Measures the overview that a page asks for, in milliseconds: few nodes, many, and few again. All nodes are in a
-/// prolog.
+/// Measures the overview that the browser page asks for, in milliseconds of the machine's time: with few nodes, with
+/// many, and with few again. All nodes are in a prolog.
 fn page(rounds: usize, allocator: Allocator) -> Result<[Samples; 3]> {
     let mut measured = [Samples::default(), Samples::default(), Samples::default()];
     for round in 0..rounds {
@@ -205,7 +205,7 @@ fn one(name: &str, policy: ReleasePolicy, ranks: u32, allocator: Allocator, meas
     Ok(())
 }
 
-/// Makes the requests that operators make: `ps`, `show` and so on.
+/// Makes requests as operators do while a job runs: `ps`, `show`, `failed`.
 fn look(site: &mut Site<'_>, ranks: u32) -> Result<()> {
     let job = site.job();
     let Reply::Ps { .. } = site.ask(Request::Ps { older_than_ms: 0, held: false })? else { anyhow::bail!("ps") };

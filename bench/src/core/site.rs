@@ -21,10 +21,10 @@ use crate::size;
 
 /// Number of Hellos in a batch, as many as the writer takes at once.
 const BATCH: usize = 1_024;
-/// Number of batches from one request of the resource manager for the outbox to the next.
+/// Number of batches between two requests of the resource manager for new entries of the outbox.
 const FETCH_EVERY: u64 = 256;
 
-/// Time and work that the machine has used.
+/// Time and work that the machine has used so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Spent {
     pub(crate) us: f64,
@@ -54,8 +54,7 @@ pub(crate) struct Site<'a> {
     pub(crate) spent: Spent,
 }
 
-/// Returns the host names of a machine with numbers in the middle of the names: such names fold badly, as on many
-/// sites.
+/// Returns `count` host names with numbers in the middle, as on many sites; such names fold badly into a hostlist.
 fn names(count: u32) -> impl Iterator<Item = String> {
     (0..count).map(|n| format!("x{}c{}s{}b{}n{}", 1000 + n / 256, n / 32 % 8, n / 4 % 8, n / 2 % 2, n % 2))
 }
@@ -64,7 +63,8 @@ fn action(name: &str) -> Result<ActionName> {
     Ok(ActionName::new(name)?)
 }
 
-/// Returns the Hello of a node without tasks. `node`: the node's first session, whose number becomes the machine id.
+/// Returns the Hello of a node without tasks. `node`: the node's first session, whose number becomes its machine id and
+/// boot id.
 fn hello(host: &str, node: SessionId, link: u64) -> Result<Hello> {
     Ok(Hello {
         host: HostName::new(host)?,
@@ -80,7 +80,7 @@ fn hello(host: &str, node: SessionId, link: u64) -> Result<Hello> {
 }
 
 impl<'a> Site<'a> {
-    /// Builds a site. `stride`: number of other jobs' ranks between two ranks of the job.
+    /// Builds a site whose nodes have all said Hello. `stride`: every stride-th rank of the machine is the job's.
     pub(crate) fn new(
         count: u32,
         stride: u32,
@@ -179,14 +179,15 @@ impl<'a> Site<'a> {
             - isize::try_from(now.bytes_deallocated).unwrap_or(isize::MAX)
     }
 
-    /// Returns the bytes that the machine holds now, without the bytes for its nodes, and the maximum so far.
+    /// Returns the bytes that the machine holds now, beyond those for its nodes, and the highest value that any call
+    /// has found.
     pub(crate) fn memory(&mut self) -> (isize, isize) {
         let now = self.allocated() - self.memory_before;
         self.memory_most = self.memory_most.max(now);
         (now, self.memory_most)
     }
 
-    /// Handles one batch and measures it; returns the replies.
+    /// Hands one batch of inputs to the machine and adds the cost to `spent`; returns the replies.
     fn handle(&mut self, mut inputs: Vec<Input>) -> Result<Vec<Reply>> {
         self.now.mono_ms += 1;
         self.now.wall_ms += 1;
@@ -287,8 +288,8 @@ impl<'a> Site<'a> {
         self.job.clone()
     }
 
-    /// Reports Accepted and Finished of each rank, one rank per batch, in random order. `failing` of a hundred ranks
-    /// fail a named check.
+    /// Reports Accepted of each rank, then Finished of each rank: one rank per batch, in random order. About `failing`
+    /// of a hundred ranks fail a named check.
     pub(crate) fn accepted_and_finished(&mut self, name: &str, attempt: u64, failing: u32) -> Result<()> {
         self.accepted(name, attempt)?;
         let wall_ms = self.now.wall_ms;
@@ -304,7 +305,7 @@ impl<'a> Site<'a> {
         })
     }
 
-    /// Reports Accepted of each rank.
+    /// Reports Accepted of each rank, one rank per batch, in random order.
     pub(crate) fn accepted(&mut self, name: &str, attempt: u64) -> Result<()> {
         self.tell(name, attempt, |_, task| FromAgent::Accepted { task, limit_ms: None })
     }
@@ -323,7 +324,7 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// Lets the resource manager read the next entries of the outbox.
+    /// Reads the next entries of the outbox, and confirms them, as the resource manager does.
     fn fetch(&mut self) -> Result<()> {
         let after = self.outbox_through;
         if let Reply::Outbox(entries) = self.ask(Request::Outbox { after, limit: BATCH })?
@@ -335,14 +336,14 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// Moves the clock until a batch of releases is due.
+    /// Moves the clock ten minutes ahead, by when any batch of releases is due.
     pub(crate) fn wait(&mut self) -> Result<()> {
         self.now.mono_ms += 600_000;
         self.handle(Vec::new())?;
         Ok(())
     }
 
-    /// Lets the release hook, which was away, carry out all notices; returns their number.
+    /// Carries out all pending releases, as a release hook does that was away; returns their number.
     pub(crate) fn hook(&mut self) -> Result<u64> {
         let mut count = 0;
         loop {
@@ -366,7 +367,7 @@ fn message(session: SessionId, message: FromAgent) -> Input {
     Input::Message { session, names: None, peer: "10.0.0.1:5115".to_owned(), message }
 }
 
-/// Returns the CPU time of this thread in microseconds, which excludes the machine's other work.
+/// Returns this thread's CPU time in microseconds, to leave out other work of this computer.
 fn cpu_us() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3

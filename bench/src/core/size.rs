@@ -1,5 +1,5 @@
-//! Size of a record in the store: the texts that it is stored as (`controller/src/store/write.rs`), without SQLite's
-//! own pages.
+//! Size of a record in the store: the texts as which the store keeps it (`controller/src/store/write.rs`), without
+//! SQLite's own pages.
 
 use std::fmt::{self, Display, Write};
 
@@ -45,7 +45,7 @@ fn action(row: &ActionRow) -> usize {
     sets + json(&row.env) + json(&row.boots) + json(&row.held)
 }
 
-/// A writer that counts the bytes and keeps none.
+/// A writer that only counts the bytes written.
 struct Count(usize);
 
 impl Write for Count {

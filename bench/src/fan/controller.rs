@@ -15,10 +15,10 @@ use super::swarm;
 use crate::authority;
 
 const START: Duration = Duration::from_secs(60);
-/// Limit of a round, which takes a second at most.
+/// Time limit of a round, which takes a second at most.
 const ROUND: Duration = Duration::from_secs(120);
 const JOB: &str = "f1";
-/// Last lines of the controller's log to show when a round failed.
+/// Number of lines from the end of the controller's log to show when a round failed.
 const LOG_LINES: usize = 20;
 
 #[derive(Debug)]
@@ -86,8 +86,8 @@ impl Controller {
         Ok(client)
     }
 
-    /// Begins the prolog of attempt `attempt` on all agents; returns the sequence number after which the log has its
-    /// events.
+    /// Begins the prolog of attempt `attempt` on all agents; returns the sequence number of the job's last event before
+    /// it.
     pub(super) fn begin(&self, client: &mut Client, attempt: usize) -> Result<u64> {
         let run =
             json!({"job": JOB, "attempt": attempt.to_string(), "action": "prolog", "nodes": swarm::hosts(self.agents)});
@@ -96,7 +96,8 @@ impl Controller {
         running["events_after"].as_u64().with_context(|| format!("no events_after: {running}"))
     }
 
-    /// Reads its job's events until the verdict, which must be success on every rank.
+    /// Reads the job's events after sequence number `after`, until the attempt's verdict; an error if the verdict is
+    /// not ok on every rank.
     pub(super) fn verdict(&self, client: &mut Client, attempt: usize, after: u64) -> Result<()> {
         let (follow, wanted) = (json!({"job": JOB, "after": after, "follow": true}), attempt.to_string());
         for reply in client.call_more("io.perilog.Controller.Events", follow)? {

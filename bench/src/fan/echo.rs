@@ -1,5 +1,5 @@
-//! Bare wire: the same frames to the same number of mutually authenticated TLS connections, from a server that neither
-//! reads nor keeps its input. No fan-out over this wire can cost less.
+//! The bare wire: the same frames to the same number of mutually authenticated TLS connections, from a server that
+//! neither decodes nor keeps what it receives. No fan-out over this wire can cost less.
 //!
 //! | told | answers when |
 //! |---|---|
@@ -24,13 +24,13 @@ use tokio::sync::{mpsc, watch};
 use super::swarm;
 use crate::{authority, part};
 
-/// Maximum number of frames that wait for one connection: a Start and an Ack.
+/// Capacity of the queue of frames for one connection. At most a Start and an Ack wait there.
 const WAITING: usize = 4;
 
 struct Shared {
     /// The frames of Start and of Ack, by rank.
     frames: Vec<(Bytes, Bytes)>,
-    /// The queue of each connection, in the order in which the agents connected: the position is the rank.
+    /// Queue of each connection. The position in the list is the rank, in the order in which the agents connected.
     connections: Mutex<Vec<mpsc::Sender<Bytes>>>,
     ended: AtomicUsize,
     rounds: watch::Sender<usize>,
@@ -91,7 +91,7 @@ async fn obey(line: &str, directory: &Path, shared: &mut Option<Arc<Shared>>) ->
     }
 }
 
-/// Makes the frames of all ranks beforehand, so that this server only sends.
+/// Makes the Start and Ack frames of all ranks beforehand, so that the measured server only sends.
 fn frames(count: usize) -> Result<Vec<(Bytes, Bytes)>> {
     let (job, attempt, action) = (JobId::new("f1")?, Attempt::FIRST, ActionName::new("prolog")?);
     let id = ActionId::of(ClusterId::from_name("bench"), &job, attempt, &action);

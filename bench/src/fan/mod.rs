@@ -162,7 +162,7 @@ impl Bench {
         let after = self.controller.begin(&mut self.client, self.attempt)?;
         self.controller.verdict(&mut self.events, self.attempt, after)?;
         let took = ms(began);
-        // A stream that was left is of no more use.
+        // The event stream was left before its end, so its connection cannot be used again.
         self.events = self.controller.client()?;
         settle(&mut self.real, self.attempt * self.agents)?;
         Ok(took)
@@ -249,7 +249,7 @@ impl Bench {
         Ok(json!({"all_ms": all, "verdict_ms": verdict}))
     }
 
-    /// Checks that each task was started exactly once.
+    /// Checks that each task was started and acknowledged exactly once, by the swarms' own counts.
     fn account(&mut self, rounds: usize) -> Result<()> {
         let expected = [("real", &mut self.real, rounds + WARM_UP + 2), ("bare", &mut self.bare, 2 * rounds + WARM_UP)];
         for (which, swarm, times) in expected {
@@ -262,7 +262,7 @@ impl Bench {
     }
 }
 
-/// Waits until every agent has got `times` acknowledgements.
+/// Waits until the agents of the swarm have got `times` acknowledgements altogether.
 fn settle(swarm: &mut Part, times: usize) -> Result<()> {
     swarm.ask(&format!("await acks {times}")).map(drop)
 }

@@ -34,7 +34,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::authority;
 use crate::part;
 
-/// Redial window as in an agent, until a Welcome names one, and its largest value.
+/// Redial window of an agent in milliseconds: before a Welcome names one, and at most.
 const WINDOW_MS: u64 = 1_000;
 const CEILING_MS: u64 = 30_000;
 /// Number of loopback addresses that agents dial: each address has a range of ephemeral ports of its own.
@@ -153,7 +153,7 @@ impl Group {
     }
 }
 
-/// An agent of the swarm.
+/// One simulated agent of the swarm.
 struct Agent {
     group: Arc<Group>,
     rank: Rank,
@@ -183,7 +183,8 @@ impl Agent {
         Ok(Self { group, rank: Rank(u32::try_from(rank)?), dial, hello, held: None })
     }
 
-    /// Dials for ever as an agent does, with full jitter in the window of the last Welcome, which grows without one.
+    /// Connects for ever, as an agent does. After a lost session, waits a random time within the redial window of the
+    /// last Welcome; the window grows while dials fail.
     async fn run(mut self) {
         let group = self.group.clone();
         let mut link = {
@@ -220,13 +221,13 @@ impl Agent {
             bail!("no Welcome");
         };
         self.group.window_ms.store(redial_window_ms.max(WINDOW_MS), Ordering::Relaxed);
-        // Subscribes before it is counted, because the releaser waits for the count.
+        // Subscribes before this agent is counted, because the command `release` relies on the count.
         let mut release = self.group.release.subscribe();
         self.group.connected.send_modify(|n| *n += 1);
         self.group.welcomes.send_modify(|n| *n += 1);
         *welcomed = true;
         if !self.group.hold.load(Ordering::Relaxed) {
-            // Ended while there was no controller.
+            // These tasks ended while no controller ran.
             self.finish(&mut link).await?;
         }
         loop {

@@ -1,4 +1,5 @@
-//! Same unit over a bare, persistent connection to the system bus: the least work that learns how the unit ended.
+//! A task's unit, made over a bare, persistent connection to the system bus. This is the least work after which a
+//! caller knows how the unit ended.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -20,10 +21,10 @@ const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const RUNNER: &str = "/usr/libexec/perilog/perilog-runner";
-/// Directory for tasks that only a runner sees; the agent uses another.
+/// Run directory of tasks that this bench starts without an agent; the agent has another.
 const RUN_DIR: &str = "/run/perilog-bench";
 
-/// The program that the bare unit runs.
+/// Program that a bare unit runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Executes {
     True,
@@ -68,7 +69,7 @@ impl Bare {
         Ok(Self { connection, jobs, unloaded, boot })
     }
 
-    /// Writes the files for the unit with this number, before the measurement begins.
+    /// Writes the intent for the unit with this number, if the unit runs the runner. Must come before the measurement.
     pub(crate) fn prepare(&self, number: u64, executes: Executes) -> Result<()> {
         if executes == Executes::Runner {
             let start = start(number, &self.boot);
@@ -79,7 +80,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Starts one unit, and waits until systemd has unloaded it.
+    /// Starts the unit with this number, and waits until systemd has unloaded it.
     pub(crate) async fn unit(&self, number: u64, executes: Executes) -> Result<()> {
         let start = start(number, &self.boot);
         let name = unit(&start);

@@ -1,4 +1,4 @@
-//! Real node with an agent, configured as a site would, and this program on it in the controller's place.
+//! Real node with an agent, configured as a site would. This program runs on the node, too, in the controller's place.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::node::{CERTIFICATES, PROGRAM};
 use perilog_bench::options::Options;
 
-/// Limit of a part of a measurement: longer than any, also on a busy machine.
+/// Time limit for a part of a measurement, which no part reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]

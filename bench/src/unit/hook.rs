@@ -15,7 +15,7 @@ use perilog_bench::stats::Samples;
 
 /// Target for a hook (docs/performance.md): maximum ratio to `systemd-run`.
 const MOST_OVER_SYSTEMD_RUN: f64 = 1.1;
-/// Turns that are not counted.
+/// Number of turns that the bench does not count.
 const WARM_UP: usize = 5;
 const WAYS: [&str; 3] =
     ["perilog hook slurm-prolog", "systemd-run --wait /bin/true", "systemd-run --wait /bin/true again"];

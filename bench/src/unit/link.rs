@@ -17,12 +17,12 @@ use tokio::sync::mpsc;
 use super::recipe::unit;
 use super::wait::Waiters;
 
-/// Maximum number of messages to the agent that wait to be written: more than tasks are in flight.
+/// Capacity of the queue of messages to the agent: more than the number of tasks in flight.
 const WAITING: usize = 64;
-/// Time within which a task may begin. Short, so that the agent may soon forget the tombstones.
+/// Time in milliseconds within which a task may begin. Short, so that the agent may soon forget the tombstones.
 const NOT_AFTER_MS: u64 = 30_000;
 
-/// The connection to an agent, in the place of a controller.
+/// Connection to an agent, at which the bench takes the controller's place.
 #[derive(Debug)]
 pub(crate) struct AgentLink {
     pub(crate) boot: BootId,
@@ -40,7 +40,7 @@ pub(crate) fn listen(certificates: &str) -> Result<Listener> {
 }
 
 impl AgentLink {
-    /// Returns the next agent that dials, welcomed.
+    /// Accepts the next agent that dials, and sends it a Welcome; returns the connection.
     pub(crate) async fn accept(listener: &Listener, unloaded: Arc<Waiters<String, ()>>) -> Result<Self> {
         let Link { mut reader, mut writer, .. } = listener.next().await.handshake().await?;
         writer.send(Preamble::ours("bench").encode()).await?;
@@ -82,7 +82,7 @@ impl AgentLink {
         Ok(Self { boot, send, finished, unloaded })
     }
 
-    /// Starts one task, and waits until systemd has unloaded its unit.
+    /// Starts the task with this number. Waits until the agent has reported the end and systemd has unloaded the unit.
     pub(crate) async fn task(&self, number: u64) -> Result<Ended> {
         let start = start(number, &self.boot);
         let task = start.task;

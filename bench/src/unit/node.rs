@@ -30,7 +30,7 @@ const BURST: u64 = 96;
 /// Number of turns that the bench does not count.
 const WARM_UP: usize = 5;
 
-/// The ways, in the order of the first turn.
+/// Ways to make a unit, in the order of the first turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Agent,
@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
 pub(crate) async fn agent() -> Result<AgentLink> {
     let listener = listen(CERTIFICATES)?;
     let unloaded = unloaded()?;
-    // The agent has dialled in vain so far, and its window has grown.
+    // The agent has dialled in vain so far, and its redial window has grown: a restart makes it dial at once.
     run_systemctl(&["--no-block", "restart", "perilog-agent.service"]).await?;
     AgentLink::accept(&listener, unloaded).await
 }
@@ -160,7 +160,7 @@ impl Ways {
         Ok(took as f64 / 1000.0)
     }
 
-    /// Runs bursts of each way, by turns: units a second with as many in flight as PID 1 can use.
+    /// Runs bursts of three ways in turns, with [`IN_FLIGHT`] units at a time; reports the units per second.
     async fn bursts(&mut self, bursts: usize, table: &mut Table) -> Result<Value> {
         progress(&format!("{bursts} bursts of {BURST}, {IN_FLIGHT} in flight"));
         let mut noise = Noise::begin()?;
@@ -191,7 +191,7 @@ impl Ways {
         }))
     }
 
-    /// Runs one burst in this way; returns the number of units per second.
+    /// Runs one burst of units made in this way; returns the number of units per second.
     async fn burst(&mut self, way: Way) -> Result<f64> {
         let first = self.next;
         self.next += BURST;

@@ -11,7 +11,7 @@ use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
-/// Callers that wait for a value, by key.
+/// Callers that wait for a value, each under a key.
 #[derive(Debug)]
 pub(crate) struct Waiters<K, T>(Mutex<HashMap<K, oneshot::Sender<T>>>);
 
@@ -38,12 +38,12 @@ impl<K: Hash + Eq, T> Waiters<K, T> {
     }
 }
 
-/// Directory in which systemd keeps a file for each unit made over the bus, for as long as the unit is loaded.
+/// Directory in which systemd keeps a file for each transient unit, for as long as the unit is loaded.
 const TRANSIENT: &str = "/run/systemd/transient";
 /// Size in bytes of the buffer for file events: some dozens; the next read returns the rest.
 const BUFFER: usize = 8192;
 
-/// Watches for unloaded units; wakes the waiter with the unit's name.
+/// Watches for units that systemd has unloaded. Each wakes the caller that waits under the unit's name.
 pub(crate) fn unloaded() -> Result<Arc<Waiters<String, ()>>> {
     std::fs::create_dir_all(TRANSIENT).with_context(|| format!("making {TRANSIENT}"))?;
     let fd = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).context("inotify")?;

@@ -140,7 +140,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     Ok(Exit::Ok)
 }
 
-/// An answer about an action, with the sentence for people.
+/// The controller's answer to a call about an action. The table shows it as a sentence.
 struct Told<T>(Of, Answer<T>);
 
 trait Sentence {
@@ -163,7 +163,8 @@ impl Sentence for Started {
     }
 }
 
-/// The state of an action after a report.
+/// Parts of an action, as the controller answers a report: what has ended, what was reported too late, what is open,
+/// and what must stop.
 #[derive(Debug, Deserialize)]
 struct Stands {
     ended: Part,

@@ -22,8 +22,8 @@ struct Piece {
     size: Option<u64>,
 }
 
-/// Writes the whole copy or no file (temporary file, fsync, rename), and returns the size. Only the owner may read the
-/// copy, as with the store itself.
+/// Writes a copy of the store to `file`, whole or not at all (temporary file, fsync, rename), and returns its size in
+/// bytes. Only the owner may read the copy, as with the store itself.
 pub(crate) fn take(file: &Path, door: &Door) -> Result<u64, Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: file.to_owned(), source };
     let mut name = file.file_name().ok_or_else(|| Fault::Usage(format!("{}: no file", file.display())))?.to_owned();

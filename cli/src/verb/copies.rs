@@ -12,14 +12,14 @@ use crate::fault::Fault;
 const PREFIX: &str = "controller-";
 const SUFFIX: &str = ".db";
 
-/// Returns the path of a copy that is made now: `DIR/controller-20261125T031500Z.db`, so that names sort by time.
+/// Returns the path for a copy made at `now_ms`, such as `DIR/controller-20261125T031500Z.db`: names sort by time.
 pub(super) fn path(dir: &Path, now_ms: u64) -> PathBuf {
     let now = Timestamp::from_millisecond(i64::try_from(now_ms).unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX);
     dir.join(format!("{PREFIX}{}{SUFFIX}", now.strftime("%Y%m%dT%H%M%SZ")))
 }
 
-/// Removes all copies in `dir` except the newest `keep` and the copy `made`; returns the removed paths. Other files
-/// stay.
+/// Removes the oldest copies in `dir`, so that `keep` copies are left, the copy `made` among them. Returns the removed
+/// paths. Other files stay.
 pub(super) fn prune(dir: &Path, made: &Path, keep: NonZeroUsize) -> Result<Vec<PathBuf>, Fault> {
     let failed = |what, path: &Path| {
         let path = path.to_owned();
@@ -37,7 +37,7 @@ pub(super) fn prune(dir: &Path, made: &Path, keep: NonZeroUsize) -> Result<Vec<P
     Ok(gone)
 }
 
-/// Chooses the copies to remove. The clock may have gone back: the copy that was just made counts as the newest.
+/// Returns the copies to remove. The copy `made` counts as the newest, because the clock may have gone back.
 fn surplus(names: Vec<OsString>, made: &std::ffi::OsStr, keep: NonZeroUsize) -> Vec<OsString> {
     let mut copies: Vec<OsString> = names.into_iter().filter(|name| is_copy(name) && name != made).collect();
     copies.sort_unstable();

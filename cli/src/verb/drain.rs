@@ -77,8 +77,7 @@ pub(crate) fn lift(args: Lift, door: &Door, mut out: Out) -> Result<Exit, Fault>
     Ok(Exit::Ok)
 }
 
-/// Returns a warning about scripts that outlive their limit, or processes that outlive their scripts, on hosts whose
-/// drain was lifted.
+/// Returns a warning if `row` is of an overdue script or a lingering process on a host whose drain was just lifted.
 fn still_there(row: &PsRow, lifted: &HashSet<&str>) -> Option<String> {
     let job = row.job.as_ref().filter(|_| matches!(row.state.as_str(), "overdue" | "lingering"))?;
     let there = HostList::from_names(row.hosts.iter().filter(|host| lifted.contains(host))).ok()?;
@@ -95,7 +94,7 @@ struct Drains {
     drains: Vec<DrainRow>,
 }
 
-/// Returns the word for the state of a drain.
+/// Returns the state of a drain: `draining`, `drained` or `lifting`.
 pub(super) const fn state(drain: &DrainRow) -> &'static str {
     match (drain.lifted, drain.confirmed) {
         (true, _) => "lifting",

@@ -65,7 +65,7 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// The reader of all jobs' events.
+/// Reads the events of all jobs, and keeps its place between connections.
 struct All {
     door: Door,
     /// The spot (the controller's word for a place in the log) of the last reported event, or `now`. `None`: the reader
@@ -73,7 +73,7 @@ struct All {
     spot: Option<String>,
 }
 
-/// The body of a reply of `EventsOfAll`.
+/// The body of a reply of the method `EventsOfAll`.
 #[derive(Debug, Deserialize)]
 struct Page {
     #[serde(flatten)]

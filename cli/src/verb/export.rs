@@ -66,7 +66,7 @@ struct Lines {
     lines: Vec<Value>,
 }
 
-/// A line of the export, equal in every face.
+/// A line of the export. Every face prints it as JSON.
 struct Line(Value);
 
 impl Faces for Line {

@@ -1,5 +1,5 @@
-//! `perilog failed`: ranks of a job that failed before the job ran. The verb is for scripts of the job's owner: a
-//! sub-instance drains these ranks (docs/examples).
+//! `perilog failed`: the ranks on which an action before the job has failed. The verb is for scripts of the job's
+//! owner: for example, a Flux instance within the job drains these ranks in itself (docs/examples).
 
 use clap::ValueEnum;
 use perilog_core::{Attempt, HostList, IdSet, JobId, ResourceName};

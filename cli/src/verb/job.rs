@@ -149,7 +149,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     Ok(Exit::Ok)
 }
 
-/// Reads R here, so that the user sees a mistake before the verb asks the controller.
+/// Reads R from a file, or from standard input for `-`. A malformed R fails here, before the verb asks the controller.
 fn read(file: &std::path::Path) -> Result<ResourceSet, Fault> {
     let fault = |source| Fault::File { what: "cannot read R from", path: file.to_owned(), source };
     let text = if file.as_os_str() == "-" {
@@ -160,7 +160,7 @@ fn read(file: &std::path::Path) -> Result<ResourceSet, Fault> {
     ResourceSet::from_json(&text).map_err(|error| Fault::Usage(format!("{}: {error}", file.display())))
 }
 
-/// An answer about a job, with the sentence for people.
+/// The controller's answer to a call about a job. The table shows it as a sentence.
 struct Told<T>(JobId, Answer<T>);
 
 trait Sentence {
@@ -194,7 +194,7 @@ impl Sentence for Added {
     }
 }
 
-/// The sentence about the ranks and resources that `perilog job finish` has handed over.
+/// Tells which ranks and resources of the job `perilog job finish` or `perilog job cancel` has handed over.
 impl Sentence for Part {
     fn of(&self, job: &JobId) -> String {
         if self.is_empty() {

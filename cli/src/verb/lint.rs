@@ -1,7 +1,7 @@
 //! `perilog lint`: mistakes in directories of scripts, for their authors, before a node runs them.
 //!
-//! The list of scripts is the runner's (`perilog_host::scripts`). `script` reads one; this file asks for the node's
-//! configuration and shows what was found.
+//! The list of scripts is the runner's (`perilog_host::scripts`). `script` inspects one script; this file reads the
+//! node's configuration and shows the findings.
 
 mod script;
 
@@ -102,7 +102,8 @@ fn look(directory: &Path, passed: Option<&BTreeSet<String>>) -> Vec<Finding> {
     findings
 }
 
-/// Finds names that the runner skips in silence, such as those that editors and packages leave.
+/// Reports files that the runner skips in silence because of their names, such as the backups that editors and packages
+/// leave.
 fn left_behind(directory: &Path) -> Option<Finding> {
     use std::os::unix::ffi::OsStrExt as _;
     let entries = std::fs::read_dir(directory).ok()?;

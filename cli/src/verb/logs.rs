@@ -73,7 +73,7 @@ struct Part {
     unreachable: Option<String>,
 }
 
-/// Assembles whole lines from parts, host by host.
+/// Assembles whole lines from the parts that the controller sends, for each host apart.
 struct Lines {
     /// The unfinished line of each host; at most [`LONGEST_LINE`] each.
     begun: BTreeMap<String, String>,

@@ -1,4 +1,5 @@
-//! `perilog nodes`: agents that the controller knows: all, folded, or some, one by one.
+//! `perilog nodes`: the nodes that the controller knows. All nodes are folded by their state; named nodes get a line
+//! each.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +63,7 @@ fn state(node: &NodeView) -> String {
     all.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the colour of the worst word in the state.
+/// Returns the colour of a node's state: of its drain while its agent is online, else of the agent's state.
 fn colour(node: &NodeView) -> Style {
     let drain = node.drain.as_ref().filter(|_| node.state == "online").map(super::drain::state);
     style::of(drain.unwrap_or(&node.state))

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     held: bool,
 }
 
-/// Refuses an argument: names the verbs for a node and for a job.
+/// Refuses any argument of `ps`. The error names the verbs that show a node or a job.
 fn elsewhere(name: &str) -> Result<Infallible, String> {
     let name = text::line(name);
     Err(format!("ps shows what has not ended anywhere; of a node: perilog why {name}; of a job: perilog show {name}"))
@@ -47,12 +47,12 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
 #[derive(Debug, Deserialize)]
 pub(super) struct Ps {
     pub(super) rows: Vec<PsRow>,
-    /// Notes about the whole answer.
+    /// Notes for the operator about the whole list, such as a recovery.
     #[serde(default)]
     notes: Vec<String>,
 }
 
-/// Returns the hosts, or the named resources, of a row.
+/// Returns the hosts and named resources of a row, such as `n[0-2],rabbit1`.
 pub(super) fn over(row: &PsRow) -> String {
     let hosts = row.hosts.to_string();
     let names = row.resources.iter().map(ToString::to_string);

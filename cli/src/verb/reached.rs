@@ -1,4 +1,5 @@
-//! Common part of `cancel`, `kill` and `resolve`: a choice of tasks, and the number of reached tasks.
+//! Common part of verbs that act on tasks or hosts, such as `cancel` and `kill`: the choice of tasks, and the sentence
+//! about the number that the controller has reached.
 
 use perilog_core::{ActionName, Attempt, JobId, Targets};
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::{text, values};
 
-/// Which tasks of a job.
+/// The tasks of a job that an operator means.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Which {
     #[arg(value_name = "JOB", value_parser = values::job)]

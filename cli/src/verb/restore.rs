@@ -33,7 +33,7 @@ pub(crate) struct Args {
 pub(crate) struct Restored {
     file: PathBuf,
     store: PathBuf,
-    /// The new name of the old store.
+    /// The new name of the old store; `None`: there was none, or FILE is the store itself.
     before: Option<PathBuf>,
 }
 
@@ -96,9 +96,9 @@ fn store(config: Option<&Path>) -> Result<PathBuf, Fault> {
     store.ok_or_else(|| Fault::Other(format!("{CONTROLLER} --print-config names no store: is it an older version?")))
 }
 
-/// Installs the copy that `copy` makes, with the owner of the directory. SQLite's side files belong to the old store:
-/// applied to the copy, they would undo the restore or damage the copy. `keep`: renames the old store with its log, and
-/// returns the new name.
+/// Installs the copy that `copy` makes as the store, with the owner of the directory. SQLite's side files belong to the
+/// old store: applied to the copy, they would undo the restore or damage the copy. `keep`: renames the old store with
+/// its log, and returns the new name.
 fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path, keep: bool) -> Result<Option<PathBuf>, Fault> {
     let directory = store.parent().unwrap_or(Path::new("/"));
     let fault = |what, path: &Path| {

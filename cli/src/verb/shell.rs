@@ -1,4 +1,4 @@
-//! Other programs, run with a limit: a program may hang with the service behind it.
+//! Runs other programs with a time limit: a program such as systemctl(1) hangs when the service behind it does.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Maximum size of the output in bytes.
 const MOST: u64 = 1024 * 1024;
 
-/// Exit and output of a program.
+/// The end of a program, with its output. `ok`: its exit status was 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) ok: bool,

@@ -25,11 +25,11 @@ pub(crate) struct Args {
     attempt: Option<Attempt>,
 }
 
-/// Maximum number of groups of ranks that the verb shows one by one.
+/// Maximum number of groups of ranks with equal results that the verb shows; the verb counts the others.
 const GROUPS: usize = 12;
-/// Maximum number of lines of a script's output.
+/// Maximum number of lines that the verb shows of a script's output.
 const LAST_LINES: usize = 4;
-/// Maximum number of lines of forensics of a script past its limit; --json has all lines.
+/// Maximum number of lines that the verb shows of the forensics of a script past its limit; --json has all lines.
 const FORENSIC_LINES: usize = 12;
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
@@ -232,7 +232,8 @@ fn detail<'a>(result: &'a str, outcome: &str) -> &'a str {
     rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(rest)
 }
 
-/// Prints the details of an end: scripts that were not plainly ok, their output, and remarks for people.
+/// Prints the details of a task's end: scripts that were not plainly ok, their output, and remarks for people. `whose`:
+/// a text before each line, such as `on n3: `, or empty.
 pub(crate) fn details(ended: &Ended, whose: &str, page: &mut Page) {
     for step in ended.steps.iter().filter(|step| {
         step.tolerable || step.timed_out || !step.status.is_some_and(perilog_core::ExitStatus::is_success)

@@ -103,7 +103,7 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
     }
 }
 
-/// An action of the awaited attempt.
+/// An action of an attempt, as far as the event log tells of it.
 #[derive(Default)]
 struct Action {
     roster: Roster,
@@ -127,7 +127,7 @@ struct AttemptLog {
 }
 
 impl AttemptLog {
-    /// Returns the after-actions that did not end well, in words.
+    /// Returns a line for each after-action whose verdict is not `ok`.
     fn unclean(&self, job: &JobId) -> Vec<String> {
         let bad = |action: &&Action| action.verdict.as_ref().is_some_and(|(decided, _)| decided.verdict != Verdict::Ok);
         self.actions
@@ -139,7 +139,7 @@ impl AttemptLog {
     }
 }
 
-/// Relevant events of each attempt's log.
+/// The events that decide the wait, by attempt, from the job's event log.
 struct Ledger {
     args: Args,
     attempts: BTreeMap<Attempt, AttemptLog>,
@@ -161,13 +161,13 @@ impl Ledger {
         Self { args, attempts: BTreeMap::new(), asked: Asked::default(), caught_up: false, chosen: None }
     }
 
-    /// Forgets the log of the lost life.
+    /// Forgets all events, because the controller's store was put back: its older log is read from the start.
     fn begin_anew(&mut self) {
         aside(format_args!("the controller's store was put back: the log of {} is read from its start", self.args.job));
         (self.attempts, self.asked, self.caught_up) = (BTreeMap::new(), Asked::default(), false);
     }
 
-    /// Reports at once when the attempt begins to wait for vouching, and when an operator has vouched for it.
+    /// Reports at once when the awaited attempt begins to wait for vouching, and when it was vouched for.
     fn say(&self, entry: &Entry) {
         let is_vouching = [UNVOUCHED, VOUCHED].contains(&entry.name.as_str());
         if is_vouching
@@ -229,7 +229,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns the result, once the wait has ended.
+    /// Returns the result of the wait; `None`: the wait goes on.
     fn end(&self) -> Option<End> {
         let log = self.attempts.get(&self.chosen?)?;
         if let Some(awaited) = &self.args.awaited {
@@ -300,7 +300,7 @@ impl Ledger {
         }
     }
 
-    /// Describes the open work at the time limit.
+    /// Returns the message for a wait whose time limit is over. It names the work that is open.
     fn still(&self) -> String {
         let waits = |text: String| format!("still waiting for {text}; see: perilog ps");
         let (Some(log), None) = (self.chosen.and_then(|n| self.attempts.get(&n)), &self.args.awaited) else {
@@ -325,8 +325,8 @@ impl Action {
     }
 }
 
-/// Returns `true` for the awaited event, or for the awaited milestone: of a rank in the named action, or else of the
-/// job.
+/// Returns `true` if `entry` is the awaited event or milestone. If the operator named an action, the milestone must be
+/// of a rank in that action, else of the job.
 fn is_awaited(awaited: &Awaited, entry: &Entry) -> bool {
     let named = match awaited.event.as_str() {
         "clean" => is_last_release(entry),

@@ -119,7 +119,7 @@ trait Chain {
 }
 
 impl Chain for WhyTask {
-    /// Prints the chain from the task to the next command, one link a line.
+    /// Prints the task's state, then a line each for its script, the reason, its unit and the commands to type next.
     fn show(&self, page: &mut Page, requeued: bool, age: &str) {
         let outcome = self.ended.as_ref().map(|ended| ended.outcome.to_string());
         let (state, word) = match (&self.ended, &outcome) {
@@ -197,8 +197,8 @@ mod tests {
         text.lines().skip(1).map(|line| format!("{line}\n")).collect()
     }
 
-    /// Found by a trial: for a node that was drained, held or away, the verb printed "nothing of any job is open on
-    /// it", and no next step.
+    /// For a node that was drained, held or away, the verb once printed "nothing of any job is open on it", and no next
+    /// step.
     #[test]
     fn a_node_that_is_not_free_says_why() {
         let drain =
@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// Found by a trial: of a script that ran, the verb printed the same words twice, as the script and as the reason.
+    /// For a running script, the verb once printed the same words twice: as the script and as the reason.
     #[test]
     fn a_running_script_is_named_once() {
         let running = |why: &str| {

@@ -89,7 +89,7 @@ fn play(mut stream: &UnixStream, steps: Vec<Step>, asked: &mut Vec<Value>) {
     }
 }
 
-/// A temporary directory with a place for a socket.
+/// A temporary directory for a test's files and for the daemon's socket.
 pub(crate) struct Place {
     dir: tempfile::TempDir,
 }

@@ -17,7 +17,7 @@ use super::parameters::parse;
 use super::{Api, recovery, refuse};
 use crate::daemon::{Entry, Followed, feed};
 
-/// Number of attempts in one reply.
+/// Maximum number of attempts in one reply.
 const PAGE: usize = 200;
 
 #[derive(Deserialize)]
@@ -79,7 +79,7 @@ impl Following {
     }
 }
 
-/// A follower of a source, until it is dropped.
+/// Counts as one follower of a source until dropped.
 struct Follower<'a> {
     all: &'a Following,
     source: String,
@@ -117,13 +117,13 @@ struct Feed<'a> {
     uid: u32,
     source: Source,
     reply: ReplySink,
-    /// The drains that the follower has; null before the first reply.
+    /// The drains that the edge was last sent; null before the first reply.
     drains: Value,
 }
 
 impl Feed<'_> {
-    /// Sends the attempts that are not released whole or are unvouched, then all attempts of `jobs`. The last page has
-    /// the drains.
+    /// Sends the attempts of the source that are not wholly released or that are unvouched, then all attempts of
+    /// `jobs`. The last page has the drains.
     async fn snapshot(&mut self, jobs: BTreeSet<JobId>) -> Result<(), End> {
         let mut after = None;
         loop {

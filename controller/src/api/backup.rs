@@ -1,5 +1,5 @@
-//! Copy of the store, in pieces over the local socket: the client writes the file, so the controller needs no
-//! permission to write elsewhere.
+//! The method `Backup`: sends a copy of the store in pieces over the local socket. The client writes the file, so the
+//! controller needs no permission to write elsewhere.
 
 use std::io::Read as _;
 
@@ -13,14 +13,15 @@ use serde_json::json;
 use super::{Api, refuse};
 use crate::store;
 
-/// Number of bytes in one reply.
+/// Maximum number of the copy's bytes in one reply.
 const PIECE: u64 = 192 * 1024;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Parameters {}
 
-/// Handles the client's message that a whole copy is on a disk: records the time.
+/// Serves the method `BackupKept`: a client reports that a whole copy is on a disk, and the controller records the
+/// time.
 pub(super) async fn kept(api: &Api, call: Call) -> Result<(), Gone> {
     let Some((Parameters {}, _, reply)) = call.parse::<Parameters>().await else { return Ok(()) };
     let path = api.store.clone();

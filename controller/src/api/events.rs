@@ -1,4 +1,5 @@
-//! Event log of a job: the stored events past a sequence number, then new events, without gaps and repetitions.
+//! The method `Events`, the event log of a job: the stored events past a sequence number, then new events, without gaps
+//! and repetitions.
 //!
 //! The follower registers first, then reads the store. Later commits reach the queue, earlier commits are in the store,
 //! and the follower recognises an event in both by its number. The writer drops a follower that falls behind; such a
@@ -19,7 +20,7 @@ use super::{Api, refuse};
 use crate::daemon::{Drain, Entry, events};
 use crate::store::Numbered;
 
-/// Number of events in one reply.
+/// Maximum number of events in one reply.
 pub(super) const PAGE: usize = 500;
 
 #[derive(Deserialize)]
@@ -54,7 +55,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     }
 }
 
-/// A job's log, read up to `last`.
+/// A job's event log while a client reads it; `last`: the sequence number of the last event that was read.
 struct Log<'a> {
     api: &'a Api,
     job: JobId,
@@ -62,7 +63,7 @@ struct Log<'a> {
 }
 
 impl Log<'_> {
-    /// Returns the next page from the store; refuses an unknown job.
+    /// Returns the next page of the log from the store; an empty page at the end. Refuses an unknown job.
     async fn page(&mut self) -> Result<Vec<Numbered>, Refusal> {
         let read = |after, limit| {
             let (reader, job) = (self.api.reader.clone(), self.job.clone());

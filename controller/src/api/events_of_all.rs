@@ -1,5 +1,6 @@
-//! All jobs' events in the order of the store, from any spot on. A follower reads the store alone: a commit only wakes
-//! the follower. A slow follower keeps no event in the controller's memory, and continues from its place.
+//! The method `EventsOfAll`: the events of all jobs in the order of the store, from any [`Spot`] in that order on. A
+//! follower reads the store alone: a commit only wakes the follower. A slow follower keeps no event in the controller's
+//! memory, and continues from its place.
 
 use perilog_core::controller::io::Refusal;
 use perilog_host::varlink::{Call, Gone, ReplySink};
@@ -28,7 +29,8 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     }
 }
 
-/// Sends pages; returns the last reply, or the refusal in its place.
+/// Sends pages of events past `after`; returns the last reply, or the refusal in its place. With `follow`, sends new
+/// events until the client disconnects.
 async fn send(
     api: &Api,
     after: Option<&str>,
@@ -74,7 +76,7 @@ async fn send(
     }
 }
 
-/// Returns the spot to begin at; `None` for the oldest event.
+/// Returns the spot that a client's `after` names; `None` for the oldest event. `now` names the newest commit.
 async fn start(api: &Api, after: Option<&str>) -> Result<Option<Spot>, Refusal> {
     match after {
         None => Ok(None),

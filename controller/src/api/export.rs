@@ -1,4 +1,5 @@
-//! The store's data about jobs, as a stream of pages. The export reads beside the writer, which never waits for it.
+//! The method `Export`: sends the store's data about jobs as a stream of pages. The export reads beside the writer,
+//! which never waits for it.
 
 use perilog_core::JobId;
 use perilog_core::controller::io::Refusal;
@@ -11,7 +12,7 @@ use super::parameters::parse;
 use super::{Api, refuse};
 use crate::store::{Exporter, Wanted, export_head};
 
-/// Number of lines in one reply.
+/// Maximum number of lines in one reply.
 const PAGE: usize = 200;
 
 #[derive(Deserialize)]

@@ -1,5 +1,5 @@
-//! Output of a job's scripts from the nodes: the API sends a question to each node, and passes the answers on as they
-//! arrive.
+//! The method `Logs`: output of a job's scripts from the nodes. The API sends a question to each node, and passes the
+//! answers on as they arrive.
 
 use perilog_core::controller::io::{AskWhich, Refusal, Reply, Request};
 use perilog_core::message::{Ask, MAX_LOG_LINES};
@@ -79,8 +79,8 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     }
 }
 
-/// Receives the answers of `hosts` hosts, and collects the hosts that disconnected before their last answer. Returns
-/// `false` if this reader was too slow.
+/// Passes the answers of `hosts` hosts on to the client, and collects in `lost` the hosts that disconnected before
+/// their last answer. Returns `false` if the client read too slowly to get all answers.
 async fn hear(
     reply: &mut ReplySink,
     answers: &mut Drain<Part>,

@@ -47,7 +47,7 @@ pub(crate) struct Access {
     pub(crate) read: Read,
 }
 
-/// The kind of a call, for the permission.
+/// The kind of a method, which decides who may call it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Look,
@@ -62,9 +62,9 @@ pub(crate) struct Api {
     pub(crate) reader: EventReader,
     pub(crate) steps: StepReader,
     pub(crate) access: Access,
-    /// Changes when the outbox has new entries.
+    /// Signals new entries of the outbox.
     pub(crate) outbox: watch::Receiver<()>,
-    /// Changes when a commit has written events.
+    /// Signals that a commit has written events.
     pub(crate) logged: watch::Receiver<()>,
     pub(crate) calls: Calls,
     /// The cluster's name in the configuration.
@@ -72,9 +72,9 @@ pub(crate) struct Api {
     /// Path of the store, for copies.
     pub(crate) store: std::path::PathBuf,
     pub(crate) backup: tokio::sync::Mutex<()>,
-    /// The enrolment door; `None`: enrolment is off.
+    /// The authority and the tokens of enrolment; `None`: enrolment is off.
     pub(crate) enrolment: Option<Arc<Enrolment>>,
-    /// Ends of the certificates of connected nodes.
+    /// Times at which the certificates of connected nodes end.
     pub(crate) expiries: Expiries,
     /// Result of the last reload, if an operator must act: keys that need a restart, or a wrong configuration.
     pub(crate) remark: watch::Receiver<Option<String>>,
@@ -88,8 +88,8 @@ pub(crate) struct Calls(Arc<Semaphore>);
 /// Maximum number of calls at a time; a connection rarely has more than one.
 const MAX_CALLS: u32 = BOUNDS.connections() as u32;
 
-/// Bounds of the local socket. Each job of a large machine has a waiting hook: the bounds leave room for ten thousand
-/// hooks, and for commands beside them.
+/// Bounds of the local socket's connections. On a large machine each job may have a hook that waits: the bounds leave
+/// room for ten thousand such hooks, and for commands beside them.
 const BOUNDS: Bounds = Bounds { trusted: 12_288, for_root: 64, waiting: 10_240, strangers: 256, per_stranger: 8 };
 
 impl Calls {
@@ -239,7 +239,7 @@ impl Api {
         }
     }
 
-    /// Adds the end of each connected node's certificate, which the machine does not know.
+    /// Adds to a reply about nodes when the certificate of each connected node ends, which the machine does not know.
     fn add_ends(&self, reply: &mut Reply) {
         let nodes = match reply {
             Reply::Nodes(nodes) => nodes.as_mut_slice(),
@@ -251,8 +251,8 @@ impl Api {
         }
     }
 
-    /// Asks the machine to quiesce, and replies; if the request says so, only when the controller is quiet. A client
-    /// that disconnects frees its waiting seat.
+    /// Serves the method `Quiesce`. With `wait`, replies only when nothing is open any more. A client that disconnects
+    /// frees its place among the waiting calls.
     async fn quiesce(&self, call: Call) -> Result<(), Gone> {
         let Some((parameters, peer, mut reply)) = call.parse::<parameters::Quiesce>().await else { return Ok(()) };
         let _waiting = reply.wait().await?;
@@ -286,7 +286,7 @@ async fn refuse(reply: ReplySink, refusal: &Refusal) -> Result<(), Gone> {
     reply.error("io.perilog.Controller.Refused", to_json(refusal)).await
 }
 
-/// Converts a malformed text to the machine's own refusal.
+/// Makes a refusal with code `invalid` from the error about a malformed text.
 fn invalid(error: impl std::fmt::Display) -> Refusal {
     Refusal::Invalid(error.to_string())
 }
@@ -341,8 +341,8 @@ fn value(reply: Reply) -> Value {
     }
 }
 
-/// Returns the socket's mode. The file system keeps out users who may not even read; the API checks the other
-/// permissions for each call.
+/// Returns the file mode of the API's socket. The file system keeps out users who may not even read; the API checks the
+/// other permissions for each call.
 pub(crate) fn socket_mode(access: Access) -> u32 {
     match (access.read, access.group) {
         // A socket has only one group, so the API checks the permission of edges for each call.

@@ -1,4 +1,4 @@
-//! Outbox for the resource manager: the present entries, and then new entries.
+//! The method `Outbox`, the notices for the resource manager: the present entries, and then new entries.
 
 use perilog_core::controller::io::{OutboxEntry, Refusal, Reply, Request};
 use perilog_host::varlink::{Call, Gone};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Api, refuse};
 
-/// Number of entries in one reply.
+/// Maximum number of entries in one reply.
 const PAGE: usize = 200;
 
 #[derive(Deserialize)]

@@ -63,8 +63,8 @@ impl Parameters for Run {
     }
 }
 
-/// Checks that an action fits a frame for each of its nodes. A run over a whole job fits: the controller checked the
-/// job when it was added.
+/// Checks that the Start message of an action fits a frame. A run over a whole job fits: the controller checked the job
+/// when it was added.
 fn check_fit(run: &RunRequest) -> Result<(), Refusal> {
     let none = HostList::new();
     let nodes = run.nodes.as_ref().unwrap_or(&none);
@@ -76,7 +76,7 @@ fn check_fit(run: &RunRequest) -> Result<(), Refusal> {
     check_start(&ranks, hosts, &run.env).map_err(invalid)
 }
 
-/// Returns the ranks of a job that is only a list of hosts.
+/// Returns the ranks of a job that has a list of hosts and no R: for three hosts `0-2`.
 pub(super) fn positions(hosts: &HostList) -> IdSet {
     let last = u32::try_from(hosts.len()).ok().and_then(|count| count.checked_sub(1));
     last.map_or_else(IdSet::new, |last| IdSet::from(0..=last))

@@ -15,7 +15,7 @@ use super::parameters::{Parameters, parse, perhaps, text};
 /// Marker in the reason of a drain in the resource manager: an edge made this drain for the controller.
 const MARKER: &str = "[perilog:";
 
-/// Maximum number of jobs in one Assert: more than a resource manager runs at a time.
+/// Maximum number of attempts in one Assert: more than a resource manager runs at a time.
 const MAX_LISTED: usize = 1_000_000;
 
 #[derive(Deserialize)]

@@ -1,5 +1,5 @@
-//! Redaction for untrusted peers: they see no output of root's scripts. They see only the end of a task, and the last
-//! line in the task's event.
+//! Removes from replies what untrusted peers may not see: output of root's scripts. These peers see only the end of a
+//! task, and the last line in the task's event.
 
 use perilog_core::controller::io::Reply;
 use perilog_core::task::Ended;

@@ -19,7 +19,7 @@ fn who_may_call_what() {
     }
 }
 
-/// An edge cannot make tokens, copy the store or resolve a task.
+/// An edge may call its own methods, and cannot make tokens, copy the store or resolve a task.
 #[test]
 fn an_edge_may_do_what_an_edge_does() {
     let edge = PeerCred { uid: 7, gid: 60, pid: 1, groups: vec![] };
@@ -74,7 +74,7 @@ fn what_is_not_known_to_look_only_is_a_change() {
     assert_eq!(kind("Frob"), Kind::Change);
 }
 
-/// Found by a review: the controller accepted hosts and ranks that do not fit into a Start, and sent them as empty
+/// Regression test: the controller accepted hosts and ranks that do not fit into a Start, and sent them as empty
 /// texts.
 #[test]
 fn what_no_start_has_room_for_is_refused_when_it_is_asked_for() {
@@ -112,7 +112,7 @@ fn what_no_start_has_room_for_is_refused_when_it_is_asked_for() {
     assert_eq!(run(json!({"job": "f1", "action": "prolog", "targets": seconds(65_536)})), Ok(()));
 }
 
-/// Found by a hunt: `perilog kill -s CONT` printed "sent", and each node refused the signal in its own journal.
+/// Regression test: `perilog kill -s CONT` printed "sent", and each node refused the signal in its own journal.
 #[test]
 fn a_signal_that_no_node_sends_is_refused_when_it_is_asked_for() {
     let signal = |signal: &str| {

@@ -1,5 +1,5 @@
-//! Durations of scripts: of one job, sums over a time, and differences between nodes. A blocking thread reads the
-//! store, without the writer.
+//! The methods `Timeline`, `Stats` and `Skew`: durations of one job's scripts, sums of durations over a time, and
+//! scripts that differ between nodes. A blocking thread reads the store, without the writer.
 
 use perilog_core::controller::io::Refusal;
 use perilog_core::{ActionName, Span};
@@ -12,9 +12,9 @@ use super::parameters::{parse, perhaps};
 use super::{Api, refuse, to_json};
 use crate::store::{Page, Place, Since, StepReader, StoreError, Which};
 
-/// Number of tasks in one reply: some 500 bytes each, more with many scripts.
+/// Maximum number of tasks in one reply: some 500 bytes each, more with many scripts.
 const PAGE: usize = 1_000;
-/// Default of `since`: the last day.
+/// Default of the parameter `since`: the last 24 hours.
 const SINCE: Span = Span::from_millis(24 * 3600 * 1000);
 
 #[derive(Deserialize)]

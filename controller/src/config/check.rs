@@ -7,8 +7,8 @@ use perilog_host::accounts;
 
 use super::{Config, Hook, Read};
 
-/// Directories that the units create at their start (`StateDirectory=`, `RuntimeDirectory=`): they are missing only
-/// before the first start.
+/// Directories that systemd creates when a unit of perilog starts (`StateDirectory=`, `RuntimeDirectory=`), so that
+/// their absence needs no warning.
 const MADE_BY_UNITS: [&str; 2] = ["/var/lib/perilog", "/run/perilog"];
 
 /// Returns warnings for the operator, one problem each.

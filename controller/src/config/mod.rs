@@ -31,13 +31,14 @@ pub use values::{AbsolutePath, Argv, ClusterName, Hosts, Limit, Log, Read};
 /// The configuration file, unless `--config` names another.
 pub const FILE: &str = "/etc/perilog/controller.toml";
 
-/// Time for an older session of a host to answer when another session claims the host.
+/// Time in milliseconds that an older session of a host has to answer a liveness probe, when another session claims the
+/// host.
 const PROBE_MS: u64 = 5_000;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Config {
-    /// The cluster's name. Every action's id depends on the name, so an operator never changes it.
+    /// The cluster's name. Every action's id depends on the name, so an operator must not change it while jobs run.
     pub cluster: ClusterName,
     #[serde(default = "defaults::listen")]
     pub listen: SocketAddr,
@@ -94,17 +95,17 @@ pub struct Metrics {
     pub page: bool,
 }
 
-/// The enrolment door, where nodes without a certificate ask for one.
+/// The enrolment server, where nodes without a certificate ask for one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, remote = "Self")]
 pub struct Enroll {
-    /// Address of the enrolment door; without an address the controller opens no door.
+    /// Address of the enrolment server; without an address the controller enrols no node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
     /// Directory of the enrolment authority.
     pub directory: AbsolutePath,
     pub lifetime: Limit,
-    /// Whether a munge credential can replace a token, for the hosts of `munge_hosts`.
+    /// Whether a munge credential can replace a token, for the hosts in `munge_hosts`.
     pub munge: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub munge_hosts: Option<Hosts>,
@@ -144,9 +145,9 @@ impl Default for Enroll {
 }
 
 impl Enroll {
-    /// Returns the enrolment authority, if one exists: its certificates count even after enrolment is switched off. The
-    /// revocation list is mandatory, because every authority has one from the start. Without the list, the controller
-    /// would accept revoked hosts.
+    /// Returns the paths of the enrolment authority's certificate and revocation list; `None` if no authority exists.
+    /// The authority's certificates count even after enrolment is switched off. The revocation list is mandatory,
+    /// because every authority has one from the start. Without the list, the controller would accept revoked hosts.
     ///
     /// # Errors
     /// The controller cannot inspect the authority's directory.
@@ -159,8 +160,8 @@ impl Enroll {
         }
     }
 
-    /// Returns the serial numbers of revoked hosts' certificates that the list does not name, because the certificates
-    /// have expired.
+    /// Returns the serial numbers of expired certificates of revoked hosts. The revocation list does not name these
+    /// certificates, but a session that began with one may still be open.
     fn run_out(&self, Clients { crl, .. }: &Clients) -> Result<HashSet<String>, TlsError> {
         let read = |path: &Path| std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source });
         let malformed =
@@ -177,7 +178,7 @@ impl Enroll {
         Ok(authority::run_out(&authority::known(&issued).issued, &revoked, clock::wall_ms()))
     }
 
-    /// Returns the hosts that munge enrols, if munge is enabled.
+    /// Returns the hosts that munge enrols, and the `unmunge` program; `None` if munge is disabled.
     pub(crate) fn munged(&self) -> Option<Munged> {
         let hosts = self.munge_hosts.as_ref().filter(|_| self.munge)?;
         Some(Munged::new(self.unmunge_program.to_path_buf(), hosts.list()))
@@ -188,14 +189,14 @@ impl Enroll {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Edge {
-    /// Group whose members may read, and call the methods for edges, but no other methods.
+    /// Group whose members may read the controller's state and call the API methods for edges, but no other methods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Whether the edge drains hosts. A drain is in force once the edge has confirmed.
+    /// Whether the edge drains hosts in the resource manager. A drain is in force once the edge has confirmed it.
     pub drains: bool,
 }
 
-/// A command of the site that notifies the resource manager.
+/// A hook: a program of the site that carries out releases or drains in the resource manager.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Hook {
@@ -208,7 +209,8 @@ pub struct Hook {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Tls {
-    /// `false`: plain text, for closed fabrics. The controller then cannot verify the identity of a peer.
+    /// Whether agents connect by TLS. `false` means plain text, for closed fabrics: the controller then cannot verify
+    /// the identity of a peer.
     pub enabled: bool,
     pub ca: PathBuf,
     pub cert: PathBuf,
@@ -231,14 +233,14 @@ pub struct Api {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Action {
-    /// Limit of requests that name no limit.
+    /// Limit of the action's tasks, for requests that name no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Limit>,
-    /// `0`: each rank is released once it has finished. Another duration: finished ranks are released in batches, the
-    /// first after this time. `None`: all ranks are released together.
+    /// When the action gives its finished ranks back. `0`: each rank as soon as it has finished. Another duration: in
+    /// batches, the first after this time. `None`: all ranks together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<Span>,
-    /// Longest delay of a batch.
+    /// Longest time between two batches: each batch waits twice as long as the one before. `None`: 64 times `release`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_ceiling: Option<Limit>,
 }
@@ -302,7 +304,7 @@ impl Default for Hook {
 }
 
 impl Hook {
-    /// Returns the command, if configured.
+    /// Returns the hook's command with its limit; `None` if no command is configured.
     pub(crate) fn command(&self) -> Option<hooks::Command> {
         let limit = std::time::Duration::from_millis(self.timeout.as_millis());
         self.command.as_ref().map(|argv| hooks::Command { argv: argv.words().to_vec(), limit })
@@ -323,7 +325,8 @@ impl Default for Api {
 }
 
 impl Tls {
-    /// Returns the files, unless TLS is switched off.
+    /// Returns the paths of the TLS files: authority, certificate, key and revocation list. `None` if TLS is switched
+    /// off.
     pub fn files(&self) -> Option<TlsFiles> {
         let files =
             || TlsFiles { ca: self.ca.clone(), cert: self.cert.clone(), key: self.key.clone(), crl: self.crl.clone() };
@@ -340,7 +343,7 @@ impl Config {
         perilog_host::config::load(file, MainFile::Required, Some(&file.with_extension("d")))
     }
 
-    /// Prints the whole configuration with defaults filled in, as a usable file.
+    /// Returns the whole configuration as the text of a usable file, with defaults filled in.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("texts, numbers and tables are always TOML")
     }
@@ -357,7 +360,7 @@ impl Config {
         Ok(Some(tls.and_revoked(run_out.unwrap_or_default())))
     }
 
-    /// Returns the TLS settings of the enrolment door; `None` if enrolment or TLS is off, or no authority exists.
+    /// Returns the TLS settings of the enrolment server; `None` if enrolment or TLS is off, or no authority exists.
     ///
     /// # Errors
     /// The errors of [`Self::server_tls`].

@@ -33,7 +33,7 @@ fn every_key_is_read() {
     assert_eq!(parse(&config.to_toml()), Ok(config));
 }
 
-/// Every visitor of the page can read it: the check warns if `[api] read` permits fewer users to read.
+/// The check warns if the page shows names of jobs to more users than `[api] read` permits.
 #[test]
 fn a_page_that_shows_more_than_the_api_is_pointed_out() {
     let said = |listen: &str, page: &str, read: &str| -> Vec<String> {
@@ -102,7 +102,8 @@ fn the_example_is_the_default() {
     }
 }
 
-/// Found before: after a removal of the list, while an authority signs, the next reload accepted revoked hosts again.
+/// Regression test: when an operator removed the revocation list of an enrolment authority that was in use, the next
+/// reload accepted revoked hosts again.
 #[test]
 fn an_enrolment_authority_without_its_list_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -150,7 +151,7 @@ fn an_enrolment_authority_without_its_list_is_refused() {
     assert!(matches!(of(&config), (Err(TlsError::Read { .. }), Err(TlsError::Read { .. }))), "{:?}", of(&config));
 }
 
-/// Checks the settings that the guides recommend for a drop-in.
+/// The drop-ins that the guides for Slurm and Flux recommend are valid configurations.
 #[test]
 fn what_a_guide_says_of_a_resource_manager_is_understood() {
     for (name, guide) in

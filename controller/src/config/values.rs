@@ -1,4 +1,4 @@
-//! Values that validate themselves.
+//! Types of the configuration's values. Each type accepts only valid values.
 
 use std::path::{Path, PathBuf};
 
@@ -66,7 +66,7 @@ impl From<ClusterName> for String {
     }
 }
 
-/// A hostlist with at least one host.
+/// A hostlist with at least one host, and without names that a resolver would read as an address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "HostList", into = "HostList")]
 pub struct Hosts(HostList);
@@ -93,8 +93,8 @@ impl TryFrom<HostList> for Hosts {
     }
 }
 
-/// Returns `true` if a resolver reads the name as an address, as with `10.0.0.3`, `167772163` and `0xa000003`. Every
-/// peer with the address would have such a name.
+/// Returns `true` if a resolver reads the name as an address, as with `10.0.0.3`, `167772163` and `0xa000003`. Such a
+/// name does not tell which host has the address.
 fn is_number(host: &str) -> bool {
     let last = host.trim_end_matches('.').rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
     last.starts_with("0x") || last.bytes().all(|byte| byte.is_ascii_digit())
@@ -167,12 +167,12 @@ impl From<AbsolutePath> for PathBuf {
     }
 }
 
-/// Users beside root and the group who may read jobs, nodes and events. Output of scripts stays hidden, except for the
-/// last line in an event.
+/// Users, beside root and the group of `[api]`, who may read jobs, nodes and events. Output of scripts stays hidden
+/// from them, except for the last line in an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Read {
-    /// Only members of the group may read.
+    /// No other users: only root and members of the group may read.
     Group,
     Anyone,
 }

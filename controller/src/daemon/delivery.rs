@@ -1,5 +1,5 @@
-//! Peers behind the machine's inputs and effects: sessions, callers, followers. This code never waits and never
-//! decides.
+//! Keeps the machine's peers (sessions, callers, followers), and delivers the machine's effects to them. This code
+//! never waits and never decides.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,28 +19,28 @@ use super::feed::{Changes, Feed};
 use super::inlet::Entry;
 use super::outlet::{End, EventQueue, Outlet, Part, PartQueue};
 
-/// Number of new followers before the next sweep for disconnected ones. If more remain after a sweep, the next sweep
-/// waits for as many new ones again, so that each registration is cheap.
+/// Number of followers at which the controller sweeps for disconnected ones. After a sweep, the next one waits until
+/// the remaining followers have doubled, so that each registration is cheap.
 const SWEEP_AT: usize = 1_024;
-/// Maximum number of hosts with journal lines of their own: the largest cluster. The journal omits the lines of further
-/// hosts.
+/// Maximum number of hosts with a count of journal lines of their own: the largest cluster. The journal omits the lines
+/// of further hosts.
 const MOST_HOSTS: usize = 65_536;
 
 pub(crate) struct Delivery {
-    /// Outlets of open sessions. `None`: the controller has ended the session, and the peer has not yet.
+    /// Outlets of open sessions. `None`: the controller has ended the session, but the peer is still connected.
     sessions: HashMap<SessionId, Option<Outlet>>,
     askers: HashMap<Client, Asker>,
     last_client: Client,
-    /// Queues to the readers of nodes' answers. Key: the number of the question.
+    /// Queues to the API calls that read the nodes' answers to a question. Key: the number of the question.
     questions: HashMap<u64, PartQueue>,
     followers: HashMap<JobId, Vec<EventQueue>>,
     /// Edges that follow all jobs.
     feeds: Vec<Feed>,
-    /// Number of followers that the last sweep left, and of registrations since.
+    /// Number of followers after the last sweep, plus registrations since.
     following: usize,
     sweep_at: usize,
     outbox: watch::Sender<()>,
-    /// Changes when a commit has written events.
+    /// Signals that a commit has written events.
     logged: watch::Sender<()>,
     /// The encoded common part of the last Start, for ranks of the same action that begin one by one.
     fan: Option<StartFan>,
@@ -71,12 +71,13 @@ impl Delivery {
         }
     }
 
-    /// Returns a receiver that changes when a commit has written events.
+    /// Returns a receiver that is notified when a commit has written events.
     pub(crate) fn logged(&self) -> watch::Receiver<()> {
         self.logged.subscribe()
     }
 
-    /// Records the peer behind an entry, and returns the entry's input for the machine, if it has one.
+    /// Records the peer that sent an entry, and returns the entry's input for the machine; `None` if the machine needs
+    /// none.
     pub(crate) fn admit(&mut self, entry: Entry) -> Option<Input> {
         match entry {
             Entry::Opened { session, outlet } => {
@@ -112,7 +113,8 @@ impl Delivery {
         }
     }
 
-    /// Finds callers that have disconnected. Few callers wait: the batch that brings a call mostly answers it.
+    /// Removes callers that have disconnected, and returns the input that tells the machine; `None` if all are
+    /// connected. Few callers wait, because the batch that brings a call mostly answers it.
     fn hung_up(&mut self) -> Option<Input> {
         let gone = self.askers.iter().filter(|(_, asker)| asker.answer.is_closed());
         let mut clients: Vec<Client> = gone.map(|(client, _)| *client).collect();
@@ -121,7 +123,7 @@ impl Delivery {
         (!clients.is_empty()).then_some(Input::HungUp { clients })
     }
 
-    /// Refuses an entry while the controller has no machine.
+    /// Refuses an entry while the controller has no machine, because the store's disk is full.
     pub(crate) fn refuse(&mut self, entry: Entry, why: &Refusal) {
         match entry {
             Entry::Opened { outlet, .. } => outlet.end(End::Close(text(why).to_owned())),
@@ -132,7 +134,8 @@ impl Delivery {
         }
     }
 
-    /// Delivers effects. Returns CLOCK_MONOTONIC (ms) at which to wake the machine, if the machine requested a wake-up.
+    /// Delivers effects. Returns the time on CLOCK_MONOTONIC (ms) at which to wake the machine; `None` if the machine
+    /// requested no wake-up.
     pub(crate) fn deliver(&mut self, effects: Vec<Effect>) -> Option<u64> {
         let mut wake = None;
         for effect in effects {
@@ -176,7 +179,8 @@ impl Delivery {
         wake
     }
 
-    /// Returns `true` if the journal accepts this line about a node: a node can cause any number of lines.
+    /// Returns `true` if the controller may log this line about a node. A node can cause any number of lines, so each
+    /// host has a limit.
     fn admits(&self, host: &HostName, text: &str) -> bool {
         let (say, unsaid) = self.of_nodes.admit(host.clone(), text).unwrap_or_default();
         if unsaid > 0 {
@@ -296,7 +300,8 @@ fn text(refusal: &Refusal) -> &str {
     text
 }
 
-/// Logs one line for each action, so that `journalctl PERILOG_JOB=` shows the verdict; the event log has the details.
+/// Logs the verdict if `event` is one, so that `journalctl PERILOG_JOB=` shows the verdict; the event log has the
+/// details.
 fn log_verdict(job: &JobId, event: &Event) {
     let word = |name: &str| event.context().and_then(|context| context.get(name)).and_then(|value| value.as_str());
     if event.name() == "verdict"

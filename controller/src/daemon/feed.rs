@@ -1,5 +1,5 @@
-//! Changes for edges that follow: names of changed jobs, and whether drains changed. A late edge finds each job once,
-//! however often the job changed: the feed grows with the number of jobs, not with their events.
+//! Changes for edges that follow all jobs: names of changed jobs, and whether drains changed. An edge that reads late
+//! finds each job once, however often the job changed: the feed grows with the number of jobs, not with their events.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,7 +39,7 @@ impl Changes {
     }
 }
 
-/// The writer's end of a feed.
+/// The writer's half of a feed: takes the changes.
 #[derive(Debug)]
 pub(crate) struct Feed {
     changes: Arc<Mutex<Changes>>,

@@ -16,7 +16,7 @@ use super::outlet::{EventQueue, Outlet, PartQueue};
 
 /// Maximum number of waiting entries: a few batches, so that a full batch is ready after each commit.
 const WAITING: usize = 4_096;
-/// Maximum size of the entries' frames in KiB.
+/// Maximum total size, in KiB, of the frames of waiting entries.
 const WEIGHT_KIB: usize = 64 * 1024;
 
 /// An entry for the writer, in order of arrival.
@@ -64,17 +64,17 @@ pub(crate) enum Entry {
     Stop,
 }
 
-/// A frame's share of the queue's bound; dropping the value frees the share.
+/// A frame's share of the queue's bound in KiB; dropping the value frees the share.
 pub(crate) type Weight = OwnedSemaphorePermit;
 
-/// The sender of the queue; cheap to clone.
+/// The sending end of the queue to the writer; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Inlet {
     queue: mpsc::Sender<Entry>,
     weight: Arc<Semaphore>,
 }
 
-/// The writer has ended, so the queue takes no more entries.
+/// Error: the writer has ended, so the queue takes no more entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended;
 
@@ -88,13 +88,13 @@ impl Inlet {
         self.queue.send(entry).await.map_err(|_| Ended)
     }
 
-    /// Reserves room for a frame of `bytes` bytes, until the writer takes the frame's message.
+    /// Waits for room for a frame of `bytes` bytes, and reserves the room until the writer takes the frame's message.
     pub(crate) async fn weigh(&self, bytes: usize) -> Result<Weight, Ended> {
         let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX);
         self.weight.clone().acquire_many_owned(kib).await.map_err(|_| Ended)
     }
 
-    /// Sends a request to the machine and returns the reply.
+    /// Sends a request of the user `uid` to the machine, and returns the reply.
     pub(crate) async fn ask(&self, uid: u32, request: Request, parts: Option<PartQueue>) -> Result<Reply, Refusal> {
         let (answer, answered) = oneshot::channel();
         let ending = || Refusal::Unavailable("the controller is ending; ask again when it is back".to_owned());

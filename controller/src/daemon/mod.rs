@@ -35,7 +35,7 @@ use crate::config::Config;
 use reload::Reload;
 use start::Started;
 
-/// Time for the last messages of sessions and calls at the end.
+/// Time that sessions and calls have for their last messages when the controller ends.
 const FLUSH_LIMIT: Duration = Duration::from_secs(3);
 
 /// Runs the controller until a signal ends it.
@@ -70,8 +70,8 @@ pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Shows the status line in a thread of its own: sd_notify may block on a hanging service manager, and no other work
-/// may wait for it.
+/// Shows each new status line in `systemctl status`, by a separate thread: sd_notify may block on a hanging service
+/// manager, and no other work may wait for it.
 async fn tell(mut status: watch::Receiver<String>, mut remark: watch::Receiver<Option<String>>) {
     loop {
         tokio::select! {
@@ -84,7 +84,7 @@ async fn tell(mut status: watch::Receiver<String>, mut remark: watch::Receiver<O
     }
 }
 
-/// Returns the writer's line, with the remark of the last reload.
+/// Returns the status line: the writer's line, then the remark of the last reload if there is one.
 fn whole_status(line: &str, remark: Option<&str>) -> String {
     remark.map_or_else(|| line.to_owned(), |remark| format!("{line}; {remark}"))
 }

@@ -39,12 +39,12 @@ pub(crate) struct Outlet {
     end: oneshot::Sender<End>,
 }
 
-/// The session's end of an [`Outlet`].
+/// The receiving half of an [`Outlet`], which the session holds.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     pub(crate) frames: Drain<Bytes>,
     pub(crate) end: oneshot::Receiver<End>,
-    /// Queue for messages of the session itself; open as long as the outlet.
+    /// Queue for frames that the session itself sends, without the writer; open as long as the outlet.
     pub(crate) own: WeakQueue<Bytes>,
 }
 
@@ -115,7 +115,7 @@ impl Heavy for Arc<Numbered> {
     }
 }
 
-/// The queue is full, or its reader is gone.
+/// Error: the queue is full, or its reader is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Overflow;
 
@@ -166,7 +166,7 @@ impl<T: Heavy> Queue<T> {
 }
 
 impl<T: Heavy> WeakQueue<T> {
-    /// Queues an item; also returns `Err` if the queue is closed.
+    /// Queues an item; returns `Err` if the queue is full or closed.
     pub(crate) fn put(&self, item: T) -> Result<(), Overflow> {
         let items = self.items.upgrade().ok_or(Overflow)?;
         Queue { items, bytes: self.bytes.clone(), most: self.most }.put(item)

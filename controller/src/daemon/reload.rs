@@ -12,7 +12,8 @@ use super::start::{Certificates, Hooks};
 use super::whole_status;
 use crate::config::Config;
 
-/// Keys of files and sockets that the controller opens only once, and `cluster`, which is part of every action's id.
+/// Keys whose change needs a restart: files and sockets that the controller opens only once, and `cluster`, which is
+/// part of every action's id.
 const TAKES_RESTART: [&str; 8] =
     ["cluster", "listen", "store", "api", "edge.group", "metrics", "enroll.listen", "enroll.directory"];
 
@@ -23,7 +24,8 @@ pub(super) struct Reload {
     inlet: Inlet,
     certificates: Certificates,
     hooks: Hooks,
-    /// Remark after the writer's line in `systemctl status`, and note of `perilog status`.
+    /// The remark of the last reload: `systemctl status` shows it after the writer's line, and `perilog status` as a
+    /// note.
     remark: watch::Sender<Option<String>>,
 }
 
@@ -39,7 +41,7 @@ impl Reload {
         Self { file: file.to_owned(), last: config.clone(), started: config, inlet, certificates, hooks, remark }
     }
 
-    /// Reloads now; `status` is the writer's line.
+    /// Reads the configuration and the certificates again, and applies them. `status` is the writer's line.
     pub(super) async fn now(&mut self, status: &watch::Receiver<String>) {
         notify::reloading();
         let remark = match self.apply().await {

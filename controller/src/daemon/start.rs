@@ -1,5 +1,5 @@
-//! The start: from a configuration to a running daemon. A wrong configuration, certificate or address is a failure
-//! before a new epoch begins.
+//! Starts the daemon from a configuration. A wrong configuration, certificate or address fails before a new epoch
+//! begins.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -65,7 +65,7 @@ pub enum Fault {
     WriterEnded,
 }
 
-/// The result with which the writer's thread ended.
+/// The result of the writer's thread; `Err` if the thread panicked.
 pub(super) type LastWord = Result<Result<(), StoreError>, oneshot::error::RecvError>;
 
 pub(super) fn ended(last_word: LastWord) -> Result<(), Fault> {
@@ -82,7 +82,7 @@ pub(super) struct Started {
     pub(super) calls: Calls,
     pub(super) certificates: Certificates,
     pub(super) writer: oneshot::Receiver<Result<(), StoreError>>,
-    /// Ports and sockets that accept peers.
+    /// The tokio tasks that accept agents, nodes to enrol, and clients.
     pub(super) doors: Doors,
     pub(super) hooks: Hooks,
     /// The line of `systemctl status`.
@@ -91,14 +91,14 @@ pub(super) struct Started {
     pub(super) remark: watch::Sender<Option<String>>,
 }
 
-/// Certificates that a reload reads again.
+/// Hands the certificates that a reload has read to the listeners that use them.
 pub(super) struct Certificates {
     tls: watch::Sender<Option<ServerTls>>,
     enroll_tls: watch::Sender<Option<ServerTls>>,
     enrolment: Option<Arc<Enrolment>>,
 }
 
-/// Settings that the controller has read, but not applied yet.
+/// Certificates and enrolment settings that a reload has read, but not applied yet.
 pub(super) struct Renewed {
     tls: Option<ServerTls>,
     enroll_tls: Option<ServerTls>,
@@ -115,7 +115,7 @@ impl Certificates {
 
     pub(super) fn apply(&self, Renewed { tls, enroll_tls, lifetime_ms, munged }: Renewed) {
         self.tls.send_replace(tls);
-        // The door keeps its earlier settings, because switching the door off needs a restart.
+        // The enrolment server keeps its earlier settings, because switching it off needs a restart.
         if enroll_tls.is_some() {
             self.enroll_tls.send_replace(enroll_tls);
         }
@@ -125,15 +125,16 @@ impl Certificates {
     }
 }
 
-/// The tokio tasks that let agents and clients in.
+/// The tokio tasks that accept agents, nodes to enrol, and clients.
 pub(super) struct Doors {
     agents: JoinSet<()>,
-    /// Dropped only with the daemon: the controller still answers accepted calls.
+    /// The tokio tasks that serve the local API and HTTP. They end only with the daemon, so that accepted calls still
+    /// get answers.
     _clients: JoinSet<()>,
 }
 
 impl Doors {
-    /// Closes the doors. Open sessions and calls go on.
+    /// Stops accepting agents and nodes to enrol. Open sessions and the local API go on.
     pub(super) fn close(&mut self) {
         self.agents.abort_all();
     }
@@ -327,7 +328,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener, LinkError> {
     }
 }
 
-/// Opens the authority and the tokens of enrolment; `None`: the configuration has no door, or TLS is off.
+/// Opens the authority and the tokens of enrolment; `None` if `enroll.listen` is not set, or TLS is off.
 fn enrolment(config: &Config, expiries: &Expiries) -> Result<Option<Arc<Enrolment>>, Fault> {
     if config.enroll.listen.is_none() {
         return Ok(None);

@@ -40,8 +40,8 @@ pub(crate) struct Writer<S> {
     step: core::Writer,
     delivery: Delivery,
     observer: Observer,
-    /// CLOCK_MONOTONIC (ms) at which to wake the machine; `disk_ms`: to check the disk; `status_ms`: to show the
-    /// status; `shown_ms`: of the last shown status.
+    /// Times on CLOCK_MONOTONIC (ms): when to wake the machine (`wake_ms`), to check the disk (`disk_ms`) and to show
+    /// the status (`status_ms`), and when the status was last shown (`shown_ms`).
     wake_ms: Option<u64>,
     disk_ms: Option<u64>,
     status_ms: Option<u64>,
@@ -79,7 +79,7 @@ impl<S: Durable> Writer<S> {
         Ok(writer)
     }
 
-    /// Returns a receiver that changes when a commit has written events.
+    /// Returns a receiver that is notified when a commit has written events.
     pub(crate) fn logged(&self) -> watch::Receiver<()> {
         self.delivery.logged()
     }
@@ -112,7 +112,7 @@ impl<S: Durable> Writer<S> {
         Ok(())
     }
 
-    /// Handles a batch; returns `true` for the last batch.
+    /// Hands a batch of entries to the machine. Returns `true` if the batch contains [`Entry::Stop`].
     fn turn(&mut self, entries: impl Iterator<Item = Entry>) -> Result<bool, StoreError> {
         let mono_ms = clock::mono_ms();
         let mut inputs = Vec::new();
@@ -187,8 +187,8 @@ impl<S: Durable> Writer<S> {
         Ok(())
     }
 
-    /// Builds a machine from the store and commits the machine's epoch. Without room for the epoch the writer has no
-    /// machine.
+    /// Builds a machine from the store, and commits the machine's epoch. If the disk has no room for that, the writer
+    /// stays without a machine.
     fn begin(&mut self) -> Result<(), StoreError> {
         (self.wake_ms, self.disk_ms) = (None, None);
         let stored = self.store.load()?;
@@ -204,7 +204,8 @@ impl<S: Durable> Writer<S> {
         }
     }
 
-    /// Notifies the machine when the disk becomes full, or has room again. Begins anew when the disk has room at last.
+    /// Notifies the machine when the disk becomes full, or has room again. A writer without a machine tries to begin an
+    /// epoch again.
     fn look_at_disk(&mut self, mono_ms: u64) -> Result<(), StoreError> {
         if self.disk_ms.is_some_and(|at| mono_ms < at) {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Enrolment authority on the controller's host: only the controller trusts the authority, and only for certificates of
-//! nodes. An attacker who steals the authority's key can play a node, never the controller, because agents do not
-//! trust the authority (docs/decisions/0011). The authority's directory has the form that `perilog ca` gives, and
+//! nodes. An attacker who steals the authority's key can impersonate a node, never the controller, because agents do
+//! not trust the authority (docs/decisions/0011). The authority's directory has the form that `perilog ca` gives, and
 //! `perilog ca revoke` revokes the authority's certificates.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -20,7 +20,7 @@ pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// The next certificate to sign.
+/// Serial number and end of the next certificate to sign.
 pub(super) struct Next {
     number: [u8; 16],
     /// The serial number in hexadecimal.
@@ -65,7 +65,8 @@ impl Authority {
         Ok(Self { issuer })
     }
 
-    /// Issues a certificate (PEM) for a host. The certificate is on the list of issued certificates before it leaves.
+    /// Issues a certificate (PEM) for a host. The certificate is on the list of issued certificates before the function
+    /// returns it.
     pub(super) fn certify(
         &self,
         lock: &Lock,
@@ -90,15 +91,16 @@ impl Authority {
     }
 }
 
-/// First words of the authority's name.
+/// First words of an enrolment authority's name.
 const NAMED: &str = "perilog enrolment of";
 
-/// Returns `true` if an authority with this name enrols nodes: nodes renew its certificates themselves.
+/// Returns `true` if `issuer` names an enrolment authority: nodes renew the certificates of such an authority
+/// themselves.
 pub(crate) fn enrols(issuer: &str) -> bool {
     issuer.contains(NAMED)
 }
 
-/// Creates an authority. The certificate comes last: if it exists, all other files exist.
+/// Creates an authority in `dir`. The authority's own certificate is written last: if it exists, all other files exist.
 fn make(dir: &Path, name: &str, now_ms: u64) -> Result<io::Result<()>, Error> {
     let until_ms = now_ms + LASTS_MS;
     // The name is unique among the authorities of the site, because the name distinguishes revocation lists.

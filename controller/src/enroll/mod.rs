@@ -49,7 +49,7 @@ const LOCKED: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 4_00
 /// minutes.
 const MOST_AN_HOUR: usize = 10;
 
-/// The whole answer to a visitor about a rejected credential.
+/// The text that a visitor gets whose munge credential is rejected, whatever the reason.
 const NOT_MUNGED: &str = "the munge credential does not do; the controller's log says why";
 
 pub(crate) struct Enrolment {
@@ -57,15 +57,17 @@ pub(crate) struct Enrolment {
     authority: Authority,
     munge: Munge,
     pub(crate) tokens: Tokens,
-    /// Records of issued and revoked certificates. Only the holder of this lock may sign; others wait in order, and no
-    /// thread waits with them.
+    /// Records of issued and revoked certificates. Only the holder of this lock may sign; others wait in order, without
+    /// blocking a thread.
     records: Arc<tokio::sync::Mutex<Records>>,
     lasts_ms: AtomicU64,
     /// Bounds the journal lines about strangers.
     complaints: Complaints,
-    /// Journal lines about peers with some proof. An administrator must see these lines, however many strangers knock.
+    /// Bounds the journal lines about peers with some proof. An administrator must see these lines, however many
+    /// strangers connect.
     weighty: ComplaintsOfEach,
-    /// Certificates of open sessions: a renewed one counts before the node dials again.
+    /// Ends of the certificates of open sessions. A renewed certificate moves the end at once, before the node connects
+    /// again.
     expiries: Expiries,
 }
 
@@ -74,8 +76,8 @@ pub(crate) struct Enrolment {
 struct No {
     told: String,
     logged: String,
-    /// Whether the visitor needed a token, a certificate or munge's key to cause this refusal, or the controller is at
-    /// fault.
+    /// Whether the log keeps the refusal apart from those of strangers: the visitor needed a token, a certificate or
+    /// munge's key to cause it, or the controller is at fault.
     weighs: bool,
 }
 
@@ -101,7 +103,7 @@ impl No {
 }
 
 impl Enrolment {
-    /// Opens enrolment. `munged`: the hosts that munge enrols, if enabled.
+    /// Opens the authority and the tokens in `dir`. `munged`: the hosts that munge enrols, if enabled.
     pub(crate) fn open(
         dir: &Path,
         cluster: &str,
@@ -130,7 +132,7 @@ impl Enrolment {
         })
     }
 
-    /// Sets the life of later certificates, and the hosts that munge enrols.
+    /// Sets how long later certificates are valid, and the hosts that munge enrols.
     pub(crate) fn set(&self, lasts_ms: u64, munged: Option<Munged>) {
         self.lasts_ms.store(lasts_ms, Ordering::Relaxed);
         self.munge.set(munged);
@@ -182,8 +184,9 @@ impl Enrolment {
         }
     }
 
-    /// Decides while no other process signs or revokes. On return the certificate is on the list of issued
-    /// certificates, and in the log. `munged`: the judgement of the credential, if the visitor showed one.
+    /// Decides about a request, and signs it. The caller holds the authority's lock, so no other process signs or
+    /// revokes meanwhile. On return the certificate is on the list of issued certificates, and in the log. `munged`:
+    /// the judgement of the credential, if the visitor showed one.
     #[expect(clippy::too_many_arguments, reason = "all that a decision is made by, and nothing that is kept")]
     fn judge(
         &self,
@@ -266,7 +269,7 @@ fn most_an_hour(lasts_ms: u64) -> usize {
     usize::try_from(renewals).unwrap_or(usize::MAX).saturating_add(MOST_AN_HOUR).min(COUNTED)
 }
 
-/// Explains a revocation; only an operator can enrol such a host again.
+/// Makes the refusal of a revoked host; only an operator can enrol such a host again.
 fn revoked(refused: Refused, host: &str) -> No {
     let what = match refused {
         Refused::Certificate => "its certificate was revoked".to_owned(),
@@ -276,7 +279,7 @@ fn revoked(refused: Refused, host: &str) -> No {
     No { told: "the certificate was revoked".to_owned(), logged, weighs: true }
 }
 
-/// Explains a bad token. A visitor with a token of another host does not learn that host.
+/// Makes the refusal of a bad token. A visitor with a token of another host does not learn that host.
 fn refusal(bad: &Bad, host: &str) -> No {
     match bad {
         Bad::Unknown => No::both("the token is not known (any more)"),

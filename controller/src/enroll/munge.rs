@@ -24,7 +24,8 @@ use tokio::sync::Semaphore;
 /// Maximum number of credentials that the controller judges at once. Each takes some milliseconds, so ten thousand
 /// nodes that boot at once pass within a minute or two.
 const AT_ONCE: usize = 8;
-/// Longest wait for a turn; the later steps have limits of their own. The sum is below a decision's limit.
+/// Longest wait of a credential for one of the [`AT_ONCE`] turns. The later steps have limits of their own; the sum is
+/// below the limit of a whole decision.
 const TURN: Duration = Duration::from_secs(2);
 /// Limit of a lookup of a name's addresses. A resolver skips a dead server after 5 s (resolv.conf(5)).
 const LOOKUP: Duration = Duration::from_secs(6);
@@ -56,8 +57,8 @@ pub(super) struct Munge {
 /// The reason of a rejected credential, only for the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Doubt {
-    /// Whether the peer proved that it has munge's key, or the controller is at fault. Lines about strangers never hide
-    /// a line about such a peer.
+    /// Whether the log keeps the line apart from those about strangers: the peer proved that it has munge's key, or the
+    /// controller is at fault.
     pub(super) weighs: bool,
     pub(super) why: String,
 }
@@ -125,7 +126,8 @@ async fn addresses(getent: &Path, host: &str) -> Result<Vec<IpAddr>, String> {
     Ok(addresses)
 }
 
-/// Checks the request without a program and without a lookup.
+/// Checks what needs no program and no lookup: `host` is one of `hosts`, and the peer's port is one that only root may
+/// use.
 fn may_ask(hosts: &HashSet<String>, host: &str, peer: SocketAddr) -> Result<(), String> {
     if !hosts.contains(host) {
         return Err(format!(

@@ -19,11 +19,11 @@ const LARGEST_LIST: u64 = 8 * 1024 * 1024;
 /// once a day fill it in about a week.
 const SMALL: u64 = 1024 * 1024;
 
-/// Prunes a large list of issued certificates before any session begins ([`authority::forget`]); returns the number of
-/// removed lines.
+/// Prunes a large list of issued certificates when the controller starts, before any session begins
+/// ([`authority::forget`]). Returns the number of removed lines.
 ///
 /// # Errors
-/// A sentence: the list is unchanged.
+/// A sentence for the log; the list is unchanged then.
 pub(super) fn forget(dir: &Path, now_ms: u64) -> Result<usize, String> {
     let path = dir.join(ISSUED);
     if !path.metadata().is_ok_and(|list| list.len() >= SMALL) {
@@ -51,7 +51,7 @@ pub(super) struct Records {
 struct Given {
     /// The serial number of the newest certificate.
     newest: String,
-    /// The times of the certificates within the last hour, by the wall clock.
+    /// Times at which the host got certificates within the last hour, in milliseconds since 1970.
     lately: Vec<u64>,
 }
 
@@ -59,17 +59,18 @@ pub(super) const HOUR_MS: u64 = 3_600_000;
 /// Maximum number of certificates that the controller counts for a host.
 pub(super) const COUNTED: usize = 10_000;
 
-/// The place up to which the list of issued certificates is read.
+/// The place up to which the controller has read the list of issued certificates.
 #[derive(Default)]
 struct Place {
     file: Option<u64>,
-    /// Number of bytes in whole lines.
+    /// Number of bytes read so far, in whole lines.
     offset: u64,
     lines: usize,
 }
 
 impl Records {
-    /// Checks whether this certificate, or the newest one of this host (canonical), is revoked.
+    /// Returns why this host (canonical) must be refused: the shown certificate, or the host's newest one, is revoked.
+    /// `None`: neither is revoked.
     ///
     /// # Errors
     /// A sentence: the answer is unknown, so the host must be refused.
@@ -84,8 +85,8 @@ impl Records {
         Ok(is_out.then_some(Refused::Host))
     }
 
-    /// Checks that a new certificate may begin the list of issued certificates, if no list exists: a new list must not
-    /// replace a lost one.
+    /// Checks that the list of issued certificates exists, or that none was begun: a new certificate must not begin a
+    /// new list in the place of a lost one.
     ///
     /// # Errors
     /// A sentence: the list was lost.
@@ -113,7 +114,7 @@ impl Records {
         ))
     }
 
-    /// Returns the number of certificates that this host (canonical) got within an hour.
+    /// Returns the number of certificates that this host (canonical) got within the last hour.
     ///
     /// # Errors
     /// The errors of [`Self::refused`].

@@ -53,7 +53,8 @@ impl Bed {
         self.enrolment.tokens.make(&hosts, 0, NOW, NOW + HOUR).unwrap().remove(0).1
     }
 
-    /// Returns the answer's text, or "a certificate". `shown`: the names of a certificate with a fresh number.
+    /// Returns the text of the refusal, or "a certificate". `shown`: the names in the visitor's certificate, whose
+    /// serial number is 01; empty: the visitor shows none.
     async fn ask(&self, shown: &[&str], host: &str, token: Option<&str>, key: &str) -> String {
         let names = shown.iter().map(ToString::to_string).collect();
         let shown = (!shown.is_empty()).then_some(Shown { names, serial: "01".to_owned() });
@@ -95,7 +96,7 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
     assert_eq!(bed.known().len(), 3, "each can be revoked");
 }
 
-/// Found before: a host in another spelling had certificates that `perilog ca revoke` did not find.
+/// Regression test: a host in another spelling had certificates that `perilog ca revoke` did not find.
 #[tokio::test]
 async fn a_host_is_certified_under_one_name_however_it_is_written() {
     let bed = Bed::new();
@@ -130,7 +131,7 @@ fn shown(host: &str, serial: &str) -> Option<Shown> {
     Some(Shown { names: vec![host.to_owned()], serial: serial.to_owned() })
 }
 
-/// Found before: a revoked certificate renewed itself until the controller reloaded.
+/// Regression test: a revoked certificate renewed itself until the controller reloaded.
 #[tokio::test]
 async fn a_revoked_host_needs_a_token_even_before_a_reload() {
     let bed = Bed::new();
@@ -182,7 +183,8 @@ async fn who_cannot_tell_what_is_revoked_renews_nothing() {
     bed.answer(None, "n0", Some(&bed.token("n0")), &key).await.unwrap();
 }
 
-/// No process revokes between the check of the list and the signature: here `perilog ca revoke` has the lock.
+/// No process revokes between the check of the list and the signature. The test holds the lock in the place of `perilog
+/// ca revoke`.
 #[tokio::test]
 async fn who_revokes_is_waited_for_and_nothing_is_signed_meanwhile() {
     let bed = Bed::new();
@@ -230,7 +232,7 @@ async fn each_host_has_its_own_hourly_bound_of_certificates() {
     again.enrolment.answer(PEER, shown("n0", "01"), ask, NOW + HOUR).await.unwrap();
 }
 
-/// Makes a program in a directory of the bed.
+/// Writes an executable shell script with this name and body into the bed's directory; returns its path.
 fn program(bed: &Bed, name: &str, body: &str) -> PathBuf {
     let (path, new) = (bed.dir.path().join(name), bed.dir.path().join("new"));
     std::fs::write(&new, format!("#!/bin/sh\n{body}\n")).unwrap();
@@ -250,7 +252,8 @@ fn unmunge(bed: &Bed, uid: u32, origin: &str, payload: &str) -> PathBuf {
     program(bed, "unmunge", &format!("[ \"$(/bin/cat)\" = MUNGE:abc: ] && exec /bin/cat {dir}/said\nexit 14"))
 }
 
-/// Makes a bed where munge enrols n1 to n3; n3 is an alias of n1, and so is `other`.
+/// Makes a bed where munge may enrol n1 to n3, and n9, which has no address. n3 and the unlisted name `other` have the
+/// address of n1.
 fn munged() -> Bed {
     let bed = Bed::new();
     let names = "case \"$2\" in n1|n3|other) echo '10.0.0.1 STREAM x';; n2) echo 10.0.0.2;; *) exit 2;; esac";
@@ -318,7 +321,7 @@ async fn munge_counts_only_where_it_is_switched_on() {
     assert!(no.told == NOT_MUNGED && no.logged.contains("[enroll] munge is not true here"), "{no:?}");
 }
 
-/// Root of a revoked node still has munge's key and the node's address.
+/// Root of a revoked node still has munge's key and the node's address, so munge must not enrol the node again.
 #[tokio::test]
 async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
     let bed = munged();
@@ -356,7 +359,7 @@ async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
     }
 }
 
-/// Found before: the thief of a used token got a new certificate after each revocation, and no operator could revoke
+/// Regression test: the thief of a used token got a new certificate after each revocation, and no operator could revoke
 /// the token.
 #[tokio::test]
 async fn a_used_token_re_enrols_no_host_even_after_a_new_one() {
@@ -378,7 +381,7 @@ async fn a_used_token_re_enrols_no_host_even_after_a_new_one() {
     assert_eq!(bed.known().len(), 3);
 }
 
-/// Found before: a loss of the list of issued certificates also lost the revoked hosts.
+/// Regression test: a loss of the list of issued certificates also lost the revoked hosts.
 #[tokio::test]
 async fn a_lost_list_after_a_revocation_stops_enrolment() {
     let bed = munged();
@@ -408,7 +411,7 @@ async fn a_lost_list_after_a_revocation_stops_enrolment() {
     assert!(!issued.exists());
 }
 
-/// Found before: an attacker with a node's certificate could keep the node out by asking often.
+/// Regression test: an attacker with a node's certificate could keep the node out by asking often.
 #[tokio::test]
 async fn a_new_token_brings_a_host_back_though_its_hour_is_used_up() {
     let bed = Bed::new();
@@ -422,7 +425,7 @@ async fn a_new_token_brings_a_host_back_though_its_hour_is_used_up() {
     bed.answer(None, "n0", Some(&bed.token("n0")), &node).await.unwrap();
 }
 
-/// Found before: the list of issued certificates grew until no host could be revoked.
+/// Regression test: the list of issued certificates grew until no host could be revoked.
 #[tokio::test]
 async fn a_long_list_is_pruned_when_the_controller_starts() {
     let bed = Bed::new();

@@ -26,7 +26,7 @@ use super::authority::Next;
 /// Time for which the directory keeps a token after the token's time is over, so that a host that shows it learns the
 /// reason of its failure.
 const KEPT_MS: u64 = 7 * 24 * 3_600_000;
-/// Maximum number of tokens of all kinds: twice the largest cluster.
+/// Maximum number of tokens, with the used and the late ones: twice the largest cluster.
 const MOST: usize = 200_000;
 
 /// The record of a token, without the token itself.
@@ -50,11 +50,11 @@ pub(crate) struct Token {
     pub(crate) ends_ms: Option<u64>,
 }
 
-/// The use of a token.
+/// How a token was redeemed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Use {
     First,
-    /// Used again by the same key; the first use was for this certificate.
+    /// The same key had used the token before, for the certificate with this serial number.
     Again {
         serial: String,
     },
@@ -119,7 +119,7 @@ impl Tokens {
         Ok(made)
     }
 
-    /// Returns all known tokens, by host.
+    /// Returns all tokens in the directory, sorted by host.
     pub(crate) fn list(&self, now_ms: u64) -> io::Result<Vec<Token>> {
         let mut tokens: Vec<Token> = self.swept(now_ms)?.into_iter().map(|(_, token)| token).collect();
         tokens.sort_by(|a, b| (&a.host, a.made_ms).cmp(&(&b.host, b.made_ms)));
@@ -142,7 +142,8 @@ impl Tokens {
         Ok(taken)
     }
 
-    /// Uses the token for this host and this key (DER). The use is on disk when the function returns.
+    /// Marks the token as used by this host and this key (DER) for the certificate `next`. The mark is on disk when the
+    /// function returns.
     pub(super) fn redeem(
         &self,
         secret: &str,
@@ -181,7 +182,8 @@ impl Tokens {
         Ok((token, Use::First))
     }
 
-    /// Returns all tokens, after removing old tokens. Logs an unreadable file and goes on with the others.
+    /// Returns all tokens by file name, after removing those whose time was over [`KEPT_MS`] ago. Logs an unreadable
+    /// file and goes on with the others.
     fn swept(&self, now_ms: u64) -> io::Result<Vec<(String, Token)>> {
         let mut tokens = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
@@ -243,7 +245,7 @@ fn secret() -> String {
     [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()].map(|uuid| uuid.simple().to_string()).concat()
 }
 
-/// Returns the digest as 64 hexadecimal digits.
+/// Returns the SHA-256 of `bytes` as 64 hexadecimal digits.
 fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -298,7 +300,7 @@ mod tests {
         assert_eq!(bad(t0, "n0", "key", 2000), Some(Bad::Unknown));
     }
 
-    /// Found before: the user of a token could use it again, and no operator could stop that.
+    /// Regression test: the user of a token could use it again, and no operator could stop that.
     #[test]
     fn a_used_token_can_be_revoked_and_ends_with_its_certificate() {
         let dir = tempfile::tempdir().unwrap();
@@ -320,8 +322,8 @@ mod tests {
         assert_eq!(ask(1, 3000), Err(Bad::Used));
     }
 
-    /// Found before: making tokens for a whole cluster blocked every enrolment meanwhile, because each token is a write
-    /// to the disk.
+    /// Regression test: making tokens for a whole cluster blocked every enrolment meanwhile, because each token is a
+    /// write to the disk.
     #[test]
     fn who_makes_many_tokens_keeps_nobody_from_using_one() {
         let dir = tempfile::tempdir().unwrap();

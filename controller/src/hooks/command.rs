@@ -2,7 +2,7 @@
 //!
 //! * The program ends by itself. The processes that it leaves in the background go on.
 //! * The limit passes. The controller kills the whole group, and waits until no process of the group lives. So no
-//!   killed command still carries a notice when the controller repeats the notice.
+//!   killed command is still at work when the controller repeats the notice.
 
 use std::fs;
 use std::io::{self, Seek as _, Write as _};
@@ -16,14 +16,14 @@ use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use tokio::process;
 
-/// Number of bytes of standard error to keep: the controller logs them, and shows the last line.
+/// Number of bytes of the command's standard error to keep: the controller logs them, and shows the last line.
 const KEPT: usize = 4 * 1024;
-/// Time to continue reading the pipe of a program that has ended.
+/// Time for which the controller still reads the standard error of a program that has ended.
 const PIPE_LIMIT: Duration = Duration::from_secs(1);
-/// Period of checks whether killed processes are gone: the kernel reports only a child's end.
+/// Period at which the controller checks whether killed processes are gone: the kernel reports only the end of a child.
 const LOOK: Duration = Duration::from_millis(20);
-/// Limit for the end of a killed process group. A process that still lives hangs in the kernel, and the controller logs
-/// it.
+/// Time that a killed process group has to end. A process that still lives then hangs in the kernel: the controller
+/// logs a warning, and goes on waiting.
 const KILLED: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Command {
     /// Runs the hook's command with `body` (JSON) on its standard input.
     ///
     /// # Errors
-    /// The end of the command, and its output.
+    /// [`Untold`]: the command could not run, ended with another status than 0, or passed its limit.
     pub(crate) async fn tell(&self, body: &Value) -> Result<(), Untold> {
         let [program, arguments @ ..] = self.argv.as_slice() else {
             return Err(Untold::new("no command".to_owned(), &[]));
@@ -92,12 +92,12 @@ impl Command {
     }
 }
 
-/// The reason why a notice was not carried out.
+/// The reason why a hook's command did not carry out a notice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Untold {
-    /// A line for people: the program's end, and the last line of its standard error.
+    /// The text for log lines and `perilog ps`: how the program ended, and the last line of its standard error.
     pub(crate) why: String,
-    /// The kept part of the program's standard error, if longer than the last line.
+    /// The end of the program's standard error; `None` if that is no more than the last line.
     pub(crate) said: Option<String>,
 }
 
@@ -111,8 +111,8 @@ impl Untold {
     }
 }
 
-/// The process group of a run. Dropping this value kills the group, unless the program was reaped: the number may then
-/// belong to another group.
+/// The process group of a hook's command. Dropping this value kills the group, unless the program was reaped: the
+/// number may then belong to another group.
 struct Group(Option<Pid>);
 
 impl Group {
@@ -179,8 +179,8 @@ fn is_living_member(stat: &str, group: Pid) -> bool {
     !matches!(state, None | Some("Z" | "X")) && of.and_then(|of| of.parse().ok()) == Some(group.as_raw_nonzero().get())
 }
 
-/// Makes the program's input, a file in memory. The file is complete before the program begins, also if the controller
-/// dies then.
+/// Makes the program's standard input: a file in memory with `body`. The file is complete before the program begins,
+/// even if the controller dies at that moment.
 fn told(body: &Value) -> io::Result<Stdio> {
     let make = |flags| memfd_create("perilog-hook", MemfdFlags::CLOEXEC | flags);
     // A kernel before 6.3 does not know the flag; a later kernel may require the flag.
@@ -191,7 +191,7 @@ fn told(body: &Value) -> io::Result<Stdio> {
     Ok(file.into())
 }
 
-/// Reads until the pipe is closed; `kept` has the end of the output so far.
+/// Reads standard error until the pipe is closed; `kept` always has the last [`KEPT`] bytes.
 async fn listen(stderr: Option<process::ChildStderr>, kept: &mut Vec<u8>) {
     let Some(mut stderr) = stderr else { return };
     let mut buffer = [0u8; 1024];
@@ -213,7 +213,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(3600);
 
-    /// Makes a program whose child does the work, and ignores TERM. The file contains the child's number.
+    /// Makes a command whose program starts a child that ignores SIGTERM. The program writes the child's process id
+    /// into `file`.
     fn with_grandchild(file: &Path) -> Arc<Command> {
         let script = "trap '' TERM; sleep 1000 & echo $! >\"$0.new\"; mv \"$0.new\" \"$0\"; wait";
         let argv = vec!["sh".to_owned(), "-c".to_owned(), script.to_owned(), file.display().to_string()];
@@ -236,7 +237,7 @@ mod tests {
         (run, pid)
     }
 
-    /// Found by a review: the controller killed only the program itself, and the program's children went on beside the
+    /// Regression test: the controller killed only the program itself, and the program's children went on beside the
     /// next try.
     #[tokio::test]
     async fn nothing_of_a_run_past_its_limit_lives_when_it_is_told_again() {
@@ -277,7 +278,7 @@ mod tests {
         }
     }
 
-    /// Found by a hunt: a hook that started as the controller died had an empty standard input.
+    /// Regression test: a hook that started as the controller died had an empty standard input.
     #[tokio::test]
     async fn what_a_program_is_told_is_whole_before_it_begins() {
         let body = json!({"event": "x".repeat(1 << 20)});

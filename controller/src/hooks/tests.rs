@@ -33,7 +33,7 @@ fn row(name: &str, lifted: bool) -> DrainRow {
     }
 }
 
-/// Returns the notices that would run now for these rows: event and hosts.
+/// Returns the notices that would run now for these rows, each as event and hosts, for example `drain n[1-2]`.
 fn would_tell(rows: &[DrainRow], told: &Told, now: Instant) -> Vec<String> {
     let tasks = drained(rows.to_vec(), told, now);
     tasks.iter().map(|task| format!("{} {}", task.body["event"], task.body["hosts"]).replace('"', "")).collect()
@@ -81,7 +81,7 @@ fn a_failing_notice_backs_off_and_delays_no_other() {
     assert_eq!(told.turn(&Key::Host(host("n1")), false, now), Some(Turn::Fresh));
 }
 
-/// Found by a review: one host that the hook rejects kept all other hosts of its command from being drained, and their
+/// Regression test: one host that the hook rejects kept all other hosts of its command from being drained, and their
 /// ranks from being released.
 #[test]
 fn a_host_that_is_refused_keeps_none_of_its_group_waiting() {
@@ -133,7 +133,7 @@ fn tell(rows: &mut Vec<DrainRow>, told: &mut Told, now: Instant, refuses: impl F
     tasks.len()
 }
 
-/// Found by a review: after an absence of the resource manager, the controller drained each host alone, a minute apart,
+/// Regression test: after an absence of the resource manager, the controller drained each host alone, a minute apart,
 /// four at a time.
 #[test]
 fn after_an_outage_waiting_notices_are_told_together() {
@@ -173,7 +173,7 @@ fn after_an_outage_waiting_notices_are_told_together() {
     }
 }
 
-/// Found by a review: with two or more hosts that the hook rejects for ever, each success put these hosts into one
+/// Regression test: with two or more hosts that the hook rejects for ever, each success put these hosts into one
 /// group again, a second later.
 #[test]
 fn refused_hosts_keep_their_backoff_when_others_succeed() {
@@ -204,8 +204,8 @@ fn refused_hosts_keep_their_backoff_when_others_succeed() {
     assert!(again <= 4, "{again} commands in a minute");
 }
 
-/// A resource manager came, carried out one notice, and went away again: no host is at fault, and the next success
-/// releases all.
+/// A resource manager came back, carried out one notice, and went away again: no host is at fault, and after the next
+/// success all waiting notices go out.
 #[test]
 fn one_success_after_a_second_outage_releases_all() {
     let mut now = Instant::now();
@@ -252,8 +252,8 @@ fn failed_notices_take_half_the_room_longest_waiting_first() {
     assert_eq!(turns(&many, room(1, 4)), [again(0)]);
 }
 
-/// Found by a review: the query for notices with the lowest sequence numbers returned notices that waited for another
-/// try.
+/// Regression test: the query for the notices with the lowest sequence numbers returned only notices that waited for
+/// another try, and the notices of other jobs stayed behind.
 #[tokio::test]
 async fn jobs_whose_release_fails_keep_no_other_job_waiting() {
     const BAD: u64 = 40;

@@ -4,9 +4,9 @@
 //!
 //! If the resource manager is away, no host is at fault, and all hosts are alone eventually. The first success shows
 //! that the resource manager is back: all hosts that failed alone without a success in between go out together, at
-//! once. A host that failed alone again after another host's success is at fault. Such a host keeps its own backoff
-//! until its own success, whatever else succeeds. Its success suggests that the others were not at fault either: they
-//! go out together once more.
+//! once. A host that failed alone again after another host's success is at fault. Successes of hosts that were never at
+//! fault leave the delay of such a host as it is. When one host at fault succeeds after all, the others may not be at
+//! fault either: they go out together once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(super) enum Key {
     Host(HostName),
 }
 
-/// Permission to run a notice now.
+/// The right of a notice to run now. Turns are ordered: repeated notices come before new ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
     /// The notice failed before. It is due since that time, together with the other notices of its group.
@@ -46,35 +46,38 @@ struct Tried {
     stand: Stand,
     /// Whether the notice lifts a drain: that notice differs from the notice of the drain itself.
     lifts: bool,
-    /// Time before the next try, if the present try fails, too.
+    /// Delay before the next try, if the present try fails too.
     backoff: Duration,
-    /// [`Told::successes`] when the notice first failed, or later when it last failed alone. A higher number now means
-    /// that another command succeeded since.
+    /// The value of [`Told::successes`] at the notice's first failure, or later at its last failure alone. A higher
+    /// value now means that another command has succeeded since.
     at: Option<u64>,
     failed: Failed,
 }
 
-/// The kind of a failure.
+/// How the notice of a host or job failed last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failed {
-    /// The notice shares a command with other notices, or has not failed yet.
+    /// The notice failed in a command with other notices, or has not failed yet.
     Together,
-    /// Alone, and no command succeeded since the earlier failure: perhaps no command can.
+    /// The notice failed alone, and no command has succeeded since its earlier failure: the resource manager may be
+    /// away.
     Alone,
-    /// Alone, although another command succeeded since the earlier failure. Stays until the host's own success.
+    /// The notice failed alone, although another command had succeeded since its earlier failure. The state lasts until
+    /// this host, or another host at fault, succeeds.
     AtFault,
 }
 
 impl Tried {
-    /// Records a failure together with others, and returns the delay. Ignores the earlier delay, because most of the
-    /// group are not at fault.
+    /// Records the failure of a command with several notices, and returns the delay: always [`FIRST_BACKOFF`], because
+    /// most notices of the command are not at fault.
     fn fail(&mut self, successes: u64) -> Duration {
         self.failed = Failed::Together;
         self.at.get_or_insert(successes);
         FIRST_BACKOFF
     }
 
-    /// Records a failure alone, and returns the delay.
+    /// Records the failure of a command with this notice alone, and returns the delay. Each such failure doubles the
+    /// delay.
     fn fail_alone(&mut self, successes: u64) -> Duration {
         let others_were_told = self.at.replace(successes).is_some_and(|at| at != successes);
         if self.failed != Failed::AtFault {
@@ -86,7 +89,7 @@ impl Tried {
     }
 }
 
-/// Running and failed notices. [`Told::keep`] removes notices that no longer exist.
+/// The state of running and failed notices, by job or host. [`Told::keep`] removes notices that no longer exist.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     tried: BTreeMap<Key, Tried>,
@@ -96,7 +99,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Returns the permission to run the notice; `None`: not now.
+    /// Returns the notice's turn; `None` if a notice with this key runs, or the next try is not due yet.
     pub(super) fn turn(&self, key: &Key, lifts: bool, now: Instant) -> Option<Turn> {
         match self.tried.get(key).map(|tried| (tried.stand, tried.lifts)) {
             Some((Stand::Telling, _)) => None,
@@ -106,7 +109,7 @@ impl Told {
         }
     }
 
-    /// Returns the due jobs, longest waiting first.
+    /// Returns the jobs whose failed release is due again, longest waiting first.
     pub(super) fn due_jobs(&self, now: Instant) -> Vec<JobId> {
         let due = |(key, tried): (&Key, &Tried)| match (key, tried.stand) {
             (Key::Job(job), Stand::Again(at, _)) if at <= now => Some((at, job.clone())),
@@ -152,8 +155,8 @@ impl Told {
         }
     }
 
-    /// Records that a command failed. A failure of many hosts accuses no host: each half goes out separately next,
-    /// until the refused host is alone. Only a single host's delay grows.
+    /// Records that a command failed. A failure of a command for many hosts puts no host at fault: each half goes out
+    /// separately next, until the refused host is alone. Only a single host's delay grows.
     pub(super) fn failed(&mut self, keys: &[Key], now: Instant) {
         let (first, second) = keys.split_at(keys.len() / 2);
         for half in [first, second].into_iter().filter(|half| !half.is_empty()) {

@@ -19,8 +19,8 @@ use crate::metrics::Source;
 const PLAIN: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// Content-Security-Policy of all answers. The page may load its own style, script and picture, and ask its own host. A
-/// script that an attacker put into the page would not run, and no text becomes a tag.
+/// Content-Security-Policy of all answers. The page may load its own style, script and picture, and send requests to
+/// its own host. A script that an attacker put into the page would not run, and no text becomes HTML.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
@@ -43,12 +43,12 @@ const FILES: [(&str, &str, &str); 4] = [
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
 
-/// The contents of the HTTP listener. Cheap to clone.
+/// All that the HTTP listener serves: figures, health, and the page if configured. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Site {
     pub(crate) figures: Source,
-    /// Asks the writer for the controller's health, separately from the page's questions: the page's visitors delay no
-    /// answer.
+    /// Asks the writer for the controller's health, separately from the page's questions, so that visitors of the page
+    /// delay no answer about health.
     pub(crate) health: Looks,
     pub(crate) page: Option<Page>,
 }

@@ -1,6 +1,6 @@
-//! Questions of the page's visitors to the machine. The one writer answers them, and its own work comes first: the
-//! writer gets one question at a time, and a pause after each. Visitors with the same question share an answer for a
-//! while.
+//! Passes questions of the page's visitors to the machine. The one writer answers them, and its own work comes first:
+//! the writer gets one question at a time, and a pause after each. Visitors with the same question share an answer for
+//! a while.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Maximum number of kept answers.
 const ANSWERS: usize = 32;
 
-/// Asks the writer for visitors of the page, and keeps the answers. Cheap to clone.
+/// Asks the writer on behalf of the page's visitors, and keeps the answers for a moment. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Looks {
     inlet: Inlet,
@@ -38,18 +38,19 @@ pub(crate) struct Looks {
 struct Kept {
     /// Kept answers, each with its question and time, the oldest first.
     answers: Vec<(Question, Instant, Seen)>,
-    /// Time until which the writer gets no question; `None`: the writer has not answered yet.
+    /// Time until which the writer gets no question; `None`: no question was asked yet.
     rest: Option<Instant>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Question {
-    /// Whether the controller does its work.
+    /// Asks whether the controller works, for `/healthz`.
     Health,
     Look(Look),
 }
 
-/// An answer, ready to be sent. `body`: JSON, one line, or the text of a failure.
+/// An answer, ready to be sent. `body`: JSON for a [`Question::Look`], one line for [`Question::Health`], or the text
+/// of a failure.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) status: StatusCode,
@@ -70,14 +71,14 @@ impl Looks {
     }
 
     pub(super) async fn see(&self, question: Question) -> Seen {
-        // Held over the question: everybody else waits for the same answer, or for their turn.
+        // The lock is held until the answer: other visitors wait for the same answer, or for their turn.
         let mut kept = self.kept.clone().lock_owned().await;
         kept.answers.retain(|(_, at, _)| at.elapsed() < KEPT);
         if let Some((_, _, seen)) = kept.answers.iter().find(|(asked, _, _)| *asked == question) {
             return seen.clone();
         }
         let looks = self.clone();
-        // A visitor who asks and goes away spares nobody the pause.
+        // The question goes on after its visitor has disconnected, so that the pause after it is kept.
         let asked = tokio::spawn(async move { looks.ask_in_turn(&mut kept, question).await });
         asked.await.unwrap_or_else(|_| unanswered(StatusCode::INTERNAL_SERVER_ERROR, "no answer was made"))
     }

@@ -15,8 +15,8 @@
 //! | `server` | connections: their number and their time |
 //! | `answer` | a request and its answer: methods, paths, headers |
 //! | `names` | the names that a visitor may call this host by |
-//! | `looks` | what visitors see of the machine: asked once for all of them, and seldom |
-//! | `page/` | the page itself: no script and no picture of anybody else |
+//! | `looks` | questions to the machine, one answer for all visitors who ask the same |
+//! | `page/` | the page itself, which loads nothing from other hosts |
 
 mod answer;
 mod looks;

@@ -1,4 +1,4 @@
-//! HTTP/1.1: hyper reads what strangers send; connections are limited in number and time.
+//! HTTP/1.1 server: hyper parses the requests; connections are limited in number and time.
 
 use std::convert::Infallible;
 use std::io;
@@ -41,7 +41,7 @@ impl Bounds {
 /// Maximum size in bytes of a request's head; `HEADERS`: maximum number of its lines.
 const BUFFER: usize = 16 * 1024;
 const HEADERS: usize = 64;
-/// Pause after a failed accept: descriptors may be short for a while.
+/// Pause after a failed accept: file descriptors may be short for a while.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Binds `address` for the HTTP listener; non-blocking.

@@ -67,8 +67,8 @@ async fn get(address: SocketAddr, path: &str) -> String {
     said
 }
 
-/// Plays a writer that takes the time `takes` for each answer. `status`: the answer; `None`: the writer has no store.
-/// Returns the requests that the writer got.
+/// Plays a writer that takes the time `takes` for each answer. `status`: the answer; `None`: the writer refuses each
+/// request, as without a store. Returns the requests that the writer got.
 fn writer(mut entries: mpsc::Receiver<Entry>, takes: Duration, status: Option<StatusView>) -> mpsc::Receiver<Request> {
     let (asked, seen) = mpsc::channel(1_000);
     tokio::spawn(async move {
@@ -83,7 +83,7 @@ fn writer(mut entries: mpsc::Receiver<Entry>, takes: Duration, status: Option<St
     seen
 }
 
-/// Found by a review: sixteen silent connections kept Prometheus out for minutes.
+/// Regression test: sixteen silent connections kept Prometheus out for minutes.
 #[tokio::test(start_paused = true)]
 async fn connections_that_ask_nothing_end_soon() {
     let served = served(Bounds::DEFAULT);

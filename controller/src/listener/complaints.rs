@@ -1,4 +1,4 @@
-//! Log lines about strangers, with a bound on their number ([`perilog_host::complaints`]).
+//! Log lines about refused peers, with a bound on their number ([`perilog_host::complaints`]).
 
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
@@ -35,13 +35,13 @@ impl Complaints {
     }
 }
 
-/// Returns an IPv4 address as people write it, also if the socket is IPv6.
+/// Returns the peer's address with IPv4 as people write it: `10.0.0.1:4000` for `[::ffff:10.0.0.1]:4000`.
 pub(super) fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
-/// Journal lines about peers that proved to be a host of the site. Each address has its own count, so no address hides
-/// another.
+/// Journal lines about peers that proved to be a host of the site. Each address has its own limit, so lines about one
+/// address never suppress lines about another.
 #[derive(Debug)]
 pub(crate) struct ComplaintsOfEach {
     each: Each<IpAddr>,

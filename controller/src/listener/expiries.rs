@@ -1,4 +1,4 @@
-//! Ends of the certificates of connected peers, for people and figures. No decision depends on them.
+//! Times at which the certificates of connected peers end, for people and figures. No decision depends on them.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,12 +15,12 @@ pub(crate) struct Expiries(Arc<Mutex<HashMap<SocketAddr, Certificate>>>);
 #[derive(Debug)]
 struct Certificate {
     host: String,
-    /// End of the certificate's validity, in milliseconds since the epoch.
+    /// End of the certificate's validity, in milliseconds since 1970.
     until_ms: u64,
     by: By,
 }
 
-/// Provider of the next certificate.
+/// How a certificate is renewed: by an administrator, or by its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// An administrator renews this certificate.
@@ -29,16 +29,16 @@ pub(crate) enum By {
     Enrolment,
 }
 
-/// Summary of the certificates of connected nodes that have one provider ([`By`]).
+/// Summary of the connected nodes' certificates that are renewed in the same way ([`By`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Soonest {
-    /// Earliest end of such a certificate, in milliseconds since the epoch; `None`: no connected node has one.
+    /// Earliest end of such a certificate, in milliseconds since 1970; `None`: no connected node has one.
     pub(crate) until_ms: Option<u64>,
     /// Number of such certificates that end before the requested time.
     pub(crate) soon: u64,
 }
 
-/// A peer's entry; dropping it removes the entry.
+/// A peer's entry in [`Expiries`]; dropping this value removes the entry.
 #[derive(Debug)]
 pub(super) struct Entry<'a> {
     all: &'a Expiries,
@@ -53,8 +53,8 @@ impl Expiries {
         Entry { all: self, peer }
     }
 
-    /// Records that the host has a newer certificate than the one with which its session began. `until_ms`: its end, in
-    /// milliseconds since the epoch.
+    /// Records that the host has got a newer certificate than the one with which its session began. `until_ms`: the
+    /// newer certificate's end, in milliseconds since 1970.
     pub(crate) fn renewed(&self, host: &str, until_ms: u64) {
         let host = canonical_name(host);
         for certificate in self.lock().values_mut().filter(|certificate| certificate.host == host) {
@@ -62,12 +62,14 @@ impl Expiries {
         }
     }
 
-    /// Returns the end of a connected peer's certificate; `peer` as the machine shows it.
+    /// Returns when the certificate of a connected peer ends, in milliseconds since 1970. `peer`: the peer's address
+    /// and port as text.
     pub(crate) fn until_ms(&self, peer: &str) -> Option<u64> {
         self.lock().get(&peer.parse().ok()?).map(|certificate| certificate.until_ms)
     }
 
-    /// Returns the earliest end of the certificates of the provider `by`, and how many of them end before `before_ms`.
+    /// Returns the earliest end of the certificates that are renewed as `by` says, and how many of them end before
+    /// `before_ms`.
     pub(crate) fn soonest(&self, by: By, before_ms: u64) -> Soonest {
         let all = self.lock();
         let ends = || all.values().filter(|certificate| certificate.by == by).map(|certificate| certificate.until_ms);

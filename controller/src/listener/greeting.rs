@@ -1,5 +1,5 @@
-//! Peers that greet: they have shown a certificate, and have not sent all of Hello. A Hello waits in memory until its
-//! last page, so the listener admits few per certificate, and few large Hellos at a time.
+//! Bounds on greeting peers, which have shown a certificate and have not sent all of Hello. A Hello waits in memory
+//! until its last page, so the listener admits few peers per certificate, and few large Hellos at a time.
 //!
 //! * **Two places for a certificate.** One place belongs to the address of the session that the machine welcomed last.
 //!   All other addresses share the other place. Before the first welcome all addresses share both.
@@ -7,7 +7,8 @@
 //!   place. Other addresses wait in the order of their first peer, and each address waits once: a newer peer replaces
 //!   the older peer of its address and has its place or its turn. So a true agent waits for at most one turn of each
 //!   address of a thief.
-//! * **Eight with more than a page.** The ninth waits with its second page.
+//! * **Eight large Hellos.** At most eight peers send a Hello of more than one page at the same time. A ninth waits
+//!   after its first page.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -25,7 +26,7 @@ const OF_ONE: usize = 2;
 const WAITING: usize = 32;
 /// Time that a peer has for its Hello while peers of other addresses wait. An agent sends its Hello at once.
 const TURN: Duration = Duration::from_millis(500);
-/// Maximum number of Hellos of more than a page on their way to the machine.
+/// Maximum number of Hellos with more than one page that peers send at the same time.
 const LARGE: usize = 8;
 
 #[derive(Debug)]
@@ -40,7 +41,7 @@ struct Places {
     /// Address of the session that the machine welcomed last.
     home: Option<IpAddr>,
     greeters: Vec<Greeter>,
-    /// In the order in which they take the shared places.
+    /// Peers that wait for a shared place, in the order of their turns.
     waiting: VecDeque<Greeter>,
     /// Notifies the waiting peers of each change.
     changed: Arc<Notify>,
@@ -50,13 +51,13 @@ struct Places {
 struct Greeter {
     address: IpAddr,
     number: u64,
-    /// Begin of the turn of this address.
+    /// The time at which the turn of this address began.
     since: Instant,
     /// Dropping the sender tells the peer to leave.
     _stay: oneshot::Sender<()>,
 }
 
-/// A peer's place while the peer waits and greets; dropping this value frees the place.
+/// A peer's place while the peer waits for its turn and greets; dropping this value frees the place.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     greetings: &'a Greetings,
@@ -72,8 +73,8 @@ impl Default for Greetings {
 }
 
 impl Places {
-    /// Adds a peer: to its address's own place or turn, or behind all peers that wait. Past [`WAITING`] addresses,
-    /// turns the peer away.
+    /// Adds a peer. The peer takes over the place or turn that its address has, or waits behind all other peers. With
+    /// [`WAITING`] other addresses before it, the peer is turned away.
     fn add(&mut self, greeter: Greeter) {
         let of_address = |other: &Greeter| other.address == greeter.address;
         if let Some(waiting) = self.waiting.iter_mut().find(|other| of_address(other)) {
@@ -111,7 +112,7 @@ impl Places {
 }
 
 impl Greetings {
-    /// Enters a connection that has not said Hello yet, and that waits for its turn; `number` is unique among all
+    /// Adds a connection whose peer has not sent Hello, and that now waits for its turn. `number` is unique among all
     /// connections.
     pub(super) fn enter(&self, name: &str, address: IpAddr, number: u64) -> Place<'_> {
         let (keep, stay) = oneshot::channel();
@@ -141,7 +142,7 @@ impl Greetings {
 }
 
 impl Place<'_> {
-    /// Waits for the turn of this peer. Returns `false` if the peer has lost its place before.
+    /// Waits for the turn of this peer. Returns `false` if a newer peer has taken the peer's turn or place before.
     pub(super) async fn turn(&mut self) -> bool {
         loop {
             let (changed, until) = {
@@ -168,7 +169,7 @@ impl Place<'_> {
         }
     }
 
-    /// Returns when another peer with this certificate takes the place of this connection.
+    /// Waits until another peer with this certificate takes the place of this peer.
     pub(super) async fn lost(&mut self) {
         let _ = (&mut self.stay).await;
     }
@@ -189,7 +190,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Returns the network that counts as one address: a host has any number of addresses of its IPv6 network.
+/// Returns the network that counts as one address: IPv6 lets a host use any number of addresses of its /64 network.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

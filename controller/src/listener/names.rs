@@ -1,5 +1,5 @@
-//! Host names by address, for log lines: the name in the peer's certificate, if known, otherwise the last host from the
-//! address. No decision depends on these names.
+//! Host names of peers, for log lines: the name in the peer's certificate, or else the last host that connected from
+//! the peer's address. No decision depends on these names.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +23,8 @@ impl Names {
         }
     }
 
-    /// Names a peer for people; `host` is the name in the peer's certificate.
+    /// Returns the text that names a peer in log lines, for example `n4 at 10.0.0.5:4002`. `host` is the name in the
+    /// peer's certificate.
     pub(super) fn who(&self, peer: SocketAddr, host: Option<&str>) -> String {
         let peer = canonical(peer);
         let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);

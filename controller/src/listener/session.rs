@@ -20,8 +20,8 @@ use super::greeting::Place;
 use crate::daemon::{Drain, End, Entry, Outbound, Outlet, WeakQueue, Weight};
 use crate::enroll::enrols;
 
-/// Limit for the preamble, and again for all pages of Hello. An agent sends them at once; an agent on a swapping node
-/// may need a while.
+/// Time that an agent has for its preamble, and again for all pages of its Hello. An agent sends them at once; an agent
+/// on a swapping node may need a while.
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
 /// Time for the peer to read the last messages of a session that the machine closes.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
@@ -125,7 +125,7 @@ async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, 
     over
 }
 
-/// Waits until a revocation list names the peer.
+/// Waits until a reload brings a revocation list that names the peer; for ever if none does.
 async fn revoked(chain: &PeerChain, mut tls: watch::Receiver<Option<ServerTls>>) {
     while tls.changed().await.is_ok() {
         let current = tls.borrow_and_update().clone();
@@ -143,7 +143,7 @@ async fn greet(reader: &mut FrameReader, writer: &mut FrameWriter, release: &str
     negotiate(&theirs).map(drop).map_err(refused)
 }
 
-/// Writes the frames, and calls `welcomed` when the machine sends Welcome.
+/// Writes the queued frames to the peer, and calls `welcomed` when the first Welcome is among them.
 async fn write(writer: &mut FrameWriter, mut frames: Drain<bytes::Bytes>, welcomed: impl FnOnce()) -> Over {
     let mut welcomed = Some(welcomed);
     while let Some(frame) = frames.next().await {
@@ -161,11 +161,11 @@ async fn write(writer: &mut FrameWriter, mut frames: Drain<bytes::Bytes>, welcom
     }
 }
 
-/// Context for receiving a peer's messages.
+/// The receiving side of a session.
 struct Hearing<'a> {
     id: SessionId,
     peer: SocketAddr,
-    /// Hosts that the peer's certificate may speak for; `None` in plain text.
+    /// Hosts that the peer's certificate names; `None` in plain text.
     names: Option<Vec<String>>,
     own: WeakQueue<bytes::Bytes>,
     sessions: &'a Sessions,
@@ -195,7 +195,7 @@ impl Hearing<'_> {
         }
     }
 
-    /// Receives all pages of the agent's Hello.
+    /// Reads all pages of the agent's Hello, and passes each page to the writer.
     async fn hello(&self, reader: &mut FrameReader) -> Result<(), Over> {
         let (mut bytes, mut _large) = (0, None);
         loop {
@@ -219,7 +219,7 @@ impl Hearing<'_> {
         }
     }
 
-    /// Returns the next message; `None` for an unknown message, which the session answers.
+    /// Returns the next message; `None` for an unknown message, which the session answers with Unsupported.
     async fn next(&self, reader: &mut FrameReader) -> Result<Option<(FromAgent, Weight)>, Over> {
         self.read_frame(&frame(reader).await?).await
     }
@@ -256,7 +256,7 @@ fn crowded() -> Over {
     refused("others with its certificate dial, and it has not said its Hello")
 }
 
-/// Returns when another peer with the same certificate needs the place; otherwise never.
+/// Waits until another peer with the same certificate takes the place; for ever without a place.
 async fn lost(place: &mut Option<Place<'_>>) -> Over {
     match place {
         Some(place) => place.lost().await,

@@ -15,7 +15,7 @@ const ACTIONS: usize = 32;
 /// Maximum number of scripts with counters of their own, over all actions. The number exceeds the scripts of a site,
 /// and stays within what a Prometheus accepts from one target (some 15 series each).
 const SCRIPTS: usize = 256;
-/// Label for all names past the bound.
+/// Label for all actions past [`ACTIONS`], and for all scripts past [`SCRIPTS`].
 const OTHER: &str = "other";
 
 /// All values of [`perilog_core::outcome::Outcome::word`].
@@ -107,7 +107,7 @@ impl Counts {
         }
     }
 
-    /// Counts an event of a job's log; each event arrives once.
+    /// Counts the ranks that an event of a job's log reports as ended or overdue. Each event arrives once.
     fn event(&mut self, event: &Event) {
         if !matches!(event.name(), "action-start" | "finish" | "overdue") {
             return;
@@ -126,8 +126,9 @@ impl Counts {
         }
     }
 
-    /// Returns the name under which an action is counted. All counters of a new action begin at zero: for Prometheus, a
-    /// series that begins with 1 has never risen, and the first overdue task would raise no alert.
+    /// Returns the label under which an action is counted: its name, or `other` past [`ACTIONS`]. All counters of a new
+    /// action begin at zero: for Prometheus, a series that begins with 1 has never risen, and the first overdue task
+    /// would raise no alert.
     pub(super) fn action(&mut self, name: &str) -> Arc<str> {
         if let Some(known) = self.actions.get(name) {
             return known.clone();
@@ -151,7 +152,7 @@ fn seconds(millis: u64) -> f64 {
 #[derive(Debug, Clone)]
 pub(super) struct Histogram {
     pub(super) bounds: &'static [f64],
-    /// Counts between a bound and the bound before; the last count is above all bounds.
+    /// Number of values between each bound and the bound before; the last number is of values above all bounds.
     pub(super) counts: Vec<u64>,
     pub(super) sum: f64,
 }

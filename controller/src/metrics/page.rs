@@ -1,4 +1,4 @@
-//! Page of all figures: the counters, and the present state of machine and store.
+//! Page of all figures for Prometheus: the counters, and the present state of machine and store.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::daemon::Inlet;
 use crate::listener::{By, Expiries, Soonest};
 use crate::store::{Pending, StepReader, last_copy};
 
-/// Limit for the writer's answer. Past the limit, the page lacks the writer's part and shows the gap, so a hanging disk
-/// is visible.
+/// Time that the writer has to answer. Past this limit, the page lacks the writer's part and shows the gap, so a
+/// hanging disk is visible.
 const ANSWER: Duration = Duration::from_secs(5);
 
 const DAY_MS: u64 = 86_400_000;
@@ -80,8 +80,7 @@ fn ends(text: &mut Text, certificates: [(&str, Soonest); 2]) {
     }
 }
 
-/// Writes the metric of the last backup. `at_ms`: wall time (ms since 1970) at which a client last put a copy of the
-/// store on a disk.
+/// Writes the metric of the last backup. `at_ms`: the time (ms since 1970) of the last `perilog controller backup`.
 fn copied(text: &mut Text, at_ms: Option<u64>) {
     let mut metric = text.metric(
         "perilog_last_backup_timestamp_seconds",

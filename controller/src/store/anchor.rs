@@ -65,7 +65,7 @@ fn line(Commit { epoch, number }: Commit) -> String {
     format!("perilog 1 epoch {:020} nonce {:016x} commit {number:020}\n", epoch.number, epoch.nonce)
 }
 
-/// Number of bytes in a line.
+/// Number of bytes in the anchor's line, with the line feed.
 const WIDTH: usize = 88;
 
 fn parse(text: &str) -> Option<Commit> {

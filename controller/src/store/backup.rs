@@ -1,5 +1,5 @@
-//! Copy of the store while the controller writes, by SQLite's online backup: of one moment, checked, and without a log
-//! beside it.
+//! Copies the store while the controller writes, by SQLite's online backup. The copy is of one moment, is checked, and
+//! has no log beside it.
 //!
 //! The controller makes the copy beside the store, where it may write; on return the copy has no name. SQLite copies in
 //! one step: the writer goes on meanwhile (WAL), and the copy contains no later page.
@@ -14,7 +14,8 @@ use rustix::fs::statvfs;
 
 use super::{OpenError, StoreError, place, reserve};
 
-/// Returns the copy, positioned at its beginning, and the copy's size. Blocks for as long as the disk needs.
+/// Copies the store. Returns the copy as an open file without a name, at its beginning, and the copy's size in bytes.
+/// Blocks for as long as the disk needs.
 ///
 /// # Errors
 /// [`StoreError`]: the disk beside the store has no room, or the store is unreadable or damaged.
@@ -71,7 +72,7 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
 /// starts with the copy is in recovery. `to` must not exist.
 ///
 /// # Errors
-/// The problem; `to` is gone then.
+/// [`StoreError`]: the store or the disk failed; the file `to` is removed then.
 pub fn install(store: &Path, to: &Path) -> Result<(), StoreError> {
     copy(store, to).inspect_err(|_| drop(fs::remove_file(to)))
 }
@@ -93,7 +94,7 @@ pub fn check(store: &Path) -> Result<(), OpenError> {
     is_whole(&db)?.map_or(Ok(()), |wrong| Err(OpenError::Damaged(wrong)))
 }
 
-/// Returns the problem that SQLite finds, if any.
+/// Returns the problem that SQLite's quick check finds in the database; `None` if the database is whole.
 fn is_whole(db: &Connection) -> rusqlite::Result<Option<String>> {
     let verdict: String = db.query_row("PRAGMA quick_check", [], |row| row.get(0))?;
     Ok((verdict != "ok").then_some(verdict))

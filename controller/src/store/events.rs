@@ -15,7 +15,7 @@ const BYTES: usize = 256 * 1024;
 /// An event with its sequence number in the job's log.
 pub type Numbered = (u64, Event);
 
-/// Reader of events; cheap to clone. Reads take turns, each as short as its limit.
+/// Reader of event logs; cheap to clone. All clones share one connection, so reads run one after the other.
 #[derive(Debug, Clone)]
 pub struct EventReader {
     db: Arc<Mutex<Connection>>,
@@ -62,7 +62,7 @@ pub(super) struct Stored {
     pub(super) written: u64,
 }
 
-/// Reads the rows of a page: at least one if there is one, and fewer than there are if they are large.
+/// Reads rows until the contexts of the events exceed [`BYTES`] together, but at least one row if there is one.
 pub(super) fn page(mut rows: Rows<'_>) -> Result<Vec<Stored>, StoreError> {
     let mut page = Vec::new();
     let mut bytes = 0;

@@ -21,7 +21,7 @@ const SCHEMA: u32 = 1;
 /// Number of events in one read.
 const PAGE: usize = 1_000;
 
-/// The choice of jobs. Times are milliseconds since 1970.
+/// Selects the jobs of an export. Times are milliseconds since 1970.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     pub job: Option<JobId>,
@@ -40,7 +40,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Opens a read-only connection to the store at `path`; `wanted` limits the export.
+    /// Opens a read-only connection to the store at `path`; `wanted` selects the jobs.
     ///
     /// # Errors
     /// [`StoreError`]: the store does not exist, or is not of this version.
@@ -52,7 +52,8 @@ impl Exporter {
         Ok(Self { db, events: EventReader::open(path)?, wanted, last: String::new() })
     }
 
-    /// Returns all lines of the next job, in the order of names; `None` at the end. Blocks for the time of the queries.
+    /// Returns all lines of the next job, in the order of job ids; `None` after the last job. Blocks for the time of
+    /// the queries.
     ///
     /// # Errors
     /// [`StoreError`]: the store cannot be read.
@@ -131,7 +132,7 @@ impl Exporter {
     }
 }
 
-/// Returns the first line of an export, which describes the format of the others.
+/// Returns the first line of an export, which has the version of the format of all other lines.
 pub fn head(now_ms: u64) -> Value {
     json!({ "kind": "export", "schema": SCHEMA, "release": env!("CARGO_PKG_VERSION"), "at_ms": now_ms })
 }

@@ -42,7 +42,7 @@ pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
     Ok(snapshot)
 }
 
-/// Loads the lives of the store, and the number of its last commit.
+/// Loads the lives of the controller in this store, and the number of the last commit.
 pub(super) fn history(db: &Connection) -> Result<History, StoreError> {
     Ok(History {
         lives: rows(db, "lives", "SELECT * FROM lives ORDER BY first", life)?,
@@ -50,13 +50,13 @@ pub(super) fn history(db: &Connection) -> Result<History, StoreError> {
     })
 }
 
-/// Returns the number in a table of one row, if the table has a row.
+/// Returns the number in `column` of a table with at most one row; `None` if the table is empty.
 fn one(db: &Connection, table: &str, column: &str) -> Result<Option<u64>, StoreError> {
     let sql = format!("SELECT {column} FROM {table}");
     Ok(rows(db, table, &sql, |row| number(row, column))?.pop())
 }
 
-/// The rows of one job.
+/// The rows of one job: its attempts, their actions, and the ended ranks.
 pub(super) struct Job {
     pub(super) attempts: Vec<AttemptRow>,
     pub(super) actions: Vec<ActionRow>,
@@ -106,8 +106,8 @@ fn put_given(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(),
     Ok(())
 }
 
-/// Query of the last event's number of each job. It finds the jobs by the index, one after another: it does not walk
-/// the log, which may have millions of rows.
+/// Query for the sequence number of each job's last event. The query steps from job to job through the index, and never
+/// walks the log, which may have millions of rows.
 const EVENTS_LAST: &str = "
     WITH RECURSIVE jobs (job) AS (
         SELECT min(job) FROM events

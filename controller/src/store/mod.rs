@@ -58,32 +58,32 @@ use place::Lock;
 use reserve::Reserve;
 use steps::Known;
 
-/// Number of prepared statements to keep: more than the writer has.
+/// Number of prepared statements to keep: more than the writer uses.
 const STATEMENTS: usize = 64;
 /// Size in KiB of the writer's page cache; a batch touches few pages.
 const CACHE_KIB: i64 = 8 * 1024;
 /// Size in bytes to which a checkpoint cuts the file of the write-ahead log; a burst makes the file larger.
 const LOG_LIMIT: i64 = 64 * 1024 * 1024;
-/// Time to wait for a lock: an operator with sqlite3(1) may hold a lock for a moment.
+/// Time in milliseconds to wait for a lock of the store: an operator with sqlite3(1) may hold a lock for a moment.
 const BUSY_MS: u32 = 5_000;
 
 /// Operations of a store that the writer needs.
 pub trait Durable {
     fn load(&mut self) -> Result<Snapshot, StoreError>;
 
-    /// Applies `records`, in order and whole. On return the records are on disk, and so are the durations in `ran`,
-    /// unless the disk had room only for the records. `ran` keeps the newly written entries.
+    /// Applies `records` in order, all or none. On return the records are on disk, and so are the durations in `ran`,
+    /// unless the disk had room only for the records. `ran` then has only the entries that were newly written.
     fn commit_with(&mut self, records: &[Record], ran: &mut Vec<Ran>) -> Result<(), StoreError>;
 
     fn commit(&mut self, records: &[Record]) -> Result<(), StoreError> {
         self.commit_with(records, &mut Vec::new())
     }
 
-    /// Remembers the newest commit beside the store, once the commit's records are on the disk.
+    /// Writes the newest commit to the anchor beside the store, once the commit's records are on the disk.
     fn anchor(&mut self, newest: Commit);
 
-    /// Returns `true` if the disk is full and the reserve is in use: no new prologs. Also checks whether the disk has
-    /// room again.
+    /// Returns `true` while the disk is full and the reserve is in use, so that no new prolog may begin. Also checks
+    /// whether the disk has room again, and then restores the reserve.
     fn is_full(&mut self) -> bool;
 }
 
@@ -97,7 +97,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store, and creates a missing store.
+    /// Opens the store at `path`, and creates a missing store.
     ///
     /// # Errors
     /// [`OpenError`]: a network file system, a second controller, a newer version, or a missing directory.
@@ -128,7 +128,8 @@ impl Store {
         transaction.commit()
     }
 
-    /// Classifies an error: on a full disk, SQLite reports some failures as I/O errors.
+    /// Converts an error of SQLite. An I/O error on a full disk becomes [`StoreError::Full`], because SQLite does not
+    /// always report a full disk as such.
     fn classify(&self, error: rusqlite::Error) -> StoreError {
         let io = matches!(
             error.sqlite_error_code(),

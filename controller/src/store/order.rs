@@ -1,8 +1,8 @@
 //! Order of all events, over all jobs: the order of their commits; within a commit by job and sequence.
 //!
-//! A [`Spot`] names an event in this order across restarts of the controller. A restored store lacks the newest commits
-//! of the store before: the spot names the commit's life, so a reader of lost commits is refused and neither misses an
-//! event nor reads an event twice.
+//! A [`Spot`] names an event in this order across restarts of the controller, by its commit and the commit's life. A
+//! restored store lacks the newest commits of the store before. A reader whose spot is of such a lost commit is
+//! refused, so that it neither misses an event nor reads an event twice.
 
 use std::fmt;
 use std::str::FromStr;
@@ -68,14 +68,15 @@ impl EventReader {
     }
 }
 
-/// Returns the commit of this number, with the epoch of its life; epoch 0 if the store has forgotten that life.
+/// Returns the commit of this number, with its epoch; epoch 0 if the store has forgotten that life.
 fn commit(history: &History, number: u64) -> Commit {
     let life = history.lives.iter().rfind(|life| life.first <= number);
     Commit { epoch: life.map_or(Epoch { number: 0, nonce: 0 }, |life| life.epoch), number }
 }
 
 impl Spot {
-    /// Returns the spot in the table's order. A job's id consists of `[A-Za-z0-9._-]`, and `~` comes after all of them.
+    /// Returns the commit, job and sequence by which the query compares events. A spot after a whole commit has the job
+    /// `~`, which comes after every job's id (`[A-Za-z0-9._-]`).
     fn key(&self) -> (i64, &str, i64) {
         let number = integer(self.commit.number);
         self.event.as_ref().map_or((number, "~", 0), |(job, sequence)| (number, job.as_str(), integer(*sequence)))
@@ -93,7 +94,7 @@ impl fmt::Display for Spot {
     }
 }
 
-/// A text that is no [`Spot`].
+/// Error: the text is no [`Spot`].
 #[derive(Debug, thiserror::Error)]
 #[error("malformed spot {0:?}: expected the spot of an event as an earlier reply gave it, or now")]
 pub(crate) struct NoSpot(String);
@@ -117,7 +118,7 @@ impl FromStr for Spot {
     }
 }
 
-/// Explains how SQLite finds a page, for the test that no page walks the whole log.
+/// Returns SQLite's plan of the query for a page, for the test that no page walks the whole log.
 #[cfg(test)]
 pub(super) fn plan(db: &rusqlite::Connection) -> String {
     let sql = "EXPLAIN QUERY PLAN SELECT job, sequence, timestamp, name, context, written FROM events

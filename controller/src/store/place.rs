@@ -1,4 +1,4 @@
-//! Place of the store's file: on a file system of this host, and open in one controller.
+//! Checks of the place of the store's file: it is on a file system of this host, and open in one controller.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,8 +9,8 @@ use rustix::fs::{FlockOperation, flock, statfs};
 
 use super::OpenError;
 
-/// File systems (statfs(2)) of other hosts, or served by a process (FUSE): SQLite's locks and shared memory do not work
-/// on them, and a fail-over would find half of the acknowledged records.
+/// File systems (statfs(2)) of other hosts, or served by a process (FUSE). SQLite's locks and shared memory do not work
+/// on them, and after a fail-over a part of the acknowledged records would be missing.
 #[rustfmt::skip]
 const NETWORK: &[(u32, &str)] = &[
     (0x6969, "NFS"), (0x0bd0_0bd0, "Lustre"), (0xff53_4d42, "CIFS"), (0x517b, "SMB"), (0xfe53_4d42, "SMB2"),
@@ -21,7 +21,7 @@ const NETWORK: &[(u32, &str)] = &[
 ];
 const TMPFS: u32 = 0x0102_1994;
 
-/// Checks the file system of a directory.
+/// Refuses a directory on a network file system, and warns about a directory in memory (tmpfs).
 pub(super) fn check_file_system(dir: &Path) -> Result<(), OpenError> {
     let found = statfs(dir).map_err(|e| OpenError::Place { path: dir.to_owned(), source: e.into() })?;
     check_kind(dir, u32::try_from(found.f_type & 0xffff_ffff).unwrap_or_default())
@@ -38,8 +38,8 @@ fn check_kind(dir: &Path, kind: u32) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Creates the file, which contains environments and output of root's scripts: only the owner may read the file. SQLite
-/// gives -wal and -shm the same mode.
+/// Creates the store's file if it is missing. The file contains environments and output of root's scripts, so only the
+/// owner may read it. SQLite gives -wal and -shm the same mode.
 pub(super) fn create_private(path: &Path) -> Result<(), OpenError> {
     let made = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
     made.map(drop).map_err(|source| OpenError::Place { path: path.to_owned(), source })

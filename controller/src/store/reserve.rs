@@ -27,7 +27,7 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// Creates the reserve if the disk has room.
+    /// Takes over the reserve that exists beside the store, or creates it if the disk has room.
     pub(super) fn new(store: &Path) -> Self {
         let path = beside(store, "reserve");
         let held = path.metadata().is_ok_and(|found| found.len() >= SIZE);
@@ -62,7 +62,7 @@ impl Reserve {
         self.held
     }
 
-    /// Returns `true` if the disk is almost full.
+    /// Returns `true` if the disk has less than [`NO_ROOM`] bytes free.
     pub(super) fn disk_is_full(&self) -> bool {
         self.free().is_ok_and(|free| free < NO_ROOM)
     }

@@ -220,7 +220,7 @@ pub(super) fn prepare(db: &mut Connection) -> Result<(), OpenError> {
     }
 }
 
-/// Confirms that this is a store of this version.
+/// Checks that the database is a store of this version.
 pub(super) fn check(db: &Connection) -> Result<(), OpenError> {
     let pragma = |name: &str| db.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     match (pragma("application_id")?, pragma("user_version")?) {
@@ -230,8 +230,8 @@ pub(super) fn check(db: &Connection) -> Result<(), OpenError> {
     }
 }
 
-/// Migrations from each version's tables to the next version's. Actions that an earlier version began get the holds
-/// that this version would give.
+/// SQL that migrates the tables of each version to those of the next; the first text begins at version 1. Actions that
+/// an earlier version began get the holds that this version would give.
 const MIGRATIONS: [&str; (VERSION - 1) as usize] = [
     "
 ALTER TABLE attempts ADD COLUMN terms TEXT NOT NULL DEFAULT '{}';
@@ -338,7 +338,7 @@ CREATE INDEX events_in_order ON events (written);
 ",
 ];
 
-/// The last version of the tables whose actions have ranks `unknown`, which no node had reported.
+/// The last version whose table `actions` has the column `unknown`: ranks that no node had reported.
 const HAD_UNKNOWN: i64 = 6;
 
 fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {

@@ -1,4 +1,4 @@
-//! Scripts that differ between nodes. For each node, the newest task of an action counts, by the runner's report.
+//! Finds scripts that differ between nodes. For each node, the newest task of an action counts, by the runner's report.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,17 +15,17 @@ use super::took::{Since, StepReader, layout, scripts, walk};
 pub struct Skewed {
     pub action: String,
     pub script: String,
-    /// The versions, the most common first.
+    /// The versions of the script, the most common first.
     pub versions: Vec<Version>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Version {
-    /// `None`: the script is missing.
+    /// `None`: the script is missing on these nodes.
     pub digest: Option<String>,
     pub nodes: u64,
     pub hosts: HostList,
-    /// The time of the last run, by a node's clock.
+    /// Begin of the newest task with this version, in milliseconds since 1970, by the node's clock.
     pub last_ms: u64,
 }
 
@@ -40,7 +40,7 @@ pub struct Skew {
 }
 
 impl StepReader {
-    /// Compares scripts by their digests.
+    /// Returns the scripts whose digests differ between the nodes that ran the selected actions.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -74,7 +74,7 @@ impl StepReader {
     }
 }
 
-/// The newest task of a node.
+/// The newest task of an action on a node.
 struct Newest {
     /// Whether all scripts of the task ran, so that an absent script is missing on the node.
     whole: bool,

@@ -22,13 +22,14 @@ const DIGESTS: usize = 4_096;
 pub(super) const TOLERABLE: u8 = 1;
 pub(super) const TIMED_OUT: u8 = 2;
 
-/// A node's report about a task's scripts.
+/// A node's report of how long the scripts of a task ran.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ran {
     pub task: TaskId,
-    /// The host that reported the durations: a node reports only its own tasks. `None`: the machine itself did.
+    /// The host that reported the durations: a node reports only its own tasks. `None`: no node did, because an
+    /// announced reboot ended the task.
     pub host: Option<HostName>,
-    /// The action's name, once the store has the action.
+    /// The action's name. The store fills the name in when it writes the durations.
     pub action: Option<Arc<str>>,
     pub outcome: &'static str,
     /// Milliseconds since 1970, by the node's clock.
@@ -41,11 +42,12 @@ pub struct Ran {
     pub empty: bool,
 }
 
-/// Cache of row numbers, so that a row costs one insert. A failed transaction clears the cache.
+/// Cache of the numbers that the store gave to actions and scripts, so that the durations of a task cost one insert. A
+/// failed transaction clears the cache.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     actions: HashMap<ActionId, Action>,
-    /// Scripts by digest: few scripts are the same under another name.
+    /// Scripts by digest. Rarely do scripts with different names share a digest.
     scripts: HashMap<String, Vec<Script>>,
 }
 
@@ -68,7 +70,7 @@ impl Known {
         *self = Self::default();
     }
 
-    /// Writes the durations of `ran` after the records of the same batch. Leaves in `ran` only the entries that were
+    /// Writes the durations in `ran` after the records of the same batch. Leaves in `ran` only the entries that were
     /// new.
     pub(super) fn write(&mut self, db: &Connection, records: &[Record], ran: &mut Vec<Ran>) -> Result<()> {
         // Pruning frees numbers for reuse, and a new attempt may have other hosts than an old attempt of the same name.
@@ -82,7 +84,8 @@ impl Known {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// Writes an entry; returns `true` if the entry is new.
+    /// Writes the durations of one task. Returns `false` if the store has them already, does not know the action, or if
+    /// the host is not the host of the task's rank.
     fn put(&mut self, db: &Connection, ran: &mut Ran) -> Result<bool> {
         let Some(action) = self.action(db, ran.task.action)? else { return Ok(false) };
         let rank = ran.task.rank.0;
@@ -162,7 +165,8 @@ impl Known {
     }
 }
 
-/// Formats a step as numbers; omits trailing defaults.
+/// Formats a step as JSON numbers, such as `[7,10,20,0]`: script, begin after the task's begin (ms), duration (ms),
+/// exit status. A try above 1 and marks follow if there are any.
 fn row(script: i64, step: &Step, began_ms: u64) -> String {
     let after = step.began_ms.saturating_sub(began_ms);
     let status = step.status.map(ExitStatus::shell).map_or_else(|| "null".to_owned(), |status| status.to_string());

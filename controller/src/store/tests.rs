@@ -336,7 +336,7 @@ fn a_store_of_an_earlier_version_goes_on() {
     assert_eq!(tables(&path), tables_of_a_new_file());
 }
 
-/// Found by a review: a copy of a store of an earlier version had no stamp, so a controller that started with the copy
+/// Regression test: a copy of a store of an earlier version had no stamp, so a controller that started with the copy
 /// did not enter recovery.
 #[test]
 fn a_copy_of_an_earlier_version_is_stamped() {
@@ -352,7 +352,7 @@ fn a_copy_of_an_earlier_version_is_stamped() {
     assert_eq!(tables(&path), tables_of_a_new_file());
 }
 
-/// A store of an earlier version whose tables differ by one column: the attempts are unchanged.
+/// A store of version 7, whose tables lack two columns and an index, keeps its attempts.
 #[test]
 fn a_store_of_the_version_before_goes_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -370,7 +370,7 @@ fn a_store_of_the_version_before_goes_on() {
     assert_eq!(tables(&path), tables_of_a_new_file());
 }
 
-/// Returns all columns of all tables.
+/// Returns all columns of all tables, each as table, and name with type.
 fn tables(path: &Path) -> Vec<(String, String)> {
     let db = Connection::open(path).unwrap();
     let sql = "SELECT m.name, c.name || ' ' || c.type FROM sqlite_schema m, pragma_table_info(m.name) c ORDER BY \
@@ -461,7 +461,7 @@ fn the_api_reads_events_while_the_writer_writes() {
     assert_eq!(reader.events(&a, 5, 100).unwrap().iter().map(|(n, _)| *n).collect::<Vec<_>>(), [6]);
 }
 
-/// SQLite itself simulates a full disk: the file may not grow until the store releases the reserve.
+/// SQLite simulates a full disk, by a limit on the pages of the file.
 #[test]
 fn a_failed_batch_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();

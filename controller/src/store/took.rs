@@ -1,5 +1,6 @@
-//! Durations of scripts: the tasks of a job, and sums over a time (`skew`: scripts that differ between nodes). The
-//! reader has a separate read-only connection, so that a sum over a million tasks delays no follower of an event log.
+//! Reads durations of scripts: the tasks of a job, and sums over a time (`skew`: scripts that differ between nodes).
+//! The reader has a separate read-only connection, so that a sum over a million tasks delays no follower of an event
+//! log.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -24,7 +25,7 @@ pub struct StepReader {
     db: Arc<Mutex<Connection>>,
 }
 
-/// The choice of a job's tasks.
+/// Selects tasks of a job.
 #[derive(Debug, Clone)]
 pub struct Which {
     pub job: JobId,
@@ -33,7 +34,7 @@ pub struct Which {
     pub action: Option<ActionName>,
 }
 
-/// The tasks of a page, and the begin of the next page.
+/// A page of tasks. `next`: the place after which the next page begins; `None` for the last page.
 #[derive(Debug)]
 pub struct Page {
     pub tasks: Vec<Value>,
@@ -43,7 +44,7 @@ pub struct Page {
 /// The number of an action, and a rank of the action.
 pub type Place = (i64, u32);
 
-/// Choice of the tasks to sum up.
+/// Selects the tasks to sum up.
 #[derive(Debug, Clone)]
 pub struct Since {
     /// Actions that began at this time or later, in milliseconds since 1970.
@@ -63,7 +64,7 @@ pub struct Pending {
     pub oldest_open_ms: Option<u64>,
 }
 
-/// A script's try as the store keeps it.
+/// One try of a script, as the store keeps it.
 pub(super) struct Step {
     pub(super) script: i64,
     after_ms: u64,
@@ -92,10 +93,10 @@ struct Key {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Total {
     pub action: String,
-    /// Set in a sum by node: the tasks of this host as a whole.
+    /// The host whose tasks the line sums up, in sums by node; otherwise `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// `None`: the tasks as a whole.
+    /// `None`: the line is about the action's tasks as a whole.
     pub script: Option<String>,
     pub count: u64,
     /// Tasks with an outcome other than ok; for a script, tries with a status other than 0.
@@ -112,7 +113,7 @@ pub struct Total {
 pub struct Totals {
     pub rows: Vec<Total>,
     pub tasks: u64,
-    /// Whether the sum omits older tasks of that time.
+    /// Whether the sum omits older tasks, because there are more than a sum may have.
     pub truncated: bool,
 }
 
@@ -139,8 +140,8 @@ impl StepReader {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns those tasks of a job's attempt whose durations the store has, by action and rank, past `after`. `None`:
-    /// the attempt does not exist.
+    /// Returns the tasks of a job's attempt whose durations the store has, by action and rank, past `after`; `limit` at
+    /// most. `None`: the attempt does not exist.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -251,7 +252,8 @@ impl StepReader {
         Ok(Totals { rows, tasks, truncated })
     }
 
-    /// Returns the numbers of notices and drains that nobody has confirmed, and the begin of the oldest open action.
+    /// Returns the numbers of notices and drains that no hook or edge has confirmed, and the begin of the oldest open
+    /// action.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -320,8 +322,8 @@ pub(super) struct Task<'a> {
     pub(super) steps: &'a [Step],
 }
 
-/// Visits all chosen tasks, the newest action first. Returns the number of tasks, and `true` if more exist than the
-/// function visits.
+/// Visits all selected tasks, the newest action first. Returns the number of visited tasks, and `true` if more than
+/// [`MOST`] exist.
 pub(super) fn walk(db: &Connection, of: &Since, mut take: impl FnMut(Task<'_>)) -> Result<(u64, bool), StoreError> {
     let mut actions = db.prepare_cached(
         "SELECT number, name FROM actions WHERE began_ms >= ?1 AND (?2 IS NULL OR name = ?2) ORDER BY number DESC",
@@ -355,13 +357,15 @@ pub(super) fn walk(db: &Connection, of: &Since, mut take: impl FnMut(Task<'_>)) 
     Ok((count, false))
 }
 
-/// Parses a layout; `None`: a row that was edited by hand.
+/// Parses the layout of an attempt from its columns `ranks` and `hosts`; `None` if an operator has edited the row
+/// wrongly.
 pub(super) fn layout(row: &Row<'_>) -> rusqlite::Result<Option<Layout>> {
     let (ranks, hosts): (String, String) = (row.get(0)?, row.get(1)?);
     Ok(ranks.parse().ok().zip(hosts.parse().ok()).and_then(|(ranks, hosts)| Layout::new(ranks, hosts).ok()))
 }
 
-/// Returns the attempt: the named attempt, or else the newest attempt with an action.
+/// Returns the attempt that `which` names, or else the attempt of the job's newest action. `None`: no such attempt
+/// exists.
 pub(super) fn attempt_of(db: &Connection, which: &Which) -> rusqlite::Result<Option<String>> {
     let newest = "SELECT attempts.attempt FROM attempts LEFT JOIN actions USING (job, attempt)
          WHERE job = ?1 AND (?2 IS NULL OR attempts.attempt = ?2) ORDER BY actions.number IS NULL, actions.number DESC \
@@ -377,7 +381,7 @@ pub(super) fn scripts(db: &Connection) -> rusqlite::Result<HashMap<i64, (String,
     rows.collect()
 }
 
-/// Parses steps; unreadable steps count as none.
+/// Parses the column `steps` of a task; leaves out unreadable steps.
 fn steps(text: &str) -> Vec<Step> {
     let rows: Vec<Vec<Option<u64>>> = serde_json::from_str(text).unwrap_or_default();
     let step = |row: &Vec<Option<u64>>| {

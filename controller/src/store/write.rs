@@ -66,7 +66,7 @@ fn word(value: impl Serialize) -> Result<String> {
     json(&value).map(|text| text.trim_matches('"').to_owned())
 }
 
-/// Writes the begin of a controller's life, which begins with the commit of this record.
+/// Writes that a life of the controller begins with the present commit, and forgets the oldest lives past the maximum.
 fn life(db: &Connection, epoch: Epoch) -> Result<()> {
     let nonce = format!("{:016x}", epoch.nonce);
     run(
@@ -140,7 +140,7 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
     )
 }
 
-/// Writes an action; an existing action keeps its number, and so the order of begins.
+/// Writes an action; an existing action keeps its number, and so its place in the order of begins.
 fn action(db: &Connection, row: &ActionRow) -> Result<()> {
     run(db, "DELETE FROM moved WHERE action = ?1", [row.id.to_string()])?;
     run(

@@ -1,4 +1,4 @@
-//! Scripted agent.
+//! An agent whose messages a test scripts: it speaks the protocol, and runs no task.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -34,7 +34,7 @@ pub(crate) fn hello(host: &str, tasks: Vec<Held>) -> Hello {
     }
 }
 
-/// Returns a link after the exchange of preambles.
+/// Connects as `host` and exchanges preambles; returns the link.
 pub(crate) async fn link(bed: &Bed, controller: &Controller, host: &str) -> Link {
     greet(raw_link(bed, controller, host).await).await
 }
@@ -53,13 +53,13 @@ async fn raw_link_by(bed: &Bed, port: u16, host: &str) -> Link {
     dial(&Dial::tls(format!("localhost:{port}"), bed.authority.agent(host))).await.unwrap()
 }
 
-/// Returns a link after the exchange of preambles that the controller sees come from `address`.
+/// Connects as `host` and exchanges preambles; the controller sees the connection come from `address`.
 pub(crate) async fn link_from(address: Ipv4Addr, bed: &Bed, controller: &Controller, host: &str) -> Link {
     greet(raw_link_by(bed, relay(address, controller.address).await, host).await).await
 }
 
-/// Dials from `address` for ever, and again as soon as a session ends; never sends a Hello. Tells of each session that
-/// has ended.
+/// Returns a future that connects from `address` for ever, again as soon as a session ends, and never sends a Hello.
+/// The future reports each ended session to `ended`.
 pub(crate) async fn dial_again(
     address: Ipv4Addr,
     bed: &Bed,
@@ -79,7 +79,7 @@ pub(crate) async fn dial_again(
     }
 }
 
-/// Passes connections on, and makes them come from `address`. Returns the port.
+/// Starts a relay that passes connections on to `to`, with `address` as their source. Returns the relay's port.
 async fn relay(address: Ipv4Addr, to: SocketAddr) -> u16 {
     let relay = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = relay.local_addr().unwrap().port();
@@ -101,7 +101,7 @@ pub(crate) async fn next_frame(link: &mut Link) -> Result<Option<Bytes>, LinkErr
 }
 
 impl Agent {
-    /// Says Hello and is welcome.
+    /// Connects as `host`, says Hello, and waits for Welcome.
     pub(crate) async fn connect(bed: &Bed, controller: &Controller, host: &str) -> Self {
         Self::connect_with(bed, controller, hello(host, Vec::new())).await
     }
@@ -135,7 +135,7 @@ impl Agent {
         self.link.writer.send(encode_from_agent(message)).await.unwrap();
     }
 
-    /// Waits for a Start, and sends Accepted.
+    /// Waits for a Start, and answers with Accepted.
     pub(crate) async fn accept(&mut self) -> Start {
         match self.next().await {
             ToAgent::Start(start) => {
@@ -159,13 +159,13 @@ impl Agent {
         }
     }
 
-    /// Takes a Start, reports this outcome, and waits until it is durable.
+    /// Waits for a Start, accepts the task, reports this outcome, and waits for the Ack.
     pub(crate) async fn run(&mut self, outcome: Outcome) {
         let start = self.accept().await;
         self.run_ended(&start, outcome).await;
     }
 
-    /// Reports this outcome of the task, and waits for its Ack.
+    /// Reports this outcome of a started task, and waits for the Ack.
     pub(crate) async fn run_ended(&mut self, start: &Start, outcome: Outcome) {
         self.finish(start, outcome).await;
         self.acked(start).await;

@@ -1,4 +1,4 @@
-//! `io.perilog.Controller`, from plain Python.
+//! Tests of the API `io.perilog.Controller`, called from plain Python.
 
 use perilog_core::message::{Ask, FromAgent, ToAgent};
 use perilog_core::outcome::{Failure, Outcome};
@@ -9,7 +9,8 @@ use crate::agent::Agent;
 use crate::bed::Bed;
 use crate::python::{Stream, call, refused, replies, run};
 
-/// Message of a test that needs root and has not got it. Such a test fails, because a skipped test has not passed.
+/// Message with which a test fails that needs root and does not run as root. The test fails, because a skipped test has
+/// not passed.
 const NOBODY_ELSE: &str = "only root can play another user: run this test as root, as `cargo xtask test` does";
 
 #[test]
@@ -89,7 +90,7 @@ fn every_method_of_the_interface_is_served() {
     assert_eq!(refused(&bed, "Frob", json!({}), &[]).0, "org.varlink.service.MethodNotFound");
 }
 
-/// Found by a review: the controller remembered each client that had waited for quiescence and hung up, and refused the
+/// Regression test: the controller remembered each client that had waited for quiescence and hung up, and refused the
 /// 65th client.
 #[test]
 fn who_waits_for_quiet_and_hangs_up_is_forgotten() {

@@ -1,4 +1,5 @@
-//! Certificates as `perilog ca` makes them: one authority, a server's and clients'.
+//! Certificates for tests, of the kind that `perilog ca` makes: an authority, and certificates of the controller and of
+//! nodes.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -45,7 +46,7 @@ impl Authority {
         self.issue(host, host, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
-    /// Makes a certificate of a host that is valid for another day, so that the node should renew it now.
+    /// Makes a certificate of a host that ends in a day, so that the node should renew it now.
     pub(crate) fn due(&self, host: &str) -> TlsFiles {
         let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
         params.not_after = (UNIX_EPOCH + Duration::from_millis(clock::wall_ms()) + DAY).into();
@@ -75,7 +76,7 @@ impl Authority {
         fs::set_permissions(&files.key, Permissions::from_mode(0o600)).unwrap();
         files
     }
-    /// Writes a list that revokes the certificates of these hosts, and returns its path.
+    /// Writes a revocation list with the certificates of these hosts, and returns its path.
     pub(crate) fn revoke(&self, hosts: &[&str]) -> PathBuf {
         let certificate = |host: &&str| RevokedCertParams {
             serial_number: serial(host),
@@ -96,7 +97,8 @@ impl Authority {
         path
     }
 
-    /// Makes a certificate for `host`, signed with the key of another host's certificate, and the two as a chain.
+    /// Makes a certificate for `host` that the key of the host `thief` has signed, instead of the authority. The file
+    /// has both certificates, as a chain.
     pub(crate) fn forged(&self, host: &str, thief: &str) -> TlsFiles {
         let stolen = self.files(thief);
         let text = |path: &Path| fs::read_to_string(path).unwrap();

@@ -1,4 +1,4 @@
-//! Test bed: a controller in a directory of its own.
+//! Test bed: a directory with all that a controller needs, and the controllers that a test starts there.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -61,12 +61,12 @@ impl Bed {
         }
     }
 
-    /// Switches TLS off.
+    /// Switches TLS off for controllers that start later.
     pub(crate) fn plain(&mut self) {
         self.tls = "[tls]\nenabled = false\n".to_owned();
     }
 
-    /// Sets the revocation list; a running controller uses it after its next reload.
+    /// Adds a revocation list to the configuration; a running controller uses the list after its next reload.
     pub(crate) fn revocations(&mut self, list: &std::path::Path) {
         writeln!(self.tls, "crl = {list:?}").unwrap();
         self.write_config();
@@ -155,7 +155,7 @@ impl Controller {
         self.child.wait().unwrap()
     }
 
-    /// Returns the next message of sd_notify that contains this line.
+    /// Waits for the next message of sd_notify with this line, and returns the message.
     pub(crate) fn wait_notified(&self, line: &str) -> String {
         loop {
             let told = self.notifications.recv_timeout(LIMIT);
@@ -167,7 +167,7 @@ impl Controller {
     }
 }
 
-/// Reads notifications, as a service manager does; otherwise the sender would block.
+/// Reads the messages of sd_notify in a thread, as a service manager does; otherwise the sender would block.
 fn drain(notify: UnixDatagram) -> Receiver<String> {
     let (sender, receiver) = sync_channel(10_000);
     std::thread::spawn(move || {

@@ -43,7 +43,7 @@ pub(crate) fn ask(socket: &Path, method: &str, parameters: Value) -> Value {
     client.call(&format!("io.perilog.Controller.{method}"), parameters).unwrap()
 }
 
-/// Found by a hunt: 800 clients waited for a job. The controller then closed the connections of the `job finish` that
+/// Regression test: 800 clients waited for a job. The controller then closed the connections of the `job finish` that
 /// they waited for, of `ps` and of `status`, without a message.
 #[test]
 fn ten_thousand_waiting_clients_leave_room_for_commands() {
@@ -105,12 +105,12 @@ fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(acting).join().unwrap())
 }
 
-/// Lets every user come to the socket in the bed's directory.
+/// Lets every user reach the API's socket in the bed's directory.
 fn open_door(bed: &Bed) {
     fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Found by a review: sixteen connections of one user each sent a megabyte of small objects and did not read the
+/// Regression test: sixteen connections of one user each sent a megabyte of small objects and did not read the
 /// refusals, and the daemon grew to 1.5 GiB.
 #[test]
 fn strangers_that_send_much_and_read_nothing_make_nothing_grow() {
@@ -138,7 +138,7 @@ fn strangers_that_send_much_and_read_nothing_make_nothing_grow() {
 /// Maximum number of journal lines about one user in a window, including the line that counts the omitted ones.
 const LINES: usize = 31;
 
-/// Found by a review: one unprivileged process caused 44,049 warnings in five seconds.
+/// Regression test: one unprivileged process caused 44,049 warnings in five seconds.
 #[test]
 fn a_misbehaving_user_does_not_fill_the_journal() {
     let mut bed = Bed::new();
@@ -168,7 +168,8 @@ fn a_misbehaving_user_does_not_fill_the_journal() {
     assert!((1..=LINES).contains(&about), "{about} lines");
 }
 
-/// The controller is not in the group of `[api]`. A member of that group and a user of no such group call it.
+/// The controller runs as a user who is not in the group of `[api]`. A member of that group may call the API, and other
+/// users may not.
 #[test]
 fn a_foreign_group_is_checked_at_each_call() {
     const DAEMON: u32 = 65_532;

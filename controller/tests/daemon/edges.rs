@@ -1,4 +1,5 @@
-//! An edge follows all attempts of its source over one connection, and may act as an edge.
+//! Tests of an edge: it follows all attempts of its source over one connection, and may call no methods but those for
+//! edges.
 
 use perilog_core::outcome::Outcome;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ fn source() -> Value {
     json!({"name": "flux", "instance": "i1"})
 }
 
-/// Reads replies until an attempt of this job satisfies `is`; returns the attempt.
+/// Reads replies until one has an attempt of this job for which `is` is true; returns the attempt.
 fn until(stream: &mut Stream, job: &str, is: impl Fn(&Value) -> bool) -> Value {
     loop {
         let reply = stream.next();

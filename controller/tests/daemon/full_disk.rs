@@ -15,7 +15,8 @@ use crate::agent::{Agent, hello};
 use crate::bed::{Bed, Controller};
 use crate::python::{call, refused, run};
 
-/// Private disk of 24 MiB: a mount namespace, kept by a process that waits for the end of its input.
+/// A disk of 24 MiB for the store: a tmpfs in a mount namespace, which the process `keeper` keeps until this value is
+/// dropped.
 struct Disk {
     keeper: Child,
     flags: &'static [&'static str],
@@ -72,7 +73,7 @@ impl Drop for Disk {
     }
 }
 
-/// Returns the end of a task with much output: it needs more space than the rest of a disk block has.
+/// Returns the Finished of a task with 60,000 bytes of output: more than the rest of a disk block has room for.
 fn finished(start: &Start) -> FromAgent {
     let mut ended = Ended::bare(Outcome::Tolerable, 1_552_593_349_000);
     ended.tails = vec![Tail { script: "10-mount".to_owned(), text: "x".repeat(60_000) }];

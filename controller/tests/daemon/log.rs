@@ -1,11 +1,11 @@
-//! Log of a daemon that a test has started.
+//! The log of a daemon that a test has started.
 
 use std::io::BufRead;
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::bed::LIMIT;
 
-/// Output of a daemon on stderr so far.
+/// The lines that a daemon has written to standard error so far.
 #[derive(Clone)]
 pub(crate) struct Log(Arc<(Mutex<Vec<String>>, Condvar)>);
 
@@ -26,17 +26,17 @@ impl Log {
         self.0.0.lock().unwrap().join("\n")
     }
 
-    /// Counts the lines with this text.
+    /// Returns the number of lines so far that contain this text.
     pub(crate) fn count(&self, text: &str) -> usize {
         self.0.0.lock().unwrap().iter().filter(|line| line.contains(text)).count()
     }
 
-    /// Waits for the first line with this text.
+    /// Waits for the first line that contains this text, and returns the line.
     pub(crate) fn wait_for(&self, text: &str) -> String {
         self.wait_for_more(text, 0)
     }
 
-    /// Waits for more lines with this text than `seen`; returns the first of those.
+    /// Waits until more than `seen` lines contain this text; returns the first line after the first `seen` ones.
     pub(crate) fn wait_for_more(&self, text: &str, seen: usize) -> String {
         let (lines, changed) = &*self.0;
         let find = |lines: &[String]| lines.iter().filter(|line| line.contains(text)).nth(seen).cloned();

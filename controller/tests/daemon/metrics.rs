@@ -22,7 +22,7 @@ pub(crate) fn address(controller: &Controller) -> SocketAddr {
     line.split("address=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Sends a request and returns head and body of the answer.
+/// Sends an HTTP request, and returns head and body of the answer.
 pub(crate) fn ask(address: SocketAddr, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -155,7 +155,7 @@ fn nobody_listens_unless_it_is_asked_for() {
     assert!(log.contains("listening for agents") && !log.contains("Prometheus"), "{log}");
 }
 
-/// Counts the controller's open descriptors of its store.
+/// Returns the number of file descriptors that the controller has open on its store.
 fn connections(bed: &Bed, controller: &Controller) -> usize {
     let open = std::fs::read_dir(format!("/proc/{}/fd", controller.pid())).unwrap();
     open.filter(|fd| std::fs::read_link(fd.as_ref().unwrap().path()).is_ok_and(|path| path == bed.store())).count()
@@ -182,7 +182,7 @@ fn alert_rules_are_rules_and_fire_when_they_should() {
     assert!(said.contains("SUCCESS"), "{said}");
 }
 
-/// Names that begin with `perilog_` in a text.
+/// Returns the words in a text that begin with `perilog_`.
 fn named(text: &str) -> BTreeSet<String> {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = text.split(|c: char| !word(c)).filter(|word| word.starts_with("perilog_"));

@@ -1,4 +1,5 @@
-//! The page: off by default, closed to strangers' names and methods, and true.
+//! Tests of the page: it is off by default, it refuses foreign host names and methods that change something, and it
+//! shows the true state.
 
 use perilog_core::ExitStatus;
 use perilog_core::message::FromAgent;
@@ -18,7 +19,8 @@ fn bed() -> Bed {
     bed
 }
 
-/// Requests a path by a name that the controller's host has; returns head and body of the answer.
+/// Requests a path with `localhost` as the name of the host, which the page accepts; returns head and body of the
+/// answer.
 fn look(controller: &Controller, path: &str) -> (String, String) {
     ask(address(controller), &format!("GET {path} HTTP/1.1\r\nHost: localhost:5116\r\nConnection: close\r\n\r\n"))
 }
@@ -121,7 +123,7 @@ fn who_asks_otherwise_than_by_get_changes_nothing() {
     assert_eq!(length(&head), Some(format!("content-length: {}", body.len())));
 }
 
-/// A page of a stranger whose name leads here (DNS rebinding) reads no job and no node.
+/// A foreign page, whose name its owner points at this host (DNS rebinding), can read no job and no node.
 #[test]
 fn a_name_that_a_stranger_has_given_is_refused() {
     let mut bed = bed();

@@ -1,4 +1,4 @@
-//! Clients in plain Python.
+//! Clients of the API in Python without a library (`varlink.py`).
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -14,14 +14,14 @@ fn command(bed: &Bed, method: &str, parameters: &Value, options: &[&str]) -> Com
     command
 }
 
-/// Makes a call and returns all replies.
+/// Calls a method, and returns all replies. `options`: arguments of `varlink.py`, such as `more` or `uid=65534`.
 pub(crate) fn replies(bed: &Bed, method: &str, parameters: Value, options: &[&str]) -> Vec<Value> {
     let output = command(bed, method, &parameters, options).output().unwrap();
     assert!(output.status.success(), "{method}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
 }
 
-/// Makes a call with one reply and returns its parameters.
+/// Calls a method that gives one reply, and returns the reply's parameters.
 pub(crate) fn call(bed: &Bed, method: &str, parameters: Value) -> Value {
     let mut replies = replies(bed, method, parameters, &[]);
     assert_eq!(replies.len(), 1, "{replies:?}");
@@ -30,7 +30,7 @@ pub(crate) fn call(bed: &Bed, method: &str, parameters: Value) -> Value {
     reply["parameters"].clone()
 }
 
-/// Makes a call that is refused; returns the error's name and parameters.
+/// Calls a method that the API refuses; returns the error's name and parameters.
 pub(crate) fn refused(bed: &Bed, method: &str, parameters: Value, options: &[&str]) -> (String, Value) {
     let reply = replies(bed, method, parameters, options).pop().unwrap();
     let error = reply["error"].as_str().unwrap_or_else(|| panic!("{method}: no error: {reply}"));
@@ -78,7 +78,7 @@ impl Drop for Stream {
     }
 }
 
-/// Parameters of a Run over nodes.
+/// Returns the parameters of a Run of the prolog on these nodes.
 pub(crate) fn run(job: &str, nodes: &str) -> Value {
     json!({ "job": job, "action": "prolog", "nodes": nodes })
 }

@@ -1,4 +1,4 @@
-//! An operator restores a copy of the store, while the nodes have gone on since.
+//! Tests of recovery: an operator restores a copy of the store, while the nodes have gone on since.
 
 use std::fs;
 

@@ -9,7 +9,7 @@ use crate::agent::{Agent, hello, link, next_frame, raw_link};
 use crate::bed::{Bed, Controller};
 use crate::python::call;
 
-/// Waits until the controller has ended the link, in whatever manner.
+/// Waits until the controller has ended the link, by a goodbye or by a cut.
 async fn assert_ended(mut link: perilog_host::link::Link) {
     while let Ok(Some(_)) = next_frame(&mut link).await {}
 }
@@ -76,7 +76,7 @@ async fn strangers_are_refused_by_name_and_agents_go_on() {
     assert_eq!(call(&bed, "Status", serde_json::json!({}))["status"]["online"], 1);
 }
 
-/// Found by a trial: each `perilog doctor` on the controller's host left a warning of a refused peer in the journal.
+/// Regression test: each `perilog doctor` on the controller's host left a warning of a refused peer in the journal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_whether_the_port_is_open_is_no_refusal() {
     let mut bed = Bed::new();
@@ -127,7 +127,7 @@ async fn a_certificate_of_another_authority_is_refused() {
     Agent::connect(&bed, &controller, "n0").await;
 }
 
-/// Dials with these files, as far as possible; returns the controller's log line.
+/// Tries to connect with these certificate files; returns the controller's log line that contains `why`.
 async fn refusal(controller: &Controller, files: &perilog_host::tls::TlsFiles, why: &str) -> String {
     let tls = perilog_host::tls::ClientTls::load(files).unwrap();
     let address = format!("localhost:{}", controller.address.port());
@@ -138,7 +138,8 @@ async fn refusal(controller: &Controller, files: &perilog_host::tls::TlsFiles, w
     controller.log.wait_for(why)
 }
 
-/// A thief of a node's key can sign with it, but the authority never allowed that.
+/// A thief can sign a certificate with a stolen key of a node; the controller refuses the certificate, because the node
+/// is no authority.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_that_signs_is_no_authority() {
     let mut bed = Bed::new();

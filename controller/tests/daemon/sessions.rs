@@ -1,4 +1,4 @@
-//! Agents and the controller: begun actions reach the agents, and ends are durable before the Ack.
+//! Tests of sessions with agents: begun actions reach the agents, and the ends of tasks are durable before their Ack.
 
 use perilog_core::message::{FromAgent, Held, HeldState, ToAgent};
 use perilog_core::outcome::{Failure, Outcome};

@@ -1,4 +1,4 @@
-//! Command line, and the handling of signals.
+//! Tests of the command line and of signals.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! A thief with the key of one node: the thief's effects on the controller and on other nodes.
+//! Tests of what a thief with the key of one node can do to the controller and to other nodes.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ use crate::agent::{Agent, dial_again, hello, link, link_from};
 use crate::bed::{Bed, Controller};
 use crate::crowds::{ask, peak_mib, rss_mib};
 
-/// Number of the thief's sessions, first one after the other and then at once.
+/// Number of sessions that the thief opens one after the other, and does not close.
 const SESSIONS: usize = 150;
 
 fn held(n: usize, state: HeldState) -> Held {
@@ -36,7 +36,7 @@ fn held(n: usize, state: HeldState) -> Held {
     }
 }
 
-/// Returns the pages of a Hello that never ends; `state`: the state of each task.
+/// Returns sixteen pages of a Hello, each of which announces another page. `state`: the state of each task in them.
 fn pages(host: &str, state: &HeldState) -> Vec<Bytes> {
     let page = |page: usize| {
         let tasks = (page * MAX_PAGE..(page + 1) * MAX_PAGE).map(|n| held(n, state.clone())).collect();
@@ -47,7 +47,7 @@ fn pages(host: &str, state: &HeldState) -> Vec<Bytes> {
     (0..16).map(page).collect()
 }
 
-/// Returns the pages of such a Hello whose tasks have as much text as a task may have.
+/// Returns sixteen pages of a Hello that never ends, in which each task has 1,500 bytes of text.
 fn large(host: &str) -> Vec<Bytes> {
     let outcome = Outcome::Refused { why: "x".repeat(1_500) };
     pages(host, &HeldState::Tombstone { outcome, past_ms: 0, reboot: Reboot::None })
@@ -64,8 +64,8 @@ fn sizes(bed: &Bed, controller: &Controller) -> Sizes {
     Sizes { rss_mib: rss_mib(controller.pid()), store_kib: bytes / 1024 }
 }
 
-/// Found by a review: 2,260 bytes over five sessions took 713 MB, and each Hello of invented jobs took 150 MiB and
-/// 25 MiB of disk.
+/// Regression test: a thief that sent 2,260 bytes over five sessions made the controller use 713 MB. Each Hello of
+/// invented jobs used 150 MiB of memory and 25 MiB of disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_hellos_make_nothing_grow_and_nobody_wait() {
     let mut bed = Bed::new();
@@ -102,7 +102,7 @@ async fn endless_hellos_make_nothing_grow_and_nobody_wait() {
     other.run(Outcome::Ok).await;
 }
 
-/// Found by a review: a thief with three addresses crowded the true agent out of the two places of its certificate.
+/// Regression test: a thief with three addresses crowded the true agent out of the two places of its certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thief_of_many_addresses_keeps_no_node_from_greeting() {
     let mut bed = Bed::new();
@@ -119,7 +119,7 @@ async fn a_thief_of_many_addresses_keeps_no_node_from_greeting() {
     Agent::greet(own, hello).await;
 }
 
-/// Addresses of a thief.
+/// Number of addresses from which the thief connects.
 const ADDRESSES: u8 = 8;
 
 /// The agent was never welcomed from its own address, and dials beside a thief of eight addresses that dials from each
@@ -145,7 +145,8 @@ async fn a_thief_of_many_addresses_delays_a_first_greeting_by_turns() {
     thieves.abort_all();
 }
 
-/// Number of nodes whose stolen keys greet at once, each with a Hello that never ends.
+/// Number of nodes whose keys a thief has stolen. The thief connects with all keys at once, each time with a Hello that
+/// never ends.
 const THIEVES: usize = 32;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -176,7 +177,8 @@ async fn endless_hellos_of_many_certificates_take_bounded_memory() {
     other.run(Outcome::Ok).await;
 }
 
-/// Found by a review: the names of scripts that a node invents were 40 MiB of events a second, from one task.
+/// Regression test: by invented names of scripts that are overdue, one task made the controller write 40 MiB of
+/// events a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_words_of_a_task_do_not_fill_the_disk() {
     let mut bed = Bed::new();

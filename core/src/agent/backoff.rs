@@ -4,10 +4,11 @@
 use super::io::Now;
 
 const FIRST_MS: u64 = 250;
-/// Longest pause: an idle agent wakes at most once a minute.
+/// Longest pause in milliseconds between two tries: a failing operation wakes the agent at most once a minute.
 const CEILING_MS: u64 = 60_000;
 
-/// Number of failed tries of one operation, and the time of the next try. Only a failure sets a time.
+/// Number of failed tries of one operation, and the time of the next try. After a success, or before the first failure,
+/// no try is planned.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     pub(super) tries: u32,
@@ -21,7 +22,7 @@ impl Backoff {
         self.at = Some(now.boot_ms.saturating_add(pause));
     }
 
-    /// Returns `true` if the next try is due, and clears its time: the caller now tries again.
+    /// Returns `true` if the next try is due; the caller then tries again. Clears the time of the try.
     pub(super) fn take_due(&mut self, now: Now) -> bool {
         let due = self.at.is_some_and(|at| at <= now.boot_ms);
         if due {
@@ -30,7 +31,7 @@ impl Backoff {
         due
     }
 
-    /// Returns CLOCK_BOOTTIME (ms) of the next try; `None`: no try waits.
+    /// Returns the time of the next try (CLOCK_BOOTTIME in milliseconds); `None`: no try is planned.
     pub(super) const fn at(&self) -> Option<u64> {
         self.at
     }

@@ -18,14 +18,15 @@ use super::machine::{Cx, Machine};
 use super::task::Task;
 
 impl Machine {
-    /// Checks whether an inspection shows an announced reboot, and reports the end by the reboot if that end is new.
+    /// Reports to the controller how an announced reboot would end the task, if an inspection shows the announcement
+    /// and the end differs from the last report.
     pub(super) fn foresee_boot(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else { return };
         if !is_announced(&seen.steps) {
             return;
         }
         let ended = task.if_it_boots(seen, cx.now);
-        // `ended_ms` differs at every inspection, and alone is no news.
+        // `ended_ms` differs at every inspection: a change of this field alone needs no report.
         let known =
             task.boot.as_ref().is_some_and(|known| Ended { ended_ms: ended.ended_ms, ..(**known).clone() } == ended);
         if !known {
@@ -45,8 +46,8 @@ impl Machine {
         cx.push(Effect::Send(FromAgent::ExpectsBoot { task: id, within_ms, ended }));
     }
 
-    /// Repeats `ExpectsBoot` with the final end, if all scripts have ended well and only the reboot is left. An earlier
-    /// report may not have reached the controller.
+    /// Sends `ExpectsBoot` once more, with the final end, if all scripts have ended well and only the reboot is still
+    /// to come: an earlier `ExpectsBoot` may not have reached the controller.
     pub(super) fn say_last_boot(&self, id: TaskId, ended: &Ended, cx: &mut Cx) {
         let waits = ended.reboot() == Reboot::Expected && ended.outcome.went_well();
         if let Some(task) = self.tasks.get(&id).filter(|_| waits) {
@@ -78,8 +79,9 @@ impl Task {
         if_it_boots(&evidence, &self.intent, now.wall_ms)
     }
 
-    /// Returns the remaining milliseconds of the limit, counted from the begin of the first script; `None`: no limit.
-    /// The begin is wall-clock time, which may step, so it counts as no earlier than the acceptance.
+    /// Returns the remaining part of the task's limit in milliseconds; `None`: no limit. The limit counts from the
+    /// begin of the first script. The begin is wall-clock time, which may step, so it counts as no earlier than the
+    /// acceptance.
     fn left_ms(&self, ended: &Ended, now: Now) -> Option<u64> {
         let limit = self.intent.limit_ms()?;
         let run_ms = ended.began_ms.map_or(0, |began| now.wall_ms.saturating_sub(began)).min(self.age_ms(now));

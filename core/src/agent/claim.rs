@@ -20,7 +20,8 @@ const KILL: u8 = 9;
 pub(super) const KILL_SCRIPT: u8 = 43;
 
 impl Machine {
-    /// Handles the controller's Cancel of a task: stops the task, or records the refusal of an unknown task.
+    /// Handles the controller's Cancel: stops the task, or leaves a tombstone for an unknown task. `key`: the task's
+    /// job, attempt and action.
     pub(super) fn on_cancel(&mut self, id: TaskId, key: (&JobId, Attempt, &ActionName), commit: u64, cx: &mut Cx) {
         if let Some(task) = self.tasks.get(&id) {
             if task.intent.local {
@@ -120,8 +121,8 @@ impl Machine {
         self.deliver_signals(id, cx);
     }
 
-    /// Sends pending signals to a runner that has claimed. A runner without a claim runs no script, and may not handle
-    /// signals yet. Without a bus the signals wait.
+    /// Sends the task's pending signals to its runner, if the runner has the claim. A runner without the claim runs no
+    /// script, and may not handle signals yet. While the system bus is lost, the signals stay pending.
     pub(super) fn deliver_signals(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|_| self.bus) else { return };
         if let Some(Phase::Lingering { processes }) = &task.phase {
@@ -144,8 +145,8 @@ impl Machine {
         }
     }
 
-    /// Withdraws a task that must not begin: takes the claim, and the task ends as `claim` says. If a runner claimed
-    /// first, the task goes on.
+    /// Withdraws a task that must not begin: requests the claim for the agent, and the task then ends as `claim` says.
+    /// If a runner has claimed first, the task goes on.
     pub(super) fn withdraw(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.state = State::Withdrawing;
@@ -160,7 +161,7 @@ impl Machine {
         }
     }
 
-    /// Requests the claim for the agent. Does nothing while an earlier request is open: the first counts.
+    /// Asks the daemon to take the task's claim for the agent. Does nothing while an earlier request has no answer.
     pub(super) fn take_claim(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.claiming.is_none()) else {
             return;
@@ -203,7 +204,7 @@ impl Machine {
         }
     }
 
-    /// Ends a withdrawn task: the agent has the claim, so no script began.
+    /// Ends a withdrawn task whose claim the agent has: no script began, and none will.
     fn withdrawn(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let ended = task.judge(None, &Seen::default(), &[], cx.now);

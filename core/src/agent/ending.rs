@@ -50,7 +50,7 @@ impl Machine {
     }
 
     /// Reports a task's end to its callers, and to the controller unless the task is the host's own. Buries a host's
-    /// own task at once, except one with a program for orphans: `tell_orphans` buries that task.
+    /// own task at once, unless the task has a program for orphans: then `tell_orphans` buries it.
     pub(super) fn say_ended(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let State::Ended { ended } = &task.state else { return };
@@ -141,7 +141,7 @@ impl Machine {
         }
     }
 
-    /// Removes tombstones that the controller has forgotten and whose not-after has passed.
+    /// Removes the tombstones whose not-after has passed and for which the controller has sent Forget.
     pub(super) fn sweep_tombs(&mut self, cx: &mut Cx) {
         let (kept, unloading) = (&self.kept_failed, &self.unloading);
         let gone = self.tombs.sweep(cx.now, |tomb| has_unit(kept, unloading, tomb));
@@ -158,8 +158,8 @@ impl Machine {
         self.tombs.evict_local(most, |tomb| has_unit(kept, unloading, tomb))
     }
 
-    /// Makes room for one more task: past `max-tombstones`, evicts the oldest acknowledged tombstones. Without that,
-    /// tombstones of a lost store would fill the host, because no controller forgets them. Keeps tombstones with a
+    /// Makes room for one more task: past `max-tombstones`, evicts the oldest acknowledged tombstones. Otherwise the
+    /// tombstones of a lost store, for which no controller sends Forget, would fill the host. Keeps tombstones with a
     /// loaded unit or with a boot to come.
     pub(super) fn make_room(&mut self, cx: &mut Cx) {
         let surplus = (self.tasks.len() + self.tombs.len() + 1).saturating_sub(self.node.policy.max_tombstones);
@@ -180,7 +180,8 @@ impl Machine {
         cx.push(Effect::RemoveTombstone { task: tomb.tombstone.task, stem: tomb.stem });
     }
 
-    /// Unloads the unit of a task with an outcome on disk, or (`keep`) leaves the unit loaded for a post-mortem.
+    /// Unloads the unit of a task whose outcome is on disk. `keep`: leaves the unit loaded for a post-mortem instead,
+    /// and unloads the oldest such unit if they are too many.
     pub(super) fn retire_unit(&mut self, stem: String, keep: bool, cx: &mut Cx) {
         if !keep {
             self.unload(stem, cx);
@@ -198,8 +199,8 @@ impl Machine {
         }
     }
 
-    /// Requests that the daemon unload a unit. Without a bus, the next `Joined` finds the unit loaded, and the machine
-    /// requests it then.
+    /// Asks the daemon to unload a unit. While the system bus is lost, the request waits: the next `Joined` finds the
+    /// unit still loaded.
     fn unload(&mut self, stem: String, cx: &mut Cx) {
         self.unloading.insert(stem.clone(), Backoff::default());
         if self.bus {
@@ -237,7 +238,7 @@ impl Task {
         judge(&evidence, &self.intent, now.wall_ms)
     }
 
-    /// Requests the write that the state waits for: the outcome or the tombstone.
+    /// Asks the daemon to write the file that the task's state waits for: the outcome or the tombstone.
     pub(super) fn write_ending(&self, cx: &mut Cx) {
         match &self.state {
             State::Concluding { ended } => {
@@ -261,8 +262,8 @@ impl Task {
         self.write_again.failed(cx.now);
     }
 
-    /// Returns the task's end as the agent reports it in this boot: a reboot may have undone a success, or may be still
-    /// to come.
+    /// Returns the task's end as the agent reports it in this boot: a reboot may have undone a success, or an announced
+    /// reboot may be still to come.
     pub(super) fn told(&self, ended: &Ended, boot: &BootId) -> Ended {
         let well = ended.outcome.went_well();
         let reboot = Reboot::since(&self.intent.start.boot, ended.expect_reboot, boot);
@@ -291,8 +292,8 @@ impl Task {
     }
 }
 
-/// Returns `true` if the unit of this tombstone is still loaded. If the tombstone went first, the next join would take
-/// the unit for a task.
+/// Returns `true` if the unit of the tombstone's task is still loaded. Such a tombstone stays: without it, the next
+/// join would take the unit for a task.
 fn has_unit(kept: &VecDeque<String>, unloading: &BTreeMap<String, Backoff>, tomb: &Tomb) -> bool {
     kept.contains(&tomb.stem) || unloading.contains_key(&tomb.stem)
 }

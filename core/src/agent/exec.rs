@@ -15,9 +15,9 @@ use super::io::{Caller, Effect, Exec, ExecReply};
 use super::machine::{Cx, Machine};
 use super::task::State;
 
-/// Maximum number of callers of one task, and of callers that wait before the join.
+/// Maximum number of callers of one task, and of callers whose request has to wait (`Machine::early`).
 const MAX_CALLERS: usize = 64;
-/// Start-grace of a host's own task: after an hour no job still waits for its prolog.
+/// Start-grace of a host's own task in milliseconds: after an hour no job still waits for its prolog.
 const NOT_AFTER_MS: u64 = 60 * 60 * 1000;
 
 impl Machine {
@@ -58,8 +58,8 @@ impl Machine {
         }
     }
 
-    /// Returns the instance of the job for which the known task ran ([`Hook::instance`](crate::task::Hook)), if the
-    /// hook named one.
+    /// Returns the job instance ([`Hook::instance`](crate::task::Hook)) that the hook of this task or tombstone named.
+    /// `None`: the task is unknown, or its hook named none.
     fn known_instance(&self, id: TaskId) -> Option<String> {
         let task = self.tasks.get(&id).and_then(|task| task.intent.hook.instance.clone());
         task.or_else(|| self.tombs.get(id)?.tombstone.instance.clone())
@@ -149,7 +149,7 @@ impl Machine {
         }
     }
 
-    /// Returns the newest attempt of this job and action on this host; `None`: the requested attempt is the newest.
+    /// Returns the newest attempt of the job's action on this host, if it is newer than the requested attempt.
     fn newer_attempt(&self, exec: &Exec) -> Option<ids::Attempt> {
         let tasks = self.tasks.values().filter(|task| task.intent.local).map(|task| {
             let start = &task.intent.start;
@@ -198,8 +198,8 @@ impl Machine {
     }
 }
 
-/// Explains that the known task ran for an earlier job with the same number. The resource manager reused the number,
-/// and the earlier work did not prepare this job.
+/// Returns the text that refuses a task because it ran for an earlier job with the same number. The resource manager
+/// reused the number, and the earlier run did not prepare this job.
 fn another_job(exec: &Exec, known: &str) -> String {
     let (action, job, own) = (&exec.action, &exec.job, exec.hook.instance.as_deref().unwrap_or_default());
     format!(

@@ -19,16 +19,17 @@ use super::io::Effect;
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// Reason of a task that waits for the unloading of an older unit of the same name, which ran nothing.
+/// The reason that operators see for a queued task that waits until systemd has unloaded an older unit of the same
+/// name, which ran nothing.
 pub(super) const EARLIER_UNIT: &str = "an earlier unit of its name to go";
 
-/// Tasks that may keep the next task in the queue from beginning. `first`: the first of all, for a host on which tasks
-/// run one at a time; `released`: the first of a released attempt.
+/// Tasks that may keep the next task in the queue from beginning. `first`: the first such task, for a host on which
+/// tasks run one at a time. `released`: the first one of a released attempt.
 #[derive(Default)]
 struct Held<'a> {
     first: Option<&'a Task>,
     released: Option<&'a Task>,
-    /// For each job: one task of each of its steps.
+    /// For each job, one task of each of the job's steps ([`step`]).
     jobs: HashMap<&'a JobId, Vec<&'a Task>>,
 }
 
@@ -54,7 +55,8 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Returns the step of a task: its attempt and action. Ranks of one step may run at the same time.
+/// Returns the step of a task: its attempt and action. Tasks of one step, on different ranks of this host, may run at
+/// the same time.
 fn step(task: &Task) -> (Attempt, &ActionName) {
     (task.intent.start.attempt, &task.intent.start.action)
 }
@@ -85,8 +87,8 @@ impl Machine {
         self.tasks.get(&id).is_some_and(|task| task.intent.local && matches!(task.state, State::Unconfirmed))
     }
 
-    /// Returns all queued tasks in queue order. With each: the task that keeps it from beginning (`None`: no task
-    /// does), and the reason of the wait as text (`None`: the task may begin).
+    /// Returns all queued tasks in queue order. Each entry also has the task that blocks the queued one (`None`: no
+    /// task does), and the reason of the wait as text (`None`: the queued task may begin).
     fn queue(&mut self, cx: &Cx) -> Vec<(TaskId, Option<TaskId>, Option<String>)> {
         for task in self.tasks.values_mut() {
             if self.bus && matches!(task.state, State::Queued) {

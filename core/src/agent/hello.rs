@@ -1,4 +1,4 @@
-//! Hello: lists this host and all of the host's tasks for the controller, in pages that fit a frame.
+//! Hello: tells the controller the identity of this host and all of its tasks, in pages that fit a frame.
 
 use crate::ids::BootId;
 use crate::message::{Held, HeldState, Hello, MAX_ACTIONS, Phase};
@@ -8,12 +8,12 @@ use super::io::Now;
 use super::machine::Machine;
 use super::task::{State, Task};
 
-/// Maximum number of tasks in a page.
+/// Maximum number of tasks in a page of Hello.
 const PAGE_TASKS: usize = 512;
 
 impl Machine {
-    /// Returns the pages of the Hello, at least one. Also resets what each task remembers of earlier reports, because
-    /// the pages tell the session everything about the tasks.
+    /// Returns the pages of the Hello, at least one. Also resets the record of what the agent has reported about each
+    /// task: a new session begins, and reports in an earlier session do not count.
     pub(super) fn hello(&mut self, link: u64, now: Now) -> Vec<Hello> {
         for task in self.tasks.values_mut() {
             task.unsaid = false;
@@ -52,7 +52,7 @@ impl Machine {
     }
 }
 
-/// Describes a task for Hello; `None` while the intent is not on disk.
+/// Returns a task as Hello lists it; `None` while the task's intent is not on disk.
 fn held(task: &Task, boot: &BootId, now: Now) -> Option<Held> {
     let state = match &task.state {
         State::Recording => return None,

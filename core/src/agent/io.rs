@@ -13,14 +13,15 @@ use crate::outcome::Outcome;
 use crate::task::{Claim, Ended, Hook, Intent, Plan, Process, RunResult, StepRecord, Tail, Tombstone, UnitFacts};
 
 /// The clocks at an input. `boot_ms`: CLOCK_BOOTTIME. `wall_ms`: milliseconds since 1970, for texts and records that
-/// people read. One other value uses `wall_ms`: the remaining limit in `ExpectsBoot`, which `boot_ms` bounds.
+/// people read. The machine computes with `wall_ms` in one place only: for the remaining limit in `ExpectsBoot`, which
+/// `boot_ms` bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
     pub boot_ms: u64,
     pub wall_ms: u64,
 }
 
-/// Identity of this agent, and the node's configuration.
+/// The agent's node: its identity, its boot and its configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     pub host: HostName,
@@ -100,7 +101,8 @@ pub struct Seen {
     pub tails: Vec<Tail>,
     /// Whether the directory contains [`crate::task::STOP_ASKED`].
     pub stop_asked: bool,
-    /// The reason why the runner handles no signal and no limit, if so: the runner is stopped, or hangs in the kernel.
+    /// The reason why the runner handles no signal and no limit: it is stopped, or hangs in the kernel. `None`: the
+    /// runner works.
     pub deaf: Option<String>,
     /// Whether the directory is missing, and with it any claim and result. The daemon checks this last.
     pub gone: bool,
@@ -109,7 +111,7 @@ pub struct Seen {
 /// systemd's answer to StartTransientUnit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartReply {
-    /// systemd queued the job.
+    /// systemd queued the unit's start job.
     Queued,
     /// `UnitExists`: a unit of this name exists already.
     Exists,
@@ -123,7 +125,7 @@ pub enum StartReply {
 pub type Caller = u64;
 
 /// The request of a caller on the local socket for a task of the host's own. The machine starts the task, or attaches
-/// the caller to it.
+/// the caller to the task if it exists already.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exec {
     pub job: JobId,
@@ -140,7 +142,7 @@ pub struct Exec {
     pub bereft: bool,
 }
 
-/// The event that the agent reports to the program of an orphaned task.
+/// The event that the agent reports to the program of an orphaned task, as the program's argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
     /// The task goes on without its hook.
@@ -165,7 +167,7 @@ pub struct Telling {
     pub program: String,
     pub word: Word,
     pub env: BTreeMap<String, String>,
-    /// The outcome of an ended task.
+    /// The outcome of the task, for [`Word::Ended`]; otherwise `None`.
     pub outcome: Option<Outcome>,
 }
 
@@ -192,7 +194,7 @@ pub enum Input {
         task: TaskId,
         reply: StartReply,
     },
-    /// The task's unit or directory changed, perhaps: the machine inspects both.
+    /// The task's unit or directory may have changed: the machine inspects both.
     Stirred {
         task: TaskId,
     },
@@ -230,7 +232,8 @@ pub enum Input {
     /// The time requested by [`Effect::WakeAt`] has come.
     Tick,
     Policy(Policy),
-    /// A caller on the local socket starts a task of the host's own, or attaches to one.
+    /// A caller on the local socket asks for a task of the host's own: the machine starts the task, or attaches the
+    /// caller to it.
     Exec {
         caller: Caller,
         exec: Exec,
@@ -239,7 +242,8 @@ pub enum Input {
     Hangup {
         caller: Caller,
     },
-    /// A hook reports that the resource manager's daemon has died: no process receives the hook's exit status.
+    /// A hook reports that the resource manager's daemon has died: no process waits for the hook's exit status any
+    /// more.
     Bereft {
         caller: Caller,
         task: TaskId,
@@ -349,7 +353,7 @@ pub enum Effect {
     },
     Send(FromAgent),
     /// End the session for the reason `why`, such as a lower epoch, a protocol error or newly configured actions. The
-    /// daemon redials within the window.
+    /// daemon redials within the redial window.
     Hang {
         why: String,
     },
@@ -396,8 +400,8 @@ pub enum Level {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExecReply {
-    /// The caller follows the task: `attached` is `false` if the agent started the task for this caller. More replies
-    /// follow.
+    /// The agent has accepted the caller, and more replies follow. `attached`: whether the task existed before;
+    /// `false`: the agent started it for this caller.
     Attached {
         task: TaskId,
         stem: String,
@@ -405,7 +409,7 @@ pub enum ExecReply {
     },
     Phase(Phase),
     Ended(Box<Ended>),
-    /// The task ended earlier; its details are gone, or the caller asked only to cancel it.
+    /// The task ended before the request. Either its details are gone, or the caller asked only for a cancel.
     EndedBefore(crate::outcome::Outcome),
     Refused(String),
     Cancelling,

@@ -23,8 +23,8 @@ use super::tombs::Tomb;
 /// Maximum number of strays (units and directories without a task) that the machine remembers and logs.
 const MAX_STRAYS: usize = 1024;
 
-/// The loaded unit of an ended task: the task's not-after, by which units are retired in order; the stem; and whether
-/// the unit stays loaded for a post-mortem.
+/// The loaded unit of an ended task: the task's not-after, which orders the units when they are retired; the stem; and
+/// whether the unit may stay loaded for a post-mortem.
 type Spent = (u64, String, bool);
 
 impl Machine {
@@ -84,14 +84,15 @@ impl Machine {
         }
     }
 
-    /// Restores the tombstone of an earlier agent. Hello reports the tombstone, so the machine sends no `Finished`.
+    /// Restores a tombstone that an earlier agent wrote. Hello lists the tombstone, so the machine sends no `Finished`
+    /// for it.
     fn exhume(&mut self, tombstone: Tombstone) {
         let stem = ids::stem(&tombstone.action, &tombstone.job, tombstone.task);
         self.stems.insert(stem.clone(), tombstone.task);
         self.tombs.keep(Tomb { tombstone, stem, acked: true, forgotten: false });
     }
 
-    /// Inspects again each task that has or may have a unit, because the bus is back. `Watch` leads to an inspection,
+    /// Inspects again each task that has or may have a unit, because the bus is back. A `Watch` leads to an inspection,
     /// too.
     fn resume(&mut self, cx: &mut Cx) {
         for id in self.in_order() {

@@ -14,7 +14,8 @@ use super::session::Session;
 use super::task::{State, Task};
 use super::tombs::Tombs;
 
-/// The agent's machine. See [`super`].
+/// The agent's machine: the tasks of a node, their tombstones, and the session with the controller. [`super`] explains
+/// it.
 #[derive(Debug)]
 pub struct Machine {
     pub(super) node: Node,
@@ -23,7 +24,7 @@ pub struct Machine {
     pub(super) tombs: Tombs,
     /// The task of each stem, for live tasks and for tombstones.
     pub(super) stems: BTreeMap<String, TaskId>,
-    /// Stems that belong to no task: `true` for a loaded unit, `false` for a directory. The machine has logged each
+    /// Stems that belong to no task: `true` for a loaded unit, `false` for a directory. The machine logs each stem
     /// once.
     pub(super) strays: BTreeMap<String, bool>,
     /// Stems of failed units that stay loaded for a post-mortem, the oldest first.
@@ -42,7 +43,7 @@ pub struct Machine {
     armed: Option<u64>,
 }
 
-/// Context of one input: the time, and the effects collected so far.
+/// Context in which the machine handles one input: the time, and the effects collected so far.
 pub(super) struct Cx {
     pub(super) now: Now,
     effects: Vec<Effect>,
@@ -78,8 +79,8 @@ impl Machine {
     }
 
     /// Returns the size of each collection that can grow, by name, for tests. When all tasks have ended, only
-    /// tombstones that the controller has not forgotten are left. Collections with a bound of their own are not listed:
-    /// units for a post-mortem, names of strays.
+    /// tombstones are left, those for which the controller has not sent Forget. Collections with a bound of their own
+    /// are not listed: units for a post-mortem, names of strays.
     pub fn sizes(&self) -> [(&'static str, usize); 5] {
         [
             ("tasks", self.tasks.len()),
@@ -90,7 +91,8 @@ impl Machine {
         ]
     }
 
-    /// Handles one input at its time; returns the effects, in order.
+    /// Handles one input that arrives at the time `now`. Returns the effects in the order in which the daemon must
+    /// carry them out.
     pub fn handle(&mut self, input: Input, now: Now) -> Vec<Effect> {
         let mut cx = Cx { now, effects: Vec::new() };
         let cx = &mut cx;
@@ -144,14 +146,14 @@ impl Machine {
         }
     }
 
-    /// Returns all tasks, in the order of their acceptance.
+    /// Returns the ids of all tasks, in the order in which this agent learned of them.
     pub(super) fn in_order(&self) -> Vec<TaskId> {
         let mut ids: Vec<TaskId> = self.tasks.keys().copied().collect();
         ids.sort_by_key(|id| self.tasks.get(id).map(|task| task.seq));
         ids
     }
 
-    /// Sends a message to the controller, if a session is open.
+    /// Sends a message to the controller, if a session is open; otherwise drops the message.
     pub(super) fn say(&self, cx: &mut Cx, message: FromAgent) {
         if self.session.is_open() {
             cx.push(Effect::Send(message));
@@ -167,14 +169,14 @@ impl Machine {
         Ended::of_tombstone(stone.outcome.clone(), stone.reboot(&self.node.boot), now.wall_ms)
     }
 
-    /// Reports the outcome of a task that the agent did not accept; such an end has no details.
+    /// Reports to the controller the outcome of a task that the agent did not accept. The reported end has no details.
     pub(super) fn say_bare(&self, cx: &mut Cx, task: TaskId, outcome: Outcome) {
         let ended = Box::new(Ended::bare(outcome, cx.now.wall_ms));
         self.say(cx, FromAgent::Finished { task, ended });
     }
 
-    /// Requests again each failed operation whose backoff is over, and the inspections that are due. Operations on the
-    /// bus wait for the bus.
+    /// Asks the daemon once more for each failed operation whose backoff is over, and for the inspections that are due.
+    /// Operations on the bus wait for the bus.
     fn retry_due(&mut self, cx: &mut Cx) {
         let now = cx.now;
         let mut looks = Vec::new();
@@ -203,8 +205,8 @@ impl Machine {
         }
     }
 
-    /// Requests a tick for the next due operation, unless an earlier tick is requested already. Requests none if
-    /// nothing waits for a time: an idle agent does not wake.
+    /// Requests a tick for the next due operation, unless an earlier tick is requested already. Requests none if no
+    /// operation waits for a time, so that an idle agent does not wake.
     fn arm(&mut self, cx: &mut Cx) {
         if self.armed.is_some_and(|at| at <= cx.now.boot_ms) {
             self.armed = None;

@@ -1,4 +1,4 @@
-//! Marks: selects the commits of the controller's store that this host remembers.
+//! Marks: decides which commits of the controller's store this host remembers.
 //!
 //! From the marks of its nodes, a restored store learns that it is behind. An intent has the commit that requested the
 //! task. A tombstone has the commit that stored the task's end, or that cancelled the task. `epoch.json` has a commit
@@ -29,8 +29,8 @@ impl Machine {
         Some(Mark { cluster: obeyed.cluster?, commit: all.max()? })
     }
 
-    /// Writes the newest commit of removed tombstones into `epoch.json`, if it is of the same epoch as the commit there
-    /// and newer.
+    /// Writes the newest commit of the removed tombstones `gone` into `epoch.json`, if that commit is newer than the
+    /// one in the file and of the same epoch.
     pub(super) fn keep_newest(&mut self, gone: &[Tomb], cx: &mut Cx) {
         let Some(obeyed) = self.session.highest() else { return };
         let newest = gone.iter().filter_map(|tomb| tomb.tombstone.commit).max();
@@ -41,8 +41,8 @@ impl Machine {
         }
     }
 
-    /// Returns an after-action of the same attempt that this host has accepted, if any: after it, no setup action may
-    /// begin.
+    /// Returns an after-action that this host has accepted for the attempt of `start`. `None`: there is none, so a
+    /// setup action may begin.
     pub(super) fn after_of(&self, start: &Start) -> Option<&ActionName> {
         let tasks = self.tasks.values().filter(|task| !task.intent.local).map(|task| &task.intent.start);
         let tasks = tasks.map(|of| (of.after, &of.job, of.attempt, &of.action));

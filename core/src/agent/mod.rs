@@ -1,7 +1,7 @@
 //! Machine of the agent: decides everything about the tasks of a node, without any I/O. The machine has one entry,
-//! `handle(input, now) -> effects`. The daemon around it waits for an event, hands in an [`Input`], and carries out the
-//! [`Effect`]s. The result of a fallible effect comes back as an input. A step that relies on a file follows only after
-//! an input has confirmed the file.
+//! `handle(input, now) -> effects`. The daemon around the machine waits for an event, hands in an [`Input`], and
+//! carries out the [`Effect`]s. The result of a fallible effect comes back as an input. A step that relies on a file
+//! follows only after an input has confirmed the file.
 //!
 //! ```text
 //!   Start, Exec                                        found at start: intent, no claim, no unit

@@ -42,9 +42,9 @@ pub(super) struct Orphan {
     gone_at_ms: Option<u64>,
     /// Whether the hook has reported that the daemon of the resource manager on this host died.
     bereft: bool,
-    /// Whether a caller has received the end.
+    /// Whether a caller has received the task's end.
     heard: bool,
-    /// Whether the program may have run for this task with `begun`, perhaps from an earlier agent.
+    /// Whether the program may have run for this task already, perhaps started by an earlier agent.
     known: bool,
     begun: bool,
     /// Whether the program for orphans is running now.
@@ -69,7 +69,7 @@ impl Machine {
         }
     }
 
-    /// Runs the programs that are due, and buries ended tasks whose program need not run.
+    /// Runs the programs for orphans that are due, and buries ended tasks whose program need not run.
     pub(super) fn tell_orphans(&mut self, cx: &mut Cx) {
         let due: Vec<(TaskId, Due)> = self.tasks.iter().map(|(id, task)| (*id, task.due(cx.now))).collect();
         for (id, due) in due {
@@ -117,13 +117,13 @@ impl Machine {
 }
 
 impl Task {
-    /// Adds a caller that waits for the task.
+    /// Adds a caller that waits for the end of the task.
     pub(super) fn listen(&mut self, caller: Caller) {
         self.orphan.gone_at_ms = None;
         self.callers.push(caller);
     }
 
-    /// Records that the daemon that waits for the hook's exit status has died, if `bereft`; the fact then stays.
+    /// If `bereft`, records for good that the daemon that waits for the hook's exit status has died.
     pub(super) const fn bereave(&mut self, bereft: bool) {
         self.orphan.bereft |= bereft;
     }
@@ -135,7 +135,7 @@ impl Task {
         }
     }
 
-    /// Records that a caller has received the end.
+    /// Records that at least one caller has received the task's end.
     pub(super) const fn heard(&mut self) {
         self.orphan.heard = true;
     }
@@ -145,7 +145,8 @@ impl Task {
         self.intent.local && self.intent.hook.orphaned.is_some()
     }
 
-    /// Returns CLOCK_BOOTTIME (ms) at which the program is due next; `None`: at no known time.
+    /// Returns the time (CLOCK_BOOTTIME in milliseconds) when the machine has to look at the program for orphans again;
+    /// `None`: no time is set.
     pub(super) fn orphan_due_ms(&self, now: Now) -> Option<u64> {
         if !self.has_program() || self.orphan.telling {
             return None;

@@ -1,4 +1,4 @@
-//! Phase: derives the phase of a task from its runner's records. A pure function: equal records give equal phases.
+//! Phase: derives the phase and the milestones of a task from the records of its runner (`steps.jsonl`).
 
 use crate::message::Phase;
 use crate::task::{Report, StepRecord};
@@ -20,7 +20,7 @@ struct Current<'a> {
     attempt: u32,
     of: u32,
     progress: Option<&'a str>,
-    /// The limit (ms) that passed, and the activity of the script at that time.
+    /// The limit (ms) that the script passed, and what it did at that time; `None`: no limit has passed.
     overdue: Option<(u64, &'a str)>,
 }
 

@@ -20,15 +20,16 @@ use super::io::{Effect, Level};
 use super::machine::{Cx, Machine};
 use super::task::State;
 
-/// Maximum number of messages that wait while the daemon writes an epoch, each at most a frame. Past it the agent ends
-/// the session. The controller repeats all messages in the next session, and by then the epoch is on disk.
+/// Maximum number of messages that wait while the daemon writes an epoch, each at most a frame. If more arrive, the
+/// agent ends the session. The controller repeats all messages in the next session, and by then the epoch is on disk.
 pub(super) const MAX_PENDING: usize = 256;
 
 #[derive(Debug, Default)]
 enum Link {
     #[default]
     Down,
-    /// The daemon has connected, and has not found its tasks yet (`Joined`).
+    /// The daemon has connected, but the machine does not know the host's tasks yet: the first `Joined` is still to
+    /// come.
     Waiting {
         counter: u64,
     },
@@ -58,7 +59,7 @@ pub(super) struct Session {
     pub(super) obeyed: Option<Obeyed>,
     /// The contents of `epoch.json` that the daemon is writing.
     writing: Option<Obeyed>,
-    /// Whether the agent has logged in this session that the controller does not know a message.
+    /// Whether the agent has logged, in this session, that the controller answered `Unsupported`.
     noted_unsupported: bool,
 }
 
@@ -72,7 +73,8 @@ impl Session {
         matches!(self.link, Link::Open)
     }
 
-    /// Returns `true` after the Hello of this session: the agent reports later changes in messages.
+    /// Returns `true` from the Hello of this session to the session's end. Meanwhile the agent reports changes in
+    /// messages.
     pub(super) const fn is_greeted(&self) -> bool {
         matches!(self.link, Link::Greeted | Link::Pending { .. } | Link::Open)
     }
@@ -94,7 +96,7 @@ impl Machine {
         self.greet(cx);
     }
 
-    /// Sends the Hello, if the daemon has connected and the machine knows its tasks.
+    /// Sends the Hello, if the daemon has connected and the machine knows the host's tasks.
     pub(super) fn greet(&mut self, cx: &mut Cx) {
         let Link::Waiting { counter } = self.session.link else { return };
         if !self.joined {

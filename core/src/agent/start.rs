@@ -11,8 +11,8 @@ use super::io::{Effect, ExecReply, Level, Now};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// Longest start-grace: past it no task begins, even if its Start allows more. The agent keeps the task's tombstone as
-/// long.
+/// Longest start-grace in milliseconds: after it no task begins, even if the Start allows more. The tombstone of a task
+/// stays as long.
 const MAX_NOT_AFTER_MS: u64 = 24 * 60 * 60 * 1000;
 
 impl Machine {
@@ -68,8 +68,8 @@ impl Machine {
         self.tombs.is_writing(id)
     }
 
-    /// Checks a new task and returns its intent. `plan`: replaces the configured plan. `local`: the task is the host's
-    /// own.
+    /// Checks a new task and returns its intent. `plan`: a plan in place of the configured one. `local`: whether the
+    /// task is the host's own.
     ///
     /// # Errors
     /// The end to report for a task that the agent does not accept: refused, or lost if the Start was meant for another
@@ -135,7 +135,8 @@ impl Machine {
         })
     }
 
-    /// Adds a task and writes its intent. The agent reports `Accepted` when the intent is on disk.
+    /// Adds a task and asks the daemon to write the task's intent. The agent reports `Accepted` when the intent is on
+    /// disk.
     pub(super) fn record(&mut self, intent: Intent, cx: &mut Cx) {
         let start = &intent.start;
         let (id, stem) = (start.task, ids::stem(&start.action, &start.job, start.task));
@@ -213,7 +214,7 @@ impl Machine {
 }
 
 impl Task {
-    /// Confirms a task, because a controller or caller wants the task. An unconfirmed task joins the queue.
+    /// Records that a controller or a caller wants the task. A task that was unconfirmed joins the queue.
     pub(super) fn confirm(&mut self) {
         self.confirmed = true;
         if matches!(self.state, State::Unconfirmed) {
@@ -222,7 +223,7 @@ impl Task {
     }
 }
 
-/// Explains to the operator that another unit uses the name of a task.
+/// Returns the text for operators that refuses a task because another unit uses its name.
 pub(super) fn not_ours(stem: &str) -> String {
     format!(
         "something else on this host has the name {stem}: look at `systemctl status {stem}.service`, stop it, and ask \

@@ -68,7 +68,7 @@ impl Machine {
     }
 }
 
-/// The words for tasks in the status line, in the order of the line.
+/// The words for the states of tasks, in the order in which the status line counts them.
 const WORDS: [&str; 7] = ["running", "overdue", "lingering", "starting", "waiting", "ended", "to be acknowledged"];
 
 impl Task {
@@ -87,7 +87,7 @@ impl Task {
         }
     }
 
-    /// Returns why the task waits, or its current problem.
+    /// Returns the task's current problem, or what the task waits for; `None`: neither.
     fn why(&self) -> Option<String> {
         if self.trouble.is_some() {
             return self.trouble.clone();

@@ -1,4 +1,4 @@
-//! Task in the agent's machine: state, knowledge and pending operations.
+//! A task in the agent's machine: its state, what the agent knows of it, and its pending operations.
 
 use crate::ids::{InvocationId, TaskId};
 use crate::message::Phase;
@@ -9,7 +9,7 @@ use super::io::{Caller, Now};
 use super::orphan::Orphan;
 use super::watch::Watch;
 
-/// State of a task; [`super`] has the drawing.
+/// State of a task. A drawing in [`super`] shows how the states follow each other.
 #[derive(Debug)]
 pub(super) enum State {
     /// The daemon is writing `intent.json`; the agent has not reported the task yet.
@@ -43,7 +43,7 @@ pub(super) struct Claiming {
     pub(super) again: Backoff,
 }
 
-/// Inspections of a task's unit and directory: at most one runs at a time. `asked`: one is under way.
+/// Inspections of a task's unit and directory, of which at most one runs at a time. `asked`: whether one is under way.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     pub(super) asked: bool,
@@ -77,8 +77,7 @@ pub(super) struct Task {
     pub(super) look: Look,
     /// Whether systemd reports changes of the unit on the current bus connection.
     pub(super) watched: bool,
-    /// `None`: the unit is not loaded, as far as the agent knows. `Some(failed)`: the unit is loaded, and failed or
-    /// not.
+    /// Whether the loaded unit has failed; `None`: the unit is not loaded, as far as the agent knows.
     pub(super) loaded: Option<bool>,
     pub(super) invocation: Option<InvocationId>,
     /// `term`: whether a TERM to the runner is pending. `signal`: the number of another pending signal.
@@ -88,7 +87,7 @@ pub(super) struct Task {
     /// Lingering processes that the agent killed.
     pub(super) killed: Vec<Process>,
 
-    /// Backoff of writing the outcome or the tombstone.
+    /// Backoff after a failed write of the outcome or the tombstone.
     pub(super) write_again: Backoff,
     /// The current problem, as text for operators; `None`: no problem.
     pub(super) trouble: Option<String>,
@@ -101,8 +100,8 @@ pub(super) struct Task {
     pub(super) milestones: Vec<String>,
     /// Number of milestones that the agent has reported in this session.
     pub(super) milestones_told: usize,
-    /// The end by the announced reboot; `None`: no script announced a reboot. `boot_told`: the agent has reported the
-    /// end in this session.
+    /// The end that the task will have if the announced reboot comes now; `None`: no script announced a reboot.
+    /// `boot_told`: whether the agent has reported this end in this session.
     pub(super) boot: Option<Box<Ended>>,
     pub(super) boot_told: bool,
     /// Whether the task has changed since this session's Hello, and the controller does not know it.
@@ -185,7 +184,7 @@ impl Task {
         !matches!(self.state, State::Ended { .. } | State::Burying { .. })
     }
 
-    /// Returns `true` if the agent gives the task up past its not-after, because it has not begun.
+    /// Returns `true` if the task has not begun, so that the agent gives the task up when its not-after passes.
     pub(super) const fn expires(&self) -> bool {
         matches!(self.state, State::Unconfirmed | State::Queued)
     }
@@ -203,7 +202,7 @@ pub(super) fn is_over(unit: &UnitFacts) -> bool {
     settled && !unit.is_to_start() && unit.main_pid == 0 && (unit.main_code != 0 || never_ran)
 }
 
-/// Returns `true` if the runner's exit status means: no claim, and nothing ran.
+/// Returns `true` if the runner's exit status says that the runner did not claim the task and ran no script.
 pub(super) fn ran_nothing(unit: &UnitFacts) -> bool {
     RAN_NOTHING.iter().any(|status| exited_with(unit, *status))
 }

@@ -36,7 +36,7 @@ pub(super) struct Tombs {
     kept: BTreeMap<TaskId, Tomb>,
     /// Tombstones that the daemon is writing for cancelled tasks which this host does not know.
     writing: BTreeMap<TaskId, (Tomb, Backoff)>,
-    /// Not-after and task of each tombstone that the controller has forgotten.
+    /// Not-after and task of each tombstone for which the controller has sent Forget.
     forgotten: BTreeSet<(u64, TaskId)>,
 }
 
@@ -62,8 +62,8 @@ impl Tombs {
         self.kept.values()
     }
 
-    /// Returns `true` if the daemon is still writing the task's tombstone. A Start of the task is already ignored; the
-    /// agent reports the cancel after the write.
+    /// Returns `true` if the daemon is still writing a tombstone for a cancelled, unknown task. The agent already
+    /// ignores a Start of the task, and reports the cancel after the write.
     pub(super) fn is_writing(&self, task: TaskId) -> bool {
         self.writing.contains_key(&task)
     }
@@ -80,7 +80,8 @@ impl Tombs {
         self.writing.insert(tomb.tombstone.task, (tomb, Backoff::default()));
     }
 
-    /// Records that the tombstone is on disk, and returns the outcome to report.
+    /// Records that the tombstone of a cancelled, unknown task is on disk. Returns the outcome that the agent now
+    /// reports; `None`: the agent was not writing one.
     pub(super) fn written(&mut self, task: TaskId) -> Option<Outcome> {
         let (tomb, _) = self.writing.remove(&task)?;
         let outcome = tomb.tombstone.outcome.clone();
@@ -88,7 +89,8 @@ impl Tombs {
         Some(outcome)
     }
 
-    /// Records a failed write of a tombstone; returns `false` if the agent was not writing one for this task.
+    /// Records that the write of a task's tombstone failed; returns `false` if the daemon was not writing one for this
+    /// task.
     pub(super) fn not_written(&mut self, task: TaskId, now: Now) -> bool {
         let found = self.writing.get_mut(&task);
         found.map(|(_, backoff)| backoff.failed(now)).is_some()
@@ -111,7 +113,7 @@ impl Tombs {
         }
     }
 
-    /// Records the controller's Forget. Has no effect on the host's own tasks.
+    /// Records the controller's Forget for a task. Does nothing for the host's own tasks.
     pub(super) fn forget(&mut self, task: TaskId) {
         let writing = self.writing.get_mut(&task).map(|(tomb, _)| tomb);
         let Some(tomb) = writing.filter(|tomb| !tomb.tombstone.local) else {
@@ -123,7 +125,8 @@ impl Tombs {
         tomb.forgotten = true;
     }
 
-    /// Removes and returns forgotten tombstones whose not-after has passed. Keeps those for which `stays` is `true`.
+    /// Removes and returns the forgotten tombstones whose not-after has passed, except those for which `stays` is
+    /// `true`.
     pub(super) fn sweep(&mut self, now: Now, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
         let until = if defect!(EarlyTombstoneSweep) { u64::MAX } else { now.boot_ms };
         let due = self.forgotten.range(..=(until, LAST_TASK)).copied();
@@ -172,7 +175,8 @@ impl Tombs {
     }
 }
 
-/// The greatest possible task id: the upper end of a range by not-after.
+/// The greatest possible task id. As the upper end of a range of (not-after, task), it includes all tasks with that
+/// not-after.
 const LAST_TASK: TaskId = TaskId { action: crate::ids::ActionId(uuid::Uuid::max()), rank: crate::ids::Rank(u32::MAX) };
 
 /// Shortens an outcome for a tombstone: cuts its text, and replaces characters that JSON would escape.

@@ -14,7 +14,8 @@ use super::phase;
 use super::start::not_ours;
 use super::task::{State, Task, had_no_task, is_over};
 
-/// Maximum number of starts of a task whose unit did not come up. A restart of dbus-daemon costs one or two.
+/// Maximum number of times that the agent starts a task whose unit does not come up. A restart of dbus-daemon costs one
+/// or two starts.
 const MAX_STARTS: u32 = 6;
 /// Maximum number of lingering processes that a phase names, and of characters of each command.
 const MAX_NAMED: usize = 32;
@@ -70,8 +71,8 @@ impl Machine {
         }
     }
 
-    /// Requests an inspection. While one is under way, requests another to follow it. Without a bus, the next `Joined`
-    /// leads to the inspection.
+    /// Asks the daemon to inspect the task's unit and directory. While an inspection is under way, plans another one
+    /// after it. Without a bus, the next `Joined` leads to the inspection.
     pub(super) fn look(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|_| self.bus) else {
             return;
@@ -111,7 +112,7 @@ impl Machine {
         }
     }
 
-    /// Decides by an inspection whether the task's unit is gone, over or alive, and updates the task.
+    /// Updates the task by an inspection: decides whether its unit is gone, over or alive.
     pub(super) fn observe(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let claim_is_news = task.learn_claim(seen);
@@ -189,8 +190,8 @@ impl Machine {
         task.milestones_told = task.milestones.len();
     }
 
-    /// Handles a unit whose runner has ended. The task ends when no process is left, or at once with `lingering =
-    /// "keep"`.
+    /// Handles an inspection that found the unit of the task, with its runner ended. The task ends when no process is
+    /// left, or at once with `lingering = "keep"`.
     fn observe_over(&mut self, id: TaskId, unit: &UnitFacts, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.loaded = Some(unit.active == "failed");
@@ -256,8 +257,8 @@ impl Machine {
         self.deliver_signals(id, cx);
     }
 
-    /// Handles a missing unit. `foreign`: a unit of the name exists, and belongs to another program. `claim_is_news`:
-    /// this inspection was the first to see the claim.
+    /// Handles an inspection that found no unit of the task. `foreign`: whether a unit of another program has the
+    /// unit's name. `claim_is_news`: whether this inspection was the first to see the claim.
     fn observe_gone(&mut self, id: TaskId, seen: &Seen, foreign: bool, claim_is_news: bool, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.loaded = None;
@@ -289,7 +290,7 @@ impl Machine {
         self.withdraw(id, claim, cx);
     }
 
-    /// Sets the phase of a task. Reports a change to the callers and to the controller.
+    /// Sets the phase of a task. If the phase has changed, reports it to the task's callers and to the controller.
     pub(super) fn move_to(&mut self, id: TaskId, phase: Phase, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if task.phase.as_ref() == Some(&phase) {
@@ -306,7 +307,8 @@ impl Machine {
 }
 
 impl Task {
-    /// Records the claim that an inspection saw; a known claim stays. Returns `true` if no claim was known before.
+    /// Records the claim that an inspection saw, unless the task's claim is known already. Returns `true` if it
+    /// recorded one.
     fn learn_claim(&mut self, seen: &Seen) -> bool {
         let news = self.claim.is_none() && seen.claim.is_some();
         if news {

@@ -19,12 +19,13 @@ use super::io::{Effect, Level, Seen};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// Time in milliseconds that a runner has to report a passed limit; gathering forensics takes it two seconds.
+/// Time in milliseconds that a runner has to report a passed limit. Gathering forensics takes the runner two seconds.
 const BEHIND_MS: u64 = 30_000;
 /// Time in milliseconds that a signal has to arrive. The daemon stirs the task two seconds after the signal, so the
 /// inspection comes later.
 const HEARD_MS: u64 = 1_500;
-/// Milliseconds between the report of a deaf runner and KILL; as long as the runner's own grace after TERM.
+/// Time in milliseconds from the report that the runner is deaf to the agent's KILL; as long as the runner's own grace
+/// after TERM.
 const KILL_GRACE_MS: u64 = 10_000;
 
 /// Observations of a task whose runner has the claim; all times are CLOCK_BOOTTIME (ms), as this agent saw them.
@@ -33,12 +34,12 @@ pub(super) struct Watch {
     claimed_ms: Option<u64>,
     /// Name and number of the running script, and CLOCK_BOOTTIME (ms) when this agent first saw the script.
     script: Option<(String, u32, u64)>,
-    /// Time of the next check whether the runner has reported a passed limit.
+    /// Time of the next check whether the runner has reported a passed limit; `None`: no check is due.
     limit_at: Option<u64>,
-    /// Time at which this agent first found the runner deaf past a limit; `None`: it has not found the runner so.
+    /// Time at which this agent first found the runner deaf past a limit; `None`: the runner is not known to be deaf.
     pub(super) behind: Option<u64>,
     killed: bool,
-    /// The last signal that was sent and not yet checked, and when.
+    /// The last sent signal whose effect the agent has not checked yet, and the time of sending.
     sent: Option<(u8, u64)>,
 }
 
@@ -92,7 +93,7 @@ impl Machine {
 }
 
 impl Task {
-    /// Records a sent signal for the check; a recorded KILL_SCRIPT stays.
+    /// Records a signal that the agent has sent, to check its effect later. Keeps a recorded KILL_SCRIPT instead.
     pub(super) fn sent(&mut self, signal: u8, now_ms: u64) {
         if !matches!(self.watch.sent, Some((KILL_SCRIPT, _))) {
             self.watch.sent = Some((signal, now_ms));
@@ -112,8 +113,8 @@ impl Task {
         self.watch.limit_at.into_iter().chain(kill_at).min()
     }
 
-    /// Returns the script and the limit (ms), if a limit passed [`BEHIND_MS`] ago without a report of the runner. Sets
-    /// the time of the next check.
+    /// Returns the script and its limit (ms), if the limit passed at least [`BEHIND_MS`] ago and the runner has not
+    /// reported that. Sets the time of the next check.
     fn passed_limit(&mut self, now_ms: u64) -> Option<(String, u64)> {
         let claimed = *self.watch.claimed_ms.get_or_insert(now_ms);
         let (script, index) = match &self.phase {
@@ -147,7 +148,8 @@ impl Task {
         None
     }
 
-    /// Returns the phase `Running` of the current script, with `told` as its progress, for operators.
+    /// Returns the phase `Running` of the current script with the text `told` in the place of its progress, for
+    /// operators.
     pub(super) fn told_as_running(&self, told: String) -> Phase {
         let (script, index, of) = match &self.phase {
             Some(Phase::Running { script, index, of, .. }) => (script.clone(), *index, *of),

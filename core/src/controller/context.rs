@@ -19,7 +19,7 @@ use crate::mark::History;
 use crate::message::{Hello, ToAgent};
 use crate::task::Ended;
 
-/// The batch that the machine handles now.
+/// The state of the batch that the machine handles now.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Context {
     /// The clocks of the batch; between two batches, the clocks of the earlier one.
@@ -28,47 +28,49 @@ pub(super) struct Context {
     pub(super) outbox: Outbox,
     pub(super) records: Vec<Record>,
     pub(super) effects: Vec<Effect>,
-    /// Actions to settle at the end of the batch: ends become events, verdicts are decided, records are stored.
+    /// Actions to settle at the end of the batch: the machine then logs their ends, decides their verdicts and stores
+    /// their records.
     pub(super) touched: BTreeSet<ActionId>,
     /// Consequences of acts, in order; `Machine::react` carries each out on the part that it concerns.
     pub(super) changes: VecDeque<Change>,
-    /// Attempts whose row the batch stores.
+    /// Attempts whose whole row the batch stores.
     pub(super) attempts: BTreeSet<(JobId, Attempt)>,
-    /// Ranks whose holds changed, by attempt. The batch stores only these ranks if the attempt is not in `attempts`.
+    /// Ranks whose holds changed, by attempt. The batch stores the holds of these ranks, unless the attempt is in
+    /// `attempts`.
     pub(super) given: BTreeMap<(JobId, Attempt), IdSet>,
-    /// Parts whose hold was dropped, by attempt. The end of the batch releases ranks and resources without a further
-    /// hold.
+    /// Ranks and named resources on which a hold was dropped, by attempt. The end of the batch releases those that
+    /// nothing else holds.
     pub(super) let_go: BTreeMap<(JobId, Attempt), Part>,
-    /// Milestones reported in this batch, with the newly reporting ranks.
+    /// Milestones reported in this batch, each with the ranks that had not reported the milestone before.
     pub(super) said: BTreeMap<Saying, IdSet>,
-    /// Hosts whose drain came into force or was lifted in this batch. The end of the batch settles resolutions that
-    /// waited for the drain.
+    /// Hosts whose drain came into force or was lifted in this batch. The end of the batch settles the resolutions that
+    /// waited for these drains.
     pub(super) in_force: BTreeSet<HostName>,
-    /// Time (monotonic) for which the last `WakeAt` effect asked; `None` once a tick has come.
+    /// Time (ms, monotonic) for which the last `WakeAt` effect asked; `None` after a tick.
     pub(super) wake_ms: Option<u64>,
 }
 
 /// Consequence of an act for another part of the machine, which the acting part cannot reach. `Machine::react` carries
-/// it out.
+/// out each change.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Change {
-    /// The session's Hello is complete, and no other session of its host stands in the way: the session is to open. The
+    /// The session's Hello is complete, and the session is to open, because no other session speaks for its host. The
     /// text is a note for operators.
     Greeted(SessionId, Box<Hello>, Option<String>),
     /// No session speaks for the host any more.
     Away(HostName),
-    /// The last orphan of the host is gone.
+    /// The host has no orphan any more.
     Unorphaned(HostName),
-    /// Ranks have joined the action, at its start or later.
+    /// These ranks have joined the action, when the action began or later.
     Joined(ActionId, IdSet),
-    /// Ranks that may be able to begin: waiting, or unclaimed on their nodes. A rank begins unless an earlier action,
-    /// its node or recovery keeps it waiting.
+    /// These ranks of the action may be able to begin. Each waits for its Start, or its task is unclaimed on the node.
+    /// A rank begins unless an earlier action, its node or recovery keeps it waiting.
     Ready(ActionId, IdSet),
-    /// The action's attempt thawed, or a request named the action again: its waiting tasks go on.
+    /// The action's attempt thawed, or a request named the action again. The action's waiting tasks may begin.
     Thawed(ActionId),
     /// The action has its verdict.
     Decided(ActionId),
-    /// The task must stop or never begin, for this reason. The task's node gets a Cancel if it is connected.
+    /// The task must stop or never begin, for this reason. The task's node gets a Cancel if the node is connected.
     Cancelled(TaskId, String),
     /// A task has ended. The node's task lists are updated, and the host may be drained.
     Ended(End),
@@ -78,7 +80,7 @@ pub(super) enum Change {
     /// The host of the task is to be drained for the reason `what`. `is_stuck`: a script of the task lives, and a
     /// reboot of the node ends the script.
     Drain { task: TaskId, what: String, is_stuck: bool },
-    /// Disowned ranks on the hosts were released, or are the attempt's again. The drains for the clean-up are lifted.
+    /// Disowned ranks on these hosts were released, or are disowned no more. The drains for the clean-up are lifted.
     Cleaned(Vec<HostName>, Passing),
 }
 
@@ -92,7 +94,7 @@ pub(super) struct End {
     /// script past its limit.
     pub(super) goes_on: bool,
     pub(super) is_ok: bool,
-    /// The end, if the end may be a reason to drain the host.
+    /// The end with its details, if it may be a reason to drain the host; else `None`.
     pub(super) blame: Option<Ended>,
 }
 
@@ -142,18 +144,19 @@ impl Context {
         self.send(session, ToAgent::Cancel { task, job, attempt, action, why: why.to_owned(), commit: 0 });
     }
 
-    /// Marks an attempt: the batch stores its row.
+    /// Marks an attempt as changed: the batch stores the attempt's whole row.
     pub(super) fn attempt_changed(&mut self, job: &JobId, number: Attempt) {
         self.attempts.insert((job.clone(), number));
     }
 
-    /// Marks a part whose hold was dropped: the end of the batch releases ranks and resources without a further hold.
+    /// Marks ranks and named resources on which a hold was dropped. The end of the batch releases those that nothing
+    /// else holds.
     pub(super) fn hold_dropped(&mut self, job: &JobId, number: Attempt, part: &Part) {
         self.let_go.entry((job.clone(), number)).or_default().extend_with(part);
     }
 
-    /// Adds the records of the changed attempts before the batch's other records, which refer to attempts. If the batch
-    /// prunes an attempt of the same job, the records follow that `Prune`.
+    /// Adds the records of the changed attempts before the batch's other records, because those may refer to the
+    /// attempts. If the batch prunes an attempt of the same job, the records follow that `Prune`.
     pub(super) fn record_attempts(&mut self, jobs: &Jobs) {
         let (given, whole) = (std::mem::take(&mut self.given), std::mem::take(&mut self.attempts));
         let parts = given.into_iter().filter(|(key, _)| !whole.contains(key)).filter_map(|((job, number), ranks)| {
@@ -200,7 +203,7 @@ impl Context {
 }
 
 impl Jobs {
-    /// Marks the action for the end of the batch, and records that the action's attempt is in use.
+    /// Marks an action to settle at the end of the batch, and records that the action's attempt is in use.
     pub(super) fn touch(&mut self, id: ActionId, cx: &mut Context) {
         cx.touched.insert(id);
         let Some(action) = self.action(id) else { return };

@@ -1,5 +1,6 @@
-//! Events: writes the ends of a batch to the job's event log, and decides the verdict once every rank of an action has
-//! ended. Ranks that ended alike share one `finish` event. The resource manager gets a notice of the verdict.
+//! Events: writes the task ends of a batch to the job's event log, and decides the verdict once every rank of an action
+//! has ended. Ranks that ended with the same result share one `finish` event. The resource manager gets a notice of the
+//! verdict.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use crate::ids::ActionId;
 use crate::idset::IdSet;
 use crate::outcome::Verdict;
 
-/// Longest message in an event, in characters. A message is the last line that a script wrote.
+/// Maximum number of characters of a message in an event. The message is the last line that a script wrote.
 const MAX_MESSAGE: usize = 200;
 
 impl Jobs {
@@ -69,7 +70,7 @@ impl Jobs {
     }
 }
 
-/// Ends that share one event: the common result, and the duration (ms) of each.
+/// Ends that share one `finish` event: their common result, and the duration (ms) of each end.
 struct Folded {
     fresh: Fresh,
     elapsed: Vec<u64>,
@@ -96,7 +97,7 @@ impl Folded {
     }
 }
 
-/// Groups ends with equal result, message and checks; returns each group with its ranks.
+/// Groups ends with the same result, message and checks; returns each group with its ranks.
 fn fold(fresh: Vec<Fresh>) -> Vec<(IdSet, Folded)> {
     let mut groups: BTreeMap<_, (IdSet, Folded)> = BTreeMap::new();
     for mut one in fresh {

@@ -1,4 +1,4 @@
-//! The controller's machine: the parts, and the order in which a batch passes through the parts.
+//! The controller's machine: its parts, and the order in which the parts handle a batch.
 //!
 //! No code here does I/O or reads a clock. All collections are ordered, so equal inputs give equal outputs.
 
@@ -155,8 +155,8 @@ impl Machine {
         self.close_batch()
     }
 
-    /// Returns the size of every collection that can grow, by name, for tests. Every size but that of the sessions is 0
-    /// once every job is past its retention.
+    /// Returns the size of every collection that can grow, by name, for tests of leaks. A test expects small sizes once
+    /// every job is past its retention.
     pub fn sizes(&self) -> [(&'static str, usize); 10] {
         let unsettled = self.nodes.values().map(|node| node.unsettled.len()).sum();
         let of_nodes = self.nodes.values().map(|node| node.tasks.len() + node.live.len() + node.failed.len()).sum();
@@ -275,8 +275,8 @@ impl Machine {
         }
     }
 
-    /// Records the end of a task at its node. Drains the host if the end is the node's fault, or if no after-action
-    /// will clean up.
+    /// Updates the task lists of a node after a task's end. Drains the host if the end is the node's fault, or if no
+    /// after-action will clean up.
     fn on_ended(&mut self, end: End) {
         let task = end.task;
         if let Some(node) = self.nodes.of_mut(&self.jobs, task) {
@@ -297,8 +297,8 @@ impl Machine {
         }
     }
 
-    /// Releases every part whose last hold was dropped in this batch. Ranks on a host whose drain is not in force yet
-    /// wait for the drain. Returns `true` if any hold was dropped.
+    /// Releases the ranks and named resources whose last hold was dropped in this batch. Ranks on a host whose drain is
+    /// not in force yet wait for the drain. Returns `true` if any hold was dropped.
     fn release_all(&mut self) -> bool {
         let parts = std::mem::take(&mut self.cx.let_go);
         let any = parts.values().any(|part| !part.is_empty());
@@ -315,8 +315,8 @@ impl Machine {
 
 #[cfg(test)]
 impl Machine {
-    /// Asserts that the rows in the store, with all deltas applied, equal the machine's rows. `touched_ms` of attempts
-    /// may differ.
+    /// Asserts that the store's rows of actions and attempts, with all deltas applied, equal the machine's rows.
+    /// `touched_ms` of attempts may differ.
     pub(super) fn is_stored_in(&self, store: &Snapshot) {
         for action in self.jobs.actions.values() {
             let row = store.actions.iter().find(|row| row.id == action.row.id);

@@ -16,8 +16,8 @@
 //! | `show` | nothing: the views for operators |
 //!
 //! Files: `machine` is the state and the way of a batch through it; `context` is the batch's time, settings and output;
-//! `facts` is the machine for questions over several parts; `requests` is the door for clients; `events` writes ends
-//! and verdicts to the event log; `writer` commits batches.
+//! `facts` answers questions that need several parts; `requests` passes each client's request to the part that decides;
+//! `events` writes ends and verdicts to the event log; `writer` commits batches.
 
 mod action;
 mod context;

@@ -14,11 +14,11 @@ use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::message::{Ask, ToAgent};
 
-/// Maximum number of open questions to nodes. A person waits for each answer, so few are open at a time.
+/// Maximum number of open questions to nodes. An operator waits for each answer, so few questions are open at a time.
 const MAX_QUESTIONS: usize = 1_024;
 
 impl Jobs {
-    /// Returns the tasks that `which` names, as the ranks of each action; with `only_open`, only ranks that have not
+    /// Returns the tasks in `which`, as the ranks of each action. With `only_open`, returns only ranks that have not
     /// ended.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Jobs {
         Ok(tasks)
     }
 
-    /// Returns the hosts of the tasks that `which` names.
+    /// Returns the hosts of the tasks in `which`, ended tasks included.
     fn hosts_of_tasks(&self, which: &Which) -> Result<HostList, Refusal> {
         let mut hosts: BTreeSet<HostName> = BTreeSet::new();
         for (id, ranks) in self.tasks(which, false)? {
@@ -175,7 +175,7 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Adds a hint to a refusal: an operator who typed a node's name for a job's is told of `perilog why`.
+    /// Adds a hint to a refusal. If the unknown job has the name of a node, the hint is the command `perilog why`.
     fn explain(&self, refusal: Refusal) -> Refusal {
         match &refusal {
             Refusal::NoSuchJob(text) => {

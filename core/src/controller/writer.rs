@@ -1,5 +1,5 @@
-//! The writer's step: inputs become a batch, the driver commits the batch to disk, and only then its effects leave. The
-//! writer does no I/O, so the daemon and the simulator drive the same code.
+//! The writer's step: inputs become a batch, the driver commits the batch to disk, and only then the driver carries out
+//! its effects. The writer does no I/O, so the daemon and the simulator drive the same code.
 //!
 //! ```text
 //!   begin(stored) ─┐
@@ -18,12 +18,13 @@ use crate::mark::Commit;
 /// Interval (ms) at which a driver checks whether a full disk has room again.
 pub const FULL_EVERY_MS: u64 = 5_000;
 
-/// The only writer of a store; the module's header shows its step.
+/// The only writer of a store: owns the machine, turns inputs into batches, and returns a batch's effects after the
+/// commit.
 #[derive(Debug, Clone)]
 pub struct Writer {
     settings: Settings,
-    /// The nonce of the process's epochs. A machine that is rebuilt within the process gets the same nonce and a new
-    /// epoch number.
+    /// The nonce of every epoch of this process. A machine that is rebuilt within the process gets the same nonce and a
+    /// new epoch number.
     nonce: u64,
     /// The machine; `None` before the first [`Writer::begin`], and after a failed commit.
     machine: Option<Machine>,
@@ -31,7 +32,7 @@ pub struct Writer {
     full: bool,
 }
 
-/// The result of some inputs: records to commit, and effects that wait for the commit.
+/// The machine's answer to inputs: records to commit, and effects that wait for the commit.
 #[derive(Debug, Default)]
 #[must_use = "commit its records, then say so"]
 pub struct Batch {
@@ -55,7 +56,8 @@ impl Batch {
     }
 }
 
-/// Output that may leave after a commit. The driver writes the anchor before it carries out an effect.
+/// The output of a committed batch, which the driver may now use. The driver writes the anchor before it carries out an
+/// effect.
 #[derive(Debug)]
 pub struct Left {
     /// The newest commit, for the anchor file beside the store; `None` if the batch had no records.
@@ -100,14 +102,15 @@ impl Writer {
         Batch { output: machine.map(|machine| machine.handle(inputs, now)).unwrap_or_default() }
     }
 
-    /// Records the state of the disk. Returns the input that tells the machine, if the state has changed.
+    /// Records whether the disk under the store is full. If that has changed, returns the input for the machine.
     pub fn disk(&mut self, full: bool) -> Option<Input> {
         let news = self.machine.is_some() && full != self.full;
         self.full = if self.machine.is_some() { full } else { self.full };
         news.then_some(Input::StoreFull(full))
     }
 
-    /// Marks the batch as committed, and returns the output that may leave. A batch without records needs no commit.
+    /// Takes a batch that the driver has committed, and returns the effects that the driver may now carry out. A batch
+    /// without records needs no commit.
     pub fn committed(&mut self, batch: Batch) -> Left {
         let Output { records, effects } = batch.output;
         let newest = self.machine.as_ref().and_then(|machine| machine.history.newest());

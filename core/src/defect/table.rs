@@ -5,15 +5,15 @@ use std::sync::OnceLock;
 
 use serde::Serialize;
 
-/// The test or simulation that must fail while the defect is on.
+/// The test or simulation that must fail while a defect is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hunt {
     /// The simulator finds a violation with some fresh seed.
     Simulator,
-    /// A test fails: the test program, as `cargo xtask test` names it, and a filter.
+    /// A test fails. `program`: the test program, as `cargo xtask test` names it. `filter`: a part of the test's name.
     Unit { program: &'static str, filter: &'static str },
-    /// A test on real nodes fails: a program of `tests/tests`.
+    /// A test on real nodes fails. `program`: the test program in `tests/tests`.
     Nodes { program: &'static str },
 }
 
@@ -21,7 +21,7 @@ pub enum Hunt {
 pub struct Row {
     #[serde(skip)]
     pub defect: Defect,
-    /// The name of the defect's variant in the code (`AckBeforeCommit`).
+    /// The name of the defect's variant in [`Defect`], such as `AckBeforeCommit`.
     pub ident: &'static str,
     pub wrong: &'static str,
     pub breaks: &'static str,
@@ -404,7 +404,7 @@ table! {
         Hunt::Unit { program: "core", filter: "nothing_prepares_an_attempt_after_it_was_cleaned_up" };
 }
 
-/// The defect that is on; a process has at most one, until the process ends.
+/// The defect that is on in this process; at most one, and it stays on until the process ends.
 static ON: OnceLock<Defect> = OnceLock::new();
 
 pub fn is_on(defect: Defect) -> bool {
@@ -424,7 +424,7 @@ pub fn switch_on(name: &str) -> Result<(), String> {
 }
 
 impl Row {
-    /// Returns the name in kebab case: `AckBeforeCommit` is `ack-before-commit`.
+    /// Returns the defect's name in kebab case: `ack-before-commit` for `AckBeforeCommit`.
     pub fn name(&self) -> String {
         let mut name = String::new();
         for c in self.ident.chars() {

@@ -1,5 +1,5 @@
 //! Parses RFC 23 text to [`Span`]: `N[ms|s|m|h|d]`, where N is a number as in C99's strtod. `inf` and `infinity`, in
-//! any case, have no unit.
+//! upper or lower case, have no unit.
 
 use super::Span;
 use crate::ParseError;
@@ -57,8 +57,8 @@ pub(super) fn from_f64(value: f64, unit: u64, positive: bool) -> Option<Span> {
     fits.then(|| Span::from_millis((millis as u64).max(u64::from(positive))))
 }
 
-/// Returns the length in bytes of the number at the start of `text`; 0: no number that perilog accepts. The number is
-/// one of C's strtod, but a hexadecimal number has neither fraction nor exponent.
+/// Returns the length in bytes of the number at the start of `text`; 0: no number that perilog accepts. The form is
+/// that of C's strtod, except that a hexadecimal number has neither fraction nor exponent.
 fn number(text: &str) -> usize {
     if let Some(hex) = hex_digits(text) {
         return 2 + digits(hex, |b| b.is_ascii_hexdigit());

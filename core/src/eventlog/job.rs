@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::eventlog::Event;
 use crate::idset::IdSet;
 
-/// An event of RFC 21, of those that may come once a job has resources.
+/// An event of RFC 21 that a job's log may contain once the job has resources.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobEvent {
     PrologStart {
@@ -26,7 +26,7 @@ pub enum JobEvent {
     },
     Alloc,
     Start,
-    /// `ranks`: the released ranks; `None`: all ranks. `last`: the key `final`.
+    /// `ranks`: the released ranks; `None`: all ranks. `last`: the value of the key `final`.
     Release {
         ranks: Option<IdSet>,
         last: bool,
@@ -71,8 +71,8 @@ impl Exception {
 }
 
 impl JobEvent {
-    /// Reads an event. `None`: this enum has no such event. RFC 21 has others (submit, depend, priority and so on) for
-    /// the time before a job has resources.
+    /// Converts a log event. `None`: an event that this enum leaves out, such as `submit` or `priority`, which come
+    /// before a job has resources.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl JobEvent {
     }
 }
 
-/// The context of an event, with the event's name for errors.
+/// The context of an event, with the event's name for error texts.
 struct Context<'a> {
     name: &'a str,
     keys: &'a Map<String, Value>,

@@ -1,5 +1,5 @@
-//! Formats names as RFC 29 text: neighbours that differ in one number share brackets. Parsing the text returns the same
-//! names.
+//! Formats names as RFC 29 text: neighbouring names that differ in one number share brackets. The text parses as the
+//! same names.
 
 use std::fmt::{self, Write};
 
@@ -42,8 +42,8 @@ struct Slot<'a> {
 }
 
 impl<'a> Slot<'a> {
-    /// Returns the pattern of both names, if they differ in one number and the pattern writes both as they are. Equal
-    /// names count as differing in their last number.
+    /// Returns the pattern that writes both names exactly, if the names differ in one number. Equal names count as
+    /// differing in their last number.
     fn between(first: &'a str, next: &str) -> Option<Self> {
         let (start, end) = if first == next {
             let end = first.bytes().rposition(|b| b.is_ascii_digit())? + 1;
@@ -77,7 +77,8 @@ impl<'a> Slot<'a> {
     }
 }
 
-/// Returns the position of the first digit of the number that ends before `end`; `end` if no digit is there.
+/// Returns the byte offset of the first digit of the number that ends right before `end`; `end` if no digit precedes
+/// `end`.
 fn number_start(name: &str, end: usize) -> usize {
     end - name[..end].bytes().rev().take_while(u8::is_ascii_digit).count()
 }

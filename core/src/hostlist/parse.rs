@@ -14,7 +14,7 @@ use crate::ParseError;
 const WHAT: &str = "hostlist";
 pub(super) const NAME_CHARACTER: &str = "a printable ASCII character other than space, ',', '[' and ']'";
 
-/// Returns `true` if this byte may stand in a name (RFC 29: prefix and suffix).
+/// Returns `true` if RFC 29 allows this byte in a host name.
 pub(super) const fn in_name(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b',' | b'[' | b']')
 }
@@ -36,8 +36,8 @@ impl FromStr for HostList {
 }
 
 impl HostList {
-    /// Appends the names in a text. The bounds of a list apply to all of its texts together, and the parser checks them
-    /// before it expands names.
+    /// Appends the names in a text. The bounds of a list ([`HostList::MAX_HOSTS`] and others) include the names that
+    /// the list has already. The parser checks the bounds before it expands names.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl HostList {
     }
 }
 
-/// The ids `lo` to `hi`, both included; `at`: the byte offset of the ids in the parsed text.
+/// One item of an idlist: the ids from `lo` to `hi`, both included. `at`: the item's byte offset in the parsed text.
 struct Item {
     at: usize,
     lo: u64,
@@ -97,8 +97,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Parses the ids up to the closing bracket, and the bracket. Also returns the width to which all ids are padded:
-    /// that of the first id, if it has leading zeros.
+    /// Parses the ids up to the closing bracket, and the bracket. Also returns the number of digits to which all ids
+    /// are padded: the first id's, if that has leading zeros; otherwise 0.
     fn idlist(&mut self) -> Result<(Vec<Item>, usize), ParseError> {
         let mut items = Vec::new();
         let mut width = None;

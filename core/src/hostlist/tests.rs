@@ -1,4 +1,4 @@
-//! Tests the list's texts against RFC 29.
+//! Tests the parser and the formatter of hostlists against RFC 29.
 
 use proptest::prelude::*;
 
@@ -165,7 +165,7 @@ fn serde_is_the_folded_text() {
 }
 
 proptest! {
-    /// Names that differ in few characters, in any order: the hard case of folding.
+    /// Folds names that differ in few characters, in any order, which is the hardest case.
     #[test]
     fn folding_loses_nothing(names in prop::collection::vec("[an.+]{0,1}[0-3]{0,3}[.a-]?[019]{1,2}[b.]?", 0..24)) {
         let hosts = HostList::from_names(&names).unwrap();

@@ -1,10 +1,10 @@
-//! Boots of one host: their order.
+//! Order of the boots of one host, and the soft reboots between two of them.
 
 use super::BootId;
 
 impl BootId {
-    /// Returns `true` if only soft reboots lie between `self` and the later boot `other`. `ID+N` is the user space
-    /// after N soft reboots of the kernel boot `ID` (systemd-soft-reboot.service(8)).
+    /// Returns `true` if `other` is later than this boot, and every reboot in between was a soft reboot. `ID+N` is the
+    /// user space after N soft reboots of the kernel boot `ID` (systemd-soft-reboot.service(8)).
     #[must_use]
     pub fn is_before(&self, other: &Self) -> bool {
         self.soft_reboots_until(other).is_some_and(|reboots| reboots > 0)

@@ -61,7 +61,8 @@ impl Reader<'_> {
         there
     }
 
-    /// Parses an id of at least `least`. `None`: the id before was `u32::MAX`, so no id can follow.
+    /// Parses the next id, which must be at least `least`. `None`: the id before was `u32::MAX`, so any further id is
+    /// an error.
     fn id(&mut self, least: Option<u32>) -> Result<u32, ParseError> {
         let from = self.at;
         while self.peek().is_some_and(|b| b.is_ascii_digit()) {

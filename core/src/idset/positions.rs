@@ -8,7 +8,7 @@ use super::IdSet;
 /// The positions of the ids of a set, as it was when the index was built.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Positions {
-    /// The first id, the last id and the first position of each range; ascending.
+    /// Each range in ascending order: its first id, its last id, and the position of its first id.
     ranges: Vec<(u32, u32, u64)>,
 }
 
@@ -38,7 +38,8 @@ impl Positions {
         (id <= hi).then_some(id)
     }
 
-    /// Returns the positions of these ids. Leaves out positions past `u32::MAX`: no list is that long.
+    /// Returns the positions of those `ids` that are in the set. Leaves out positions past `u32::MAX`: no list is that
+    /// long.
     pub fn select(&self, ids: &IdSet) -> IdSet {
         let mut positions = IdSet::new();
         for (from, to) in ids.ranges() {

@@ -182,7 +182,8 @@ proptest! {
         algebra(&a, &b)?;
     }
 
-    /// The set looks up a few ranges among many, and walks both sets otherwise.
+    /// Operations look up each range of a set with few ranges in a set with many, and walk both sets otherwise: the
+    /// results must be the same.
     #[test]
     fn algebra_of_few_beside_many_is_the_same(
         few in prop::collection::btree_set(0..120_u32, 0..4),

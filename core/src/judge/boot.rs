@@ -9,8 +9,8 @@ use super::{Evidence, withdrawn};
 use crate::outcome::{ExitStatus, Failure, Loss, Outcome};
 use crate::task::{self, Claim, Ended, Intent, StepRecord};
 
-/// Returns how the task ends if the host boots now. Without an announcement the task is lost. Past a limit its outcome
-/// is a timeout.
+/// Returns how the task ends if the host reboots now. Without an announced boot, a task that a runner claimed is lost.
+/// With one, the scripts so far decide: for example, a script past its limit makes a timeout.
 pub fn if_it_boots(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
     let outcome = match evidence.claim {
         Some(Claim::Cancelled) => Outcome::Cancelled { status: None },
@@ -26,13 +26,14 @@ pub(crate) fn is_announced(steps: &[StepRecord]) -> bool {
     steps.iter().any(|step| matches!(step, StepRecord::Report { report: task::Report::ExpectReboot, .. }))
 }
 
-/// Returns `true` if the announced boot ended this task: a TERM stopped it, and perilog was not asked to.
+/// Returns `true` if an announced boot ended this task: a TERM stopped the task, and perilog was not asked to stop it.
 pub(super) fn was_shut_down(outcome: &Outcome, evidence: &Evidence<'_>) -> bool {
     matches!(outcome, Outcome::Cancelled { .. }) && !evidence.cancelled && is_announced(evidence.steps)
 }
 
-/// Returns the outcome of the scripts before the boot. A script that still runs counts as ended well by the boot. If
-/// other scripts have not begun, the boot came too early: without a failure the task is lost.
+/// Returns the outcome of a task that the announced boot ended, from its scripts before the boot. A script that the
+/// boot interrupts counts as ended well. If further scripts have not begun, the boot came too early: then a task
+/// without a failure is lost.
 pub(super) fn of_steps(steps: &[StepRecord]) -> Outcome {
     let (mut worst, mut exec, mut timed_out, mut termed) = (None::<ExitStatus>, None::<String>, false, false);
     // The failure of the current script's last try; a further try replaces it.

@@ -7,17 +7,17 @@ use super::Evidence;
 use crate::outcome::Outcome;
 use crate::task::{self, Check, Ended, Intent, Process, RunResult, Step, StepRecord, Tail, UnitFacts};
 
-/// Maximum number of entries of each list.
+/// Maximum number of entries in each list of a task's end, such as its steps or checks.
 pub const MAX_LISTED: usize = 256;
-/// Maximum size in bytes of each list, such as the kept output. Seven such lists fit a frame of 1 MiB, with room for
-/// the other fields.
+/// Maximum size in bytes of each list in a task's end, such as the kept output. Seven such lists fit a frame of 1 MiB,
+/// with room for the other fields.
 pub const MAX_TAILS: usize = 64 * 1024;
 /// Maximum size in bytes of one text that a script reports.
 const MAX_TEXT: usize = 4096;
 
 pub(super) struct Report<'a> {
     pub(super) evidence: &'a Evidence<'a>,
-    /// The unit and the result, each only if the judge believes it.
+    /// The unit, if the judge believes it; `result`: the runner's result, if the judge believes it.
     pub(super) unit: Option<&'a UnitFacts>,
     pub(super) result: Option<&'a RunResult>,
 }
@@ -66,7 +66,7 @@ impl Report<'_> {
     }
 }
 
-/// The facts that the step records contain.
+/// The facts for a task's end that the records of its steps contain.
 #[derive(Default)]
 struct Told {
     steps: Vec<Step>,
@@ -139,7 +139,8 @@ fn is_any_tolerable(steps: &[Step]) -> bool {
     steps.iter().enumerate().any(|(i, step)| step.tolerable && !tried_again(i))
 }
 
-/// Returns the first entries that fit [`MAX_LISTED`] and [`MAX_TAILS`]. Adds a remark to `cut` if entries are missing.
+/// Returns the first entries that fit [`MAX_LISTED`] and [`MAX_TAILS`]. If others are left out, appends a remark such
+/// as `256 of 300 steps` to `cut`.
 fn fit<T>(what: &str, mut all: Vec<T>, size: impl Fn(&T) -> usize, cut: &mut Vec<String>) -> Vec<T> {
     let of = all.len();
     let mut room = MAX_TAILS;

@@ -1,4 +1,4 @@
-//! Tables with a row for each kind of evidence of a task.
+//! Tests of the judge: tables with a row for each kind of evidence of a task.
 
 use super::*;
 use crate::agent::tests::values::{intent, invocation};
@@ -218,7 +218,7 @@ fn only_the_runner_knows_whether_a_cancel_reached_the_scripts() {
     assert_eq!(asked(None, None), LOST);
 }
 
-/// Found by a hunt: a script sent TERM to its own runner, or a person ran `systemctl stop` on the unit. perilog took
+/// Regression test: a script sent TERM to its own runner, or a person ran `systemctl stop` on the unit. perilog took
 /// `exit 37` for a cancel, which drains no node.
 #[test]
 fn a_term_that_nobody_asked_perilog_for_is_a_failure() {

@@ -1,4 +1,4 @@
-//! Form of R: reads and writes its JSON.
+//! Reads and writes the JSON of an R (RFC 20).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,7 +64,7 @@ fn nodelist<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HostList, D::E
     deserializer.deserialize_seq(Entries)
 }
 
-/// Seed of an entry of the nodelist: deserializing appends the entry's hosts to the list.
+/// Deserializes one entry of the nodelist: appends the hosts in the entry to the list.
 struct Entry<'a>(&'a mut HostList);
 
 impl<'de> DeserializeSeed<'de> for Entry<'_> {
@@ -136,8 +136,8 @@ fn times(start: Option<Number>, end: Option<Number>) -> Result<(Option<Number>, 
     }
 }
 
-/// Returns the place of an error for people: serde's path, or "the text" for `.` (the object itself) and `?` (an early
-/// end).
+/// Names the place of an error for people: serde's path to the field, or "the text" for `.` (the whole object) and `?`
+/// (an early end).
 fn place(path: &str) -> String {
     if path == "." || path == "?" { "the text".to_owned() } else { path.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! Test vectors of RFC 20 and of Flux's own library, and the algebra of fragments.
+//! Tests with the examples of RFC 20 and of Flux's own library, and of cutting and uniting fragments.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -165,8 +165,8 @@ fn what_is_no_r_is_refused_with_its_place() {
     assert!(ResourceSet::from_json(&format!("{good} x")).is_err());
 }
 
-/// Found by a review: the parser expanded each entry before it counted any, and these 64 KiB of text asked for tens of
-/// GB.
+/// Regression test: the parser expanded each entry of the nodelist before it counted hosts, so 64 KiB of text took tens
+/// of GB of memory.
 #[test]
 fn all_entries_of_a_nodelist_together_have_the_bounds_of_one() {
     let r = |nodelist: Vec<&str>| {
@@ -182,7 +182,8 @@ fn all_entries_of_a_nodelist_together_have_the_bounds_of_one() {
     assert_eq!(ResourceSet::from_json(&r(vec!["b", "", "a"])).unwrap().hosts().iter().collect::<Vec<_>>(), ["b", "a"]);
 }
 
-/// Half of the text lists different ranks, the other half lists kinds for all ranks.
+/// A text whose first half lists ranks, and whose second half adds kinds of resource to all of them, must not multiply
+/// both.
 #[test]
 fn a_rank_has_so_many_kinds_of_resource_and_no_more() {
     let r = |ranks: u32, kinds: usize| {

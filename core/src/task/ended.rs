@@ -9,7 +9,7 @@ use crate::outcome::Outcome;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     pub outcome: Outcome,
-    /// Milliseconds since the epoch; `None`: no script began, as far as known.
+    /// Time of the first script's begin in milliseconds since the epoch; `None`: no script began, as far as known.
     pub began_ms: Option<u64>,
     pub ended_ms: u64,
     pub elapsed_ms: Option<u64>,
@@ -21,7 +21,7 @@ pub struct Ended {
     pub milestones: Vec<String>,
     #[serde(default)]
     pub user_message: Option<String>,
-    /// Whether a script announced a reboot of the host as the task's end. Forms [`Reboot`] together with `booted`.
+    /// Whether a script announced a reboot of the host as the task's end. This field and `booted` store a [`Reboot`].
     #[serde(default)]
     pub expect_reboot: bool,
     /// Whether the announced reboot has come; without an announcement, whether a reboot has undone the task.
@@ -57,13 +57,13 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Creates the end that a tombstone reports: only outcome and reboot, because the controller already has the
-    /// details.
+    /// Creates the end that the agent reports from a tombstone: the outcome and the reboot alone, because a tombstone
+    /// keeps no other details.
     pub fn of_tombstone(outcome: Outcome, reboot: Reboot, ended_ms: u64) -> Self {
         Self::bare(outcome, ended_ms).in_boot(reboot)
     }
 
-    /// Replaces what the end says of the node's reboots.
+    /// Returns the end with `expect_reboot` and `booted` set from `reboot`.
     pub fn in_boot(self, reboot: Reboot) -> Self {
         Self { expect_reboot: reboot.is_announced(), booted: reboot.is_past(), ..self }
     }

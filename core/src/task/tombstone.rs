@@ -24,11 +24,11 @@ pub struct Tombstone {
     /// prolog.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<BootId>,
-    /// Whether a script announced a boot that ends the task, and the task had succeeded so far.
+    /// Whether a script announced a reboot as the task's end, and the task had succeeded until then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expects_boot: bool,
-    /// Limit of the task in milliseconds, if a script announced a boot ([`crate::task::Intent::limit_ms`]); otherwise
-    /// `None`.
+    /// Limit of the task in milliseconds ([`crate::task::Intent::limit_ms`]), if a reboot is to end the task; otherwise
+    /// `None`, as for a task without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_ms: Option<u64>,
     /// Whether the task belonged to an after-action.
@@ -43,14 +43,15 @@ pub struct Tombstone {
 }
 
 impl Tombstone {
-    /// Compares the task's boot with the current boot `now`.
+    /// Returns whether the node has rebooted from the task's boot to the boot `now`, and whether a script announced
+    /// that. `Reboot::None` for a task that did not succeed.
     pub fn reboot(&self, now: &BootId) -> Reboot {
         let expects = self.expects_boot && !defect!(StoneForgetsBoot);
         self.boot.as_ref().map_or(Reboot::None, |of| Reboot::since(of, expects, now))
     }
 
-    /// Returns `true` if a reboot has undone a host's own task, so that a new request runs it again. A full reboot
-    /// empties /run, and so removes the tombstone itself.
+    /// Returns `true` if a reboot has undone the work of a host's own task, so that the next request runs the task
+    /// again. A full reboot empties /run, and so removes the tombstone itself.
     pub fn is_undone(&self, now: &BootId) -> bool {
         let is_gone = self.reboot(now) == Reboot::Since && !survives_reboot(&self.action);
         is_gone || self.outcome == (Outcome::Lost { why: Loss::Rebooted })
@@ -62,7 +63,8 @@ pub fn survives_reboot(action: &ActionName) -> bool {
     action.as_str() != "prolog"
 }
 
-/// Reboots of the node since the task's boot, compared with the reboot that a script announced as the task's end.
+/// Says whether the node has rebooted since the task's boot, and whether a script had announced the reboot as the
+/// task's end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reboot {
     /// The node has not rebooted, and no script announced a reboot.
@@ -77,7 +79,8 @@ pub enum Reboot {
 }
 
 impl Reboot {
-    /// Compares the task's boot `of` with the current boot `now`.
+    /// Returns whether the node has rebooted from the boot `of` to the boot `now`. `announced`: whether a script
+    /// announced one reboot as the task's end.
     pub fn since(of: &BootId, announced: bool, now: &BootId) -> Self {
         match (of == now, announced) {
             (true, false) => Self::None,
@@ -87,7 +90,7 @@ impl Reboot {
         }
     }
 
-    /// Creates the value from two fields of [`crate::task::Ended`]: `expect_reboot` and `booted`.
+    /// Creates the value from the two fields of [`crate::task::Ended`] that store it: `expect_reboot` and `booted`.
     pub const fn of(expected: bool, booted: bool) -> Self {
         match (expected, booted) {
             (true, true) => Self::Come,

@@ -16,7 +16,7 @@ const MAX_REPLY: u64 = 64 * 1024 * 1024;
 pub enum CallError {
     #[error("the controller is away: {0}")]
     Away(#[from] io::Error),
-    /// The refusal, in the words of the controller or of its socket.
+    /// The controller, or the system at its socket, does not let the edge in; with the text of the refusal.
     #[error(
         "the controller does not let perilog-flux in ({0}): write `[edge]`, `group = \"flux\"` and `drains = true` \
          into /etc/perilog/controller.d/edge.toml \

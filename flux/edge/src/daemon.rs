@@ -51,11 +51,11 @@ async fn terminated(signals: &mut Signals) {
     while signals.next().await != Signal::Terminate {}
 }
 
-/// Carries out `--let-go`: finishes the references of one job, or of all jobs, whatever the state of the job in
-/// perilog. `job`: an id, or `all`.
+/// Carries out `--let-go`: has the plugin finish its references on one job, or on all jobs, whatever the state of the
+/// job in perilog. `job`: a job id, or `all`.
 ///
 /// # Errors
-/// A text for people.
+/// A text for the operator: Flux is away or refuses, or the plugin has no open reference on the job.
 pub async fn let_go(config: &Config, job: &str) -> Result<(), String> {
     let path = config.flux.path();
     let only = match job {

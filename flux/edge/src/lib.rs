@@ -1,6 +1,6 @@
-//! perilog-flux: the edge between a Flux instance and perilog's controller. The edge keeps no state: the state is
-//! Flux's eventlog and the controller's store. The edge removes the difference between both. A kill may end the edge at
-//! any moment.
+//! perilog-flux: the edge between a Flux instance and perilog's controller. The edge keeps no state: the state is in
+//! Flux's eventlog and in the controller's store. The edge acts until the two agree. A kill may end the edge at any
+//! moment.
 //!
 //! | module | is | is not |
 //! |---|---|---|

@@ -66,7 +66,7 @@ unsafe extern "C" {
     fn free(memory: *mut c_void);
 }
 
-/// The name of the services (README.md).
+/// The plugin's name in Flux; its services are named `job-manager.perilog-hold.*` (README.md).
 const NAME: &CStr = c"perilog-hold";
 /// Text that describes perilog's references in a job's eventlog.
 const DESCRIPTION: &CStr = c"perilog";
@@ -84,7 +84,7 @@ impl Errno {
     pub(crate) const PROTOCOL: Self = Self(71);
     pub(crate) const ALREADY: Self = Self(114);
 
-    /// Turns the return code of a call, and `errno`, into a result.
+    /// Returns an error with the value of `errno` if the return code of a C call is negative.
     fn result(code: c_int) -> Result<(), Self> {
         if code >= 0 { Ok(()) } else { Err(Self(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))) }
     }
@@ -102,7 +102,7 @@ fn c(text: &str) -> CString {
     CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
-/// The plugin, as Flux knows the plugin.
+/// Flux's handle of this plugin, for calls into Flux.
 pub(crate) struct Plugin(*mut FluxPlugin);
 
 impl Plugin {
@@ -115,7 +115,7 @@ impl Plugin {
         }
     }
 
-    /// Takes a reference for the job of the current callback.
+    /// Takes a prolog or epilog reference on the job of the current callback.
     pub(crate) fn take(&self, what: What) -> Result<(), Errno> {
         Errno::result(match what {
             // SAFETY: a loaded plugin, and a C string.
@@ -145,7 +145,7 @@ impl Plugin {
     }
 }
 
-/// The arguments of a callback.
+/// The arguments that Flux passes to a callback, about a job or the configuration.
 pub(crate) struct Call(*mut FluxArgs);
 
 impl Call {
@@ -163,7 +163,7 @@ impl Call {
         (code == 0).then_some(state)
     }
 
-    /// Returns `true` if the job has R.
+    /// Returns `true` if the callback's job has resources (R).
     pub(crate) fn has_resources(&self) -> bool {
         let mut found: *mut c_void = null_mut();
         // SAFETY: `o` writes a borrowed pointer.
@@ -181,7 +181,8 @@ impl Call {
         code == 0 && bypass != 0
     }
 
-    /// Returns the arguments as JSON if the jobspec has terms for perilog. The function does not encode other jobs.
+    /// Returns the arguments as JSON if the jobspec has terms for perilog; `None`: it has none, and the function
+    /// encodes nothing.
     pub(crate) fn job_with_terms(&self) -> Option<String> {
         let mut found: *mut c_void = null_mut();
         let format = c"{s:{s:{s:{s:o}}}}".as_ptr();
@@ -193,7 +194,7 @@ impl Call {
         if code == 0 { self.json() } else { None }
     }
 
-    /// Returns the arguments as JSON if the configuration has a table for perilog.
+    /// Returns the arguments as JSON if Flux's configuration has a table `[perilog]`.
     pub(crate) fn configuration(&self) -> Option<String> {
         let mut found: *mut c_void = null_mut();
         let format = c"{s:{s:o}}".as_ptr();
@@ -218,14 +219,15 @@ impl Call {
     }
 }
 
-/// A request to a service of the plugin. Both answers consume the request, so the plugin answers only once.
+/// A request to a service of the plugin. `answer` and `refuse` consume the request, so the plugin answers only once.
 pub(crate) struct Request {
     flux: *mut Flux,
     message: *const FluxMsg,
 }
 
 impl Request {
-    /// Reads the payload of `finish`: the job, the reference's name and the status.
+    /// Reads the payload of a request `finish`: the job's id, the reference's name and the wait status; `None`:
+    /// malformed.
     pub(crate) fn read_finish(&self) -> Option<(u64, Vec<u8>, c_int)> {
         let (mut id, mut what, mut status): (i64, *const c_char, c_int) = (0, null(), 0);
         let format = c"{s:I s:s s:i}".as_ptr();
@@ -243,7 +245,7 @@ impl Request {
         Some((id.cast_unsigned(), what.to_bytes().to_owned(), status))
     }
 
-    /// Answers; `None` sends an answer without a payload. Flux logs an answer that it cannot send.
+    /// Sends the answer; `None`: an answer without a payload. Flux logs an answer that it cannot send.
     pub(crate) fn answer(self, json: Option<&str>) {
         let json = json.map(c);
         let json = json.as_ref().map_or(null(), |json| json.as_ptr());

@@ -14,7 +14,8 @@ const INTERFACE: u32 = 1;
 struct Held {
     references: References,
     site: Site,
-    /// The mistake in the table that `site` comes from; `None` before the first table.
+    /// The mistake in the table `[perilog]` in force, if that table has one. The outer `None`: Flux has not sent its
+    /// configuration yet.
     configured: Option<Option<String>>,
 }
 
@@ -100,15 +101,15 @@ fn validate(call: &Call) -> Result<(), String> {
     held().site.check(&terms, jobspec)
 }
 
-/// Notes a job that had resources before Flux loaded the plugin. A new job has none.
+/// Records a job that had resources before Flux loaded the plugin. A new job has none.
 fn found(call: &Call) {
     if let (Some(id), Some(state)) = (call.id(), call.state().and_then(State::read)) {
         held().references.found(id, state);
     }
 }
 
-/// Holds the prolog of a job that has resources from the scheduler. `alloc-bypass` gives a job the resources of other
-/// jobs: no prolog runs there.
+/// Takes a prolog reference on a job that has resources from the scheduler. `alloc-bypass` gives a job the resources of
+/// other jobs: no prolog runs there.
 fn run(plugin: &Plugin, call: &Call) {
     if call.is_bypass() {
         return;
@@ -119,9 +120,9 @@ fn run(plugin: &Plugin, call: &Call) {
     }
 }
 
-/// Holds the epilog of a job that has ended, was cancelled, failed in its prolog, or was lost with rank 0. The plugin
-/// ignores a job that it does not know. On a site that runs epilogs as housekeeping, the plugin holds no
-/// epilog.
+/// Takes an epilog reference on a job that has ended, was cancelled, failed in its prolog, or was lost with rank 0. The
+/// plugin ignores a job that it does not know. On a site that runs epilogs as housekeeping, the plugin takes no epilog
+/// reference.
 fn cleanup(plugin: &Plugin, call: &Call) {
     let is_ours = |id: &u64| {
         let held = held();
@@ -137,7 +138,7 @@ fn cleanup(plugin: &Plugin, call: &Call) {
     }
 }
 
-/// Answers a request to the service `finish`.
+/// Answers a request to the service `finish`: finishes a reference for the edge.
 pub(crate) fn finish(plugin: &Plugin, request: Request) {
     let read = request.read_finish().and_then(|(id, what, status)| Some((id, What::read(&what)?, status)));
     let Some((id, what, status)) = read else {
@@ -157,7 +158,7 @@ pub(crate) fn finish(plugin: &Plugin, request: Request) {
     }
 }
 
-/// Answers a request to the service `list`.
+/// Answers a request to the service `list`: lists the references and the site's settings for the edge.
 pub(crate) fn list(request: Request) {
     let json = {
         let held = held();

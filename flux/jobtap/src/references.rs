@@ -1,4 +1,4 @@
-//! Table of the references that this load of the plugin holds, by job; pure. Flux counts references without their
+//! Table of the references that this load of the plugin holds, by job; no I/O. Flux counts references without their
 //! owners, so one finish too many would take a reference of another plugin. This table refuses such a finish.
 //!
 //! ```text
@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-/// The two references of a job.
+/// One of the two references that the plugin holds on a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Prolog,
@@ -86,7 +86,7 @@ impl Job {
     }
 }
 
-/// A granted finish, for [`References::take_back`].
+/// A finish that the table has permitted: job, reference and earlier state, for [`References::take_back`].
 #[derive(Debug)]
 pub(crate) struct Granted(u64, What, Reference);
 
@@ -98,7 +98,7 @@ impl References {
         Self(BTreeMap::new())
     }
 
-    /// Notes a job that precedes the plugin.
+    /// Records a job that had resources before Flux loaded the plugin: its references may be open.
     pub(crate) fn found(&mut self, id: u64, state: State) {
         let epilog = if state == State::Cleanup { Reference::Before } else { Reference::None };
         self.0.insert(id, Job { prolog: Reference::Before, epilog });
@@ -115,7 +115,8 @@ impl References {
         self.0.contains_key(&id)
     }
 
-    /// Permits one finish of an open reference.
+    /// Permits the finish of a reference that is open, or may be open because the job precedes the plugin. Each
+    /// reference is finished once.
     ///
     /// # Errors
     /// The reason why the reference cannot be finished.

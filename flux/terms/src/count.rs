@@ -16,7 +16,7 @@ impl Count {
     /// Reads a count from a JSON value.
     ///
     /// # Errors
-    /// The expected form, and the value found.
+    /// A text with the expected form and the value found.
     pub(crate) fn read(value: &str) -> Result<Self, String> {
         let text = json::text(value);
         let percent = text.and_then(|text| text.strip_suffix('%')).and_then(digits);
@@ -29,7 +29,7 @@ impl Count {
         })
     }
 
-    /// Returns the sum; `None` if the sum depends on the job's size.
+    /// Returns the sum of the counts; `None`: there is no count, or the sum depends on the job's size.
     pub(crate) fn sum<'a>(mut counts: impl Iterator<Item = &'a Self>) -> Option<Self> {
         let first = *counts.next()?;
         counts.try_fold(first, |sum, count| match (sum, *count) {
@@ -39,7 +39,7 @@ impl Count {
         })
     }
 
-    /// Returns `true` if this count is more than `other`; `None` if the answer depends on the job's size.
+    /// Returns `true` if this count allows more ranks than `other`; `None`: that depends on the job's size.
     pub(crate) fn exceeds(self, other: Self) -> Option<bool> {
         match (self, other) {
             (Self::Ranks(mine), Self::Ranks(most)) => Some(mine > most),

@@ -2,15 +2,16 @@
 //! and builds nothing. The reader is made for the output of Flux's own encoder. A text that is no JSON has no members.
 //! Nesting costs no stack.
 
-/// Longest part of a value that an error repeats, in bytes.
+/// Longest part of a value that the text of an error repeats, in bytes.
 const SHOWN: usize = 40;
 
-/// Returns a member's value as a slice of the object's text.
+/// Returns a member's value as a slice of the object's text; `None`: the object has no such member, or the text is no
+/// object.
 pub fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     members(object)?.into_iter().find(|(found, _)| *found == name).map(|(_, value)| value)
 }
 
-/// Returns the value at the end of a path of members.
+/// Returns the value at the end of a path of member names, from object to object; `None`: there is no such value.
 pub fn at<'a>(object: &'a str, path: &[&str]) -> Option<&'a str> {
     path.iter().try_fold(object, |object, name| member(object, name))
 }
@@ -56,13 +57,13 @@ pub fn elements(array: &str) -> Option<Vec<&str>> {
     Some(found)
 }
 
-/// Returns the inside of a text with its escapes; `None` if the value is no text.
+/// Returns a JSON string without its quotes, its escapes unchanged; `None`: the value is no string.
 pub fn text(value: &str) -> Option<&str> {
     let inside = value.strip_prefix('"')?.strip_suffix('"')?;
     (end_of_value(value)? == value.len()).then_some(inside)
 }
 
-/// Returns a value for an error's text, cut to [`SHOWN`] bytes.
+/// Returns a value for the text of an error, cut to [`SHOWN`] bytes.
 pub(crate) fn shown(value: &str) -> String {
     match value.char_indices().find(|(at, c)| at + c.len_utf8() > SHOWN) {
         Some((end, _)) => format!("{}...", &value[..end]),
@@ -70,8 +71,8 @@ pub(crate) fn shown(value: &str) -> String {
     }
 }
 
-/// Returns the end of the value at the begin of the text. The end is behind the closing bracket or quote, or before the
-/// next `,`, `:`, bracket or space.
+/// Returns the byte index of the end of the first value in the text; `None`: the text does not begin with a whole
+/// value. The end is behind the closing bracket or quote, or before the next `,`, `:`, bracket or space.
 fn end_of_value(text: &str) -> Option<usize> {
     let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -100,7 +101,7 @@ fn end_of_value(text: &str) -> Option<usize> {
     if depth == 0 && !quoted { end_of_word(text.len()) } else { None }
 }
 
-/// Returns the end `at` of a bare value; `None` if the value has no characters.
+/// Returns the end `at` of a value without brackets or quotes; `None`: the value has no characters.
 fn end_of_word(at: usize) -> Option<usize> {
     (at > 0).then_some(at)
 }

@@ -1,6 +1,6 @@
-//! Terms of a jobspec (`attributes.system.perilog`), and the cap of the site. The plugin reads the terms at submit; the
-//! edge reads them when the job has its ranks. This crate has no dependencies, does no I/O, and accepts any input
-//! without a panic.
+//! Terms of a job (how many failed ranks it tolerates, `attributes.system.perilog` in its jobspec), and the cap of the
+//! site. The plugin reads the terms at submit; the edge reads them when the job has its ranks. This crate has no
+//! dependencies, does no I/O, and accepts any input without a panic.
 //!
 //! ```
 //! use perilog_terms::{Cap, Count, Terms};

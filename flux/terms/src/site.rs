@@ -1,4 +1,4 @@
-//! The table `[perilog]` of Flux's configuration: the cap of the site, and the place of epilogs.
+//! The table `[perilog]` of Flux's configuration: the site's cap on tolerated failures, and the place of epilogs.
 
 use crate::json;
 use crate::terms::{Cap, Terms, table};
@@ -30,22 +30,23 @@ impl Epilog {
     }
 }
 
-/// A site's settings for perilog. Without a table: no cap, and epilogs in their jobs.
+/// A site's settings for perilog in Flux's configuration (table `[perilog]`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Site {
     pub cap: Cap,
     pub epilog: Epilog,
-    /// Only a job that is a Flux instance may tolerate failures: its own scheduler gives the bad nodes no work.
+    /// Whether only a job that is a Flux instance may tolerate failures: such a job's own scheduler gives the bad nodes
+    /// no work.
     pub tolerate_needs_instance: bool,
 }
 
 impl Site {
-    /// Creates the settings of a site without the table.
+    /// Creates the settings of a site without a table `[perilog]`: no cap, and epilogs that belong to their jobs.
     pub const fn new() -> Self {
         Self { cap: Cap::all(), epilog: Epilog::Hold, tolerate_needs_instance: false }
     }
 
-    /// Creates the settings of a site with an unreadable table: the site tolerates nothing.
+    /// Creates the settings of a site whose table `[perilog]` cannot be read: no job may tolerate a failure.
     pub fn unreadable() -> Self {
         Self { cap: Cap::none(), ..Self::new() }
     }
@@ -53,7 +54,7 @@ impl Site {
     /// Reads the table `[perilog]`, as JSON.
     ///
     /// # Errors
-    /// The key, the expected form, and the value found.
+    /// A text with the key, the expected form and the value found.
     pub fn read(table_perilog: &str) -> Result<Self, String> {
         let mut site = Self::new();
         let mut rest = Vec::new();
@@ -67,10 +68,10 @@ impl Site {
         Ok(Self { cap: Cap::of(rest)?, ..site })
     }
 
-    /// Confirms that the site allows the job of this jobspec to have these terms.
+    /// Confirms that the site allows the job with this jobspec to have these terms.
     ///
     /// # Errors
-    /// The first term that it does not allow.
+    /// A text for the user about the first term that the site does not allow.
     pub fn check(&self, terms: &Terms, jobspec: &str) -> Result<(), String> {
         if self.tolerate_needs_instance && terms.tolerates() && !is_instance(jobspec) {
             let text = "this site allows it to jobs that are Flux instances only: use flux batch or flux alloc";

@@ -8,7 +8,8 @@ use crate::json;
 
 /// Maximum length in bytes of a check's name, as `perilog-report` accepts it.
 const MAX_NAME: usize = 64;
-/// Maximum number of checks of a job, and of a site: the controller accepts as many as both have together.
+/// Maximum number of checks that a job's terms name, and that a site's cap names. The controller accepts as many as
+/// both have together.
 const MAX_CHECKS: usize = 32;
 
 /// Terms that a user sets with `--setattr=perilog.TERM=VALUE`.
@@ -27,7 +28,7 @@ impl Terms {
     /// Reads the terms of a job from its jobspec (`attributes.system.perilog`).
     ///
     /// # Errors
-    /// The term, the expected form, and the value found: one line for the user who submits the job.
+    /// One line for the user who submits the job: the term, the expected form and the value found.
     pub fn read(perilog: &str) -> Result<Self, String> {
         let mut terms = Self::default();
         for (name, value) in table("perilog", perilog)? {
@@ -41,7 +42,8 @@ impl Terms {
         Ok(terms)
     }
 
-    /// Reads the terms of a job that the plugin may not have checked. Malformed terms count as no terms.
+    /// Reads the terms of a job that the plugin may not have checked. Malformed terms count as no terms; the text is
+    /// the mistake.
     pub fn read_or_none(perilog: &str) -> (Self, Option<String>) {
         match Self::read(perilog) {
             Ok(terms) => (terms, None),
@@ -53,7 +55,7 @@ impl Terms {
     /// pair passes here; the edge calls [`Terms::within`] once it knows the size.
     ///
     /// # Errors
-    /// The first term above its cap.
+    /// A text for the user about the first term above its cap.
     pub fn check(&self, cap: &Cap) -> Result<(), String> {
         let within = |name: &str, asked: Option<Count>, most: Option<Count>| match (asked, most) {
             (Some(asked), Some(most)) if asked.exceeds(most) == Some(true) => {
@@ -70,7 +72,7 @@ impl Terms {
         })
     }
 
-    /// Returns `true` if the terms ask that any failure be forgiven.
+    /// Returns `true` if the terms ask to tolerate failures at all, be it a single rank.
     pub(crate) fn tolerates(&self) -> bool {
         let asks = |count: &Count| count.of(u64::MAX) > 0;
         self.keep.is_some() || self.tolerate.iter().chain(self.checks.values()).any(asks)
@@ -81,7 +83,7 @@ impl Terms {
         self.tolerate.is_none() && self.keep.is_none() && !self.checks.is_empty()
     }
 
-    /// Returns how many of a job's ranks may fail, by the terms and the site's cap.
+    /// Returns how many ranks of a job of `ranks` ranks may fail, by its terms and the site's cap.
     pub fn within<'a>(&'a self, cap: &'a Cap, ranks: u64) -> Forgiven<'a> {
         let least = |asked: u64, most: Option<&Count>| most.map_or(asked, |most| asked.min(most.of(ranks)));
         if self.names_checks_alone() {
@@ -107,16 +109,17 @@ impl Terms {
     }
 }
 
-/// The failures that a job of known size may have, in ranks.
+/// The numbers of failed ranks that a job of known size tolerates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forgiven<'a> {
-    /// Maximum number of failed ranks; `None`: the sum of `checks`, and no other check.
+    /// Maximum number of failed ranks; `None`: the job tolerates only failures of the named `checks`, and as many as
+    /// their sum.
     pub all: Option<u64>,
     /// Maximum number of failed ranks of each named check.
     pub checks: BTreeMap<&'a str, u64>,
 }
 
-/// Cap of a site; a term without an entry has no cap.
+/// The site's limits on what jobs may tolerate; a term without an entry has no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cap {
     pub tolerate: Option<Count>,
@@ -124,20 +127,20 @@ pub struct Cap {
 }
 
 impl Cap {
-    /// Creates the cap of a site without a cap.
+    /// Creates a cap that allows all terms.
     pub const fn all() -> Self {
         Self { tolerate: None, checks: BTreeMap::new() }
     }
 
-    /// Creates the cap of a site whose own cap is unreadable: the cap tolerates nothing.
+    /// Creates a cap that allows no tolerance, for a site whose own cap cannot be read.
     pub fn none() -> Self {
         Self { tolerate: Some(Count::Ranks(0)), checks: BTreeMap::new() }
     }
 
-    /// Reads the table `[perilog]`, as JSON.
+    /// Reads the cap from its members of the table `[perilog]`, as JSON, such as `{"max-tolerate":2}`.
     ///
     /// # Errors
-    /// The key, the expected form, and the value found.
+    /// A text with the key, the expected form and the value found.
     pub fn read(table_perilog: &str) -> Result<Self, String> {
         Self::of(table("[perilog]", table_perilog)?)
     }

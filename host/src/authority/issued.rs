@@ -39,9 +39,9 @@ impl Issued {
 
 /// Returns the certificates of `host` (canonical) to revoke with the host, in the order of their issue.
 ///
-/// The list has all certificates issued by hand, the enrolled certificates that have not expired, and the newest
-/// enrolled certificate, which is the evidence that the operator revoked the host. Without this limit, a host that
-/// enrols at each boot would fill the revocation list.
+/// The list has all certificates issued by hand, the enrolled certificates that have not expired, and the host's newest
+/// certificate, which is the evidence that the operator revoked the host. Without this limit, a host that enrols at
+/// each boot would fill the revocation list.
 pub fn of_host<'a>(issued: &'a [Issued], host: &str, now_ms: u64) -> Vec<&'a Issued> {
     let its: Vec<&Issued> = issued.iter().filter(|issued| issued.is_of(host)).collect();
     let newest = its.last().map(|newest| newest.serial.clone());
@@ -49,11 +49,11 @@ pub fn of_host<'a>(issued: &'a [Issued], host: &str, now_ms: u64) -> Vec<&'a Iss
     its.into_iter().filter(counts).collect()
 }
 
-/// Returns the serial numbers that [`of_host`] leaves out of a revocation: sessions may still depend on these
-/// certificates. `revoked` has the serials on the revocation list.
+/// Returns the serial numbers of expired certificates of revoked hosts. Their sessions must end too, although
+/// [`of_host`] leaves most of these certificates out of a revocation. `revoked` has the serials on the revocation list.
 ///
-/// For a host, the result has every expired certificate up to the last revoked one, even if a token has enrolled the
-/// host again since: the older session may belong to an impostor.
+/// For a host, the result has every expired enrolled certificate up to the last revoked one, even if a token has
+/// enrolled the host again since: the older session may belong to an impostor.
 pub fn run_out(issued: &[Issued], revoked: &HashSet<String>, now_ms: u64) -> HashSet<String> {
     let mut last: HashMap<String, usize> = HashMap::new();
     for (at, issued) in issued.iter().enumerate().filter(|(_, issued)| revoked.contains(&issued.serial)) {
@@ -72,7 +72,7 @@ impl Issued {
     }
 }
 
-/// The parsed lines of the list.
+/// The parsed lines of issued.jsonl.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
     pub issued: Vec<Issued>,
@@ -80,7 +80,7 @@ pub struct Known {
     pub skipped: Vec<usize>,
 }
 
-/// Parses lines of the list: the whole list, or an appended part.
+/// Parses lines of issued.jsonl: the whole file, or an appended part.
 pub fn known(text: &[u8]) -> Known {
     let mut known = Known::default();
     for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -93,7 +93,7 @@ pub fn known(text: &[u8]) -> Known {
     known
 }
 
-/// Appends certificates to the list of the locked authority; the records are on disk on return.
+/// Appends certificates to issued.jsonl of the locked authority; the records are on disk on return.
 ///
 /// # Errors
 /// I/O errors of the file.
@@ -119,7 +119,7 @@ pub fn remember(lock: &Lock, issued: &[Issued]) -> io::Result<()> {
     if is_new { File::open(lock.dir())?.sync_all() } else { Ok(()) }
 }
 
-/// Returns `true` if appended text begins a new line.
+/// Returns `true` if the file is empty or ends in a newline, so that appended text begins a new line.
 fn ends_a_line(file: &mut (impl Read + Seek)) -> io::Result<bool> {
     if file.seek(SeekFrom::End(0))? == 0 {
         return Ok(true);
@@ -166,14 +166,14 @@ mod tests {
             gone
         };
         assert_eq!(gone(&["01", "04", "05"]), ["02", "05"]);
-        // The operator enrolled the host again: the newest certificate is valid. Found before: a session from before
-        // the revocation went on here with an expired certificate.
+        // The operator enrolled the host again: the newest certificate is valid. Regression: a session from before the
+        // revocation went on here with an expired certificate.
         assert_eq!(gone(&["01", "04"]), ["02"]);
         assert_eq!(gone(&["01"]), [""; 0], "all that is older is by hand, and on the list if it is to be");
         assert_eq!(gone(&["03"]), ["03"]);
     }
 
-    /// The machine loses power in the middle of a write. Found before: the next record joined the torn line, and no
+    /// The machine loses power in the middle of a write. Regression test: the next record joined the torn line, and no
     /// reader could parse the list any more.
     #[test]
     fn a_line_that_was_cut_off_stays_alone_and_is_told() {

@@ -166,7 +166,7 @@ impl Requested {
         self.0.public_key.subject_public_key_info()
     }
 
-    /// Issues a certificate (PEM) for one host as a client, and no more. `serial`: random.
+    /// Issues a certificate (PEM) by which `host` can be a client, never a server or an authority. `serial` is random.
     ///
     /// # Errors
     /// The host is no DNS name.

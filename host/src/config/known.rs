@@ -82,7 +82,8 @@ pub(super) fn fields<T: DeserializeOwned>(path: &[Step]) -> Option<&'static [&'s
     found.get()
 }
 
-/// A key in place of a site's own key, for [`keys`]: valid as the name of an action and of a script.
+/// Example of a key that a site chooses, by which [`keys`] enters such a table: valid as an action's name and as a
+/// script's.
 const ANY: &str = "name";
 /// Maximum depth of tables within tables; perilog's configuration has half of it.
 const DEPTH: usize = 8;

@@ -52,11 +52,11 @@ impl<T> Loaded<T> {
     }
 }
 
-/// The rule whether the main file must exist.
+/// The rule for a missing main file: an error, or no error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MainFile {
     Required,
-    /// Without the file the defaults of `T` and the drop-ins count.
+    /// No error: without the main file, the defaults of `T` and the drop-ins count.
     Optional,
 }
 
@@ -141,7 +141,7 @@ fn check<T: DeserializeOwned>(sources: &Sources, main: &Path, problems: &mut Vec
     value.map(|value| (value, origins))
 }
 
-/// A problem found in a tree.
+/// A problem that [`examine`] found in a configuration.
 struct Finding {
     span: Option<std::ops::Range<usize>>,
     path: Vec<Step>,

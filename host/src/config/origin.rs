@@ -22,7 +22,7 @@ const DEFAULT: &str = "default";
 /// The column, in characters, at which an origin begins; a longer line moves its origin to the right.
 const COLUMN: usize = 40;
 
-/// Files and lines, by dotted key. An absent key has its default.
+/// The file and the line that set each value, by dotted key such as `tls.ca`. A key that no file sets is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origins(BTreeMap<String, (PathBuf, usize)>);
 
@@ -46,13 +46,13 @@ impl Origins {
     }
 }
 
-/// Formats a place. Removes line breaks in the path: the text behind a break would count as a key.
+/// Formats a place as `FILE:LINE`. Replaces line breaks in the path: the text behind a break would count as a key.
 fn place(file: &Path, line: usize) -> String {
     printable(&format!("{}:{line}", file.display()))
 }
 
 impl<T: Serialize> Loaded<T> {
-    /// Prints the whole configuration with defaults filled in, each value with its origin.
+    /// Returns the whole configuration as TOML text, defaults filled in, each value with its origin in a comment.
     ///
     /// # Errors
     /// Text, if a value has no TOML form; perilog's types all have a TOML form.

@@ -32,7 +32,8 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Compares configurations. `takes_restart` names keys, or whole tables, that a daemon reads only at its start.
+    /// Compares the `new` configuration with the `last` one that was read and the one with which the daemon `started`.
+    /// `takes_restart` names keys, or whole tables, that a daemon reads only at its start.
     ///
     /// # Errors
     /// Text, if a value has no TOML form; perilog's types all have a TOML form.
@@ -74,7 +75,7 @@ impl Changes {
     }
 }
 
-/// Returns the values by dotted key; an array is one value.
+/// Returns the values of a configuration by dotted key; an array is one value.
 fn values<T: Serialize>(config: &T) -> Result<BTreeMap<String, Value>, String> {
     let mut found = BTreeMap::new();
     let table = toml::Table::try_from(config).map_err(|error| error.to_string())?;

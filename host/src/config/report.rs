@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::source::Sources;
 
-/// Longest line that the report shows; of a longer line it gives only the position.
+/// Maximum number of characters of a line that the report shows. For a longer line, the report has only the position.
 const MAX_LINE_SHOWN: usize = 160;
 
 /// All problems of a configuration; `Display` is the report for people.
@@ -23,9 +23,9 @@ pub struct Problem {
     pub position: Option<(usize, usize)>,
     /// The dotted key, if the problem is about a key.
     pub key: Option<String>,
-    /// The problem, and the expected value.
+    /// A sentence for people: the problem, and the expected value.
     pub message: String,
-    /// The line, and the number of wrong characters.
+    /// The text of the line, and the number of wrong characters; `None` without a position or for a long line.
     excerpt: Option<Box<(String, usize)>>,
 }
 
@@ -56,7 +56,8 @@ impl Problem {
         Self { file: file.to_owned(), position: None, key: None, message, excerpt: None }
     }
 
-    /// Makes a problem. `span` counts through all sources; without `span` the problem is about `file` as a whole.
+    /// Makes a problem. `span` is in bytes of the concatenated sources; without `span` the problem is about `file` as a
+    /// whole.
     pub(super) fn at(
         sources: &Sources,
         file: &Path,
@@ -113,7 +114,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Removes control characters: text from a file must not steer the reader's terminal.
+/// Replaces control characters except tabs by U+FFFD: text from a file must not control the reader's terminal.
 pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }

@@ -23,7 +23,7 @@ pub(super) struct Source {
     pub base: usize,
 }
 
-/// All files in the order of reading; a later file overrides an earlier one.
+/// All configuration files in the order of reading; a later file overrides an earlier one.
 #[derive(Debug, Default)]
 pub(super) struct Sources(Vec<Source>);
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-/// A step from a value to a child.
+/// A step from a table or an array to one of its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     Key(String),
@@ -70,7 +70,7 @@ impl Default for Tree<'_> {
 }
 
 impl<'i> Tree<'i> {
-    /// Makes a tree; `base` is the document's offset among all documents.
+    /// Makes a tree; `base` is the document's offset in bytes in the concatenation of all documents.
     pub(super) fn new(root: Spanned<DeTable<'i>>, base: usize) -> Self {
         let span = shift(root.span(), base);
         Self { root: Spanned::new(span, shift_table(root.into_inner(), base)) }
@@ -151,7 +151,7 @@ fn keys_of(error: &toml::de::Error) -> Option<String> {
     Some(line.strip_prefix("in `")?.strip_suffix('`')?.to_owned())
 }
 
-/// Lists every value or key with this span; parents before children.
+/// Adds the place of every value or key with the span `span` to `places`, parents before children.
 fn collect(table: &DeTable<'_>, span: &Range<usize>, path: &mut Vec<Step>, places: &mut Vec<Place>) {
     for (key, value) in table {
         path.push(Step::Key(key.get_ref().to_string()));

@@ -1,4 +1,5 @@
-//! The answering side of the enrolment door.
+//! Enrolment server of the controller: reads a visitor's question, has the registrar decide, and sends the answer. A
+//! visitor is a peer that connects, normally a node.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -16,7 +17,7 @@ use crate::tls::{ServerTls, dns_names, serial_number};
 
 /// Maximum number of visitors at once. Further visitors wait in the listen queue.
 const MAX_VISITORS: usize = 64;
-/// Maximum number of visitors from one address: one host cannot keep others out with a few silent connections.
+/// Maximum number of visitors from one address at once: a host with silent connections cannot keep other hosts out.
 const MAX_FROM_ONE: usize = 4;
 /// Limit for a visitor's question, from the first byte to the last, and again for sending the answer.
 const VISIT_LIMIT: Duration = Duration::from_secs(10);
@@ -37,7 +38,7 @@ pub struct Shown {
 
 /// The registrar decides whether a visitor gets a certificate.
 pub trait Registrar: Send + Sync + 'static {
-    /// Returns the certificate (PEM), or a refusal to show the visitor. On return the decision is on disk. The door
+    /// Returns the certificate (PEM), or a refusal to show the visitor. On return the decision is on disk. The server
     /// drops this future after [`DECISION_LIMIT`]; work that the future began may still finish.
     ///
     /// # Errors
@@ -49,11 +50,12 @@ pub trait Registrar: Send + Sync + 'static {
         ask: Ask,
     ) -> impl Future<Output = Result<String, String>> + Send;
 
-    /// Reports a failed visit: the visitor left, the door refused it, or a limit passed.
+    /// Reports a failed visit: the visitor left, the server refused the visitor, or a limit passed.
     fn turned_away(&self, peer: SocketAddr, why: &dyn Display);
 }
 
-/// Answers visitors until `tls` closes. A new value of `tls` applies to later connections.
+/// Accepts visitors on `listener` and answers them, until `tls` is closed or becomes `None`. A new value of `tls`
+/// applies to later connections.
 pub async fn serve<R: Registrar>(
     mut listener: Listener,
     mut tls: watch::Receiver<Option<ServerTls>>,
@@ -70,7 +72,7 @@ pub async fn serve<R: Registrar>(
             biased;
             changed = tls.changed() => {
                 let new = tls.borrow_and_update().clone();
-                // The door never serves plain text.
+                // The server never serves plain text.
                 if changed.is_err() || new.is_none() {
                     return;
                 }
@@ -123,8 +125,8 @@ struct Visitor {
     ask: Ask,
 }
 
-/// Reads the visitor's question; `None`: the visitor left before its handshake, as a monitor or `perilog doctor` that
-/// has looked whether the port is open.
+/// Reads the visitor's question. `None`: the visitor left before its handshake, as a monitor or `perilog doctor` does
+/// that only checks whether the port is open.
 async fn hear(incoming: Incoming) -> Result<Option<Visitor>, String> {
     let said = |error: LinkError| plain(&error.to_string());
     let peer = incoming.peer;

@@ -1,12 +1,12 @@
-//! The door at which a node asks for its certificate: one question, one answer, over TLS 1.3. The node authenticates
-//! the door by the door's certificate. The door authenticates the node by a one-time token, by a munge credential, or
-//! by the certificate that the node wants to replace.
+//! Enrolment: a node asks the controller's enrolment port for its certificate, with one question and one answer over
+//! TLS 1.3. The node authenticates the controller by the controller's certificate. The controller authenticates the
+//! node by a one-time token, by a munge credential, or by the certificate that the node wants to replace.
 //!
 //! ```text
 //!   {"host": "n0", "token": "..."|null, "munge": "...", "csr": "PEM"}\n    -->
 //!                                  <--    {"cert": "PEM"}\n  or  {"refused": "why"}\n
 //! ```
-//! Every host may knock, so visits are bounded in size, in time, in number (per address and in total) and in pace.
+//! Every host may connect, so visits are bounded in size, in time, in number (per address and in total) and in pace.
 
 mod door;
 
@@ -26,11 +26,11 @@ pub use door::{Registrar, Shown, serve};
 const MAX_ASK: u64 = 8 * 1024;
 /// Maximum size of an answer in bytes: a certificate, and a sentence.
 const MAX_ANSWER: u64 = 64 * 1024;
-/// Limit for the whole exchange on the asking side, longer than the door's limits for question, decision and answer
-/// together.
+/// Limit for the whole exchange on the node's side. It is longer than the controller's limits for question, decision
+/// and answer together.
 const ASK_LIMIT: Duration = Duration::from_secs(45);
 
-/// The question of a node. Later versions may add fields.
+/// A node's request for a certificate. Later versions may add fields.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     pub host: String,

@@ -1,4 +1,4 @@
-//! Tests of both sides, over loopback.
+//! Tests of enrolment, the node's side and the controller's side, over loopback.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ impl Registrar for Clerk {
 
 struct Bed {
     ca: Authority,
-    /// A second authority, whose client certificates the door accepts.
+    /// A second authority, whose client certificates the enrolment server accepts.
     nodes: Authority,
     address: String,
     said: mpsc::Receiver<String>,

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, raise};
 
 use super::{DIRECTORY, POINTS};
 
-/// Held while a thread reads and counts down an armed fault point, so that two threads never use the same count.
+/// Lock that a thread holds while it reads and counts down an armed fault point: no two threads use the same count.
 static PASSING: Mutex<()> = Mutex::new(());
 
 pub fn point(name: &str) {
@@ -50,8 +50,8 @@ pub async fn point_when_waiting<F: Future>(name: &str, call: F) -> F::Output {
     .await
 }
 
-/// Reads the file that arms a fault point (`kill 3`), and counts it down. Returns the signal once the count reaches its
-/// end, and then leaves no file; `None`: the point is not armed, or the count continues.
+/// Reads the file that arms a fault point (for example `kill 3`), and counts the number down. At the last passing,
+/// removes the file and returns the signal. `None`: the point is not armed, or this is not the last passing.
 fn order(path: &Path) -> io::Result<Option<Signal>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

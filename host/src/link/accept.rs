@@ -15,7 +15,7 @@ use crate::tls::ServerTls;
 /// Maximum number of concurrent handshakes. The processor bounds them, so more would slow down each handshake and take
 /// memory. Further connections wait in the listen queue.
 const MAX_HANDSHAKES: usize = 256;
-/// Limit of a handshake. A silent peer holds a place for this time.
+/// Limit of a handshake. A silent peer counts as a concurrent handshake for this time.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// Pause after an error of accept(2) such as EMFILE, which would come again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -67,8 +67,8 @@ impl Listener {
         self.handshakes.available_permits()
     }
 
-    /// Returns the next connection, once there is room for another handshake. Never fails: on an error it logs and
-    /// pauses. Cancel safe.
+    /// Returns the next connection, once there is room for another handshake. Never fails: logs an error of accept(2),
+    /// pauses and tries again. Cancel safe.
     pub async fn next(&self) -> Incoming {
         let place = match self.handshakes.clone().acquire_owned().await {
             Ok(place) => place,
@@ -95,7 +95,7 @@ impl Listener {
     }
 }
 
-/// A connection before its handshake. The connection holds its place among the handshakes.
+/// A connection before its handshake. It counts as one of the concurrent handshakes until it is used or dropped.
 #[derive(Debug)]
 pub struct Incoming {
     pub peer: SocketAddr,
@@ -106,7 +106,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Shakes hands within a limit; the caller runs this in a separate tokio task.
+    /// Completes the handshake within ten seconds. The caller runs this in a separate tokio task.
     pub async fn handshake(self) -> Result<Link, LinkError> {
         let peer = self.peer;
         let late = |_| LinkError::TimedOut { peer: peer.to_string(), limit: HANDSHAKE_LIMIT };

@@ -26,7 +26,7 @@ const BLACKLIST: &str = "/etc/bindresvport.blacklist";
 /// dial at once.
 const DIAL_LIMIT: Duration = Duration::from_secs(30);
 
-/// The address to dial, and the way to dial.
+/// The address of a server, and the settings with which to dial it.
 #[derive(Debug, Clone)]
 pub struct Dial {
     /// Address of the server as `host:port`.
@@ -38,12 +38,12 @@ pub struct Dial {
     pub keepalive: Keepalive,
     /// Limit for name lookup, connection and handshake together.
     pub limit: Duration,
-    /// Dials from a port below 1024 ([`is_roots`]), which proves to the peer that root dials, not a user of this host.
+    /// Whether to dial from a port below 1024 ([`is_roots`]). Such a port proves to the peer that root dials.
     pub as_root: bool,
 }
 
 impl Dial {
-    /// Dials without TLS, with default settings. The server's name is the host in `address`.
+    /// Returns default settings for a link in plain text. The server's name is the host in `address`.
     pub fn plain(address: impl Into<String>) -> Self {
         let address = address.into();
         let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
@@ -51,13 +51,13 @@ impl Dial {
         Self { address, server_name, tls: None, keepalive: Keepalive::default(), limit: DIAL_LIMIT, as_root: false }
     }
 
-    /// Dials with TLS, with default settings.
+    /// Returns default settings for a link with TLS. The server's name is the host in `address`.
     pub fn tls(address: impl Into<String>, tls: ClientTls) -> Self {
         Self { tls: Some(tls), ..Self::plain(address) }
     }
 }
 
-/// Dials and shakes hands. Tries all addresses of the host in turn.
+/// Connects to the server and completes the handshake. Tries all addresses of the host in turn.
 ///
 /// The client learns of a refused certificate only when it reads from the link (RFC 8446 4.4.2): the client's handshake
 /// ends before the server checks the certificate.
@@ -109,13 +109,15 @@ pub fn is_roots(port: u16) -> bool {
     ROOTS.contains(&port)
 }
 
-/// Reads port numbers, one a line; `#` begins a comment.
+/// Returns the ports that the dialler must not use: [`MANAGEMENT`], and those in the text `blacklist`, one a line (`#`
+/// begins a comment).
 fn left_alone(blacklist: &str) -> HashSet<u16> {
     let numbers = blacklist.lines().filter_map(|line| line.split('#').next()?.trim().parse().ok());
     numbers.chain(MANAGEMENT).collect()
 }
 
-/// Connects from a free port of [`ROOTS`]; skips ports in use, now or a minute ago.
+/// Connects from a free port of [`ROOTS`]. Skips ports in use, and ports whose last connection the kernel still keeps
+/// (TIME_WAIT, about a minute).
 async fn from_a_port_of_roots(address: SocketAddr) -> io::Result<TcpStream> {
     // Without the file, the dialler may use all ports.
     let left_alone = left_alone(&std::fs::read_to_string(BLACKLIST).unwrap_or_default());

@@ -41,7 +41,7 @@ impl LinkError {
         }
     }
 
-    /// Makes an error of an established connection, or of its handshake.
+    /// Converts an I/O error of an established connection, or of its handshake, to the error that names the peer.
     pub(crate) fn of(peer: impl ToString, source: io::Error) -> Self {
         let peer = peer.to_string();
         match TlsFault::of(&source) {

@@ -182,7 +182,8 @@ fn read(path: &Path, readable: Readable) -> Result<Vec<u8>, TlsError> {
     read_as(rustix::process::geteuid().as_raw(), path, readable)
 }
 
-/// Reads a file for a process of user `own`: a private file must belong to that user or to root.
+/// Reads a file for a process of user `own`. A private key must belong to that user or to root, and other users must
+/// not be able to read it.
 fn read_as(own: u32, path: &Path, readable: Readable) -> Result<Vec<u8>, TlsError> {
     let failed = |source| TlsError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
@@ -209,7 +210,7 @@ fn read_as(own: u32, path: &Path, readable: Readable) -> Result<Vec<u8>, TlsErro
 mod tests {
     use super::*;
 
-    /// Found by a review: a daemon read a key that another user owned.
+    /// Regression test: a daemon read a key that another user owned.
     #[test]
     fn a_key_of_another_owner_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();

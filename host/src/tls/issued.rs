@@ -10,7 +10,8 @@ use super::dns_names;
 use super::usage::{Usage, says};
 use crate::authority::{canonical, public_key};
 
-/// Confirms that `pem` certifies this key (PEM) for this host as a client, and is valid now.
+/// Confirms that `pem` certifies this key (PEM) for this host as a client, and has not expired. A certificate whose
+/// validity begins later passes.
 ///
 /// # Errors
 /// A sentence that names the failed check.

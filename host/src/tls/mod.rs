@@ -37,7 +37,7 @@ pub use self::pin::{Pin, PinError, learn};
 
 use self::files::Loaded;
 
-/// Paths of the PEM files.
+/// Paths of the PEM files by which a host proves its identity and verifies its peers.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct TlsFiles {
@@ -45,7 +45,7 @@ pub struct TlsFiles {
     pub ca: PathBuf,
     /// File with this host's certificate, followed by the intermediate certificates.
     pub cert: PathBuf,
-    /// This host's private key. Only the owner may be able to read the file.
+    /// File with this host's private key. Only its owner may read the file; the group may read a file of root's.
     pub key: PathBuf,
     /// File with the revocation lists. If set, this side refuses a certificate unless a list of its authority covers
     /// it.
@@ -53,7 +53,7 @@ pub struct TlsFiles {
     pub crl: Option<PathBuf>,
 }
 
-/// The accepting side, which demands a certificate of the peer. Cheap to clone.
+/// TLS settings of the accepting side of a link. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
@@ -64,7 +64,7 @@ pub struct ServerTls {
     names: Arc<[String]>,
 }
 
-/// The dialling side. Cheap to clone.
+/// TLS settings of the dialling side of a link. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ClientTls {
     pub(crate) config: Arc<ClientConfig>,
@@ -100,15 +100,15 @@ impl ServerTls {
         Ok(Self { revocations: has_lists.then_some(verifier), ..served })
     }
 
-    /// Treats sessions of these serial numbers as revoked, too. No list names the serial numbers, because the
+    /// Adds serial numbers of certificates that count as revoked, too. The revocation lists omit them, because these
     /// certificates have expired ([`crate::authority::run_out`]).
     #[must_use]
     pub fn and_revoked(self, serials: HashSet<String>) -> Self {
         Self { revoked_too: Arc::new(serials), ..self }
     }
 
-    /// Builds the accepting side of an enrolment door, which also accepts clients without a certificate. A certificate
-    /// that a client shows must come from `clients`. This side sends its authority after its own certificate, so that a
+    /// Reads the files for an enrolment server, which also accepts clients without a certificate. A certificate that a
+    /// client shows must come from `clients`. This side sends its authority after its own certificate, so that a
     /// client that knows the authority's digest can learn the authority ([`learn`]).
     pub fn load_open(files: &TlsFiles, clients: &Clients) -> Result<Self, TlsError> {
         let Loaded { mut chain, key, .. } = files::load(files)?;

@@ -1,4 +1,4 @@
-//! Names, serial number, end and issuer of a certificate.
+//! Reads the names, the serial number, the end and the issuer of a certificate.
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;

@@ -3,9 +3,9 @@
 //! ```text
 //!   pin, out of band ──> handshake: the server's chain ends in its authority ──> digest = pin, chain valid ──> ca.pem
 //! ```
-//! The enrolment door sends its authority behind its own certificate ([`ServerTls::load_open`]). The client takes the
-//! authority from the chain by its digest, and then verifies the server as usual, with that authority alone. A server
-//! without the authority's signature completes no handshake.
+//! The enrolment server sends its authority's certificate after its own ([`ServerTls::load_open`]). The client takes
+//! the authority from the chain by its digest, and then verifies the server as usual, with that authority alone. A
+//! server without the authority's signature completes no handshake.
 //!
 //! [`ServerTls::load_open`]: super::ServerTls::load_open
 
@@ -70,8 +70,8 @@ pub enum PinError {
     Other { address: String, shown: String },
 }
 
-/// Dials an enrolment door, and returns the authority (DER) that has this pin and has signed for the door. `to.tls` is
-/// not used.
+/// Dials an enrolment server. Returns the certificate (DER) of the authority that has this pin and has signed the
+/// server's certificate. `to.tls` is not used.
 ///
 /// # Errors
 /// [`PinError`]: the server is unreachable, shows another authority, or is not what that authority signed.
@@ -97,10 +97,10 @@ pub async fn learn(to: &Dial, pin: Pin) -> Result<Vec<u8>, PinError> {
     }
 }
 
-/// Chain of the last handshake.
+/// The certificates that the server showed in the last handshake.
 #[derive(Debug, Default)]
 struct Seen {
-    /// The certificate with the pin.
+    /// The authority's certificate with the pin, once it has verified the server; otherwise `None`.
     authority: Option<Vec<u8>>,
     /// Digests of the certificates behind the server's own, if none has the pin.
     shown: Vec<String>,
@@ -177,8 +177,8 @@ mod tests {
     use crate::tls::tests::{Authority, CLIENT, SERVER};
     use crate::tls::{Clients, ServerTls, TlsFault, TlsFiles};
 
-    /// Dials a new enrolment door with certificate `files`, and learns the authority by `pin`. Returns the authority's
-    /// certificate (DER).
+    /// Starts an enrolment server with the certificate of `files`, dials it, and learns the authority by `pin`. Returns
+    /// the authority's certificate (DER).
     async fn met(files: &TlsFiles, nodes: &Clients, name: &str, pin: Pin) -> Result<Vec<u8>, PinError> {
         let socket = link::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap().to_string();

@@ -88,8 +88,8 @@ impl Authority {
     }
 }
 
-/// Returns each side's judgement of the other: the client's, then the server's. The client learns of a refusal only
-/// when it reads (RFC 8446 4.4.2).
+/// Connects a client with a server. Returns the result of the client, then of the server: the names in the other side's
+/// certificate, or the error. The client learns of a refusal only when it reads (RFC 8446 4.4.2).
 async fn meet(
     server: &TlsFiles,
     client: &TlsFiles,
@@ -361,7 +361,7 @@ async fn no_session_is_resumed_and_no_ticket_handed_out() {
     assert_eq!(openssl_answers("TLSv1_3").await, twice("TLSv1.3 whole"));
 }
 
-/// webpki accepts a certificate without an extended key usage for both sides.
+/// webpki alone would accept a certificate without an extended key usage, for a client and for a server.
 #[tokio::test]
 async fn both_sides_refuse_a_certificate_without_key_usage() {
     let ca = Authority::new();

@@ -17,7 +17,7 @@ pub(crate) enum Usage {
     Server,
 }
 
-/// Returns `true` if the certificate's extended key usage names this usage.
+/// Returns `true` if the certificate's extended key usage names this side.
 pub(crate) fn says(certificate: &CertificateDer<'_>, usage: Usage) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     match (certificate.extended_key_usage(), usage) {
@@ -31,7 +31,7 @@ fn demand(certificate: &CertificateDer<'_>, usage: Usage) -> Result<(), Error> {
     if says(certificate, usage) { Ok(()) } else { Err(Error::InvalidCertificate(CertificateError::InvalidPurpose)) }
 }
 
-/// A verifier of clients that also demands the usage for clients.
+/// Verifier of client certificates that also demands the extended key usage clientAuth.
 #[derive(Debug)]
 pub(super) struct OfClients(pub(super) Arc<dyn ClientCertVerifier>);
 
@@ -81,7 +81,7 @@ impl ClientCertVerifier for OfClients {
     }
 }
 
-/// A verifier of servers that also demands the usage for servers.
+/// Verifier of server certificates that also demands the extended key usage serverAuth.
 #[derive(Debug)]
 pub(super) struct OfServers(pub(super) Arc<WebPkiServerVerifier>);
 

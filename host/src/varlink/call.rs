@@ -19,8 +19,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// Parses the parameters. On failure the call sends the client the wrong parameter (`InvalidParameter`), and has
-    /// ended.
+    /// Parses the parameters. If they are wrong, replies with the error `InvalidParameter`, which ends the call, and
+    /// returns `None`.
     ///
     /// A `T` with `deny_unknown_fields` refuses unknown parameters, so a misspelt option does not pass silently. The
     /// parser builds no tree: a request takes no more memory than its type.

@@ -27,7 +27,7 @@ pub enum CallError {
     Io(#[source] io::Error),
     #[error("the daemon's reply cannot be understood: {0}")]
     Malformed(String),
-    /// An error of the service; `name` is qualified.
+    /// The service replied with an error. `name` is qualified, for example `io.perilog.Agent.Refused`.
     #[error("{name}: {parameters}")]
     Remote { name: String, parameters: Value },
 }
@@ -37,8 +37,8 @@ pub enum CallError {
 pub struct Client {
     stream: BufReader<UnixStream>,
     limit: Option<Duration>,
-    /// Whether the caller left a stream, or a call failed, with replies outstanding: the client could not match a later
-    /// reply to its call.
+    /// Whether replies of an earlier call may still arrive: the caller dropped a stream of replies, or a call failed.
+    /// The client then refuses further calls, because it could not match a reply to its call.
     spent: bool,
 }
 

@@ -13,10 +13,10 @@ use super::server::Warnings;
 use super::wire::{MAX_REQUEST, MAX_REQUEST_OF_STRANGERS, Request, Requests, WireError};
 use super::{Call, PeerCred, ReplySink, Service};
 
-/// The reason for closing an idle connection.
+/// The text for a client whose idle connection the server closes.
 const GIVEN_AWAY: &str = "this connection was idle and others came: connect again";
 
-/// Serves until the client disconnects, or loses its seat.
+/// Serves a client's connection until the client disconnects, or the server gives the connection's seat to another.
 pub(super) async fn serve<S: Service>(
     stream: UnixStream,
     peer: PeerCred,
@@ -80,7 +80,7 @@ pub(super) async fn serve<S: Service>(
     }
 }
 
-/// Returns `true` for a request with one reply.
+/// Returns `true` for a request that gets exactly one reply.
 fn is_plain(request: &Request) -> bool {
     !(request.more || request.oneway || request.upgrade)
 }

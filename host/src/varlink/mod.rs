@@ -62,8 +62,8 @@ pub trait Service: Send + Sync + 'static {
     /// these texts define.
     fn describe(&self) -> &'static [InterfaceDescription];
 
-    /// Returns `true` if this peer is root, or may change state. Trusted peers may send large requests and have many
-    /// seats; other peers may send small requests and have few seats.
+    /// Returns `true` if the service trusts this peer; by default, only root. Trusted peers may send large requests and
+    /// have many connections; other peers may send small requests and have few connections.
     fn trusts(&self, peer: &PeerCred) -> bool {
         peer.is_root()
     }

@@ -15,7 +15,7 @@ use super::seats::{Full, Waiters, Waiting};
 /// the connection; the client resumes a stream by its sequence number.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
-/// The client disconnected, or is too slow.
+/// The error of a reply that did not reach the client: the client disconnected, or reads too slowly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the client is gone")]
 pub struct Gone;
@@ -32,7 +32,7 @@ pub struct ReplySink {
     oneway: bool,
     gone: watch::Receiver<bool>,
     waiters: Waiters,
-    /// The writing half of the connection; present until `Drop` hands it back.
+    /// The writing half of the connection; `None` once `Drop` has handed it back to the connection.
     pen: Option<Pen>,
     back: Option<oneshot::Sender<Pen>>,
 }
@@ -47,7 +47,7 @@ pub(super) struct Pen {
 #[derive(Debug)]
 enum Half {
     Socket(OwnedWriteHalf),
-    /// The one reply of a call that began before its turn, kept until its turn comes.
+    /// Keeps the single reply of a call that runs beside an earlier call, until the earlier call is answered.
     Kept(Vec<u8>),
 }
 
@@ -70,7 +70,7 @@ impl Half {
 pub(super) enum PenState {
     /// The call has had no reply yet.
     Unused,
-    /// Some replies, but not the last.
+    /// The call has had some replies, but not the last.
     Streaming,
     Finished,
     /// A message may be half written: no other message can follow.
@@ -82,7 +82,8 @@ impl Pen {
         Self { half: Half::Socket(half), state: PenState::Unused }
     }
 
-    /// Creates the pen of a call that begins before its turn; the call must have a single reply.
+    /// Creates the pen of a call that runs beside an earlier call of the connection. The pen keeps the call's single
+    /// reply.
     pub(super) fn keeping() -> Self {
         Self { half: Half::Kept(Vec::new()), state: PenState::Unused }
     }
@@ -127,7 +128,7 @@ pub(super) fn framed(message: &Value) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Returns the error of a client without a seat: `Busy` of the service's first interface.
+/// Returns the error reply for a client without a seat: `Busy` of the service's first interface.
 pub(super) fn busy<S: Service>(service: &S, text: &str) -> Value {
     let interface = service.describe().first().map_or("org.varlink.service", |interface| interface.name);
     json!({ "error": format!("{interface}.Busy"), "parameters": { "text": text } })
@@ -176,13 +177,13 @@ impl ReplySink {
         self.write(&json!({ "error": name, "parameters": parameters }), PenState::Finished).await
     }
 
-    /// Sends the error of an invalid parameter; `parameter` is the name, with details after a colon.
+    /// Sends the error `InvalidParameter`; `parameter` is the parameter's name, with details after a colon.
     pub async fn invalid_parameter(self, parameter: &str) -> Result<(), Gone> {
         self.error("org.varlink.service.InvalidParameter", json!({ "parameter": parameter })).await
     }
 
-    /// Takes a waiting seat, for the time in which the call waits for an event. If none is free, the client gets an
-    /// error (`Busy` of the method's interface), and the call has ended.
+    /// Takes a waiting seat, which the call keeps while it waits for an event. If no waiting seat is free, the client
+    /// gets an error (`Busy` of the method's interface), and the call has ended.
     pub async fn wait(&mut self) -> Result<Waiting, Gone> {
         match self.waiters.wait() {
             Ok(waiting) => Ok(waiting),

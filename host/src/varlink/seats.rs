@@ -1,5 +1,5 @@
-//! Bounds on connections. No user can keep root or other users from being served, and waiting clients cannot keep
-//! commands out.
+//! Bounds on connections: each connection takes a *seat*. No user can keep root or other users from being served, and
+//! waiting clients cannot keep commands out.
 //!
 //! ```text
 //!   a stranger's connection      a seat of the user's few
@@ -44,7 +44,7 @@ impl Default for Bounds {
     }
 }
 
-/// The seats of a socket.
+/// The seats of a socket: a bounded number of connections at once.
 #[derive(Debug, Clone)]
 pub(super) struct Seats {
     bounds: Bounds,
@@ -68,7 +68,7 @@ enum Holder {
     Stranger(u32),
 }
 
-/// A taken seat; dropping the value frees the seat.
+/// The seat of a connection; dropping the value frees the seat.
 #[derive(Debug)]
 pub(super) struct Seat {
     holder: Holder,
@@ -80,7 +80,7 @@ pub(super) struct Seat {
     lost: Arc<Notify>,
 }
 
-/// A taken waiting seat; dropping the value frees the seat.
+/// The waiting seat of a call that waits for an event; dropping the value frees the waiting seat.
 #[derive(Debug)]
 pub struct Waiting {
     taken: Option<Arc<Mutex<Taken>>>,
@@ -152,10 +152,10 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
-    /// Takes a place among the waiting calls for a call that waits for an event.
+    /// Takes a waiting seat for a call that waits for an event.
     ///
     /// # Errors
-    /// Text for the client: the maximum number of calls waits.
+    /// Text for the client: all waiting seats are taken.
     pub(super) fn wait(&self) -> Result<Waiting, Full> {
         // Strangers have few seats, so the waiting calls of strangers leave enough seats.
         if self.holder != Holder::Trusted {
@@ -191,8 +191,8 @@ impl Taken {
         }
     }
 
-    /// Ends the longest-idle connection of the newcomer's kind, so that the newcomer can take its seat. A stranger with
-    /// seats takes only the seat of an own connection.
+    /// Ends the longest-idle connection of the newcomer's kind, so that the newcomer can take its seat. For an
+    /// untrusted user with connections, ends only a connection of that user.
     ///
     /// # Errors
     /// `full`, if no such connection is idle.

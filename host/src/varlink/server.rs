@@ -16,8 +16,10 @@ use crate::complaints::{Each, LINES, WINDOW_MS, Window};
 /// Pause after an error of accept(2) such as EMFILE, which would come again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until dropped; an error means that the server could not begin. Dropping the future ends all connections.
-/// Needs a running tokio runtime.
+/// Serves the local socket until the future is dropped, which ends all connections. Needs a running tokio runtime.
+///
+/// # Errors
+/// The server could not begin, because the listener cannot be used.
 pub async fn serve<S: Service>(
     listener: std::os::unix::net::UnixListener,
     service: Arc<S>,

@@ -101,7 +101,7 @@ impl Requests {
         }
     }
 
-    /// Takes the next request, if the client has sent all of it already and it `fits`.
+    /// Takes the next request, if the client has sent the whole request already and `fits` returns `true`.
     pub(super) fn take_if(&mut self, fits: impl FnOnce(&Request) -> bool) -> Option<Request> {
         let end = loop {
             match self.end_of_message() {
@@ -134,7 +134,7 @@ impl Requests {
         }
     }
 
-    /// Returns `true` if both directions are closed.
+    /// Returns `true` if both directions of the connection are closed.
     fn hung_up(&self) -> bool {
         let stream: &tokio::net::UnixStream = self.half.as_ref();
         let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::empty())];

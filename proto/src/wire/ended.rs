@@ -11,7 +11,7 @@ use crate::error::{At, Fault};
 pub(crate) struct Ended {
     #[prost(message, optional, tag = "1")]
     pub outcome: Option<Outcome>,
-    /// Begin of the task, in milliseconds since 1970; `ended_ms`: its end.
+    /// Time of the begin of the task's first script, in milliseconds since 1970. `ended_ms`: time of the task's end.
     #[prost(uint64, optional, tag = "2")]
     pub began_ms: Option<u64>,
     #[prost(uint64, tag = "3")]
@@ -36,7 +36,7 @@ pub(crate) struct Ended {
     pub forensics: Option<String>,
     #[prost(uint64, optional, tag = "13")]
     pub cpu_ns: Option<u64>,
-    /// Peak of the memory of the task's unit, in bytes.
+    /// Peak memory use of the task's unit, in bytes.
     #[prost(uint64, optional, tag = "14")]
     pub memory_peak: Option<u64>,
     #[prost(uint32, tag = "15")]
@@ -50,7 +50,8 @@ pub(crate) struct Ended {
     pub skipped: Vec<String>,
     #[prost(bool, tag = "19")]
     pub empty: bool,
-    /// Whether the host refused the task because it has as many tasks as it takes. An older agent omits the field.
+    /// Whether the host refused the task because the host has as many tasks or tombstones as it takes. An older agent
+    /// omits the field.
     #[prost(bool, tag = "20")]
     pub full: bool,
 }
@@ -100,7 +101,7 @@ pub(crate) struct Tail {
 }
 
 impl Ended {
-    /// Encodes the end in at most `most` bytes.
+    /// Encodes a task's end in at most `most` bytes; if necessary, cuts its texts, and says so in the note.
     pub(crate) fn of(ended: &task::Ended, most: usize) -> Self {
         let mut wire = Self::with_texts(ended, TEXT);
         if prost::Message::encoded_len(&wire) > most {

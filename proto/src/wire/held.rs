@@ -31,16 +31,16 @@ pub(crate) struct Hello {
     pub tasks: Vec<Held>,
     #[prost(bool, tag = "7")]
     pub more: bool,
-    /// Names of the actions that the node configures, as in [`CoreHello::actions`]. Only the first page has the field;
-    /// an older agent omits it.
+    /// Names of the actions that the node configures ([`CoreHello::actions`]). Only the first page has the field; an
+    /// older agent omits it.
     #[prost(message, optional, tag = "8")]
     pub actions: Option<Actions>,
-    /// Newest commit that the host has obeyed, as in [`CoreHello::newest`]. An older agent omits the field.
+    /// Newest commit that the host has obeyed ([`CoreHello::newest`]). An older agent omits the field.
     #[prost(message, optional, tag = "9")]
     pub newest: Option<Mark>,
 }
 
-/// A list that may be empty; an empty list differs from an absent list.
+/// A list of action names in a message of its own, because an empty list differs from an absent one.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Actions {
     #[prost(string, repeated, tag = "1")]
@@ -67,7 +67,8 @@ pub(crate) struct Held {
     /// Limit of the task in milliseconds, as in `core`'s `Held`. An older agent omits the field.
     #[prost(uint64, optional, tag = "12")]
     pub limit_ms: Option<u64>,
-    /// Flag of a tombstone, as in [`super::ended::Ended`], like `booted`. An older agent omits both fields.
+    /// This field and `booted` store the reboot of a tombstone, as in [`super::ended::Ended`]. An older agent omits
+    /// both fields.
     #[prost(bool, tag = "13")]
     pub expect_reboot: bool,
     #[prost(bool, tag = "14")]
@@ -182,8 +183,8 @@ pub(crate) struct Logs {
 }
 
 impl Hello {
-    /// Encodes the page in at most `most` bytes. A page of [`crate::MAX_PAGE`] tasks always fits: the encoder cuts
-    /// texts for people.
+    /// Encodes a page of Hello in at most `most` bytes, for which it cuts texts for people if necessary. A page of up
+    /// to [`crate::MAX_PAGE`] tasks always fits.
     pub(crate) fn of(hello: &CoreHello, most: usize) -> Self {
         let mut wire = Self {
             host: hello.host.to_string(),
@@ -341,7 +342,8 @@ impl Phase {
         }
     }
 
-    /// Decodes a phase. The controller remembers the phase, so the decoder cuts the same texts as an agent does.
+    /// Decodes a phase. The controller stores the phase, so the decoder cuts long texts just as the encoder of an agent
+    /// does.
     pub(crate) fn value(self) -> Result<CorePhase, Fault> {
         use phase::Kind;
         Ok(match known(self.kind)? {

@@ -1,4 +1,4 @@
-//! Ids on the wire.
+//! Ids, epochs and commits on the wire.
 
 use perilog_core::{
     ActionId, ActionName, Attempt as CoreAttempt, ClusterId, Commit as CoreCommit, Epoch as CoreEpoch, JobId,
@@ -40,12 +40,12 @@ impl Task {
 pub(crate) struct Attempt {
     #[prost(uint64, tag = "1")]
     pub whole: u64,
-    /// Digits after the point of the attempt's number, as billionths.
+    /// The fraction of the attempt's number, in billionths.
     #[prost(uint32, tag = "2")]
     pub nano: u32,
 }
 
-/// The parts of an [`ActionId`]: job, attempt, action.
+/// The job, attempt and action name from which an [`ActionId`] is derived.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Key {
     #[prost(string, tag = "1")]
@@ -118,7 +118,7 @@ impl Commit {
     }
 }
 
-/// A commit, with the cluster whose controller made it.
+/// A commit, with the cluster whose controller made the commit.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Mark {
     #[prost(bytes = "vec", tag = "1")]

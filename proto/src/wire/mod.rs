@@ -1,5 +1,5 @@
-//! Bodies of messages by field number, and their conversion to and from core's values. Each structure is its own
-//! reference; a number is never reused.
+//! Bodies of messages by field number, and their conversion to and from core's values. The structures are the reference
+//! of the message bodies; a field number is never reused.
 //!
 //! `of` encodes a value and cannot fail; `value` decodes the body and checks all parts.
 

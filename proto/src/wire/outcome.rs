@@ -42,7 +42,7 @@ impl Status {
     }
 }
 
-/// A status that may be unknown.
+/// An exit status that may be unknown.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Perhaps {
     #[prost(message, optional, tag = "1")]
@@ -124,7 +124,7 @@ pub(crate) struct Resolved {
     pub ok: bool,
     #[prost(string, tag = "2")]
     pub reason: String,
-    /// Uid of the operator.
+    /// Uid of the operator who resolved the task.
     #[prost(uint32, tag = "3")]
     pub by: u32,
 }
@@ -148,7 +148,7 @@ pub(crate) mod ending {
         Timeout(super::Perhaps),
         #[prost(message, tag = "5")]
         Cancelled(super::Perhaps),
-        /// 1 rebooted, 2 vanished, 3 unreachable, 4 offline, 5 unknown node, 6 lease.
+        /// The reason as a number: 1 rebooted, 2 vanished, 3 unreachable, 4 offline, 5 unknown node, 6 lease.
         #[prost(uint32, tag = "6")]
         Lost(u32),
         #[prost(string, tag = "7")]
@@ -196,7 +196,7 @@ impl Outcome {
         Self { kind: Some(kind) }
     }
 
-    /// Cuts the outcome's text to `most` bytes.
+    /// Cuts the outcome's text for people, if it has one, to `most` bytes.
     pub(crate) fn shorten(&mut self, most: usize) {
         use ending::Kind;
         if let Some(
@@ -229,7 +229,7 @@ impl Outcome {
     }
 }
 
-/// Returns the value of a mandatory outcome field.
+/// Decodes the outcome in a mandatory field; an error if the peer omitted the field.
 pub(crate) fn outcome(outcome: Option<Outcome>) -> Result<CoreOutcome, Fault> {
     need(outcome).and_then(Outcome::value).at("outcome")
 }

@@ -1,4 +1,4 @@
-//! Start on the wire: the part common to all ranks of an action, encoded once, and the part of each rank.
+//! Start on the wire: the part that all ranks of an action have in common, and the part that differs for each rank.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ pub(crate) struct Common {
     /// The action's ranks as an idset (RFC 22).
     #[prost(string, tag = "4")]
     pub ranks: String,
-    /// RFC 29 text, in rank order.
+    /// The hosts of these ranks as a hostlist (RFC 29), in rank order.
     #[prost(string, tag = "5")]
     pub hosts: String,
     #[prost(uint32, optional, tag = "6")]
@@ -65,9 +65,9 @@ pub(crate) struct Variable {
 }
 
 impl Common {
-    /// Encodes the common part. A part of a job can have longer texts than the job, which passed
-    /// [`crate::check_start`]. If ranks and hosts do not fit, no script may run without them. The encoder then sends
-    /// one variable whose name no node admits, so the node refuses the Start.
+    /// Encodes the common part of a Start. The ranks and hosts of a part of a job can have longer texts than those of
+    /// the whole job, which passed [`crate::check_start`]. If they do not fit, no script may run without them. The
+    /// encoder then sends one variable whose name no node admits, so the node refuses the Start.
     pub(crate) fn of(start: &CoreStart) -> Self {
         let (ranks, hosts) = (start.ranks.to_string(), start.hosts.to_string());
         let (ranks, hosts, env) = match check_layout(ranks.len(), hosts.len()) {
@@ -126,8 +126,8 @@ fn milestones(names: &[String]) -> Result<BTreeSet<MilestoneName>, Fault> {
     names.iter().map(|name| MilestoneName::new(name).at("name")).collect()
 }
 
-/// Encodes the variables. Of an environment with too many bytes, encodes one byte more than the node accepts, so that
-/// the node refuses the Start; drops the rest.
+/// Encodes the variables of an environment. If they have too many bytes, encodes one byte more than the node accepts
+/// and drops the rest, so that the node refuses the Start.
 fn variables(env: &BTreeMap<String, String>) -> Vec<Variable> {
     let mut room = MAX_ENV_BYTES + 1;
     let mut variables = Vec::new();

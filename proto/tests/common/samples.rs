@@ -164,7 +164,8 @@ fn hello() -> Hello {
     }
 }
 
-/// Tombstones of tasks that a boot was to end.
+/// Returns a Hello with tombstones: one whose reboot is still to come, one whose announced reboot has come, and one
+/// that a reboot has undone.
 fn boots() -> Hello {
     let whole = hello();
     let stone = |reboot| Held {

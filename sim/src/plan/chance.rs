@@ -5,18 +5,19 @@ use super::{ACTIONS, AGENT_EFFECTS, CONTROLLER_EFFECTS, Fault, Op, Side, Spring,
 use crate::rng::Rng;
 use crate::world::site;
 
-/// Number of jobs per time span in a small world; few, so that attempts and actions meet. `SPANS`: number of time
-/// spans. Each span has its own jobs: the number of a job with pruned attempts never returns.
+/// Number of jobs per time span in a small world; few, so that attempts and actions meet. Each span has its own jobs:
+/// the number of a job with pruned attempts never returns.
 const JOBS: usize = 3;
+/// Number of time spans of the longest plans.
 const SPANS: usize = 3;
 
 fn job_of(dice: &mut Rng, span: usize) -> usize {
     span * JOBS + dice.below(JOBS)
 }
 
-/// First job number for steps with separate jobs, above the numbers of `pruned_early`.
+/// First number of the jobs that only [`spent`] uses, above the numbers of [`pruned_early`].
 const OWN_JOBS: usize = JOBS * SPANS + JOBS + 1;
-/// Number of jobs per span for `spent`: the first check spends the tolerance of such a job.
+/// Number of jobs per time span for [`spent`]: the first check uses up the tolerance of such a job.
 const SPENT: usize = 8;
 
 /// The number of the newest attempt of each job: a requeue gets the next number.
@@ -96,7 +97,8 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
     }
 }
 
-/// Returns a random tolerance: a number of ranks, or a percentage if the second value is `true`.
+/// Returns a random tolerance: a percentage if the second value is `true`, otherwise a number of ranks in `least ..=
+/// most`.
 fn tolerance(dice: &mut Rng, least: u64, most: u64) -> (u32, bool) {
     if dice.one_in(3) { (dice.range(0, 100) as u32, true) } else { (dice.range(least, most) as u32, false) }
 }
@@ -115,7 +117,7 @@ pub(super) fn fault(dice: &mut Rng, nodes: usize, strange: bool) -> Fault {
     }
 }
 
-/// Chooses a fault of memory ([`Fault::of_memory`]).
+/// Chooses a random fault of memory ([`Fault::of_memory`]), such as a restored store.
 fn memory_fault(dice: &mut Rng, nodes: usize) -> Fault {
     let ms = dice.skewed(500, 90_000);
     match dice.below(14) {
@@ -129,10 +131,10 @@ fn memory_fault(dice: &mut Rng, nodes: usize) -> Fault {
     }
 }
 
-/// Maximum number of jobs that the resource manager has at once.
+/// Number of different jobs that the resource manager launches in a world.
 const LAUNCHED: u64 = 5;
 
-/// Returns steps of the resource manager with its own jobs.
+/// Returns a step in which the resource manager launches, shrinks or ends one of its own jobs.
 pub(super) fn launches(dice: &mut Rng, nodes: usize, at_ms: u64) -> Vec<Step> {
     let job = site::LAUNCHED + dice.range(0, LAUNCHED - 1) as u8;
     let op = match dice.below(10) {
@@ -208,7 +210,7 @@ pub(super) fn trap_at(dice: &mut Rng, nodes: usize, effect: &'static str) -> Tra
 
 type Make = fn(&mut Rng, usize, usize, u64) -> Vec<Step>;
 
-/// Rare effects, each with the function that returns steps which lead a machine to the effect.
+/// Rare effects of the daemons, each with a function that returns steps which lead to the effect.
 pub(super) const AIMS: [(&str, Make); 23] = [
     ("answer", asked),
     ("send-answer", asked),
@@ -249,7 +251,8 @@ fn lingering(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step>
     vec![Step { at_ms, what: What::Do(run) }, Step { at_ms: at_ms + dice.skewed(1_000, 30_000), what: What::Do(kill) }]
 }
 
-/// Returns steps with a cancel between intent and claim, where the claim decides whether the task begins.
+/// Returns steps with a cancel soon after a run, often between intent and claim. There the claim decides whether the
+/// task begins.
 fn cancelled_early(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };
@@ -290,13 +293,13 @@ fn cloned(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     vec![Step { at_ms, what }]
 }
 
-/// Returns steps in which another boot says Hello while the session of the earlier boot is still open.
+/// Returns a step after which a rebooted node says Hello while the session of its earlier boot is still open.
 fn rebooted(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     let what = What::Fault(Fault::PowerFail { node: dice.below(nodes), down_ms: dice.skewed(100, 15_000) });
     vec![Step { at_ms, what }]
 }
 
-/// Returns steps for scripts that announce a boot, and for boots of a drained node.
+/// Returns steps for scripts that announce a reboot, and at times for reboots of a drained node.
 fn firmware(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["firmware", "firmware", "prolog"][dice.below(3)];
     let run = run_on(dice, nodes, span, action);
@@ -318,8 +321,8 @@ fn firmware(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> 
     steps
 }
 
-/// Returns steps for separate jobs that never return once they are pruned; the jobs begin within this span, and most
-/// end within it.
+/// Returns steps for a job that only this function uses, and that never returns once it is pruned. The job begins
+/// within this span, and mostly ends within it.
 pub(super) fn pruned_early(dice: &mut Rng, nodes: usize, (from, to): (u64, u64)) -> Vec<Step> {
     let job = dice.range((JOBS * SPANS) as u64, (JOBS * SPANS + JOBS) as u64) as u8;
     let action = ["prolog", "sweep", "mount"][dice.below(3)].to_owned();
@@ -333,8 +336,8 @@ pub(super) fn pruned_early(dice: &mut Rng, nodes: usize, (from, to): (u64, u64))
     steps
 }
 
-/// Returns steps in which a cleaner removes a task's directory. The agent notices at its start, or at the end of the
-/// task.
+/// Returns steps in which a fault removes the directories of a node's tasks ([`Fault::LoseSpool`]). The agent notices
+/// at its start, or at the end of the task.
 fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["prolog", "sweep", "unlimited", "epilog"][dice.below(4)];
     let run = run_on(dice, nodes, span, action);
@@ -392,14 +395,14 @@ fn cancelled_in_flight(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) ->
     steps
 }
 
-/// Returns a trap that delivers one of the first starts of a node late.
+/// Returns a trap that delays one of a node's first calls to start a unit.
 pub(super) fn late(dice: &mut Rng, nodes: usize) -> Trap {
     let spring = Spring::Late { ms: dice.range(500, 15_000) };
     Trap { node: Some(dice.below(nodes)), effect: "start-unit".to_owned(), nth: dice.range(0, 2) as u32, spring }
 }
 
-/// Returns steps in which an operator lifts drains, here or in the resource manager alone. Meanwhile the stuck scripts
-/// live, and the controller dies.
+/// Returns steps in which an operator lifts drains, in perilog or in the resource manager alone. Meanwhile the stuck
+/// scripts live, and the controller dies.
 fn lifted(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["prolog", "mount", "epilog"][dice.below(3)];
     let mut steps = vec![Step { at_ms, what: What::Do(run_on(dice, nodes, span, action)) }];
@@ -454,7 +457,8 @@ fn grown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// Returns steps with consecutive checks, each of which fails on some node: the first check spends the job's tolerance.
+/// Returns steps in which a job runs two checks, each of which fails on some nodes: the first check uses up the job's
+/// tolerance.
 fn spent(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     // A separate job: no other step comes between the two checks.
     let job = (OWN_JOBS + span * SPENT + dice.below(SPENT)) as u8;

@@ -1,11 +1,11 @@
-//! The effects of the daemons by the names that traps use: one table for plans and for worlds.
+//! Names of the daemons' effects, by which traps find the effects: one table for plans and for worlds.
 
 use perilog_core::agent::Effect as AgentEffect;
 use perilog_core::controller::Effect as ControllerEffect;
 use perilog_core::message::{FromAgent, ToAgent};
 
-/// Defines the names of effects, and the function from an effect to its name. `beside`: names of traps without an
-/// effect. `unmet`: effects that occur in no world and no plan.
+/// Defines a list of effect names, and the function from an effect to its name. `beside`: names that traps use although
+/// no effect has them. `unmet`: effects that occur in no world and no plan.
 macro_rules! table {
     ($names:ident, $name_of:ident: $effect:ty; beside $($beside:literal),*;
      $($pattern:pat => $name:literal),*; unmet $($other:pat => $unmet:literal),*) => {

@@ -1,4 +1,4 @@
-//! Plans from seeds.
+//! Generates plans from seeds.
 
 use super::chance::{self, Runs};
 use super::{Fault, Op, Plan, Scheduler, Step, Trap, What};
@@ -6,24 +6,24 @@ use crate::rng::Rng;
 use crate::world::site;
 
 const ONE_HOUR_MS: u64 = 3_600_000;
-/// The spans of steps (begin and end in ms) in a world that lasts for hours: the controller prunes attempts past their
-/// retention, and agents forget tombstones.
+/// The time spans of a plan's steps (begin and end in ms) in a world that lasts for hours. The controller prunes
+/// attempts past their retention between the spans, and agents forget tombstones.
 const LONG: [(u64, u64); 3] = [
     (0, 120_000),
     (ONE_HOUR_MS - 10_000, ONE_HOUR_MS + 130_000),
     (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000),
 ];
-/// The spans of such a world with early pruning. The controller prunes attempts of the second span at the span's end,
-/// while their tasks may still begin. No pruned attempt returns.
+/// The time spans of a plan's steps in a world that lasts for hours and prunes early. The controller prunes attempts of
+/// the second span at the span's end, while their tasks may still begin. No pruned attempt returns.
 const FORGETFUL: [(u64, u64); 3] =
     [(0, 60_000), (ONE_HOUR_MS - 60_000, ONE_HOUR_MS - 1_000), (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000)];
-/// Milliseconds between which the controller has [`site::FORGETFUL`] settings. The controller first looks for attempts
-/// to prune one hour after its start.
+/// World times (ms) at which the controller gets and loses the [`site::FORGETFUL`] settings. The controller first looks
+/// for attempts to prune one hour after its start.
 const FORGETS: (u64, u64) = (ONE_HOUR_MS - 70_000, ONE_HOUR_MS + 240_000);
-/// Number of traps on the effect that a world aims at.
+/// Number of traps on the one rare effect at which a world aims.
 const AIMED: usize = 8;
 
-/// Generates a world of 1-8 nodes with many events.
+/// Generates the plan of a world of 1-8 nodes with many events.
 pub fn depth(seed: u64) -> Plan {
     let mut dice = Rng::named(seed, "depth");
     let nodes = dice.skewed(1, 8) as usize;
@@ -110,14 +110,14 @@ pub fn depth(seed: u64) -> Plan {
     Plan { story: String::new(), seed, nodes, exclusive, scheduler, horizon_ms, steps, traps }
 }
 
-/// Chooses a time span of the plan; returns the span's index, and a moment (ms) within the span.
+/// Chooses a random time span of the plan; returns the span's index, and a random moment (ms) within the span.
 fn moment(dice: &mut Rng, spans: &[(u64, u64)]) -> (usize, u64) {
     let span = dice.below(spans.len());
     let (from, to) = spans.get(span).copied().unwrap_or_default();
     (span, dice.range(from, to))
 }
 
-/// Generates a world of a thousand nodes, with a few jobs over all of them and some faults.
+/// Generates the plan of a world of a thousand nodes, with a few jobs over all of them and some faults.
 pub fn breadth(seed: u64) -> Plan {
     let mut dice = Rng::named(seed, "breadth");
     let nodes = 1_000;

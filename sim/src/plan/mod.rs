@@ -1,5 +1,5 @@
-//! A plan: all events of a world, with their times. The plan's seed decides only durations and the behaviour of
-//! scripts. So shrinking can leave out parts of a plan, and a file can keep a plan (`sim/regressions/*.json`).
+//! A plan: all events of a simulated world, with their times. The plan's seed decides only durations and the behaviour
+//! of scripts. So shrinking can leave out parts of a plan, and a file can keep a plan (`sim/regressions/*.json`).
 
 mod chance;
 mod effects;
@@ -26,7 +26,7 @@ pub struct Plan {
     /// The resource manager that gives hosts to jobs of its own ([`Op::Launch`]); `None`: the world has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Scheduler>,
-    /// Time at which faults stop.
+    /// World time (ms) at which faults stop.
     pub horizon_ms: u64,
     pub steps: Vec<Step>,
     pub traps: Vec<Trap>,
@@ -36,13 +36,13 @@ pub struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheduler {
-    /// An edge reads the outbox, and asserts its attempts at each connection.
+    /// The resource manager has an edge, which reads the outbox and asserts all attempts at each connection.
     Edge,
-    /// Hooks only: after a recovery an operator states the truth about each job.
+    /// The resource manager has only hooks: in a recovery an operator states the truth about each job.
     Hooks,
 }
 
-/// An event of the plan, with its world time in milliseconds.
+/// An event of the plan, at its world time in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     pub at_ms: u64,
@@ -88,7 +88,7 @@ pub enum Op {
     TakeOver {
         to: usize,
     },
-    /// Requests every view of the controller.
+    /// An operator requests every view of the controller, such as `ps`.
     Look {
         to: usize,
         job: u8,
@@ -113,7 +113,7 @@ pub enum Op {
     },
     /// Copies the first controller's store.
     Backup,
-    /// A question through the controller to the agents of all hosts, or of a job's hosts.
+    /// An operator asks, through the controller, the agents of all hosts or of a job's hosts for their status.
     Ask {
         to: usize,
         job: Option<u8>,
@@ -122,12 +122,13 @@ pub enum Op {
     Status {
         node: usize,
     },
-    /// The node's configuration changes, and the agent reloads (`world::site` lists the policies).
+    /// The node's configuration changes to the one with this number, and the agent reloads it (`world::site` lists the
+    /// numbers).
     Reload {
         node: usize,
         policy: u8,
     },
-    /// Changes the configuration of all controllers to the one with this number.
+    /// The configuration of all controllers changes to the one with this number (`world::site`).
     Configure {
         settings: u8,
     },
@@ -146,7 +147,7 @@ pub enum Op {
         #[serde(default)]
         rabbits: bool,
     },
-    /// Finishes all ranks; `ranks`: only these ranks, as the first rank and the number of ranks.
+    /// Finishes the job on all its ranks; `ranks`: only on these, as the first rank and the number of ranks.
     Finish {
         to: usize,
         job: u8,
@@ -176,7 +177,8 @@ pub enum Op {
     LiftOutside {
         node: usize,
     },
-    /// Reports the milestone for all ranks; `ranks`: only for these ranks, as the first rank and the number of ranks.
+    /// An operator reports the milestone for all ranks of the job; `ranks`: only for these, as the first rank and the
+    /// number of ranks.
     Milestone {
         to: usize,
         job: u8,
@@ -207,11 +209,11 @@ pub enum Op {
     },
 }
 
-/// A fault that the plan injects.
+/// A fault that the plan injects into the world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
-    /// The connection ends for both sides, or for one side only.
+    /// The connection between agent and controller ends for both sides, or for one side only.
     Drop {
         node: usize,
         side: Side,
@@ -242,12 +244,13 @@ pub enum Fault {
         node: usize,
         down_ms: u64,
     },
-    /// dbus-daemon restarts, or PID 1 re-executes.
+    /// The agent loses its connection to the system bus for this time (ms), as when dbus-daemon restarts.
     LoseBus {
         node: usize,
         ms: u64,
     },
-    /// PID 1 re-executes (daemon-reexec): PID 1 does nothing for a while, and returns under another name on the bus.
+    /// PID 1 re-executes (daemon-reexec): PID 1 does nothing for this time (ms), and the agent has to connect to it
+    /// again.
     Reexec {
         node: usize,
         ms: u64,
@@ -273,16 +276,16 @@ pub enum Fault {
     KillRunner {
         node: usize,
     },
-    /// An operator stops a unit of perilog.
+    /// An operator stops the unit of a task with systemctl.
     StopUnit {
         node: usize,
     },
-    /// A foreign unit takes the name of a task.
+    /// Another program's unit takes the name of a task's unit, and ends well after this time (ms).
     TakeName {
         node: usize,
         ms: u64,
     },
-    /// A cleaner removes the directories of all tasks; tombstones stay.
+    /// A program cleans up /run: the directories of all tasks are gone; tombstones stay.
     LoseSpool {
         node: usize,
     },
@@ -305,26 +308,28 @@ pub enum Fault {
     FullStore {
         ms: u64,
     },
-    /// The resource manager runs none of its hooks for this time (ms).
+    /// For this time (ms) the hooks of the resource manager carry out no notice.
     HangHooks {
         ms: u64,
     },
-    /// The controller stops, and starts on an old copy of its store; without a copy, on an empty store.
+    /// The controller stops, and starts on an old backup of its store; with `empty`, or without a backup, on an empty
+    /// store.
     Restore {
         empty: bool,
     },
-    /// A copy of the store, made now, replaces the store after this time. `raw`: `cp` makes the copy, which therefore
-    /// has no backup stamp. The anchor stays.
+    /// A copy of the store is made now, and replaces the store after this time (ms). `raw`: `cp` makes the copy, which
+    /// therefore has no backup stamp. The anchor stays.
     CopyPutBack {
         raw: bool,
         ms: u64,
     },
-    /// After this time (ms), the controller's directory, with store and anchor, returns to its present state.
+    /// After this time (ms), the controller's directory, with store and anchor, returns to its state at the time of
+    /// this fault.
     DirectoryRolledBack {
         ms: u64,
     },
-    /// After this time (ms), the controller's host, process and disk, returns to its present state, and continues from
-    /// there.
+    /// After this time (ms), the controller's host, with its processes and disk, returns to its state at the time of
+    /// this fault, and continues from there.
     MemoryRolledBack {
         ms: u64,
     },
@@ -335,15 +340,15 @@ pub enum Fault {
         far: bool,
         ms: u64,
     },
-    /// After this time (ms), the resource manager returns to its present state.
+    /// After this time (ms), the resource manager returns to its state at the time of this fault.
     SchedulerRolledBack {
         ms: u64,
     },
-    /// The resource manager is down.
+    /// The resource manager is down for this time (ms).
     SchedulerDown {
         ms: u64,
     },
-    /// A second controller of the same name starts, on a copy of the store or on an empty store.
+    /// A second controller of the same name runs for this time (ms), on a copy of the store or on an empty store.
     SecondController {
         empty: bool,
         ms: u64,
@@ -433,6 +438,6 @@ pub enum Side {
     Controller,
 }
 
-/// The actions that most runs of the simulation request. The nodes also have the actions of `site::CHECKS`.
+/// The actions that most `Run` requests of plans name. The nodes also have the actions of `site::CHECKS`.
 /// `site::usual_policy` configures all these actions.
 pub const ACTIONS: [&str; 6] = ["prolog", "epilog", "sweep", "mount", "unlimited", "firmware"];

@@ -1,10 +1,10 @@
-//! Faults at effects: the effects, and the possible faults of each.
+//! Traps: faults that strike at an effect of a daemon, and the table of the faults that are possible at each effect.
 
 use serde::{Deserialize, Serialize};
 
 use super::effects::{AGENT_EFFECTS, CONTROLLER_EFFECTS};
 
-/// A fault at the `nth` effect of a kind.
+/// A fault that strikes at the `nth` effect (from 0) with this name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trap {
     /// The node whose agent has the effect; `None`: the effect is the first controller's.
@@ -17,18 +17,20 @@ pub struct Trap {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spring {
-    /// The daemon's process dies before the effect (`CrashAfter`: after it), and starts again after `down_ms`.
+    /// The daemon's process dies before the effect (`CrashAfter`: after the effect), and starts again after `down_ms`.
     CrashBefore {
         down_ms: u64,
     },
     CrashAfter {
         down_ms: u64,
     },
-    /// A crash in the middle of an effect that has a middle: a burial (tombstone, then directory), or a fan-out.
+    /// The daemon's process dies in the middle of an effect that has one: a burial (tombstone, then directory), or a
+    /// fan-out of Starts.
     CrashWithin {
         down_ms: u64,
     },
-    /// The whole node loses its power before the effect (`PowerAfter`: after it), and boots again after `down_ms`.
+    /// The whole node loses its power before the effect (`PowerAfter`: after the effect), and boots again after
+    /// `down_ms`.
     PowerBefore {
         down_ms: u64,
     },
@@ -37,11 +39,11 @@ pub enum Spring {
     },
     /// The effect fails and reports the failure.
     Fail,
-    /// A start: PID 1 carries out the call or not (`happens`), and the reply is lost.
+    /// PID 1's reply to a call that starts a unit is lost. `happens`: whether PID 1 carries out the call.
     Unanswered {
         happens: bool,
     },
-    /// A call to start a unit reaches PID 1 later by this time (ms).
+    /// A call that starts a unit reaches PID 1 later, by this time (ms).
     Late {
         ms: u64,
     },
@@ -76,11 +78,11 @@ impl Spring {
     }
 }
 
-/// Effects of agents that can fail with a report.
+/// Effects of agents that can fail, and then report the failure to the machine.
 pub(super) const CAN_FAIL: [&str; 8] =
     ["write-intent", "start-unit", "inspect", "take-claim", "write-outcome", "unload", "bury", "write-epoch"];
 
-/// Returns the possible faults at an effect of an agent.
+/// Returns the names of the faults that can strike at an effect of an agent.
 fn of_agent(effect: &'static str) -> impl Iterator<Item = &'static str> {
     Spring::WORDS.into_iter().filter(move |word| match *word {
         CRASH_WITHIN => effect == "bury",
@@ -90,7 +92,7 @@ fn of_agent(effect: &'static str) -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// Returns the possible faults at an effect of a controller.
+/// Returns the names of the faults that can strike at an effect of a controller.
 fn of_controller(effect: &'static str) -> impl Iterator<Item = &'static str> {
     Spring::WORDS.into_iter().filter(move |word| match *word {
         CRASH_BEFORE | CRASH_AFTER => true,
@@ -100,7 +102,7 @@ fn of_controller(effect: &'static str) -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// Returns every pair of an effect and a spring's word that a plan can have.
+/// Returns every pair of names of an effect and of a fault that can strike there.
 pub fn possible() -> impl Iterator<Item = (&'static str, &'static str)> {
     let agent = AGENT_EFFECTS.iter().flat_map(|effect| of_agent(effect).map(move |word| (*effect, word)));
     let controller =

@@ -1,10 +1,10 @@
-//! Outcomes: checks each against what the task's scripts really did, and against no machine's report.
+//! Checks each outcome against what the task's scripts really did, never against the report of a machine.
 
 use perilog_core::{ExitStatus, Failure, Loss, Outcome, TaskId};
 
 use super::{Run, Truth};
 
-/// Returns `true` for outcomes that mean: no script of the task ran, and none will run.
+/// Returns `true` if the outcome says that no script of the task ran and none will run.
 pub(super) const fn nothing_ran(outcome: &Outcome) -> bool {
     matches!(
         outcome,
@@ -21,7 +21,7 @@ pub(super) const fn is_offline(outcome: &Outcome) -> bool {
 }
 
 impl Truth {
-    /// Checks an outcome against all runs of the task.
+    /// Checks the outcome of a task against all runs of the task.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl Truth {
         self.runs_agree(task, &runs, outcome)
     }
 
-    /// Checks an outcome against these runs of the task.
+    /// Checks the outcome of a task against some of its runs.
     ///
     /// # Errors
     ///
@@ -151,8 +151,8 @@ impl Run {
         self.announced && (self.boots > 0 || !sure) && !self.failed_before && self.last_begun
     }
 
-    /// Returns `true` if the status is the worst of the run, or if a script of a run with an announced reboot ended
-    /// with it.
+    /// Returns `true` if `status` is the worst exit status of the run. In a run with an announced reboot the status of
+    /// any script counts.
     fn had(&self, status: ExitStatus) -> bool {
         self.worst_is(status) || (self.announced && self.ends.contains(&status))
     }

@@ -1,4 +1,4 @@
-//! Attempts: checks the order of attempts and of their actions.
+//! Checks the order of attempts and of their actions.
 //!
 //! * After the setup actions of a rank an epilog runs, and no setup action begins beside or after the epilog.
 //! * No attempt begins on a host where an older attempt of the job has work.
@@ -13,7 +13,8 @@ use perilog_core::{ActionId, Attempt, HostName, IdSet, JobId};
 use super::Truth;
 use crate::world::site;
 
-/// Actions and their hosts, as the first controller's store shows them.
+/// The actions on each host, according to the first controller's store: the open ones, and the epilogs that have ended
+/// as `ok`.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     open: BTreeMap<ActionId, Open>,
@@ -21,7 +22,7 @@ pub(super) struct Attempts {
     cleaned: BTreeSet<(JobId, Attempt, String)>,
     /// Attempt and host of each disowned rank: a later attempt does not wait for the clean-up there.
     disowned: BTreeSet<(JobId, Attempt, String)>,
-    /// External actions whose begin was checked.
+    /// External actions whose beginning the truth has checked.
     served: BTreeSet<ActionId>,
 }
 
@@ -54,7 +55,7 @@ impl Attempts {
         self.open.insert(row.id, open);
     }
 
-    /// Forgets the epilogs of a pruned attempt: the job may get an attempt with the same number again.
+    /// Forgets the ended epilogs of a pruned attempt: the job may get an attempt with the same number again.
     pub(super) fn uncleaned(&mut self, job: &JobId, attempt: Attempt) {
         self.cleaned.retain(|(of, number, _)| of != job || *number != attempt);
     }
@@ -93,8 +94,9 @@ impl Truth {
         }
     }
 
-    /// Checks a script that begins: no earlier attempt of the job has work on the host, and no setup action runs beside
-    /// or after the epilog. Skips doubtful tasks, because a controller cannot know the facts of a lost store.
+    /// Checks a script that begins: no earlier attempt of the job has work on the host, and a setup action's script
+    /// does not run beside or after the epilog. Skips doubtful tasks, because a controller cannot know the facts of a
+    /// lost store.
     pub(super) fn check_turn(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local) else { return };
         if self.is_doubtful(run.task, Some(run.node)) {

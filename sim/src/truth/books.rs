@@ -1,6 +1,6 @@
-//! Books: checks the notices to the resource manager and the drains that the first controller commits. Releases are
-//! parts of R that add up to R, and the last has `final`. A job keeps at least `keep` ranks. A cancel drains no host.
-//! The first reason of a drain stays.
+//! Checks the notices to the resource manager, and the drains, that the first controller commits. Releases are parts of
+//! R that add up to R, and the last has `final`. A job keeps at least `keep` ranks. A cancel drains no host. The first
+//! reason of a drain stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,16 @@ use crate::world::site;
 #[derive(Debug, Default)]
 pub(super) struct Books {
     told: BTreeMap<(JobId, Attempt), Told>,
-    /// Hosts with a drain that is not lifted, each with the reason.
+    /// The reason of each host's drain that is not lifted.
     reasons: BTreeMap<HostName, String>,
-    /// Host and cause of each drain for an overdue script or lingering processes.
+    /// Host and cause of each drain so far for an overdue script or for lingering processes.
     stuck: BTreeSet<(HostName, String)>,
 }
 
-/// Releases of an attempt in the outbox so far, without those that a recovery dropped.
+/// The releases of an attempt that the outbox has had so far, without those that a recovery dropped.
 #[derive(Debug, Default)]
 struct Told {
-    /// Part and fragment of R of each release, by sequence.
+    /// The released part and its fragment of R, by the sequence number of the release.
     releases: BTreeMap<u64, (Part, Option<ResourceSet>)>,
     /// Ranks of dropped releases: the resource manager no longer counts them to the attempt, so they need no release.
     gone: IdSet,
@@ -211,7 +211,7 @@ impl Truth {
     }
 }
 
-/// Returns the cause that a drain's reason names: an overdue script, or lingering processes. `None`: another cause.
+/// Returns the cause in a drain's reason if it is an overdue script or lingering processes; `None`: another cause.
 fn stuck(reason: &str) -> Option<String> {
     if reason.contains(" is past its limit of ") {
         return Some(reason.to_owned());

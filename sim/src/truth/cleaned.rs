@@ -1,5 +1,5 @@
-//! Clean-up: checks that an epilog really began on a rank after its last setup action, before the rank is released. The
-//! check uses the runs themselves, so it also holds across lost and restored stores. It leaves out a run if the first
+//! Checks that an epilog really began on a rank after its last setup action, before the rank is released. The check
+//! uses the runs themselves, so it also holds across lost and restored stores. It leaves out a run if the first
 //! controller's store does not show that the controller sent the run's task.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ const EPILOG: &str = "epilog";
 
 #[derive(Debug, Default)]
 pub(super) struct Cleaned {
-    /// The number of runs when an attempt was last pruned: the nodes may forget these runs.
+    /// By attempt: the number of runs in the world when the attempt was last pruned. The nodes may forget these runs.
     pruned: BTreeMap<(JobId, Attempt), usize>,
 }
 
@@ -32,8 +32,8 @@ impl Truth {
         self.cleaned.pruned.contains_key(of)
     }
 
-    /// Returns `true` if the attempt was pruned and every run of the task on this node came before that: the agent was
-    /// told to forget the task, and reports it no more.
+    /// Returns `true` if the attempt was pruned after every run of the task on node `at`. The agent was then told to
+    /// forget the task, and reports it no more.
     pub(crate) fn ran_before_its_prune(&self, job: &JobId, attempt: Attempt, task: TaskId, at: usize) -> bool {
         let before = self.cleaned.pruned.get(&(job.clone(), attempt)).copied().unwrap_or_default();
         self.runs.iter().skip(before).all(|run| run.task != task || run.node != at) && before > 0

@@ -1,4 +1,4 @@
-//! Doubt: records the facts that no controller can know, so that the checks do not count them as violations. Such facts
+//! Records the facts that no controller can know, so that the checks do not count them as violations. Such facts
 //! concern actions of a lost store or of two controllers, machines that share a name, and removed directories.
 
 use perilog_core::controller::Snapshot;
@@ -9,8 +9,8 @@ use super::Truth;
 use super::store::Shown;
 
 impl Truth {
-    /// Records that a fault removed a task's directory. `task`: the task of the intent, if the directory had an intent.
-    /// `ended`: the directory had an outcome.
+    /// Records that a fault removed the directory of a task on node `at`. `task`: the task of the intent, if the
+    /// directory had an intent. `ended`: whether the directory had an outcome.
     pub(crate) fn cleared(&mut self, at: usize, stem: &str, task: Option<TaskId>, ended: bool) {
         self.cleared.extend(task.map(|task| (task, stem.to_owned())));
         for run in self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem) {
@@ -60,7 +60,7 @@ impl Truth {
         }
     }
 
-    /// Records that node `clone` runs with the name of node `of`.
+    /// Records that machine `clone` runs with the host name of node `of`.
     pub(crate) fn cloned(&mut self, of: usize, clone: usize) {
         self.doubtful_nodes.extend([of, clone]);
     }

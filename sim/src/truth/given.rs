@@ -1,4 +1,4 @@
-//! Releases: checks that
+//! Checks of releases:
 //!
 //! * the controller releases no rank twice;
 //! * the host of a rank at fault, or with a live script, is drained before the release, or an operator undrained it;
@@ -23,26 +23,27 @@ pub(super) struct Given {
     lifted_outside: BTreeMap<HostName, Lifted>,
     /// The number (`telling`) of the last drain notice of each host that the hook has carried out.
     carried_out: BTreeMap<HostName, u64>,
-    /// The parts that the release hook has released, by attempt, and by epoch and sequence of the notice.
+    /// By attempt: the part that each notice had the release hook release, by the notice's epoch and sequence number.
     heard: BTreeMap<(JobId, Attempt), BTreeMap<(u64, u64), Part>>,
     last: BTreeMap<JobId, (u64, u64)>,
-    /// The committed releases that the hook has not carried out, by epoch and sequence of the notice.
+    /// The attempts of the committed releases that the hook has not carried out, by epoch and sequence number of the
+    /// notice.
     owed: BTreeMap<(u64, u64), (JobId, Attempt)>,
     /// The part of each attempt that the first controller's store shows as released.
     shown: BTreeMap<(JobId, Attempt), Part>,
-    /// Whether a second controller with a store of its own ran: parts may be released again.
+    /// Whether a second controller with its own store ran: it may have released parts a second time.
     forgetful: bool,
     /// Whether the first controller's store was replaced.
     replaced: bool,
-    /// The jobs of which the current store or the resource manager may have forgotten releases.
+    /// The jobs whose releases the current store or the resource manager may have forgotten.
     forgotten: BTreeSet<JobId>,
-    /// Whether settings were ever in force under which a job forgives `lost` and has more after-actions.
+    /// Whether settings were ever in force that forgive `lost` to jobs and have a second after-action, `sweep`.
     lenient: bool,
-    /// Whether settings were ever in force under which a reboot makes up for a missing clean-up.
+    /// Whether settings were ever in force that let a reboot replace a missing clean-up (`reboot-cleans`).
     pub(super) boots_clean: bool,
-    /// Whether a drain hook is configured now; `None`: nothing was configured. `mixed`: this has changed after the
-    /// first run.
+    /// Whether a drain hook is configured now; `None`: no settings came so far.
     hook: Option<bool>,
+    /// Whether `hook` has changed after the first run.
     mixed: bool,
 }
 
@@ -55,8 +56,8 @@ struct Lifted {
 }
 
 impl Given {
-    /// Returns `true` if an earlier store, or the resource manager before a rollback, may have known more of this job's
-    /// releases.
+    /// Returns `true` if an earlier store, or the resource manager before a rollback, may have known releases of this
+    /// job that are forgotten now.
     pub(super) fn is_forgetful(&self, job: &JobId) -> bool {
         self.forgetful || self.forgotten.contains(job)
     }
@@ -66,7 +67,7 @@ impl Given {
         self.forgetful
     }
 
-    /// Returns `true` if an earlier store may have known more than the current one.
+    /// Returns `true` if a store before the current one may have known more.
     pub(super) const fn has_forgotten(&self) -> bool {
         self.forgetful || self.replaced
     }
@@ -88,7 +89,7 @@ impl Given {
         self.forgotten.extend(shown.collect::<Vec<_>>());
     }
 
-    /// Records that releases of this job may come again.
+    /// Records that perilog may release parts of this job again.
     pub(super) fn tell_again(&mut self, job: &JobId) {
         self.forgotten.insert(job.clone());
     }
@@ -114,13 +115,13 @@ impl Truth {
         given.hook = Some(settings.drain_hook);
     }
 
-    /// Returns `true` if settings were ever in force under which a job forgives `lost` and has more after-actions.
+    /// Returns `true` if settings were ever in force that forgive `lost` to jobs and have a second after-action,
+    /// `sweep`.
     pub(super) const fn is_lenient(&self) -> bool {
         self.given.lenient
     }
 
-    /// Checks the resolution of a task when it becomes the outcome: no process of the task is alive, or its host is
-    /// drained.
+    /// Checks a task that becomes `resolved`: no process of the task is alive, or its host is drained.
     pub(super) fn check_resolved(&mut self, task: TaskId) {
         let given = &self.given;
         if given.hook != Some(true) || given.mixed || given.has_forgotten() || self.is_doubtful(task, None) {
@@ -197,8 +198,8 @@ impl Truth {
         since.is_some_and(|since| since > lifted)
     }
 
-    /// Returns `true` if the controller must drain the host for this end. `false` if an operator may have seen the
-    /// fault and undrained the host before the end.
+    /// Returns `true` if the controller must drain the host for the end of this rank. `false` if an operator may have
+    /// seen the fault and undrained the host before the end.
     fn asks_for_drain(&self, row: &ActionRow, end: &RankRow, host: &HostName) -> bool {
         match &end.ended.outcome {
             // A refusal of a setup action is no fault if the node does not configure the action, or is full.
@@ -223,7 +224,7 @@ impl Truth {
         }
     }
 
-    /// Records that the drain hook has carried out the notice `telling`: a drain, or (`lifted`) an undrain.
+    /// Records that the drain hook has carried out the notice with number `telling`: a drain, or (`lifted`) an undrain.
     pub(crate) fn carried_out(&mut self, host: &HostName, telling: u64, lifted: bool) {
         if lifted {
             self.given.drained.remove(host);
@@ -257,7 +258,7 @@ impl Truth {
         self.given.owed.retain(|(_, sequence), (of, _)| of != job || !is_dropped(*sequence));
     }
 
-    /// Records that a notice has left the outbox. Without a hook, no program carries it out.
+    /// Records that a notice has left the outbox. Without a hook, no program had to carry it out.
     pub(super) fn done(&mut self, sequence: u64) {
         if self.given.hook != Some(true) {
             self.given.owed.retain(|(_, of), _| *of != sequence);

@@ -1,6 +1,5 @@
-//! Host guard: checks that no task begins on a host where certain scripts are alive. These are scripts of another
-//! attempt or action of the task's job, and scripts of a released attempt. On an exclusive host tasks run one at a
-//! time.
+//! Host guard: checks that no task begins on a host while scripts of another attempt or action of its job are alive
+//! there, or scripts of a released attempt. On an exclusive host tasks run one at a time.
 
 use perilog_core::TaskId;
 use perilog_core::task::Lingering;
@@ -34,8 +33,9 @@ impl Truth {
         }
     }
 
-    /// Checks an agent (node, life) that is about to start the unit of a task; returns why the agent must not. It must
-    /// not if it has read a Forget of the task, or if a task of which it has read a Forget is alive on the node.
+    /// Checks an agent that is about to start the unit of a task on node `at`; returns why it must not. It must not if
+    /// it has read a Forget of the task, or if a task whose Forget it has read is alive on the node. `life`: the number
+    /// of the agent's process.
     pub(crate) fn in_the_way(&self, at: usize, life: u64, task: TaskId) -> Option<String> {
         let released = |task: &TaskId| self.stops.forgets.get(task) == Some(&(at, life)) && !self.is_cleared(*task);
         if released(&task) {

@@ -1,4 +1,4 @@
-//! Hosts: checks that no after-action begins on a host of another job.
+//! Checks that no after-action of the resource manager's jobs begins on a host that another job has got.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::world::site;
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
     /// The attempt that holds each node, and the world time (ms) since when resource manager and controller agree on
-    /// the holder.
+    /// that.
     holders: BTreeMap<usize, ((JobId, Attempt), u64)>,
     /// Nodes of ended jobs whose release the controller has committed and the resource manager has not read.
     free: BTreeSet<(usize, (JobId, Attempt))>,
@@ -42,7 +42,7 @@ impl Truth {
         }
     }
 
-    /// Returns `true` if the attempt holds a host.
+    /// Returns `true` if the attempt holds a host in the resource manager.
     pub(crate) fn is_host_of(&self, of: &(JobId, Attempt)) -> bool {
         self.hosts.holders.values().any(|(holder, _)| holder == of)
     }

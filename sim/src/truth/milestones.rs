@@ -1,6 +1,6 @@
-//! Milestones: checks the controller's log. The controller logs a rank's milestone once, and only if a script or an
-//! operator really reported it. The controller logs the job's milestone once, when all ranks with which the job goes on
-//! have reported it.
+//! Checks the milestones in the controller's event log. The controller logs a rank's milestone once, and only if a
+//! script or an operator really reported it. The controller logs the job's milestone once, when all ranks with which
+//! the job goes on have reported it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,8 +50,8 @@ impl Truth {
         self.milestones.by_hand.entry((job.clone(), name.to_string())).or_default().extend_with(&ranks);
     }
 
-    /// Checks an event `milestone` in the log. With `ranks` these ranks have reached the milestone; without, the job
-    /// has.
+    /// Checks an event `milestone` in the log: with `ranks` it says that these ranks have reached the milestone;
+    /// without, that the job has.
     pub(super) fn check_milestone(&mut self, store: &Snapshot, job: &JobId, event: &Event) {
         let text = |key: &str| event.context().and_then(|c| c.get(key)).and_then(Value::as_str);
         let (Some(attempt), Some(name)) = (text("attempt").and_then(|text| text.parse().ok()), text("name")) else {

@@ -1,5 +1,5 @@
-//! Truth: decides whether a machine of the simulated world has said something false. The truth knows which script was
-//! alive where, and how each script ended. The machines never see the truth.
+//! The truth: decides whether a machine of the simulated world has said something false. The truth knows which script
+//! was alive where, and how each script ended. The machines never see the truth.
 //!
 //! `runs` records events on nodes. `told` and `store` record statements of the machines. `doubt` records what no
 //! machine can know. Each further file checks one promise: `agree` (an outcome is true), `given` (releases), `cleaned`
@@ -43,7 +43,7 @@ pub(crate) struct Truth {
     /// Nodes with one host name, because one node is a clone of the other: a controller cannot know on which node a
     /// script ran.
     doubtful_nodes: BTreeSet<usize>,
-    /// Tasks (with stems) that lost the directory to a fault: the agent cannot know the former contents.
+    /// Tasks whose directory a fault has removed, with their stems: the agent cannot know what the directory contained.
     cleared: BTreeMap<TaskId, String>,
     /// Tasks whose tombstone an agent has removed, after a Forget or for lack of room.
     forgotten: BTreeSet<TaskId>,
@@ -53,7 +53,7 @@ pub(crate) struct Truth {
     told: BTreeMap<(usize, u64, TaskId), &'static str>,
     /// Tasks that an agent reported as cancelled before their begin, by machine, boot and task.
     told_cancelled: BTreeSet<(usize, u64, TaskId)>,
-    /// By task and node that recorded the task: whether the node has buried the task, because the controller or the
+    /// By task and node that has accepted the task: whether the node has buried it, because the controller or the
     /// callers know its end.
     at_rest: BTreeMap<(TaskId, usize), bool>,
     /// Tasks that every node had buried when the first controller pruned their attempt.
@@ -67,7 +67,7 @@ pub(crate) struct Truth {
     /// Attempts that the resource manager still had when the controller pruned them.
     coming_again: BTreeSet<(JobId, Attempt)>,
     services: services::Services,
-    /// Exclusive nodes: their tasks run one at a time.
+    /// Nodes, by index, on which all tasks run one at a time.
     exclusive: BTreeSet<usize>,
     stops: Stops,
     milestones: milestones::Book,

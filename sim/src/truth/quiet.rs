@@ -1,5 +1,5 @@
-//! Quiesced state: checks that, once the first controller has answered `quiesce`, only after-actions begin until an
-//! operator asks it to resume.
+//! Checks that only after-actions begin from the first controller's answer to `quiesce` until an operator asks it to
+//! resume.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Recovery: checks that a recovery begins only on evidence, and freezes unvouched attempts. In a recovery the
-//! controller begins, sends, releases, judges and prunes nothing of an unvouched attempt.
+//! Checks that a recovery begins only on evidence, and freezes unvouched attempts. In a recovery the controller begins,
+//! sends, releases, judges and prunes nothing of an unvouched attempt.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,14 @@ use super::Truth;
 pub(super) struct Recovery {
     /// Whether a store or the resource manager was rolled back, or a second controller ran: a store may be behind.
     may_be_behind: bool,
-    /// Whether the first controller has lost a life with all evidence on the host, and has entered no recovery since:
-    /// the controller cannot know the acts of the lost life.
+    /// Whether the first controller has lost a life together with all evidence of it on its own host, and has entered
+    /// no recovery since. Then the controller cannot know what it did in the lost life.
     unseen: bool,
-    /// The controller that last entered a recovery, and the number of that commit. The controller decided the notices
-    /// of that commit before it entered the recovery.
+    /// The controller that last entered a recovery, and the number of the commit with which it did. The notices of that
+    /// same commit are older than the recovery.
     entered: Option<(usize, u64)>,
-    /// Whether a process was restored with its memory: two lives have then made commits with the same numbers.
+    /// Whether a controller's process was restored with its memory: two of its lives have then made commits with the
+    /// same numbers.
     numbers_repeat: bool,
     /// Nodes that reported a commit which no controller made.
     forgers: BTreeSet<usize>,
@@ -29,7 +30,7 @@ pub(super) struct Recovery {
     gone: BTreeSet<(JobId, Attempt)>,
 }
 
-/// The number of known hosts below which one host's foreign commit is enough evidence.
+/// Number of nodes in the store below which one node alone can put the controller in recovery (rule B1).
 const WITNESSES: usize = 3;
 
 impl Truth {
@@ -50,8 +51,8 @@ impl Truth {
         self.recovery.numbers_repeat = true;
     }
 
-    /// Returns `true` if a controller can tell a task of a lost life from a pruned task: no two lives have commits with
-    /// the same numbers.
+    /// Returns `true` if a controller can distinguish a task of a lost life from a pruned task, because no two lives
+    /// have commits with the same numbers.
     pub(crate) const fn tells_lost_tasks(&self) -> bool {
         !self.recovery.numbers_repeat
     }
@@ -70,7 +71,7 @@ impl Truth {
         self.recovery.given_back.contains(of)
     }
 
-    /// Returns `true` if the host is drained in the resource manager's book.
+    /// Returns `true` if the resource manager itself shows the host as drained.
     pub(crate) fn is_drained_in_its_book(&self, host: &str) -> bool {
         self.given.is_drained(host)
     }
@@ -148,7 +149,7 @@ impl Truth {
         }
     }
 
-    /// Checks a notice that a hook or an edge gets: its attempt is not frozen.
+    /// Checks a notice that the controller sends to a hook or an edge: the notice's attempt is not frozen.
     pub(crate) fn check_told_vouched(&mut self, which: usize, store: &Snapshot, entry: &OutboxEntry) {
         let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
         if self.recovery.entered == Some((which, store.history.last)) {
@@ -170,8 +171,8 @@ pub(crate) fn is_on(store: &Snapshot) -> bool {
     store.recovery.as_ref().is_some_and(|row| row.ended_ms.is_none())
 }
 
-/// Returns what a record does to a frozen attempt against the rules, as text; `None`: nothing. An end that the rank's
-/// own node reported is allowed.
+/// Describes what a record does to a frozen attempt against the rules; `None`: it breaks no rule. An end that the
+/// rank's own node reported is allowed.
 fn thawed(
     store: &Snapshot,
     record: &Record,

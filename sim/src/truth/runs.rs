@@ -1,5 +1,5 @@
-//! Runs, one per claim: records what really happens to each run, such as begun and ended scripts, reports of scripts,
-//! signals, lingering processes, stops from outside, and reboots of the node.
+//! Records what really happens in each run of a task: scripts that begin and end, reports of scripts, signals,
+//! lingering processes, stops from outside, and reboots of the node. Each claim of a runner begins a run.
 
 use perilog_core::task::{Intent, Lingering, Report, RunResult};
 use perilog_core::{ActionName, Attempt, BootId, ExitStatus, InvocationId, JobId, TaskId};
@@ -19,54 +19,54 @@ pub(super) struct Run {
     pub(super) lingering: Lingering,
     pub(super) local: bool,
     pub(super) invocation: InvocationId,
-    /// Number of times that each script began.
+    /// Number of times that each script of the run began.
     pub(super) starts: Vec<u32>,
-    /// The last try failed, and another try follows.
+    /// Whether the last try of a script failed and another try follows.
     pub(super) failed_try: bool,
-    /// The limit passed while a script was alive.
+    /// Whether the limit passed while a script was alive.
     pub(super) overdue: bool,
     /// The exit status or signal of each script that has ended.
     pub(super) ends: Vec<ExitStatus>,
-    /// A script began.
+    /// Whether a script of the run has begun.
     pub(super) begun: bool,
-    /// The last of the scripts began.
+    /// Whether the last of the task's scripts has begun.
     pub(super) last_begun: bool,
-    /// A script is alive.
+    /// Whether a script of the run is alive.
     pub(super) alive: bool,
-    /// Processes outlive the scripts.
+    /// Whether lingering processes of the run are alive.
     pub(super) left_behind: bool,
-    /// A script reported a failed check.
+    /// Whether a script reported a failed check (`perilog-report tolerable`).
     pub(super) tolerable: bool,
-    /// A script announced a reboot.
+    /// Whether a script announced a reboot of its node.
     pub(super) announced: bool,
-    /// The announcing script got the confirmation that the controller knows of the reboot.
+    /// Whether the script that announced a reboot got the controller's confirmation.
     pub(super) boot_known: bool,
     /// Number of reboots of the node since the announcement.
     pub(super) boots: u32,
-    /// A script failed, or its limit passed.
+    /// Whether a script failed, or was alive past its limit.
     pub(super) failed: bool,
     /// Value of `failed` when a script announced a reboot.
     pub(super) failed_before: bool,
     /// Value of `tolerable` when a script announced a reboot.
     pub(super) tolerable_before: bool,
-    /// The runner got TERM.
+    /// Whether the runner got TERM.
     pub(super) cancelled: bool,
-    /// The runner was killed.
+    /// Whether a signal killed the runner.
     pub(super) killed: bool,
-    /// The kernel killed a script for its memory.
+    /// Whether the kernel killed a script for its memory.
     pub(super) oom: bool,
-    /// The unit was stopped from outside of perilog.
+    /// Whether the unit was stopped without a request to perilog.
     pub(super) meddled: bool,
-    /// The node went down before the end was safe. The end is safe once the agent has buried the task and the first
-    /// controller's store shows the outcome. For a host's own task the burial is enough.
+    /// Whether the node went down before the run's end was safe. The end is safe once the agent has buried the task and
+    /// the first controller's store shows the outcome. For a host's own task the burial is enough.
     pub(super) down: bool,
-    /// The node went down during the run or later.
+    /// Whether the node has gone down since the run began.
     pub(super) rebooted: bool,
-    /// The unit is gone.
+    /// Whether the run's unit has been stopped and unloaded.
     pub(super) unloaded: bool,
-    /// No trace of the run is left: a fault removed the directory, and the unit was gone or the run had ended.
+    /// Whether no trace of the run is left: a fault removed the directory, and the unit was gone or the run had ended.
     pub(super) traceless: bool,
-    /// The runner's result, and whether the result is in the task's directory.
+    /// The runner's result, and `true` if the result is in the task's directory.
     pub(super) result: Option<(RunResult, bool)>,
 }
 
@@ -191,13 +191,13 @@ impl Truth {
         }
     }
 
-    /// Returns `true` if the node rebooted once, a script of the task had announced that reboot and got the
-    /// confirmation, and no script was left to begin.
+    /// Returns `true` if the node rebooted once, as a script of the task had announced. That script had got the
+    /// controller's confirmation, and no script was left to begin.
     pub(crate) fn was_awaited(&self, task: TaskId, at: usize) -> bool {
         self.runs_of(task).any(|run| run.node == at && run.boot_known && run.boots == 1 && run.last_begun)
     }
 
-    /// Records the end of a try with a further try to come: such an end does not count as the script's end.
+    /// Records the end of a script's try that another try follows: it does not count as the script's end.
     pub(crate) fn script_tried(&mut self, index: usize, status: ExitStatus) {
         if let Some(run) = self.runs.get_mut(index) {
             run.alive = false;
@@ -289,7 +289,8 @@ impl Truth {
         }
     }
 
-    /// Records an agent's StopUnit, and checks that it ended no live process. `keeps`: lingering processes may stay.
+    /// Records that a unit is stopped and unloaded, and checks that an agent's stop ended no live process. `keeps`:
+    /// lingering processes may stay.
     pub(crate) fn unit_stopped(&mut self, _at: usize, stem: &str, run: Option<usize>, keeps: bool, t: u64) {
         let Some(run) = run.and_then(|run| self.runs.get_mut(run)) else { return };
         let killed = run.alive || (run.left_behind && !keeps);

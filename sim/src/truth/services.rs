@@ -1,6 +1,6 @@
-//! Services of external actions: checks outcomes against reports, in commit order. The first report on a rank or
-//! resource gives the outcome. No part is lost before the lease is over. No part is released while a service works
-//! there.
+//! Checks the outcomes of external actions against the reports of their services, in the order of commits. The first
+//! report on a rank or resource gives the outcome. No part is lost before the lease is over. No part is released while
+//! a service works there.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,11 @@ pub(super) enum What {
 pub(super) struct Services {
     /// The first report on each rank or resource: the word of its outcome, and the world time (ms) of its commit.
     said: BTreeMap<(ActionId, What), (&'static str, u64)>,
-    /// World times (ms) of the last report of each service, and of the one before: each renews the lease.
+    /// World times (ms) of the last report on each external action, and of the one before. Each report renews the
+    /// lease; the start of the action counts as a report.
     heard: BTreeMap<ActionId, (u64, u64)>,
-    /// World time (ms) of the last repeated request for each external action, and the lease (ms) before that request.
+    /// World time (ms) of the last repeated request to start each external action, and the lease (ms) before that
+    /// request.
     leases: BTreeMap<ActionId, (u64, u64)>,
     /// World time (ms) since when the running controller takes reports.
     pub(super) listens_since: u64,
@@ -32,7 +34,7 @@ pub(super) struct Services {
 }
 
 impl Services {
-    /// Forgets a pruned attempt: a later request makes a new action with the same id.
+    /// Forgets the external action of a pruned attempt: a later request makes a new action with the same id.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         let id = ActionId::of(site::cluster(), job, attempt, &site::action(site::SERVED));
         self.said.retain(|(of, _), _| *of != id);
@@ -43,7 +45,7 @@ impl Services {
 }
 
 impl Truth {
-    /// Records the services' requests in a batch that the controller is about to commit.
+    /// Records the requests of services that a batch of the controller carries out, before its commit.
     pub(crate) fn served(&mut self, store: &Snapshot, records: &[Record], requests: &[Request], t: u64) {
         for request in requests {
             match request {
@@ -203,7 +205,7 @@ impl Truth {
         }
     }
 
-    /// Checks the outcome of a rank of an external action.
+    /// Checks the outcome of a rank of an external action against the reports of its service.
     pub(super) fn check_served(&mut self, which: usize, row: &ActionRow, task: TaskId, outcome: &Outcome, t: u64) {
         let Rank(rank) = task.rank;
         if which != 0 || self.doubtful.contains(&row.id) {
@@ -220,7 +222,7 @@ pub(super) fn ends(external: &External) -> impl Iterator<Item = (&ResourceName, 
     external.ended.iter().map(|(name, end)| (name, &end.ended.outcome))
 }
 
-/// Returns the actions in the batch, and the actions in the store before the batch.
+/// Returns the rows of the actions that a batch writes, and then those of the actions in the store.
 fn rows<'a>(store: &'a Snapshot, records: &'a [Record]) -> impl Iterator<Item = &'a ActionRow> {
     let new = records.iter().filter_map(|record| match record {
         Record::Action(row) => Some(&**row),

@@ -1,5 +1,5 @@
-//! Stopped tasks: checks that a run with a committed cancel gets TERM, and that no runner claims a task after its agent
-//! has read the Cancel.
+//! Checks that a run with a committed cancel gets TERM, and that no runner claims a task after its agent has read the
+//! Cancel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,28 +10,28 @@ use super::Truth;
 /// Longest time (ms) from a committed cancel to the TERM on an undisturbed node: messages and wake-ups take seconds at
 /// most.
 const DEAF_MS: u64 = 8_000;
-/// Longest time (ms) that a message into an open session takes, with every message before it.
+/// Longest time (ms) from the send of a message to its arrival in an open session, behind all earlier messages.
 const FRAME_MS: u64 = 3_100;
-/// Time (ms) within which an agent has tried a failed effect again.
+/// Time (ms) after a failed effect by which the agent has tried the effect again.
 const HURT_MS: u64 = 60_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Stops {
-    /// Runs with a committed cancel and no TERM yet, by index, each with the world time (ms) since when.
+    /// By index of a run with a committed cancel and no TERM yet: the world time (ms) since when.
     deaf: BTreeMap<usize, u64>,
-    /// The agent (node, life) that last read a Cancel of each task and could carry it out.
+    /// By task: the agent (node, number of its process) that last read a Cancel of the task and could carry it out.
     cancels: BTreeMap<TaskId, (usize, u64)>,
     /// Tasks that an agent was ever asked to stop.
     to_stop: BTreeSet<TaskId>,
     /// Jobs whose waiting tasks a controller may withdraw after a request, such as a cancel, a finish or a requeue.
-    /// `attempts`: by job, the attempts that requests have named.
     to_end: BTreeSet<JobId>,
+    /// The attempts of each job that requests have named.
     attempts: BTreeMap<JobId, BTreeSet<Attempt>>,
-    /// By task: the agent (node, life) that last read a Forget of the task. `starts`: the node that last read a Start
-    /// of the task, and the world time (ms) of that.
+    /// By task: the agent (node, number of its process) that last read a Forget of the task.
     pub(super) forgets: BTreeMap<TaskId, (usize, u64)>,
+    /// By task: the node that last read a Start of the task, and the world time (ms) of that.
     starts: BTreeMap<TaskId, (usize, u64)>,
-    /// World time (ms) of the last failed effect on each node: the agent tries the effect again after a while.
+    /// By node: the world time (ms) of the last failed effect, which the agent tries again after a while.
     hurt: BTreeMap<usize, u64>,
     /// World time (ms) at which an agent failed to take a claim, by task and node.
     not_taken: BTreeMap<(TaskId, usize), u64>,
@@ -87,8 +87,9 @@ impl Truth {
         self.stops.to_end.insert(job);
     }
 
-    /// Returns `true` if the task may end as cancelled before it begins. Either a request asked for that. Or releases
-    /// of the job may be forgotten, so the attempt's epilog may have run on the rank.
+    /// Returns `true` if the task may end as cancelled before it begins. Either an operator or the resource manager
+    /// made a request that ends it. Or releases of the job may be forgotten, so that the attempt's epilog may have run
+    /// on the rank.
     pub(super) fn was_to_end(&self, job: &JobId, task: TaskId) -> bool {
         self.was_to_stop(task) || self.stops.to_end.contains(job) || self.given.is_forgetful(job)
     }
@@ -156,9 +157,9 @@ impl Truth {
         }
     }
 
-    /// Checks a runner that is about to take the claim; returns why it must not. `agent`: the agent's node and life.
-    /// `fences`: the agent's session, if messages into it arrive in time. `calm_since`: the world time (ms) since when
-    /// the session is undisturbed.
+    /// Checks a runner that is about to take the claim; returns why it must not. `agent`: node and process number of
+    /// its agent. `fences`: the agent's session, if messages into it arrive in time. `calm_since`: the world time (ms)
+    /// since when the session is undisturbed.
     pub(crate) fn may_begin(
         &self,
         agent: (usize, u64),

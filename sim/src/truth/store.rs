@@ -1,5 +1,5 @@
-//! Stores: checks the contents of a controller's store at each commit. Each outcome is true when the controller commits
-//! it, and does not change afterwards. Exception: before the verdict, a reboot may turn a prolog's success into `lost`.
+//! Checks the contents of a controller's store at each commit. Each outcome is true when the controller commits it, and
+//! does not change afterwards. Exception: before the verdict, a reboot may turn a prolog's success into `lost`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::{Truth, services, some};
 #[derive(Debug, Default, Clone)]
 pub(super) struct Shown {
     outcomes: BTreeMap<TaskId, Outcome>,
-    /// World time (ms) at which a commit first showed each outcome.
+    /// By task: the world time (ms) at which a commit first showed the outcome.
     since: BTreeMap<TaskId, u64>,
     verdicts: BTreeMap<ActionId, Verdict>,
     /// The attempt to which each action belongs.
@@ -23,7 +23,8 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Creates the record for a store that replaces another. Outcomes that are in `before` too keep their times.
+    /// Creates the record of what a store shows that replaces another store. An outcome that the record `before` also
+    /// has keeps its time.
     pub(super) fn of(store: &Snapshot, before: &Self) -> Self {
         let mut shown = Self::default();
         for row in &store.actions {

@@ -1,5 +1,4 @@
-//! Reported ends: checks the ends that agents and controllers report, and records which ends agents and controllers may
-//! forget.
+//! Checks the ends of tasks that agents and controllers report, and records which ends they may forget.
 
 use perilog_core::controller::Snapshot;
 use perilog_core::{Attempt, JobId, Loss, Outcome, TaskId};
@@ -12,7 +11,7 @@ impl Truth {
         self.told_cancelled.insert((machine, boot, task));
     }
 
-    /// Returns `true` if the agent of this machine reported the task as cancelled before the begin, in this boot.
+    /// Returns `true` if the agent of this machine reported, in this boot, that the task was cancelled before it began.
     /// `false` if neither node nor controller can still know of the cancel.
     pub(crate) fn was_told_cancelled(&self, machine: usize, boot: u64, task: TaskId) -> bool {
         let known = !self.is_cleared(task) || !self.is_doubtful(task, None);
@@ -26,7 +25,8 @@ impl Truth {
         self.runs_before.insert((at, task), self.runs.len());
     }
 
-    /// Returns an outcome of the task that a store showed before `t`. `None` also for doubtful tasks.
+    /// Returns the outcome of the task, if a store showed one before the world time `t` (ms). `None` also for doubtful
+    /// tasks.
     pub(crate) fn ended_before(&self, task: TaskId, t: u64) -> Option<&Outcome> {
         let sure = !self.is_doubtful(task, None);
         let shown = self.shown.iter().filter(|_| sure).filter_map(|shown| shown.ended_at(task));
@@ -74,18 +74,18 @@ impl Truth {
         }
     }
 
-    /// Records that an agent writes the intent of a task.
+    /// Records that the agent of node `at` writes the intent of a task.
     pub(crate) fn written(&mut self, at: usize, task: TaskId) {
         self.at_rest.insert((task, at), false);
         self.stops.written(task);
     }
 
-    /// Records that an agent buries a task: the controller or the callers know its end.
+    /// Records that the agent of node `at` buries a task: the controller or the callers know its end.
     pub(crate) fn buried(&mut self, at: usize, task: TaskId) {
         self.at_rest.insert((task, at), true);
     }
 
-    /// Returns `true` if nodes had the task, and each has buried it.
+    /// Returns `true` if the task was on a node, and every node that had it has buried it.
     fn is_buried(&self, task: TaskId) -> bool {
         let mut there = self.at_rest.range((task, 0)..=(task, usize::MAX)).map(|(_, rests)| *rests).peekable();
         there.peek().is_some() && there.all(|rests| rests)

@@ -14,7 +14,7 @@ use super::event::{AgentEvent, Call, Caller, Event};
 use super::systemd::UnitLook;
 use super::traps::Sprung;
 
-/// Time after which a call without an answer is given up (`agent/src/systemd/bus.rs`).
+/// Time after which the agent gives up a call to systemd without an answer (`agent/src/systemd/bus.rs`).
 const CALL_LIMIT_MS: u64 = 60_000;
 
 pub(crate) struct Agent {
@@ -22,7 +22,7 @@ pub(crate) struct Agent {
     /// World time (ms) at which the agent's process began.
     pub(crate) came_up: u64,
     pub(crate) machine: Machine,
-    /// The configuration that the agent last received.
+    /// The configuration that the agent last read.
     pub(super) given: Policy,
     pub(crate) inputs: VecDeque<Input>,
     /// Whether a SIGSTOP holds the process; `parked` keeps the events that arrive meanwhile.
@@ -38,10 +38,11 @@ pub(crate) struct Agent {
     /// Calls to systemd without an answer yet, by call number.
     pub(crate) pending: BTreeMap<u64, Pending>,
     calls: u64,
-    /// Stems of units whose changes PID 1 reports on this connection. `watched`: stems of the directories that the
-    /// agent watches. `watch_empty`: stems of the cgroups that the agent watches.
+    /// Stems of the units whose changes PID 1 reports on this connection.
     pub(crate) interest: BTreeSet<String>,
+    /// Stems of the task directories that the agent watches.
     pub(crate) watched: BTreeSet<String>,
+    /// Stems of the units whose cgroups the agent watches until they are empty.
     pub(crate) watch_empty: BTreeSet<String>,
     /// The invocation that the last inspection on this connection found in each unit.
     pub(crate) looked: BTreeMap<String, InvocationId>,
@@ -118,7 +119,7 @@ impl World {
         self.after(delay, Event::Agent { node: at, life, event: AgentEvent::LookAround });
     }
 
-    /// Ends the agent's process. `peers_hear`: the kernel lives, and informs the peers.
+    /// Ends the agent's process. `peers_hear`: whether the node's kernel lives on and closes the connections.
     pub(crate) fn end_agent(&mut self, at: usize, peers_hear: bool) {
         let Some(agent) = self.nodes[at].agent.take() else { return };
         let life = agent.life;
@@ -315,7 +316,7 @@ impl World {
         self.after(ms.max(1), Event::Agent { node: at, life, event: AgentEvent::LookAround });
     }
 
-    /// Hands an input to the machine, and then every input that results at once.
+    /// Hands an input to the machine, and then every further input that its effects give at once.
     pub(crate) fn feed(&mut self, at: usize, input: Input) {
         let Some(agent) = self.nodes[at].agent.as_mut() else { return };
         agent.inputs.push_back(input);
@@ -338,7 +339,8 @@ impl World {
         }
     }
 
-    /// Carries out an effect of this life's agent, or the trap on the effect; returns `false` if the agent died.
+    /// Carries out an effect of the agent with process number `life`, or the trap on the effect. Returns `false` if the
+    /// agent died.
     pub(super) fn does(&mut self, at: usize, life: u64, effect: Effect) -> bool {
         match self.traps.agent(at, &effect) {
             Sprung::Before(fault) => {

@@ -1,4 +1,4 @@
-//! An agent's effects, carried out.
+//! Carries out the effects of an agent in the world.
 
 use perilog_core::agent::io::{Effect, ExecReply, Input, Level, StartReply};
 
@@ -13,7 +13,7 @@ const TERM: u8 = 15;
 const FULL: &str = "no space left on device";
 
 impl World {
-    /// Carries out an effect; `how`: the fault with which the effect goes wrong.
+    /// Carries out an effect of the agent on node `at`. `how`: the fault with which the effect goes wrong.
     pub(crate) fn carry_out(&mut self, at: usize, effect: Effect, how: Option<How>) {
         if self.trace.is_read() && !matches!(effect, Effect::WakeAt { .. }) {
             let shown = format!("{effect:?}");
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// Gathers an answer: sends a part at once by chance, and the rest later.
+    /// Answers a question of the controller: at times sends a first part at once, and sends the rest later.
     fn gather(&mut self, at: usize, question: u64) {
         let Some((life, conn)) = self.nodes[at].agent.as_ref().map(|agent| (agent.life, agent.conn)) else { return };
         let Some(conn) = conn else { return };

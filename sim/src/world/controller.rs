@@ -1,4 +1,4 @@
-//! The controller's daemon: the one writer, and a store with the committed records.
+//! A controller's daemon: its writer, and a store with the committed records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,12 +22,12 @@ const MONO_MS: u64 = 1_000_000;
 
 #[derive(Default)]
 pub(crate) struct Controller {
-    /// The running process; `None`: no process runs.
+    /// The writer of the running process; `None`: no process runs.
     pub(super) writer: Option<Writer>,
     /// Number of processes that have started.
     pub(crate) life: u64,
     pub(crate) store: Snapshot,
-    /// The anchor: the newest commit that this directory has seen.
+    /// The newest commit that the anchor, a file beside the store, names.
     pub(crate) anchor: Option<Commit>,
     pub(crate) backups: Vec<Snapshot>,
     inbox: Vec<Input>,
@@ -44,7 +44,7 @@ pub(crate) struct Controller {
     pub(crate) clients: u64,
     /// The attempts that Run requests named, by client.
     pub(crate) asked: BTreeMap<u64, Attempt>,
-    /// The clients that asked `ps` for held resources, too.
+    /// The clients whose `ps` also asked for held ranks.
     pub(crate) asked_held: BTreeSet<u64>,
     pub(crate) waits_before: Waits,
     pub(crate) outbox_before: BTreeSet<u64>,
@@ -70,7 +70,7 @@ impl Controller {
         self.writer.as_ref().and_then(Writer::machine)
     }
 
-    /// Returns `true` if a machine is loaded; without a machine no node or client is let in.
+    /// Returns `true` if the process has loaded a machine. Until then it sends nodes and clients away.
     pub(crate) fn is_up(&self) -> bool {
         self.machine().is_some()
     }
@@ -79,7 +79,7 @@ impl Controller {
         self.writer.is_some()
     }
 
-    /// Returns the milliseconds by which clock steps can lengthen an age.
+    /// Returns by how many milliseconds forward steps of the wall clock can lengthen an age that the controller shows.
     pub(super) const fn clock_gained(&self) -> u64 {
         self.wall_offset.abs_diff(self.wall_offsets.0)
     }
@@ -125,7 +125,7 @@ impl World {
         self.load(which);
     }
 
-    /// Loads a machine from the store, with a new epoch on the disk.
+    /// Loads the machine from the store, and commits a new epoch.
     fn load(&mut self, which: usize) {
         let now = self.controller_now(which);
         let controller = &mut self.controllers[which];
@@ -284,7 +284,7 @@ impl World {
         self.carry(which, batch);
     }
 
-    /// Commits a batch, and only then lets its effects leave.
+    /// Commits a batch, and only then carries out its effects.
     fn carry(&mut self, which: usize, mut batch: Batch) {
         if defect!(AckBeforeCommit) && !self.leave(which, batch.steal_effects()) {
             return;
@@ -314,7 +314,7 @@ impl World {
         self.leave(which, left.effects);
     }
 
-    /// Commits records, after the truth has checked them.
+    /// Commits the records of a batch, after the truth has checked them.
     fn write(&mut self, which: usize, records: &[Record]) {
         if which == 0 {
             self.truth.note_starts(&self.controllers[0].store, records, self.t);
@@ -334,7 +334,7 @@ impl World {
         self.note_free();
     }
 
-    /// Lets effects leave in order; returns `false` if the process died at an effect.
+    /// Carries out effects in order; returns `false` if the process died at an effect.
     fn leave(&mut self, which: usize, effects: Vec<Effect>) -> bool {
         let life = self.controllers[which].life;
         effects.into_iter().all(|effect| {
@@ -388,7 +388,8 @@ impl World {
         }
     }
 
-    /// Puts an old backup in the store's place, or an empty store if the directory is lost.
+    /// Restarts the controller on a random backup of its store. With `empty`, or without any backup, the store is empty
+    /// and the anchor is lost.
     pub(crate) fn restore_copy(&mut self, empty: bool) {
         let copies = &self.controllers[0].backups;
         let old = if empty { None } else { copies.get(self.dice.below(copies.len())).cloned() };
@@ -409,7 +410,7 @@ fn of_a_service(input: &Input) -> Option<Request> {
     }
 }
 
-/// Returns the tasks that a node reports.
+/// Returns the tasks about which an input has a node's report.
 fn told_of(input: &Input) -> Vec<TaskId> {
     match input {
         Input::Message { message: FromAgent::Finished { task, .. } | FromAgent::ExpectsBoot { task, .. }, .. } => {
@@ -420,7 +421,7 @@ fn told_of(input: &Input) -> Vec<TaskId> {
     }
 }
 
-/// Returns the tasks whose tombstones a node reports.
+/// Returns the tasks whose tombstones are in an input, if it is a node's Hello.
 fn stones_of(input: &Input) -> Vec<TaskId> {
     let Input::Message { message: FromAgent::Hello(hello), .. } = input else { return Vec::new() };
     let stones = hello.tasks.iter().filter(|held| matches!(held.state, HeldState::Tombstone { .. }));

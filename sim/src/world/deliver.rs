@@ -1,4 +1,4 @@
-//! Commits and effects of a controller, and the checks of each.
+//! Carries out the commits and effects of a controller, and checks each.
 
 use perilog_core::controller::io::{ActionRow, AttemptRow, Effect, OutboxEntry, Reader, Reply, SessionId};
 use perilog_core::controller::{Record, Snapshot};
@@ -10,7 +10,7 @@ use super::World;
 use super::traps::{How, Sprung};
 use crate::plan::{Spring, of_controller};
 
-/// Time (ms) after the load of the machine until the gate opens without absent nodes, plus the delay of a batch.
+/// Time (ms) from the load of the machine until the gate opens although nodes are absent, plus the delay of a batch.
 const SETTLES_MS: u64 = 5_100;
 
 impl World {
@@ -41,8 +41,8 @@ impl World {
         }
     }
 
-    /// Checks tasks that are recorded as vanished, even after a lost store: the node's Hello reported everything that
-    /// the node keeps.
+    /// Checks tasks that a batch records as `lost (vanished)`: the node has no tombstone with an outcome of their
+    /// scripts. That holds even after a lost store, because a node's Hello reports everything that the node keeps.
     fn check_traces(&mut self, records: &[Record]) {
         let rows = records.iter().filter_map(|record| match record {
             // A row that is written again with a late result brings no new outcome.
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// Lets an effect leave; `half`: only the first half of a fan-out.
+    /// Carries out an effect of controller `which`. `half`: carries out only the first half of a fan-out of Starts.
     fn leaves(&mut self, which: usize, effect: Effect, half: bool) {
         if self.trace.is_read() && is_news(&effect) {
             let shown = format!("{effect:?}");
@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// Checks an acknowledgement: it may leave only if the store contains the acknowledged end.
+    /// Checks an acknowledgement that the controller is about to send: its store must contain the acknowledged end.
     fn check_ack(&mut self, which: usize, session: SessionId, task: TaskId) {
         let store = &self.controllers[which].store;
         let Some(row) = store.actions.iter().find(|row| row.id == task.action) else { return };
@@ -200,8 +200,8 @@ impl World {
         }
     }
 
-    /// Returns `true` if the job may have handed over this rank later than the ranks of the action that this store
-    /// knows. An epilog takes further ranks until its verdict.
+    /// Returns `true` if the action is an epilog that may have got this rank in a lost life. The job hands ranks over
+    /// one by one, and an epilog takes further ranks until its verdict.
     fn had_grown(&self, at: usize, task: TaskId, row: &ActionRow, attempt: &AttemptRow) -> bool {
         let intent = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
         let Some(start) = intent.map(|intent| &intent.start).find(|start| start.task == task) else { return false };
@@ -257,12 +257,12 @@ fn is_frozen(store: &Snapshot, entry: &OutboxEntry) -> bool {
     store.attempts.iter().find(of).is_some_and(|row| row.unvouched)
 }
 
-/// Returns the tasks that ended well.
+/// Returns the tasks that the store shows as `ok`.
 pub(crate) fn ok_tasks(store: &Snapshot) -> impl Iterator<Item = TaskId> {
     store.actions.iter().flat_map(|row| row.ok.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }))
 }
 
-/// Returns `true` for effects that the history shows: ticks and replies to mere looks are left out.
+/// Returns `true` if the history shows this effect. It leaves out wake-ups, and replies to requests that only look.
 const fn is_news(effect: &Effect) -> bool {
     match effect {
         Effect::WakeAt { .. } | Effect::Publish { .. } | Effect::OutboxGrew => false,

@@ -11,18 +11,19 @@ use super::site;
 use crate::plan::Side;
 use crate::truth::recovery::is_on;
 
-/// Time after which every action has its verdict. It covers start-grace, the longest script, the limit and graces of a
-/// node that is gone for good, not-after, and a minute for retries.
+/// Time (ms) after the faults stop by which every action has its verdict. It covers start-grace, the longest script,
+/// the limit and graces of a node that is gone for good, not-after, and a minute for retries.
 pub(super) const VERDICTS_MS: u64 = 400_000;
-/// Time after which no node has work left. Agents give up abandoned tasks of their hosts after an hour, and the
-/// controller prunes attempts past their retention within two hours.
+/// Time (ms) after the faults stop by which no node has work left. Agents give up abandoned tasks of their hosts after
+/// an hour, and the controller prunes attempts past their retention within two hours.
 const REST_MS: u64 = 2 * 3_600_000 + 600_000;
 /// Milliseconds before the final check at which every agent says a last Hello, so that the controller can tell each
 /// agent which tasks to forget.
 const RECONNECT_MS: u64 = 120_000;
-/// Time before the last Hello in which an idle agent must not have woken.
+/// Time (ms) before the last Hello during which an idle agent must not have woken.
 const IDLE_MS: u64 = 1_800_000;
-/// Time for the nodes of a restored store to report the commits that they have obeyed.
+/// Time (ms) after the faults stop by which the nodes have reported to a restored store the commits that they have
+/// obeyed.
 const NODES_TELL_MS: u64 = 60_000;
 const TIDY_UP_EVERY_MS: u64 = 30_000;
 
@@ -144,7 +145,7 @@ impl World {
         }
     }
 
-    /// Returns `true` if an agent has obeyed an epoch that refuses the first controller's epoch.
+    /// Returns `true` if an agent has obeyed an epoch after which it refuses the first controller's epoch.
     fn is_disobeyed(&self) -> bool {
         let Some(ours) = self.controllers[0].store.history.newest().map(|commit| commit.epoch) else { return false };
         // This check avoids `Epoch::admits`, which belongs to the machine under test.
@@ -156,7 +157,8 @@ impl World {
             .any(|node| node.spool.obeyed.is_some_and(|obeyed| refuses(obeyed.epoch)))
     }
 
-    /// Returns the accepted ranks whose node reported a limit of its own: no operator has to resolve these ranks.
+    /// Returns the accepted ranks whose node has a limit of its own for the task: no operator has to resolve these
+    /// ranks.
     fn limited_by_node(&self, row: &ActionRow) -> IdSet {
         let is_limited = row.name.as_str() != "unlimited";
         let told = |rank: &u32| is_limited && self.truth.is_certain(TaskId { action: row.id, rank: Rank(*rank) });

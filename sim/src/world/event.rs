@@ -1,4 +1,4 @@
-//! The events of a world.
+//! The events of a simulated world, each for one moment of world time.
 
 use perilog_core::agent::Input;
 use perilog_core::agent::io::Seen;
@@ -15,13 +15,13 @@ pub(crate) enum Event {
     Step(usize),
     /// Faults stop, and the world repairs their damage.
     Quiet,
-    /// The operator comes, when faults have stopped.
+    /// An operator looks at the world, after faults have stopped, and settles what is stuck.
     TidyUp,
     /// The world checks that every action has its verdict.
     Verdicts,
     /// Every agent says Hello once more.
     Reconnect,
-    /// Every task, attempt and notice must be at rest.
+    /// The world checks that no task, attempt or notice is left.
     Rest,
 
     Boot {
@@ -31,7 +31,7 @@ pub(crate) enum Event {
         node: usize,
         boot: u64,
     },
-    /// A script of that boot asked for a reboot.
+    /// The node goes down, because a script of this boot asked for a reboot.
     Goes {
         node: usize,
         boot: u64,
@@ -52,7 +52,7 @@ pub(crate) enum Event {
         node: usize,
         life: u64,
     },
-    /// The rest of an answer has been gathered.
+    /// The agent has gathered the rest of its answer to the controller's question.
     Answered {
         node: usize,
         life: u64,
@@ -95,7 +95,7 @@ pub(crate) enum Event {
         which: usize,
         life: u64,
     },
-    /// The drain hook has ended well.
+    /// The drain hook has ended with status 0.
     Hooked {
         life: u64,
         host: HostName,
@@ -106,7 +106,7 @@ pub(crate) enum Event {
     Hooks {
         life: u64,
     },
-    /// The service of an external action makes its next report.
+    /// The service of an external action makes its next request.
     Service {
         index: usize,
     },
@@ -134,7 +134,7 @@ pub(crate) enum Event {
     },
 }
 
-/// An event that the agent's loop waits for.
+/// An event for the loop of an agent.
 #[derive(Debug, Clone)]
 pub(crate) enum AgentEvent {
     /// The agent has a connection to the bus, and asks for all units.
@@ -182,7 +182,7 @@ pub(crate) enum AgentEvent {
     Reload,
 }
 
-/// The process that made a call, its connection, and the number of the call.
+/// The origin of a call to PID 1: the agent's process, its connection to the bus, and the number of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) life: u64,
@@ -203,14 +203,14 @@ pub(crate) enum Call {
     Unload { stem: String, of: Option<InvocationId> },
 }
 
-/// Next step of a unit.
+/// The next step of a task's unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     /// The start job runs: PID 1 forks the main process.
     JobRuns,
     Claims,
     NextScript,
-    /// The script ends; `turn`: the number of the script for which the event was scheduled.
+    /// The script ends; `turn`: the number of the try for which the event was scheduled.
     ScriptEnds {
         turn: u64,
     },

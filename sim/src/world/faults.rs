@@ -1,4 +1,4 @@
-//! Faults, each at its time.
+//! Injects the faults of the plan into the world.
 
 use super::World;
 use super::event::Event;
@@ -82,7 +82,8 @@ impl World {
         self.dice.pick(&stems).map(|stem| (*stem).clone())
     }
 
-    /// Starts a foreign unit with the name of a task that has no unit yet; the unit ends well.
+    /// Starts another program's unit with the name of a task's unit that does not exist yet; the other unit ends well
+    /// after `ms` milliseconds.
     fn take_name(&mut self, at: usize, ms: u64) {
         let node = &self.nodes[at];
         let free = |(stem, dir): (&String, &super::spool::Dir)| {
@@ -116,7 +117,7 @@ impl World {
         }
     }
 
-    /// Adds a second machine from the first machine's image: the same name and certificate, another machine id, its own
+    /// Adds a second machine from the image of node `of`: the same name and certificate, another machine id, its own
     /// /run.
     fn clone_node(&mut self, of: usize, ms: u64) {
         let machine = self.nodes.len();

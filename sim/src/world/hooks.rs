@@ -1,4 +1,4 @@
-//! Hooks of a resource manager: they carry out releases and drains, at least once, and sometimes fail. `truth::given`
+//! Hooks of a resource manager: they carry out releases and drains at least once, and sometimes fail. `truth::given`
 //! checks what they carry out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ const AGAIN_MS: u64 = 10_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Manager {
-    /// Open requests of the hooks, by number.
+    /// Requests of the hooks that the controller has not answered, by client number.
     asked: BTreeSet<u64>,
     looking: bool,
     /// Hosts with a running drain hook, each with the life of the controller that runs the hook. Each host has one hook
@@ -26,7 +26,7 @@ pub(crate) struct Manager {
 }
 
 impl World {
-    /// Schedules a look of the hooks for notices, a little later.
+    /// Lets the hooks look for notices of controller `which`, a little later.
     pub(crate) fn hooks_hear(&mut self, which: usize) {
         if which == 0 && !std::mem::replace(&mut self.manager.looking, true) {
             let (delay, life) = (self.dice.skewed(1, 5_000), self.controllers[0].life);
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Confirms a drain to the controller: the hook has ended well.
+    /// Handles the good end of a drain hook: confirms the drain or undrain to the controller.
     pub(crate) fn hooked(&mut self, life: u64, host: HostName, telling: u64, lifted: bool) {
         if self.controllers[0].life == life {
             self.manager.telling.remove(&host);

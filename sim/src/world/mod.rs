@@ -1,5 +1,5 @@
-//! World: nodes with systemd, spool and agent, a network, controllers with their stores, operators. One plan gives one
-//! history, byte for byte.
+//! The simulated world: nodes with systemd, spool and agent, a network, controllers with their stores, operators. The
+//! same plan always gives the same history, byte for byte.
 //!
 //! The machines are the machines of the daemons; every other part here models what surrounds the daemons. The files:
 //!
@@ -71,26 +71,26 @@ pub(crate) struct World {
     conns: BTreeMap<u64, Conn>,
     conns_ever: u64,
     invocations: u64,
-    /// Callers on local sockets: the index of the machine, and the requested task.
+    /// Callers on the local sockets of nodes, by number: the node's index, and the requested task.
     callers: BTreeMap<u64, (usize, TaskId)>,
-    /// Number of the settings with which controllers are configured.
+    /// Number of the settings that controllers have now (`site::settings`).
     settings: u8,
     /// The services that run external actions.
     services: Vec<services::Service>,
-    /// The resource manager behind the hooks.
+    /// The hooks of the resource manager.
     manager: hooks::Manager,
     scheduler: scheduler::Scheduler,
     person: person::Person,
     /// Copies of the controller's directory or memory, for later rollbacks.
     copies: Vec<Option<rollback::Copy>>,
-    /// Counts of restored memories, and of recoveries entered and left.
+    /// Number of faults that restored a memory, and of recoveries entered and left, by name.
     pub(crate) memory: BTreeMap<&'static str, u64>,
     pub(crate) truth: Truth,
     watch: Watch,
     pub(crate) traps: Traps,
     pub(crate) trace: Trace,
     pub(crate) violation: Option<Violation>,
-    /// Number of faults that the world has had so far.
+    /// Number of faults that have struck so far.
     pub(crate) injected: u64,
     /// Whether faults have stopped.
     quiet: bool,

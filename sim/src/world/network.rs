@@ -14,9 +14,9 @@ use super::event::{AgentEvent, Event};
 use super::site;
 use crate::plan::Side;
 
-/// The largest window of redials (`agent/src/link/window.rs`).
+/// The largest time (ms) over which an agent spreads its redials (`agent/src/link/window.rs`).
 const WINDOW_CEILING_MS: u64 = 30_000;
-/// TCP_USER_TIMEOUT and keepalive: time after which a side gives up a silent peer.
+/// Time (ms) after which a side gives up a silent peer: TCP_USER_TIMEOUT and keepalive.
 const SILENCE_MS: u64 = 20_000;
 
 #[derive(Debug)]
@@ -26,8 +26,9 @@ pub(crate) struct Conn {
     pub(crate) which: usize,
     controller_life: u64,
     pub(crate) session: SessionId,
-    /// Whether the agent believes that the connection is open; `controller_open`: whether the controller does.
+    /// Whether the agent considers the connection open.
     agent_open: bool,
+    /// Whether the controller considers the connection open.
     controller_open: bool,
     /// The newest commit on the node's disk at its Hello; `None`: the disk has none, or the Hello was forged.
     newest: Option<Commit>,
@@ -35,16 +36,19 @@ pub(crate) struct Conn {
     welcomed: bool,
     to_agent: VecDeque<Frame>,
     to_controller: VecDeque<Frame>,
-    /// World time (ms) at which the last frame to the agent arrives; `controller_at`: to the controller. No frame
-    /// overtakes another.
+    /// World time (ms) at which the last frame to the agent arrives. No frame overtakes another.
     agent_at: u64,
+    /// World time (ms) at which the last frame to the controller arrives.
     controller_at: u64,
-    /// The connection carries no frame any more, not even a FIN: the agent's kernel died, or the world dropped it.
+    /// Whether the connection carries no frame any more, not even a FIN: the agent's kernel died, or the world dropped
+    /// the connection.
     dead: bool,
-    /// World time (ms) at which the agent made the connection. `probed_at`: the times at which the controller probed
-    /// it. `closed_at`: the time at which the controller closed it, until the reason is known.
+    /// World time (ms) at which the agent made the connection.
     opened_at: u64,
+    /// World times (ms) at which the controller sent a liveness probe on this connection.
     pub(crate) probed_at: Vec<u64>,
+    /// World time (ms) at which the controller closed the connection; `None`: not closed, or closed for a newer session
+    /// of the same agent.
     closed_at: Option<u64>,
 }
 
@@ -99,8 +103,8 @@ impl World {
         self.after(delay, Event::Agent { node: at, life, event: AgentEvent::LinkUp { conn } });
     }
 
-    /// Ends the agent's session; the agent dials again within its window. Returns `true` if a session existed, so that
-    /// the machine must learn of its end.
+    /// Ends the session of the node's agent, which dials again within its window. Returns `true` if a session existed,
+    /// so that the machine must learn of its end.
     pub(crate) fn hang_up(&mut self, at: usize) -> bool {
         let Some(agent) = self.nodes[at].agent.as_mut() else { return false };
         let Some(conn) = agent.conn.take() else { return false };
@@ -114,7 +118,7 @@ impl World {
         true
     }
 
-    /// Takes the agent's side away; `fin`: the agent's kernel lives, and sends a FIN.
+    /// Closes the agent's side of a connection. `fin`: whether the agent's kernel lives, and sends a FIN.
     pub(crate) fn agent_leaves(&mut self, conn: u64, fin: bool) {
         let Some(c) = self.conns.get_mut(&conn) else { return };
         c.agent_open = false;
@@ -127,7 +131,7 @@ impl World {
         }
     }
 
-    /// Takes the controller's side away with a FIN.
+    /// Closes the controller's side of a connection with a FIN.
     pub(crate) fn controller_leaves(&mut self, conn: u64) {
         let Some(c) = self.conns.get_mut(&conn) else { return };
         c.controller_open = false;
@@ -135,7 +139,7 @@ impl World {
         self.transmit(conn, Side::Agent, Frame::Fin);
     }
 
-    /// Closes the connection on the controller's side, after all frames on their way.
+    /// Closes a connection because the controller decided so, after all frames on their way.
     pub(crate) fn controller_closes(&mut self, conn: u64) {
         let t = self.t;
         if let Some(c) = self.conns.get_mut(&conn)
@@ -146,7 +150,8 @@ impl World {
         }
     }
 
-    /// Ends a connection for `side`. If that is one side only, the other side finds out after a long silence.
+    /// Breaks the connection of the node's agent for `side`. If that is one side only, the other side finds out after a
+    /// long silence.
     pub(crate) fn drop_conn(&mut self, at: usize, side: Side) {
         let Some(conn) = self.nodes[at].agent.as_ref().and_then(|agent| agent.conn) else { return };
         let Some(c) = self.conns.get_mut(&conn) else { return };
@@ -178,7 +183,7 @@ impl World {
         }
     }
 
-    /// Returns `true` if no side believes in the connection.
+    /// Returns `true` if neither side considers the connection open.
     fn is_over(&self, conn: u64) -> bool {
         self.conns.get(&conn).is_none_or(|c| !c.agent_open && !c.controller_open)
     }
@@ -207,7 +212,7 @@ impl World {
         }
     }
 
-    /// Closes one side: its kernel reports that the connection is gone.
+    /// Ends a connection for one side: the daemon there learns that the connection is lost.
     fn close_side(&mut self, conn: u64, side: Side) {
         let Some(c) = self.conns.get_mut(&conn) else { return };
         if side == Side::Agent {
@@ -343,7 +348,7 @@ impl World {
         }
     }
 
-    /// Ends the cuts early: frames that were held back arrive now.
+    /// Delivers the frames that network cuts have held back: the cuts have ended early.
     pub(crate) fn flush(&mut self) {
         let held: Vec<(u64, Side, usize)> = self
             .conns

@@ -1,4 +1,4 @@
-//! Node: a machine that boots and dies, with its contents.
+//! A node: a machine that boots and dies, with its spool, its systemd and its agent.
 
 use perilog_core::agent::io::{Node as Identity, Now};
 use perilog_core::{BootId, HostName};
@@ -15,15 +15,16 @@ use super::systemd::Systemd;
 pub(crate) const EPOCH_MS: u64 = 1_700_000_000_000;
 
 pub(crate) struct Node {
-    /// The number of the machine; `host`: its host name, which a clone shares with another machine.
+    /// Number of the machine, which a clone does not share.
     pub(crate) machine: usize,
+    /// Host name, which a clone shares with another machine.
     pub(crate) host: HostName,
     exclusive: bool,
     pub(crate) on: bool,
     /// Whether the machine never comes up again.
     pub(crate) burnt: bool,
-    /// Number of boots and soft reboots of this machine. An event on its way to the node names a boot, and reaches no
-    /// other.
+    /// Number of boots and soft reboots of this machine. An event for the node names a boot, and counts in that boot
+    /// alone.
     pub(crate) boot: u64,
     power_ons: u64,
     soft: u64,
@@ -34,16 +35,17 @@ pub(crate) struct Node {
     pub(crate) agent: Option<Agent>,
     /// Number of agents that were started here.
     pub(crate) life: u64,
-    /// World times (ms): until `cut_until` the network carries nothing, until `full_until` writes to /run fail, until
-    /// `stalled_until` PID 1 does nothing.
+    /// World time (ms) until which the network carries nothing to or from the node.
     pub(crate) cut_until: u64,
+    /// World time (ms) until which writes to /run fail.
     pub(crate) full_until: u64,
+    /// World time (ms) until which PID 1 does nothing.
     pub(crate) stalled_until: u64,
     /// World time (ms) until which the whole machine sleeps.
     pub(crate) asleep_until: u64,
-    /// Number of the policy with which the node is configured.
+    /// Number of the node's configuration (`site::policy`).
     pub(crate) policy: u8,
-    /// A thief who has the node's key and forges its Hello; `None`: there is no thief.
+    /// The thief who has the node's key and forges its Hello; `None`: there is no thief.
     pub(crate) forged: Option<Forged>,
 }
 
@@ -96,12 +98,12 @@ impl Node {
         t.saturating_sub(self.booted_at)
     }
 
-    /// Returns the time at which CLOCK_BOOTTIME will be `boot_ms`.
+    /// Returns the world time (ms) at which the node's CLOCK_BOOTTIME is `boot_ms`.
     pub(crate) const fn at_boottime(&self, boot_ms: u64) -> u64 {
         self.booted_at.saturating_add(boot_ms)
     }
 
-    /// Returns `true` if the node's Hello names a forged commit.
+    /// Returns `true` if the node's Hello names a forged commit at the world time `t` (ms).
     pub(crate) fn is_forged(&self, t: u64) -> bool {
         self.forged.is_some_and(|forged| forged.is_on(t))
     }

@@ -15,11 +15,12 @@ use super::event::{AgentEvent, Event};
 use super::site;
 use crate::plan::Op;
 
-/// The number of the caller that cancels a host's own task; this caller does not wait for the end.
+/// Caller number for requests on a node's local socket whose reply no caller awaits, such as a cancel of the host's own
+/// task.
 const CANCELS: u64 = u64::MAX;
 
 impl World {
-    /// Records requests after which waiting tasks need not begin.
+    /// Records, for the truth, a request after which a controller may withdraw waiting tasks.
     fn may_withdraw(&mut self, op: &Op) {
         match op {
             Op::Run { job, attempt, action, .. } => {

@@ -1,5 +1,5 @@
-//! Orphans: tasks that a node holds and a controller's store does not know, from a lost life. The controller must not
-//! acknowledge, forget or cancel an orphan on its own, nor begin setup actions of other jobs beside it.
+//! Checks of orphans: tasks of a lost life that a node holds and the controller's store does not know. The controller
+//! must not acknowledge, forget or cancel an orphan on its own, nor begin setup actions of other jobs beside it.
 
 use perilog_core::controller::Snapshot;
 use perilog_core::controller::io::{Effect, SessionId};
@@ -12,14 +12,14 @@ use super::World;
 use super::site;
 use crate::truth::recovery::is_on;
 
-/// Time within which an agent without room for a tombstone tries again.
+/// Time (ms) within which an agent that could not write a tombstone tries again.
 const BURIED_BY_MS: u64 = 10_000;
 
-/// A Start that leaves: its session, job, task and boot, and `true` for a setup action.
+/// A Start that the controller is about to send: its session, job, task and boot, and `true` for a setup action.
 type Begins<'a> = (SessionId, &'a JobId, TaskId, &'a BootId, bool);
 
 impl World {
-    /// Checks an effect before it leaves the controller: no rule about orphans may be broken.
+    /// Checks an effect before the controller carries it out: it breaks no rule about orphans.
     pub(crate) fn check_orphans(&mut self, which: usize, effect: &Effect) {
         let begins: Vec<Begins<'_>> = match effect {
             Effect::Send { session, message } => {
@@ -79,8 +79,9 @@ impl World {
         }
     }
 
-    /// Checks a Welcome. `told`: the node's newest commit at its Hello. If the store never made that commit, the
-    /// controller must enter a recovery before it sends the Welcome, because the Welcome ends the evidence on the node.
+    /// Checks a Welcome of controller `which` to node `at`. `told`: the node's newest commit at its Hello. If the store
+    /// never made that commit, the controller must enter a recovery before it sends the Welcome, because the Welcome
+    /// ends the evidence on the node.
     pub(crate) fn check_welcome(&mut self, which: usize, at: usize, told: Option<Commit>) {
         let store = &self.controllers[which].store;
         let lost_before = store.recovery.as_ref().map_or(0, |row| row.epoch);
@@ -106,8 +107,7 @@ impl World {
         commit.is_some_and(|commit| store.history.place(commit) == Place::Foreign)
     }
 
-    /// Returns `true` if this node's disk has the task, the store does not know the task, and no operator has decided
-    /// about it.
+    /// Returns `true` if the task is an orphan on the session's node, and no operator has decided about it.
     fn is_orphan(&self, which: usize, session: SessionId, task: TaskId) -> bool {
         let Some(at) = self.node_of_session(which, session) else { return false };
         let intents = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());

@@ -1,4 +1,4 @@
-//! Operator in a recovery: comes some time after its begin, and states the truth about each job.
+//! The operator in a recovery: comes some time after it begins, and states the truth about each job.
 
 use perilog_core::controller::io::{Confirm, Recover, Refusal, Reply, Request};
 use std::collections::BTreeSet;
@@ -15,9 +15,10 @@ use super::site;
 use crate::plan::{ENTERED, LEFT, Scheduler as Kind};
 use crate::truth::recovery::is_on;
 
-/// Pause after which the operator looks again, until the recovery is over.
+/// Time (ms) after which the operator looks again, until the recovery is over.
 const AGAIN_MS: u64 = 15_000;
-/// Time without faults after which the operator also vouches for attempts that an edge should have asserted.
+/// Time (ms) after the faults stop from which on the operator also vouches for attempts that an edge should have
+/// asserted.
 const PATIENCE_MS: u64 = 120_000;
 
 #[derive(Debug, Default)]
@@ -34,7 +35,7 @@ impl Person {
 }
 
 impl World {
-    /// Calls the operator, because the first controller is in recovery.
+    /// Schedules a visit of the operator, because the first controller is in recovery.
     pub(crate) fn call_person(&mut self) {
         if !std::mem::replace(&mut self.person.is_coming, true) {
             let delay = if self.quiet { self.dice.range(1, 5_000) } else { self.dice.skewed(1_000, 120_000) };

@@ -1,4 +1,4 @@
-//! PID 1: calls arrive, are done, and are answered, even if the caller is long dead.
+//! PID 1 of a node: carries out the calls that arrive, and answers them, even if the caller is long dead.
 
 use perilog_core::agent::io::{Input, Seen, StartReply};
 use perilog_core::task::Intent;
@@ -98,7 +98,7 @@ impl World {
         self.after(delay, Event::Agent { node: at, life: from.life, event });
     }
 
-    /// Reports a changed unit to the agent, if the agent asked for that.
+    /// Tells the node's agent that a unit has changed, if the agent asked for that.
     pub(crate) fn unit_changed(&mut self, at: usize, stem: &str) {
         let node = &self.nodes[at];
         let Some(agent) = node.agent.as_ref().filter(|agent| agent.bus && agent.interest.contains(stem)) else {
@@ -119,7 +119,7 @@ impl World {
         self.emptied(at, stem);
     }
 
-    /// Records that the cgroup of a unit has no process any more.
+    /// Handles the end of the last process in a unit's cgroup.
     pub(crate) fn emptied(&mut self, at: usize, stem: &str) {
         self.truth.leftovers_ended(at, stem);
         let node = &mut self.nodes[at];

@@ -1,4 +1,4 @@
-//! Promises: checks each statement and effect of an agent at its moment, against the disk, the clock and the truth of
+//! Checks the promises of agents: each statement and effect at its moment, against the disk, the clock and the truth of
 //! this world.
 
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// Returns the part of an intent that fits neither this agent's configuration nor the offered variables.
+    /// Describes what in an intent fits neither the agent's configuration nor the offered variables; `None`: all fits.
     fn not_configured(&self, at: usize, intent: &Intent) -> Option<String> {
         let (start, given) = (&intent.start, &self.nodes[at].agent.as_ref()?.given);
         // A rebuilt intent stands for a begun task, and no runner claims by it.
@@ -118,7 +118,8 @@ impl World {
         })
     }
 
-    /// Returns the after-action of this task's attempt that has ended in this boot, by its tombstone on the node.
+    /// Returns the name of an after-action of the task's attempt that ran on this node in this boot, by the node's
+    /// tombstones. `None`: there is none, or the task's own action is no setup action.
     fn after_action_of(&self, at: usize, intent: &Intent) -> Option<String> {
         let (start, spool) = (&intent.start, &self.nodes[at].spool);
         // `sweep` is an after-action under one of the settings only.
@@ -136,7 +137,7 @@ impl World {
         stone.outcome.is_of_scripts().then(|| stone.action.to_string())
     }
 
-    /// Checks a runner that has just taken the claim.
+    /// Checks that a runner which has just taken the claim of a task was allowed to.
     pub(crate) fn check_claim(&mut self, at: usize, stem: &str, intent: &Intent) {
         let node = &self.nodes[at];
         let (meant, is) = (&intent.start.boot, node.identity().boot);

@@ -1,4 +1,4 @@
-//! `ps`: checks the rows against the store and this world's time. Every task that waits, every held rank and every
+//! Checks the rows of `ps` against the store and this world's time. Every task that waits, every held rank and every
 //! unconfirmed drain is shown, with reason and age.
 
 use std::collections::BTreeSet;
@@ -33,8 +33,7 @@ impl Waits {
 }
 
 impl World {
-    /// Returns a text about a mistake in the rows of a `ps`. `all`: the request also asked for the ranks that jobs
-    /// hold.
+    /// Describes a mistake in the rows of a `ps`; `None`: there is none. `all`: the request also asked for held ranks.
     pub(crate) fn check_ps(&self, which: usize, all: bool, rows: &[PsRow]) -> Option<String> {
         let controller = &self.controllers[which];
         let (store, before) = (&controller.store, &controller.waits_before);
@@ -73,7 +72,7 @@ impl World {
         unshown.or_else(unheld).or_else(undrained).or_else(|| rows.iter().find_map(|row| self.unexplained(which, row)))
     }
 
-    /// Returns a text if the row has no reason, or an impossible age.
+    /// Describes what is wrong if the row has no reason, or an impossible age; `None`: the row is right.
     fn unexplained(&self, which: usize, row: &PsRow) -> Option<String> {
         let what = || format!("{} of {:?} attempt {} ({})", row.action, row.job, row.attempt, row.state);
         if row.why.trim().is_empty() || row.why.starts_with(';') {
@@ -87,7 +86,8 @@ impl World {
             .then(|| format!("{} is shown as {} ms old, and is {most} at most", what(), row.age_ms))
     }
 
-    /// Returns a text if the row is too young: a task that no node has accepted waits since its request.
+    /// Describes what is wrong if the row shows too small an age: a task that no node has accepted waits since its
+    /// request. `None`: the row is right.
     fn too_young(&self, which: usize, action: &ActionRow, task: TaskId, shown: &PsRow) -> Option<String> {
         // An accepted task may be waiting on its node for as long as the node says.
         let is_untaken = [&action.waiting, &action.sent].into_iter().any(|ranks| ranks.contains(task.rank.0));
@@ -117,7 +117,8 @@ fn open_of(row: &ActionRow) -> impl Iterator<Item = TaskId> {
     sets.into_iter().flat_map(|set| set.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }))
 }
 
-/// Returns the ranks that are not released: ranks held by jobs, and ended ranks held by actions.
+/// Returns the held ranks of all attempts: those that jobs hold, and ended ranks that actions hold. Each comes with
+/// job, attempt and holder.
 fn held(store: &Snapshot) -> BTreeSet<(JobId, Attempt, String, u32)> {
     let mut held = BTreeSet::new();
     for of in store.attempts.iter().filter(|of| !of.complete) {

@@ -1,4 +1,4 @@
-//! Queue of events in the order of their times. Events of equal times keep the order of their insertion.
+//! The queue of a world's events, in the order of their times. Events of equal times keep the order of their insertion.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

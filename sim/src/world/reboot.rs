@@ -1,5 +1,5 @@
-//! Scripts that announce a reboot of their node and then reboot the node: after the controller's confirmation, without
-//! waiting, too late, or never.
+//! Scripts that announce a reboot of their node. Such a script reboots the node after the controller's confirmation,
+//! without waiting for it, or never.
 
 use perilog_core::task::Report;
 
@@ -9,7 +9,7 @@ use super::site::Reboots;
 use super::systemd::Life;
 
 impl World {
-    /// Returns the report of a script that begins, if the script announces a boot.
+    /// Returns the report with which a script that begins announces a reboot; `None`: this script announces none.
     pub(super) fn announce(&mut self, at: usize, stem: &str, serial: u64) -> Option<Report> {
         let unit = self.nodes[at].systemd.unit(stem, serial)?;
         let boot = unit.runner.behaviour.as_ref()?.boot.clone()?;

@@ -1,5 +1,5 @@
-//! Rollbacks of a controller to an earlier moment: the store's file, the directory with the anchor, or the whole
-//! machine with memory and disk. Also hosts that report a commit which no controller made.
+//! Rollbacks of a controller to an earlier moment: the store's file, the directory with the anchor, or the whole host
+//! with memory and disk. Also nodes with a forged Hello, which names a commit that no controller made.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(crate) enum Copy {
     Scheduler(usize),
 }
 
-/// The whole memory of the controller's process, for a virtual machine that is rolled back.
+/// The memory and disk of the controller's host, for a virtual machine that is rolled back.
 pub(crate) struct Memory {
     writer: Writer,
     settings: u8,
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// Stops the controller, and brings it up on another store.
+    /// Stops the first controller, and starts it again on another store.
     pub(crate) fn restore(&mut self, store: Snapshot, anchor: Option<Commit>) {
         self.kill_controller(0, None);
         self.replace_store(store, anchor);
@@ -130,7 +130,7 @@ impl World {
         self.controllers[0].anchor = anchor;
     }
 
-    /// Restores the controller's process in its earlier state, without its connections.
+    /// Continues the controller's process from an earlier state of its memory, without its connections.
     fn remember(&mut self, memory: Memory) {
         self.kill_controller(0, None);
         let Memory { writer, settings, store, anchor, sessions, wake, loaded_at, took_over_at, copied_at, mono_lag } =

@@ -1,4 +1,5 @@
-//! The runner inside its unit: claim, scripts in order, result, exit, as `agent/src/runner` works.
+//! The runner in a task's unit: takes the claim, runs the scripts in order, writes the result and exits, as
+//! `agent/src/runner` does.
 
 use perilog_core::ExitStatus;
 use perilog_core::task::{Claim, NO_CLAIM, NO_TASK, NOT_OURS, OnError, RAN_NOTHING, RunResult, StepRecord};
@@ -9,9 +10,10 @@ use super::site::{self, Behaviour};
 use super::systemd::{Exit, Leftover, Life};
 use crate::rng::Rng;
 
-/// Exit status of a runner after a script whose own exit status would mean that no script ran.
+/// Exit status of a runner whose script ended with a status that would mean that no script ran.
 const FAILED: u8 = 1;
-/// Exit statuses of a runner besides the statuses of its scripts (`agent/src/runner/exit.rs`).
+/// Exit status of a runner that could not write its result. These four statuses are the runner's own, not its scripts'
+/// (`agent/src/runner/exit.rs`).
 const NO_RESULT: u8 = 74;
 const CONFIGURATION: u8 = 78;
 const TIMEOUT: u8 = 124;
@@ -23,7 +25,8 @@ const EXEC_MS: u64 = 30;
 pub(crate) struct Runner {
     /// Index of the run in the truth's list of runs; `None`: the runner has not claimed the task.
     pub(crate) run: Option<usize>,
-    /// Number of the directory that the runner opened. Any other directory of the same name has another number.
+    /// Serial number of the task directory that the runner opened. A newer directory of the same name has another
+    /// number.
     dir: u64,
     began_at: u64,
     /// World time (ms) at which the runner installs its signal handlers, before its claim. From then on only KILL ends
@@ -32,20 +35,21 @@ pub(crate) struct Runner {
     pub(super) behaviour: Option<Behaviour>,
     /// Index of the next script.
     pub(super) next: usize,
-    /// Number of the scheduled end of a script: the end of an earlier script has another number, and is ignored.
+    /// Number of tries begun so far. The scheduled end of a script carries this number, so that the end of an earlier
+    /// try is ignored.
     turn: u64,
-    /// Number of failures of the current or next script.
+    /// Number of failed tries of the current or next script.
     tries: u32,
     pub(super) alive: bool,
     pub(super) limit_passed: bool,
     pub(super) cancelled: bool,
-    /// The controller knows of the reboot that the script announced.
+    /// Whether the agent has told the runner that the controller knows of the announced reboot.
     pub(super) boot_known: bool,
     pub(crate) result: Option<RunResult>,
 }
 
 impl Runner {
-    /// Returns the number of the latest try in the runner's records.
+    /// Returns the number, from 0, that the latest try has in the runner's records (steps.jsonl).
     pub(super) fn seq(&self) -> u32 {
         self.turn.saturating_sub(1) as u32
     }
@@ -108,7 +112,8 @@ impl World {
         }
     }
 
-    /// Takes the claim, if directory, intent, not-after and O_EXCL allow it; otherwise the runner runs no script.
+    /// Takes the claim for the runner, if directory, intent, not-after and O_EXCL allow it. Otherwise the runner exits
+    /// without a script.
     fn claim(&mut self, at: usize, stem: &str, serial: u64) {
         let t = self.t;
         let node = &mut self.nodes[at];
@@ -335,7 +340,7 @@ impl World {
         self.unit_after(delay, at, stem, serial, Act::Exits);
     }
 
-    /// Ends the main process. Lingering processes of a failed unit get TERM.
+    /// Ends the unit's main process, the runner. Lingering processes of a failed unit get TERM.
     pub(crate) fn runner_exits(&mut self, at: usize, stem: &str, exit: Exit) {
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
         if unit.life != Life::Running {
@@ -367,7 +372,7 @@ impl World {
         }
     }
 
-    /// Reports a change of a task's directory to the watching agent, at once or a little later.
+    /// Tells the agent of a change in a task's directory that it watches, at once or a little later.
     fn directory_changed(&mut self, at: usize, stem: &str) {
         let Some(agent) = self.nodes[at].agent.as_ref().filter(|agent| agent.watched.contains(stem)) else { return };
         let life = agent.life;

@@ -1,6 +1,6 @@
-//! Resource manager with its own jobs: gives each host to one job at a time. A host goes to another job only after
-//! perilog has sent the host's release, or if a rollback made the resource manager forget the host's job
-//! ([`crate::plan::Fault::SchedulerRolledBack`]).
+//! The resource manager of the world, with jobs of its own: gives each host to one job at a time. A host goes to
+//! another job only after perilog has sent the host's release, or if a rollback made the resource manager forget the
+//! host's job ([`crate::plan::Fault::SchedulerRolledBack`]).
 //!
 //! ```text
 //!   launch -> job add -> prolog -> runs -> job finish -> release sent -> the host is free
@@ -25,33 +25,34 @@ use super::event::Event;
 use super::site;
 use crate::plan::Scheduler as Kind;
 
-/// Milliseconds between two looks of the resource manager at its jobs.
+/// Longest time (ms) between two turns in which the resource manager looks at its jobs.
 const TURN_MS: u64 = 2_000;
-/// Time after which the resource manager repeats an unanswered request: the controller that got it is gone.
+/// Time (ms) after which the resource manager repeats an unanswered request: the controller that got it is gone.
 const UNANSWERED_MS: u64 = 20_000;
 
-/// An attempt of a job, by its id.
+/// An attempt: the job's id and the attempt's number.
 pub(crate) type Of = (JobId, Attempt);
 
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     book: Book,
-    /// Attempt number of each job's newest attempt. A clock counts these numbers, so a rollback never resets them.
+    /// Number of each job's newest attempt. A rollback does not reset these numbers: a real resource manager takes them
+    /// from a clock.
     attempts: BTreeMap<JobId, u64>,
     link: Link,
     asked: BTreeMap<u64, Asked>,
     down_until: u64,
     is_turning: bool,
-    /// The book at earlier times, for rollbacks.
+    /// Copies of the book at earlier times, for rollbacks.
     copies: Vec<Book>,
-    /// Attempts that left the book without a release: forgotten in a rollback, or failed because the controller refused
-    /// them.
+    /// Attempts whose releases need not fit the book: a rollback made the resource manager forget them, or the
+    /// controller refused them.
     forgotten: BTreeSet<Of>,
     /// Releases, by epoch and sequence number, that were sent before the resource manager was rolled back.
     told_before: BTreeSet<(u64, u64)>,
 }
 
-/// The memory of the resource manager.
+/// The resource manager's book: the state that a rollback puts back.
 #[derive(Debug, Clone, Default)]
 struct Book {
     jobs: BTreeMap<Of, Job>,
@@ -61,7 +62,7 @@ struct Book {
 
 #[derive(Debug, Clone)]
 struct Job {
-    /// Index of the node of each rank.
+    /// The index of each rank's node, in rank order.
     hosts: Vec<usize>,
     /// Ranks of the job that are not free yet.
     held: IdSet,
@@ -69,16 +70,17 @@ struct Job {
     leaving: IdSet,
     phase: Phase,
     ms: u64,
-    /// The controller confirmed that it has the attempt.
+    /// Whether the controller has confirmed that it has the attempt.
     added: bool,
-    /// The load of the controller's machine that last got the requests of this phase.
+    /// The load of the controller's machine that has got the requests of this phase; `None`: none has.
     asked_in: Option<Load>,
-    /// The controller refused the attempt; the attempt keeps its hosts.
+    /// Whether the controller refused the attempt, which then keeps its hosts.
     is_stuck: bool,
 }
 
 impl Job {
-    /// Renumbers the ranks: released ranks no longer belong to the job, which is added with the remaining hosts.
+    /// Renumbers the remaining ranks from 0: released ranks no longer belong to the job, and the controller gets it
+    /// anew without them.
     fn count_anew(&mut self) {
         self.hosts = self.held.iter().filter_map(|rank| self.hosts.get(rank as usize).copied()).collect();
         self.held = (0..self.hosts.len() as u32).collect();
@@ -93,8 +95,8 @@ enum Phase {
     Ended,
 }
 
-/// A load of the controller's machine: the number of the process, and the world time (ms) when the process built the
-/// machine.
+/// Identifies a load of the controller's machine: the number of the process, and the world time (ms) at which the
+/// process built the machine.
 type Load = (u64, u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -132,8 +134,8 @@ impl World {
         !self.scheduler.book.jobs.values().any(has) && !self.is_drained_there(at)
     }
 
-    /// Returns `true` if the host is drained in the resource manager's book; without a drain hook, in the controller's
-    /// store.
+    /// Returns `true` if the resource manager shows the host as drained; without a drain hook, if the controller's
+    /// store does.
     fn is_drained_there(&self, at: usize) -> bool {
         let host = site::host(at);
         let hooked = site::settings(self.settings).drain_hook;
@@ -191,7 +193,7 @@ impl World {
         }
     }
 
-    /// Lets a running job drop all but the first `keep` ranks that it holds.
+    /// Lets a running job give up all but the first `keep` ranks that it holds.
     pub(crate) fn shrink_launched(&mut self, number: u8, keep: u32) {
         let job = site::job(number);
         let mut shrinks = false;
@@ -208,7 +210,7 @@ impl World {
         }
     }
 
-    /// Schedules the next look at the jobs.
+    /// Schedules the resource manager's next look at its jobs, in `ms` milliseconds.
     pub(crate) fn schedule(&mut self, ms: u64) {
         if self.plan.scheduler.is_some() && !std::mem::replace(&mut self.scheduler.is_turning, true) {
             self.after(ms, Event::Scheduler);
@@ -246,7 +248,8 @@ impl World {
         }
     }
 
-    /// Returns `true` if the edge has asserted on this connection; otherwise starts an assertion.
+    /// Returns `true` if the edge has asserted its attempts to the present load of the controller; otherwise begins to,
+    /// unless it has begun already.
     fn is_linked(&mut self) -> bool {
         let now = self.load_of();
         match self.scheduler.link {
@@ -286,7 +289,7 @@ impl World {
         JobAdd { source, job: of.0.clone(), attempt, nodes, userid: Some(1_000), terms }
     }
 
-    /// Builds the request that adds an attempt with its remaining hosts.
+    /// Builds the request that adds an attempt with the hosts that it still holds.
     fn add_held(&self, of: &Of, one: &Job) -> JobAdd {
         let held = one.held.iter().filter_map(|rank| one.hosts.get(rank as usize));
         let terms = Terms { r: None, ..Self::terms_of(of, one) };
@@ -379,7 +382,7 @@ impl World {
         rows.find(|row| row.job == *job && row.attempt == *attempt && row.name.as_str() == "prolog")?.verdict
     }
 
-    /// Handles a reply; returns `false` if it answers no request of the resource manager.
+    /// Handles a reply of the controller; returns `false` if it answers no request of the resource manager.
     pub(crate) fn scheduler_hears(&mut self, client: u64, reply: &Result<Reply, Refusal>) -> bool {
         let Some(asked) = self.scheduler.asked.remove(&client) else { return false };
         match (asked, reply) {
@@ -433,7 +436,8 @@ impl World {
         true
     }
 
-    /// Returns `true` if the controller's store shows the attempt as released, without a pending notice.
+    /// Returns `true` if the controller's store shows all of the attempt as released, and the outbox has no notice of
+    /// it.
     fn is_closed(&self, (job, attempt): &Of) -> bool {
         let store = &self.controllers[0].store;
         let is_owed = store.outbox.iter().any(|entry| entry.job == *job && entry.attempt == *attempt);
@@ -489,7 +493,7 @@ impl World {
         }
     }
 
-    /// Builds the assertion of all attempts with hosts.
+    /// Builds the edge's Assert: all attempts that have hosts, and the drained hosts.
     fn assertion(&self) -> Assert {
         let attempts = self.scheduler.book.jobs.iter().filter(|(_, one)| !one.held.is_empty());
         let listed = attempts.map(|(of, one)| {
@@ -514,7 +518,7 @@ impl World {
         Assert { source: site::source(), attempts: listed.collect(), drains: drains.collect() }
     }
 
-    /// Applies entries of the outbox, each once.
+    /// Applies the releases in the outbox to the book, each once, and acknowledges the entries.
     fn apply(&mut self, entries: &[OutboxEntry]) {
         for entry in entries.iter().filter(|entry| entry.reader == Reader::Manager) {
             let of = (entry.job.clone(), entry.attempt);
@@ -603,7 +607,7 @@ impl World {
         self.scheduler.book.jobs.contains_key(&(job.clone(), attempt))
     }
 
-    /// Records attempts that the controller forgets before the resource manager has read their release. Their edge adds
+    /// Records attempts that the controller prunes before the resource manager has read their release. Their edge adds
     /// them again, so the truth expects them back.
     pub(crate) fn note_forgotten_too_soon(&mut self, records: &[Record]) {
         for record in records {
@@ -615,7 +619,7 @@ impl World {
         }
     }
 
-    /// Records hosts that the controller has released and whose jobs are still in the book.
+    /// Records the hosts of ended jobs that the controller has released and that the book still has.
     pub(crate) fn note_free(&mut self) {
         let ended = self.scheduler.book.jobs.iter().filter(|(_, one)| one.phase == Phase::Ended);
         let rows = &self.controllers[0].store.attempts;
@@ -629,7 +633,7 @@ impl World {
         }
     }
 
-    /// Returns a text about an attempt in the book that the controller should have released; `None`: there is none.
+    /// Describes an attempt in the book that the controller should have released; `None`: there is none.
     pub(crate) fn unreleased(&self) -> Option<String> {
         let waits = |one: &&Job| one.added && !one.is_stuck;
         let (of, one) = self.scheduler.book.jobs.iter().find(|(_, one)| waits(one))?;

@@ -11,13 +11,13 @@ use super::World;
 use super::event::Event;
 use super::site;
 
-/// Number of reports that a service makes before its work is done.
+/// Maximum number of requests that a service makes before it falls silent.
 const TURNS: u64 = 6;
 
 #[derive(Debug)]
 pub(crate) struct Service {
     start: Box<ActionStart>,
-    /// Attempt and ranks, known once the start was answered.
+    /// Attempt and ranks of the external action; `None`: the controller has not answered the start.
     mine: Option<(Attempt, IdSet)>,
     /// Client number of the service's request that has no answer yet.
     asked: u64,
@@ -45,7 +45,8 @@ impl World {
         self.service_turn(self.services.len() - 1);
     }
 
-    /// Lets a service make its next report, or die.
+    /// Makes the next request of a service: the start of its action, or a report. A service without turns left makes
+    /// none.
     pub(crate) fn service_turn(&mut self, index: usize) {
         let Some(service) = self.services.get(index).filter(|service| service.turns > 0 && !self.quiet) else { return };
         let lease_ms = service.start.lease_ms;

@@ -1,4 +1,4 @@
-//! Signals to a runner: its limit, signals from the agent, SIGKILL from outside.
+//! Signals to a runner and its scripts: from the runner's limit, from the agent, and from outside.
 
 use perilog_core::ExitStatus;
 use perilog_core::task::{OnTimeout, StepRecord};
@@ -7,7 +7,7 @@ use super::World;
 use super::event::Act;
 use super::systemd::{Exit, Leftover, Life};
 
-/// Time between TERM and KILL under a policy that kills.
+/// Time (ms) between TERM and KILL past a limit, under `on-timeout = "kill"`.
 const GRACE_MS: u64 = 5_000;
 
 impl World {
@@ -34,13 +34,13 @@ impl World {
         self.signal_script(at, stem, serial, 15);
     }
 
-    /// Records a TERM from systemd that no request asked for.
+    /// Records, for the truth, that the unit's task gets a TERM from outside of perilog.
     pub(super) fn stopped_by_another(&mut self, at: usize, stem: &str) {
         let intent = self.nodes[at].systemd.units.get(stem).map(|unit| unit.intent.start.task);
         intent.into_iter().for_each(|task| self.truth.asked_to_stop(task));
     }
 
-    /// Lets the runner handle a signal, as KillUnit(main) sends it.
+    /// Sends a signal to the unit's main process, the runner, as KillUnit(main) does.
     pub(crate) fn signal_runner(&mut self, at: usize, stem: &str, signal: u8) {
         let at_ms = self.nodes[at].now(self.t).wall_ms;
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// Kills the script for its memory and sends TERM to the rest of the unit, as `OOMPolicy=stop` does.
+    /// Kills the unit's script for its memory and sends TERM to the rest of the unit, as `OOMPolicy=stop` does.
     pub(crate) fn oom_kill(&mut self, at: usize, stem: &str) {
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem).filter(|unit| unit.runner.alive) else { return };
         unit.oom = true;
@@ -97,7 +97,7 @@ impl World {
         self.end_runner(at, stem, 9);
     }
 
-    /// Ends a runner by a signal without a handler.
+    /// Ends a runner by a signal for which it has no handler.
     fn end_runner(&mut self, at: usize, stem: &str, signal: u8) {
         let t = self.t;
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };

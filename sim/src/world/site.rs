@@ -68,7 +68,7 @@ pub(crate) fn has_r(job: &JobId) -> bool {
     job.as_str().ends_with(['1', '3', '5', '7', '9'])
 }
 
-/// Returns the source by which the resource manager's edge names itself.
+/// Returns the source as which the resource manager's edge presents itself to the controller.
 pub(crate) fn source() -> Source {
     Source { name: "flux".to_owned(), instance: "sim".to_owned() }
 }
@@ -94,7 +94,7 @@ pub(crate) fn rabbits() -> BTreeSet<ResourceName> {
     ["rabbit1", "rabbit2"].into_iter().map(|name| ResourceName::new(name).expect(FITS)).collect()
 }
 
-/// The action that services run.
+/// The name of the external action that services run.
 pub(crate) const SERVED: &str = "stage";
 
 /// Actions whose scripts check their node and mark their findings.
@@ -103,11 +103,11 @@ pub(crate) const CHECKS: [&str; 2] = ["fabric", "memory"];
 /// Actions that settings make after-actions: `epilog` under all settings, `sweep` under some.
 pub(crate) const FOLLOWING: [&str; 2] = ["epilog", "sweep"];
 
-/// Bit in the number of the settings: the controller prunes ended attempts at its next look, long before their tasks
+/// Bit in the number of [`settings`]: the controller prunes ended attempts at its next look, long before their tasks
 /// are past their not-after.
 pub(crate) const FORGETFUL: u8 = 8;
 
-/// Returns the settings of this number; a number may also include [`FORGETFUL`].
+/// Returns the controller's settings with this number; a number may also include [`FORGETFUL`].
 ///
 /// * 0: a usual site.
 /// * 1: short times, and no limits of the controller.
@@ -178,7 +178,7 @@ fn usual_settings() -> Settings {
     }
 }
 
-/// Returns the agent's configuration of this number.
+/// Returns the agent's configuration with this number. `exclusive`: all tasks of the host run one at a time.
 ///
 /// * 0: a usual site.
 /// * 1: one action less, other variables, lingering processes killed, no failed units kept for a post-mortem.
@@ -258,14 +258,15 @@ pub(crate) struct Behaviour {
     pub(crate) boot: Option<Announced>,
 }
 
-/// A script's announcement that its node will reboot.
+/// The announcement of a script that its node will reboot, and the reboot itself, if one follows.
 #[derive(Debug, Clone)]
 pub(crate) struct Announced {
-    /// The index of the script.
+    /// The index of the announcing script.
     pub(crate) script: usize,
     pub(crate) reboots: Reboots,
-    /// The time (ms) from the reboot request to the end of all processes; `down_ms`: from that end to the next boot.
+    /// The time (ms) from the reboot request to the end of all processes.
     pub(crate) goes_ms: u64,
+    /// The time (ms) from the end of all processes to the next boot.
     pub(crate) down_ms: u64,
     pub(crate) soft: bool,
 }
@@ -287,9 +288,9 @@ pub(crate) enum Reboots {
 pub(crate) struct Script {
     pub(crate) ms: u64,
     pub(crate) status: ExitStatus,
-    /// The status of a further try.
+    /// The exit status of further tries.
     pub(crate) again: ExitStatus,
-    /// TERM does not end the script.
+    /// Whether the script survives TERM and other signals, except KILL.
     pub(crate) traps_term: bool,
     pub(crate) reports: Vec<Report>,
 }
@@ -322,8 +323,8 @@ fn check(dice: &mut Rng) -> Behaviour {
     Behaviour { scripts: vec![script], leftovers: Vec::new(), boot: None }
 }
 
-/// Returns the announcement of a reboot, if a script makes one. A random stream of its own keeps the other scripts of
-/// kept plans unchanged.
+/// Returns the announcement of a reboot, if one of the task's scripts makes one. A random stream of its own keeps the
+/// other behaviour of kept plans unchanged.
 fn announced(seed: u64, task: &TaskId, action: &ActionName, scripts: &[Script]) -> Option<Announced> {
     let mut dice = Rng::named(seed, &format!("boot {task}"));
     let announces = match action.as_str() {

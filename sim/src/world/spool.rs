@@ -1,4 +1,4 @@
-//! Spool: the files of a node under /run/perilog, which outlive the agent but not the boot.
+//! The spool of a node: its files under /run/perilog, which outlive the agent but not the boot.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ pub(crate) struct Spool {
     pub(crate) tasks: BTreeMap<String, Dir>,
     pub(crate) tombstones: BTreeMap<String, Tombstone>,
     pub(crate) obeyed: Option<Obeyed>,
-    /// Number of directories ever made. A runner keeps writing into the directory that it opened, even if a newer
-    /// directory has the name.
+    /// Number of task directories made so far. A runner keeps writing into the directory that it opened, even if a
+    /// newer directory has the name.
     made: u64,
 }
 
@@ -39,7 +39,8 @@ impl Spool {
         })
     }
 
-    /// Records the begin of a task: an existing end belongs to another life.
+    /// Writes the intent of a task. A new intent removes the end and the tombstone of an earlier run; a rebuilt intent
+    /// does not.
     pub(crate) fn record(&mut self, stem: &str, intent: Intent) {
         let is_rebuilt = intent.is_rebuilt();
         let dir = self.dir(stem);
@@ -50,13 +51,13 @@ impl Spool {
         }
     }
 
-    /// Returns the directory that a runner opened, if the directory still has its name.
+    /// Returns the task directory with this serial number, which a runner opened, if the directory still has its name.
     pub(crate) fn opened(&mut self, stem: &str, serial: u64) -> Option<&mut Dir> {
         self.tasks.get_mut(stem).filter(|dir| dir.serial == serial)
     }
 
-    /// Takes the claim for the agent with O_EXCL. Returns `true` if the claim is the agent's, new or old; `false`
-    /// without a directory.
+    /// Takes the claim of a task for the agent, with O_EXCL. Returns `true` if the claim is the agent's, new or old;
+    /// `false`: a runner has it, or there is no directory.
     pub(crate) fn take_claim(&mut self, stem: &str, claim: &Claim) -> bool {
         self.tasks.get_mut(stem).is_some_and(|dir| dir.claim.get_or_insert_with(|| claim.clone()) == claim)
     }
@@ -68,13 +69,14 @@ impl Spool {
         }
     }
 
-    /// Completes the burials that a crash cut short, as an agent does at its start.
+    /// Completes burials that a crash cut short, as an agent does at its start: removes each directory that has a
+    /// tombstone.
     pub(crate) fn tidy(&mut self) {
         let tombstones = &self.tombstones;
         self.tasks.retain(|stem, _| !tombstones.contains_key(stem));
     }
 
-    /// Returns the newest commit that the spool names; local tasks do not count.
+    /// Returns the newest commit among the spool's intents, tombstones and obeyed epoch; local tasks do not count.
     pub(crate) fn newest(&self) -> Option<Commit> {
         let intents = self.tasks.values().filter_map(|dir| dir.intent.as_ref()).filter(|intent| !intent.local);
         let stones = self.tombstones.values().filter(|stone| !stone.local);
@@ -84,7 +86,7 @@ impl Spool {
             .max_by_key(|commit| (commit.epoch.number, commit.number))
     }
 
-    /// Adds the node's files about the unit to an inspection.
+    /// Adds the files in the task's directory to an inspection of its unit.
     pub(crate) fn look(&self, stem: &str, mut seen: Seen) -> Seen {
         if let Some(dir) = self.tasks.get(stem) {
             seen.claim.clone_from(&dir.claim);

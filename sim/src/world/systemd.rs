@@ -24,15 +24,15 @@ pub(crate) struct Systemd {
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub(crate) serial: u64,
-    /// Whether another program made this unit: it has a task's name and no ids.
+    /// Whether another program made this unit, which has a task's name and no ids of a task.
     pub(crate) foreign: bool,
-    /// The intent that the start carried in LogExtraFields.
+    /// The intent that the agent's call to start the unit carried, in LogExtraFields.
     pub(crate) intent: Box<Intent>,
     pub(crate) invocation: Option<InvocationId>,
     pub(crate) life: Life,
     pub(crate) runner: Runner,
     pub(crate) leftovers: Vec<Leftover>,
-    /// The kernel killed a process of the unit for memory.
+    /// Whether the kernel killed a process of the unit for its memory.
     pub(crate) oom: bool,
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum Exit {
     Signal(u8),
 }
 
-/// A process that outlived the scripts of its task, with the world time (ms) of its own end.
+/// A process that outlives the scripts of its task, until the world time `until_ms`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Leftover {
     pub(crate) pid: u32,
@@ -96,8 +96,8 @@ impl Systemd {
 }
 
 impl Unit {
-    /// Returns `true` for an empty unit that failed without a claim: its start came after the task was over. The next
-    /// join unloads the unit.
+    /// Returns `true` if the unit failed without a claim and has no process: its start came after the task was over.
+    /// The agent unloads the unit when it next connects to systemd.
     pub(crate) fn is_leftover_of_a_late_start(&self) -> bool {
         matches!(self.life, Life::Over(Exit::Code(_))) && self.runner.run.is_none()
     }

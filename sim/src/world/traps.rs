@@ -1,4 +1,4 @@
-//! Faults at effects: before, after, in the middle, or instead.
+//! Springs the plan's traps: a fault strikes before or after an effect, in its middle, or in its place.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::plan::{Spring, Trap, of_agent};
 
 pub(crate) struct Traps {
     set: Vec<Trap>,
-    /// Number of occurrences so far of each effect, by node (`None`: the controller).
+    /// Number of times that each effect has occurred, by node (`None`: the first controller).
     met: BTreeMap<(Option<usize>, &'static str), u32>,
-    /// Number of faults that struck, by effect and fault.
+    /// Number of faults that struck, by the names of effect and fault.
     pub(crate) hits: BTreeMap<(String, &'static str), u64>,
     pub(crate) off: bool,
 }
 
-/// The fault at an effect.
+/// The fault that strikes at an effect, by its time: none, before, after, or during the effect.
 pub(crate) enum Sprung {
     No,
     Before(Spring),
@@ -70,7 +70,7 @@ impl Traps {
 }
 
 impl World {
-    /// Springs a trap on a node: kills the agent, or the whole node.
+    /// Springs a trap on node `at`: kills the agent, or cuts the power of the whole node.
     pub(crate) fn spring(&mut self, at: usize, spring: Spring) {
         self.injected += 1;
         self.disturb(at);

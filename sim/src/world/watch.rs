@@ -1,5 +1,5 @@
-//! Watch: checks liveness on undisturbed nodes, and a controller's statements about absent nodes, once a second and at
-//! each committed loss.
+//! Checks once a second that undisturbed nodes carry out cancels. Checks each committed loss of a task: its node was
+//! really away, or had rebooted.
 
 use std::collections::BTreeMap;
 
@@ -16,20 +16,22 @@ use crate::plan::{Op, Step, What};
 use crate::truth::recovery::is_on;
 
 const EVERY_MS: u64 = 1_000;
-/// Tolerance (ms): a session ends for the machine a batch before it ends for the world.
+/// Tolerance (ms) of the checks of lost tasks: a session ends for the machine a batch before it ends for the world.
 const SLACK_MS: u64 = 1_000;
 
 #[derive(Default)]
 pub(crate) struct Watch {
     next: u64,
-    /// The agent's life, bus and session on each node, and the world time (ms) since when all three are undisturbed.
+    /// By node: the agent's process, bus connection and session (as numbers), and the world time (ms) since when all
+    /// three are undisturbed.
     calm: BTreeMap<usize, ((u64, u64, u64), u64)>,
     /// World time (ms) at which each node's session with the controller was last open.
     stood: BTreeMap<usize, u64>,
-    /// World time (ms) of each action's first commit by the first controller; `begun_anywhere`: by any controller.
+    /// World time (ms) of each action's first commit by the first controller.
     begun: BTreeMap<ActionId, u64>,
+    /// World time (ms) of each action's first commit by any controller.
     begun_anywhere: BTreeMap<ActionId, u64>,
-    /// World time (ms) at which the action was last written to a store that lacked the action.
+    /// World time (ms) at which each action was last written to a store that lacked it.
     written: BTreeMap<ActionId, u64>,
 }
 
@@ -80,7 +82,8 @@ impl World {
         }
     }
 
-    /// Returns this node's connection to the first controller, if both sides hold the connection for open.
+    /// Returns the connection of node `at` to the first controller, if both sides consider it open and the agent is
+    /// welcomed.
     fn standing(&self, at: usize) -> Option<u64> {
         let agent = self.nodes[at].agent.as_ref().filter(|agent| agent.welcomed)?;
         let conn = agent.conn?;
@@ -95,7 +98,8 @@ impl World {
         Some((agent.life, agent.connection, self.standing(at)?))
     }
 
-    /// Returns `true` if the store wants the task to stop. A recovery freezes the cancel with its attempt.
+    /// Returns `true` if the first controller's store wants the task to stop. A recovery freezes the cancel with its
+    /// attempt.
     fn is_cancelled(&self, task: TaskId) -> bool {
         let store = &self.controllers[0].store;
         let row = store.actions.iter().find(|row| row.id == task.action && row.cancelling.contains(task.rank.0));
@@ -113,7 +117,7 @@ impl World {
         agent.is_some_and(|agent| agent.pending.values().any(about))
     }
 
-    /// Records a disturbance of the node: its calm begins anew.
+    /// Records that a fault disturbs node `at`: the time without disturbance begins anew.
     pub(crate) fn disturb(&mut self, at: usize) {
         self.watch.calm.remove(&at);
         self.truth.disturbed(at, self.t);
@@ -233,7 +237,7 @@ impl World {
         }
     }
 
-    /// Returns the shortest times of all settings that the controller has in this world.
+    /// Returns the settings with the shortest graces among those that the controller gets in this world.
     fn shortest_graces(&self) -> Settings {
         let hurried = |step: &Step| matches!(step.what, What::Do(Op::Configure { settings: 1 }));
         site::settings(u8::from(self.plan.steps.iter().any(hurried)))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// The place of the bed's cgroup.
+/// Place of a bed's cgroup on this machine.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// The reaper starts in a delegated scope of the host's systemd; the scope's cgroup is the bed's cgroup.
@@ -16,7 +16,8 @@ pub(super) enum Place {
     Directory(PathBuf),
 }
 
-/// Chooses the place by the state of this machine.
+/// Chooses the place for the cgroup of the bed named `bed`: a scope if systemd runs this machine, otherwise a
+/// directory.
 pub(super) fn find(bed: &str) -> Result<Place> {
     let read = |path: &str| std::fs::read_to_string(path).with_context(|| format!("reading {path}"));
     let systemd = Path::new("/run/systemd/system").is_dir() && read("/proc/1/comm")?.trim() == "systemd";

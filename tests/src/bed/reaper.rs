@@ -1,4 +1,5 @@
-//! Reaper: the process that outlives the test's process until the cleanup is complete. The reaper holds the hub.
+//! Reaper: the process that outlives the test's process until the bed is cleaned up. The reaper holds the hub, the
+//! first process of the bed's namespaces.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -20,17 +21,18 @@ const SCRIPTS: [(&str, &str); 3] = [
     ("node-init.sh", include_str!("node-init.sh")),
 ];
 const PREFIX: &str = "perilog-bed-";
-/// Limits for a busy machine; both steps take only moments.
+/// Time limits for making and removing a bed on a busy machine; each takes moments.
 const START: Duration = Duration::from_secs(60);
 const TEAR_DOWN: Duration = Duration::from_secs(60);
 
-/// Returns the directory for beds: /var/tmp, which is on disk; /tmp and /run may be in memory. `PERILOG_BED_DIR` names
-/// another directory.
+/// Returns the directory in which each bed makes its own: `PERILOG_BED_DIR`, otherwise /var/tmp, which is on disk.
+/// (/tmp and /run may be in memory.)
 fn base() -> PathBuf {
     std::env::var_os("PERILOG_BED_DIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
 }
 
-/// Holds the bed. When the pipe closes, by a drop or by the end of the test's process, the reaper removes the bed.
+/// Reaper process of a bed. The reaper removes the bed when the pipe closes: at a drop of this value, or at the end of
+/// the test's process.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     name: String,
@@ -134,8 +136,8 @@ impl Drop for Reaper {
     }
 }
 
-/// Creates the bed's directory with the scripts, and a lock for the bed's life. The directory gets its final name last.
-/// A directory with a final name and a free lock therefore belongs to no living bed.
+/// Creates the bed's directory with the scripts, and a lock that is held as long as the bed lives. The directory gets
+/// its final name last. A directory with a final name and a free lock therefore belongs to no living bed.
 fn make_directory(directory: &Path) -> Result<File> {
     let make = || -> std::io::Result<File> {
         // `sweep` ignores this name: the directory has no lock yet, and another process may sweep at any moment.
@@ -153,7 +155,7 @@ fn make_directory(directory: &Path) -> Result<File> {
     make().with_context(|| format!("making {}", directory.display()))
 }
 
-/// Removes leftovers of beds whose reaper was killed. The kill ended their processes, but left the files.
+/// Removes the files and cgroups of beds whose reaper was killed, and which could not clean up.
 pub(super) fn sweep() {
     let Ok(entries) = std::fs::read_dir(base()) else { return };
     for directory in entries.flatten().map(|entry| entry.path()) {
@@ -173,7 +175,7 @@ pub(super) fn sweep() {
     }
 }
 
-/// Removes a cgroup without processes and the cgroups below; leaves cgroups that cannot be removed.
+/// Removes a cgroup and the cgroups below it. Leaves a cgroup that still has processes.
 pub(crate) fn remove_cgroup(cgroup: &Path) {
     let Ok(entries) = std::fs::read_dir(cgroup) else { return };
     for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {

@@ -32,7 +32,7 @@ const OPAQUE: [&str; 13] = [
     "/var/lib/perilog",
 ];
 
-/// Units to start: only the units that make a node (journal, bus, directories).
+/// Units that each of these targets starts on a node: only the units that make a node (journal, bus, directories).
 const WANTED: [(&str, &[&str]); 3] = [
     (
         "sysinit.target",
@@ -42,19 +42,20 @@ const WANTED: [(&str, &[&str]); 3] = [
     ("multi-user.target", &["dbus.service"]),
 ];
 
-/// Units that the bus would start, and that then expect devices or seats.
+/// Units that are masked on a node: the bus would start them, and they expect devices or login seats.
 const MASKED: [&str; 3] = ["systemd-logind.service", "systemd-udevd.service", "systemd-hostnamed.service"];
 
-/// Unit that creates the users of the installed product. systemd's own unit wants credentials, which a node of a bed
-/// lacks.
+/// Unit that creates the users of the installed product. systemd's own unit for it needs credentials, which a node of a
+/// bed lacks.
 const USERS: &str = "[Unit]\nDefaultDependencies=no\nBefore=systemd-tmpfiles-setup.service sysinit.target\n\
     [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/usr/bin/systemd-sysusers\n";
 
-/// User for scripts that must not run as root.
+/// User on every node, for scripts and commands that must not run as root.
 const USER: &str = "alice";
 const USER_ID: u32 = 64_001;
 
-/// Writes the identity and the list of units into the files of a node that is off.
+/// Writes a node's identity and its list of units to start into the node's files. The node is off. `hosts` has the
+/// (address, name) of every node of the bed.
 pub(super) fn furnish(node: &Node, hosts: &[(String, String)]) -> Result<()> {
     let files = node.files()?;
     for path in OPAQUE {

@@ -1,4 +1,4 @@
-//! Comparison of output with a page.
+//! Comparison of a command's output with the output that a page of the book shows.
 
 /// Returns `true` if the output matches the page. `...` in `expected` matches any text, runs of blanks count as one,
 /// and empty lines at the end do not count.
@@ -16,7 +16,7 @@ fn trimmed(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-/// Returns `true` if the printed lines match; a line of `...` matches any number of lines.
+/// Returns `true` if the printed lines match the expected lines, where a line `...` matches any number of lines.
 fn lines(expected: &[String], printed: &[String]) -> bool {
     match expected.split_first() {
         None => printed.is_empty(),
@@ -27,7 +27,7 @@ fn lines(expected: &[String], printed: &[String]) -> bool {
     }
 }
 
-/// Returns `true` if one line matches; `...` matches any text.
+/// Returns `true` if a printed line matches the expected line, in which each `...` matches any text.
 fn fills(expected: &str, printed: &str) -> bool {
     let Some((before, rest)) = expected.split_once("...") else { return expected == printed };
     let Some(mut left) = printed.strip_prefix(before) else { return false };

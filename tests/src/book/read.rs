@@ -1,4 +1,4 @@
-//! Parser from Markdown to steps.
+//! Parser of a page of the book: from Markdown to steps that a test runs.
 
 use anyhow::{Context, Result, bail};
 use perilog_core::HostList;
@@ -18,7 +18,7 @@ pub struct Step {
     pub what: What,
 }
 
-/// Content of a step. The host `None` is the page's one machine.
+/// Kind and content of a step. A host of `None` is the page's one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     File { path: String, text: String, mode: u32, hosts: Vec<Option<String>> },
@@ -27,29 +27,29 @@ pub enum What {
     NotRun(String),
 }
 
-/// A fenced block of a page.
+/// A block of the page between two lines of three backticks.
 struct Fence<'t> {
     kind: &'t str,
-    /// Number of the first line.
+    /// Line number of the block's first line in the page, counted from 1.
     line: usize,
     lines: Vec<&'t str>,
 }
 
 impl Page {
-    /// Reads a page of the book by the page's name in docs/.
+    /// Reads and parses a page of the book; `name` is a file name in docs/, for example `quickstart.md`.
     ///
     /// # Errors
-    /// A missing page, and the errors of [`parse`](Self::parse).
+    /// The page does not exist, or one of the errors of [`parse`](Self::parse).
     pub fn open(name: &str) -> Result<Self> {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
         let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         Self::parse(&format!("docs/{name}"), &text)
     }
 
-    /// Parses a page.
+    /// Parses the Markdown of a page into steps; `name` is for messages.
     ///
     /// # Errors
-    /// A block that is neither executable nor marked, with the line.
+    /// A block is neither executable nor marked (`not run`, `stand-in`); the error has its line.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         let mut steps = Vec::new();
         let mut mark: Option<What> = None;
@@ -128,7 +128,7 @@ fn prompt(line: &str) -> Option<(Option<&str>, &str)> {
     host.bytes().all(fits).then(|| ((!host.is_empty()).then_some(host), command.trim()))
 }
 
-/// Mode of a file for which the page names no mode: the mode that an editor gives.
+/// File mode where the page names none: the mode that an editor gives.
 const MODE: u32 = 0o644;
 
 /// Parses `# /etc/x.toml on n[0-3]` or `# /etc/x.d/10-y on n[0-3], mode 0755` into path, mode and hosts.

@@ -1,4 +1,5 @@
-//! The edge, perilog-flux, beside rank 0; and scripts that a test holds, fails and lets go, node by node.
+//! perilog-flux, the edge, beside rank 0 of a real Flux; and scripts that a test can hold, continue or make fail, node
+//! by node.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use super::{Event, Flux, cluster};
 use crate::cluster::{Cluster, ClusterBuilder};
 
-/// Name of the script of each action.
+/// File name of the one script that each action has.
 const SCRIPT: &str = "10-held";
-/// Script body: runs until the test lets the action go on this node, and exits with the status that the test has set.
-/// In a soak, duration and status are random.
+/// Script body: waits while the test holds the action on this node ([`Flux::hold`]), then exits with the status that
+/// the test has set. In a soak, duration and status are random.
 const BODY: &str = "\
 echo \"$PERILOG_ACTION $PERILOG_JOB $FLUX_JOB_ID $FLUX_JOB_USERID $FLUX_JOB_RANKS\" >>/var/lib/ledger/flux
 trap 'exit 143' TERM
@@ -23,24 +24,24 @@ while [ -e /run/hold-$PERILOG_ACTION ]; do sleep 0.02; done
 exit $(cat /run/exit-$PERILOG_ACTION 2>/dev/null || echo 0)";
 const ACTIONS: [&str; 2] = ["prolog", "epilog"];
 const UNIT: &str = "perilog-flux.service";
-/// Lines of controller.toml, from docs/flux.md.
+/// Lines of controller.toml for the edge, as in docs/flux.md.
 const CONTROLLER: &str = "[edge]\ngroup = \"flux\"\ndrains = true\n";
 /// Lines of controller.toml for a site that runs epilogs as Flux's housekeeping.
 const PER_NODE: &str = "[action.epilog]\nrelease = \"0\"\n";
 const AGENT: &str = "env-allow = [\"FLUX_JOB_ID\", \"FLUX_JOB_RANKS\", \"FLUX_JOB_USERID\"]\n";
 
-/// Returns the builder of a cluster with scripts that [`Flux::hold`] holds.
+/// Returns the builder of a cluster with a prolog and an epilog that [`Flux::hold`] can hold.
 pub fn edge_cluster(nodes: usize) -> ClusterBuilder {
     ACTIONS.iter().fold(cluster(nodes).agent(AGENT), |builder, action| builder.script(action, SCRIPT, BODY))
 }
 
-/// Returns perilog's name of a job that `flux submit` has printed.
+/// Returns perilog's id of a job that `flux submit` has printed: `ƒ` becomes `f`.
 pub fn plain(job: &str) -> String {
     job.replace('ƒ', "f")
 }
 
 impl<'a> Flux<'a> {
-    /// Starts Flux and then the edge, as in docs/flux.md; `more` as for [`Flux::start`].
+    /// Starts Flux and then the edge, as docs/flux.md says. `more` is further lines of Flux's configuration.
     pub fn with_edge(cluster: &'a Cluster, more: &str) -> Result<Self> {
         Self::with_controller(cluster, more, CONTROLLER)
     }
@@ -68,7 +69,7 @@ impl<'a> Flux<'a> {
         Ok(flux)
     }
 
-    /// Waits until the edge's status says that it follows Flux and the controller.
+    /// Waits until the edge's unit status says that the edge follows both Flux and the controller.
     pub fn wait_edge(&self) -> Result<()> {
         let node = self.rank_0()?;
         let status = || node.systemctl(&["show", "--property=StatusText", "--value", UNIT]);
@@ -94,12 +95,12 @@ impl<'a> Flux<'a> {
         self.rank_0()?.systemctl(&["start", UNIT]).map(drop)
     }
 
-    /// Holds the scripts of an action on every node, until [`Flux::let_go`].
+    /// Makes the scripts of an action wait on every node, until [`Flux::let_go`].
     pub fn hold(&self, action: &str) -> Result<()> {
         self.cluster.nodes().iter().try_for_each(|node| node.write_file(&format!("/run/hold-{action}"), ""))
     }
 
-    /// Holds the scripts of an action on node `n{index}` alone.
+    /// Makes the scripts of an action wait on node `n{index}` alone, until [`Flux::let_go`].
     pub fn hold_on(&self, index: usize, action: &str) -> Result<()> {
         self.cluster.node(index)?.write_file(&format!("/run/hold-{action}"), "")
     }
@@ -124,7 +125,7 @@ impl<'a> Flux<'a> {
         self.cluster.node(index)?.write_file("/run/gpu-prolog", "")
     }
 
-    /// Makes the scripts of this action reach these milestones from now on, before the scripts are held.
+    /// Makes the scripts of this action report these milestones (separated by blanks) from now on, before they wait.
     pub fn reach(&self, action: &str, milestones: &str) -> Result<()> {
         let nodes = self.cluster.nodes();
         nodes.iter().try_for_each(|node| node.write_file(&format!("/run/milestones-{action}"), milestones))
@@ -138,14 +139,14 @@ impl<'a> Flux<'a> {
         begun.with_context(|| format!("{:?}\n{}", self.story(job), self.edge_log().unwrap_or_default()))
     }
 
-    /// Waits until the job has ended.
+    /// Waits until Flux has ended the job (event `clean`).
     pub fn wait_clean(&self, job: &str) -> Result<()> {
         let clean = self.wait_event(job, "clean").map(drop);
         clean.with_context(|| self.edge_log().unwrap_or_default())
     }
 
-    /// Asserts that the job's scripts ran once: for each action, the nodes and the statuses of all scripts. Asserts
-    /// that the controller's view agrees.
+    /// Asserts that each script of the job ran once: `actions` lists (action, nodes, exit status on each node); a
+    /// missing status is 0. Asserts that the controller's view agrees.
     pub fn assert_once(&self, job: &str, actions: &[(&str, &[u32], &[i32])]) -> Result<()> {
         let name = plain(job);
         let ledger = self.cluster.ledger()?;
@@ -168,7 +169,8 @@ impl<'a> Flux<'a> {
         Ok(())
     }
 
-    /// Asserts that no job has left anything: no node is drained on either side, held, or allocated.
+    /// Waits until Flux shows every node as free and perilog shows every node as online. Asserts that no node is
+    /// drained in Flux or in perilog.
     pub fn assert_idle(&self) -> Result<()> {
         let all = self.cluster.nodes().len().to_string();
         self.wait("every node is free", |flux| {
@@ -205,7 +207,7 @@ impl<'a> Flux<'a> {
         events.iter().rfind(of_node).map(|event| event.timestamp).with_context(|| format!("no drain of {node}: {log}"))
     }
 
-    /// Returns the nodes of a job.
+    /// Returns the nodes of a job as a host list, for example `n[0-1]`.
     pub fn nodes_of(&self, job: &str) -> Result<String> {
         Ok(self.ask(&["jobs", "-no", "{nodelist}", job])?.trim().to_owned())
     }

@@ -1,5 +1,5 @@
-//! The needs of Flux's module sdmon on a node: a systemd instance of the user flux, and perilog's drop-in for the units
-//! of tasks.
+//! Preparation of nodes for Flux's module sdmon: a systemd instance of the user flux, and perilog's drop-in for the
+//! units of tasks.
 
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -10,8 +10,8 @@ use crate::node::Node;
 
 const DROP_IN: &str = include_str!("../../../docs/examples/flux/sdmon.conf");
 
-/// Prepares every node for `[systemd] enable = true`; before [`Flux::start`]. A node of a bed has no login manager,
-/// which would start the user's systemd.
+/// Prepares every node for Flux's `[systemd] enable = true`; call this before [`Flux::start`]. Starts the systemd of
+/// the user flux, because a node of a bed has no login manager to start it.
 pub fn watched_by_sdmon(cluster: &Cluster) -> Result<()> {
     for node in cluster.bed().nodes() {
         node.write_file("/etc/systemd/system/perilog-task-.service.d/flux.conf", DROP_IN)?;
@@ -29,7 +29,7 @@ pub fn watched_by_sdmon(cluster: &Cluster) -> Result<()> {
 }
 
 impl Flux<'_> {
-    /// Kills a node's broker with kill -9; returns when systemd has started the broker again and it has joined.
+    /// Kills a node's broker with kill -9; returns when systemd has started another broker and all brokers have joined.
     pub fn kill_broker(&self, node: &Node) -> Result<()> {
         let pid = || node.systemctl(&["show", "--property=MainPID", "--value", "flux.service"]);
         let was = pid()?;

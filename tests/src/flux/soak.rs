@@ -16,17 +16,18 @@ use crate::ledger::{Ledger, Run};
 const NODES: u64 = 4;
 /// Maximum number of jobs that wait or run at a time.
 const AT_ONCE: usize = 6;
-/// Faults, by their names in [`Report::faults`].
+/// Faults that a soak draws from. "leaf" kills the broker of a node, "cancel" cancels a job, and the others kill the
+/// named daemons.
 const FAULTS: [&str; 7] = ["edge", "controller", "rank 0", "rank 0 and edge", "leaf", "agent", "cancel"];
 
-/// Work of a soak, and the differences found.
+/// Counts of a soak, and the differences that it found.
 #[derive(Debug, Default)]
 pub struct Report {
     pub jobs: usize,
-    /// Number of jobs by result in Flux.
+    /// Number of jobs by their result in Flux, such as `COMPLETED`.
     pub results: BTreeMap<String, usize>,
     pub faults: BTreeMap<&'static str, usize>,
-    /// Number of (job, attempt, node) with a prolog or an epilog.
+    /// Number of compared triples (job, attempt, node) on which a prolog or an epilog ran.
     pub compared: usize,
     pub differences: Vec<String>,
 }
@@ -52,7 +53,8 @@ impl Draws {
     }
 }
 
-/// Runs for `length`, then lets all work come to an end and compares.
+/// Runs jobs and faults for `length`, waits until all work has ended, and compares the ledgers. `tell` gets a line of
+/// progress now and then.
 ///
 /// # Errors
 /// The cluster does not start, or some work never ended.
@@ -97,7 +99,7 @@ pub fn soak(layer: Layer, length: Duration, seed: u64, tell: &mut dyn FnMut(&str
     Ok(report)
 }
 
-/// Fills the queue. If Flux does not answer, the next call fills the queue.
+/// Submits jobs until [`AT_ONCE`] jobs wait or run. Does nothing if Flux does not answer.
 fn submit(flux: &Flux<'_>, draws: &mut Draws, report: &mut Report) {
     let Ok(active) = flux.ask(&["jobs", "-A", "-no", "{id.f58plain}"]) else { return };
     for _ in active.lines().count()..AT_ONCE {
@@ -128,7 +130,8 @@ fn strike(flux: &Flux<'_>, cluster: &Cluster, fault: &str, draws: &mut Draws) ->
         }
         "leaf" => {
             Cluster::kill_unit(cluster.node(any)?, "flux.service")?;
-            // Flux does not show that a broker is not lost yet.
+            // Returns at once if Flux still counts the killed broker as online: nothing shows that Flux has yet to
+            // notice a loss.
             flux.wait_up()
         }
         "agent" => Cluster::kill_unit(cluster.node(any)?, "perilog-agent.service"),
@@ -144,18 +147,18 @@ fn strike(flux: &Flux<'_>, cluster: &Cluster, fault: &str, draws: &mut Draws) ->
     }
 }
 
-/// Lifts the drains of failed scripts, as an operator would.
+/// Lifts drains whose reason is a script's failure, as an operator would.
 fn lift_drains(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
     for (node, reason) in flux.drained().unwrap_or_default() {
         if reason.contains("exit ") {
-            // The controller may be about to start.
+            // The controller may not answer yet.
             cluster.perilog(&["undrain", &node])?;
         }
     }
     Ok(())
 }
 
-/// Waits until all killed daemons are back and no job is active.
+/// Lets scripts end at once; waits until all killed daemons are back and no job is active.
 fn settle(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
     for node in cluster.nodes() {
         node.sh("rm -f /run/soak")?;
@@ -173,8 +176,8 @@ fn settle(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// Judges by the ledgers alone. Each script ran once and has an end, and each prolog has an epilog. No job began on a
-/// node before the epilog of the previous job had ended there.
+/// Adds to `report` each violation of three rules that the ledgers show. Each script ran once and ended. Each prolog
+/// has an epilog. No job began on a node before the epilog of the previous job had ended there.
 fn judge(ledger: &Ledger, report: &mut Report) {
     let mut by_node: BTreeMap<(String, String, u32), Vec<(&str, &Run)>> = BTreeMap::new();
     for (key, runs) in &ledger.runs {

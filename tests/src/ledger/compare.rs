@@ -5,10 +5,11 @@ use std::fmt;
 
 use super::{Key, Ledger, Run};
 
-/// Outcome of a rank of an action that the controller's view lacks: neither `ok`, nor open, nor ended.
+/// Outcome of a rank that the controller's view of its action does not list at all: neither as `ok`, nor as open, nor
+/// as ended.
 pub const NOWHERE: &str = "nowhere";
 
-/// The controller's view of one task.
+/// One task as the controller's view has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     pub job: String,
@@ -18,9 +19,9 @@ pub struct Known {
     /// Word of the outcome: `ok`, `failed`, `lost` and so on, or [`NOWHERE`]. Any other word is a task that has not
     /// ended.
     pub outcome: String,
-    /// Exit code of a task that `failed` with an exit code.
+    /// Exit code of a `failed` task; `None` if the outcome has none.
     pub code: Option<i32>,
-    /// Exit code per script, if the test knows the scripts one by one.
+    /// Exit code of each script, if the controller's view lists the scripts; `None`: a signal killed the script.
     pub scripts: BTreeMap<String, Option<i32>>,
 }
 
@@ -30,13 +31,13 @@ type Task = (String, String, String, u32);
 #[derive(Debug)]
 struct Row {
     task: Task,
-    /// Node, and each script with the exit code, from the ledger.
+    /// Node, and each script with its exit code, as in the ledger; for messages.
     ledger: String,
     known: String,
     faults: Vec<String>,
 }
 
-/// Comparison of ledger and controller: all tasks that either side knows, with the faults.
+/// Result of a comparison of the ledger with the controller's view: all tasks of either side, with the faults found.
 #[derive(Debug)]
 pub struct Comparison {
     rows: Vec<Row>,
@@ -45,7 +46,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Returns `true` if the controller reports the truth, and all of the truth.
+    /// Returns `true` if at least one task was compared, and no fault was found.
     pub fn holds(&self) -> bool {
         !self.rows.is_empty() && self.faults().is_empty()
     }

@@ -8,7 +8,7 @@ use perilog_core::{ExitStatus, Failure, IdSet, Outcome};
 
 use super::{Known, NOWHERE};
 
-/// Returns one [`Known`] for each task of the job.
+/// Returns one [`Known`] for each action and rank of the job's attempts.
 pub fn known(job: &JobView) -> Vec<Known> {
     let actions = job.attempts.iter().flat_map(|attempt| attempt.actions.iter().map(move |action| (attempt, action)));
     actions.flat_map(|(attempt, action)| tasks(job, attempt, action)).collect()
@@ -24,7 +24,7 @@ fn tasks(job: &JobView, attempt: &AttemptView, action: &ActionView) -> Vec<Known
         code: None,
         scripts: BTreeMap::new(),
     };
-    // A task that ended well with details is also among the ended tasks.
+    // A task that ended `ok` and has details is also among the ended tasks.
     let told = |rank: u32| action.ended.iter().any(|ended| ended.rank.0 == rank && ended.ended.outcome.is_ok());
     let mut tasks: Vec<Known> = action.ok.iter().filter(|rank| !told(*rank)).map(|rank| task(rank, "ok")).collect();
     for row in &action.open {
@@ -48,8 +48,8 @@ fn code(outcome: &Outcome) -> Option<i32> {
     }
 }
 
-/// Returns the exit codes of scripts. The last try counts, as in the ledger. Leaves out a script whose end is unknown
-/// because the runner was killed.
+/// Returns the exit code of each script of an ended task; `None` for a script that a signal killed. A script that ran
+/// again has the code of its last run. Leaves out a script whose end is unknown because the runner was killed.
 fn scripts(ended: &Ended) -> BTreeMap<String, Option<i32>> {
     let code = |status: ExitStatus| match status {
         ExitStatus::Exit(code) => Some(i32::from(code)),

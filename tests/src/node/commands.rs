@@ -54,8 +54,8 @@ impl Node {
         Ok(enter(self.leader()?, &["-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w"]))
     }
 
-    /// Returns the facts that an engineer would ask for first: failed units, perilog's units, the output of perilog,
-    /// and the end of the journal. Never fails.
+    /// Returns a text for error messages: failed units, perilog's units, the output of perilog, and the end of the
+    /// journal. Never fails.
     pub fn diagnosis(&self) -> String {
         let journal = ["journalctl", "--no-pager", "--quiet", "-o", "short-precise", "-n", JOURNAL_LINES];
         let show = |output: Result<Output>| match output {

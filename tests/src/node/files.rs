@@ -8,7 +8,7 @@ use super::{Node, Power};
 use crate::rootfs::Rootfs;
 
 impl Node {
-    /// Replaces a file (mode 0644) in one step and creates the directories; works also while the node is off.
+    /// Replaces a file (mode 0644) in one step, and creates missing directories. The node may be on or off.
     pub fn write_file(&self, path: &str, text: impl AsRef<[u8]>) -> Result<()> {
         self.write_with_mode(path, text, 0o644)
     }
@@ -18,7 +18,7 @@ impl Node {
         self.write_with_mode(path, text, 0o755)
     }
 
-    /// Writes a file with another mode as [`write_file`](Self::write_file) does.
+    /// Writes a file with this mode, as [`write_file`](Self::write_file) does.
     pub fn write_with_mode(&self, path: &str, text: impl AsRef<[u8]>, mode: u32) -> Result<()> {
         let write = self.files()?.write(Path::new(path), text.as_ref(), mode);
         write.with_context(|| self.name.clone())
@@ -41,7 +41,7 @@ impl Node {
         self.files()?.link(Path::new(&link), &format!("/usr/lib/systemd/system/{unit}"))
     }
 
-    /// Returns the root of a booted node, otherwise the upper side of the node's overlay.
+    /// Opens the root directory of a booted node, otherwise the upper directory of the node's overlay.
     pub(crate) fn files(&self) -> Result<Rootfs> {
         let leader = self.power().as_ref().filter(|power| power.booted).and_then(Power::leader);
         match leader {
@@ -50,7 +50,7 @@ impl Node {
         }
     }
 
-    /// Returns the node's directory, which may be on a file system that only the bed has mounted.
+    /// Returns the path of the node's directory, through the hub's root: only the bed may have mounted its file system.
     pub(super) fn own_directory(&self) -> PathBuf {
         let inside = self.bed.join("nodes").join(&self.name);
         let mut path = PathBuf::from(format!("/proc/{}/root", self.hub)).into_os_string();

@@ -1,5 +1,5 @@
-//! The memory of slurmctld: it saves its state a few seconds after a change, and a slurmctld that is killed before has
-//! lost the change. A test keeps a copy of the saved state, and puts the copy in the place of a newer one.
+//! Saved state of slurmctld. slurmctld saves a change a few seconds later; a kill before that loses the change. A test
+//! keeps a copy of the saved state, and later puts the copy in place of the newer state.
 
 use anyhow::Result;
 
@@ -8,11 +8,11 @@ use crate::cluster::Cluster;
 
 /// Directory of the state that slurmctld saves (StateSaveLocation).
 const STATE: &str = "/var/lib/slurm/slurmctld";
-/// Copy of that directory.
+/// Copy of [`STATE`] that [`Slurm::keep_saved`] makes.
 const KEPT: &str = "/var/lib/slurm/kept";
 
 impl Slurm<'_> {
-    /// Submits a batch job as [`submit`](Self::submit) does. Slurm holds the job until [`release`](Self::release).
+    /// Submits a batch job of this name, which Slurm holds until [`release`](Self::release); returns the job's id.
     pub fn submit_held(&self, name: &str, body: &str) -> Result<String> {
         let (name, wrap) = (format!("--job-name={name}"), format!("--wrap={body}"));
         let sbatch = ["sbatch", "--parsable", "--hold", "--chdir=/tmp", "--output=/dev/null", &name, &wrap];
@@ -33,7 +33,7 @@ impl Slurm<'_> {
         })
     }
 
-    /// Waits until the state of this moment is in the files of slurmctld, which saves a few seconds after a change.
+    /// Waits until slurmctld has saved its present state to disk, which it does a few seconds after a change.
     pub fn wait_saved(&self) -> Result<()> {
         // The change is a further job, and the saved state has the names of all jobs.
         let name = self.ask(&["date", "+saved-%s%N"])?;

@@ -16,12 +16,12 @@ use perilog_tests::{Cluster, Node, Output, Running, ledger};
 
 use crate::stages::say;
 
-/// Limit for each wait of the demo, for a loaded machine; each wait takes well under a second.
+/// Time limit for each wait of the demo, on a loaded machine; each wait takes well under a second.
 pub(super) const SOON: Duration = Duration::from_secs(90);
 
 pub(super) struct Narrator<'a> {
     pub(super) cluster: &'a Cluster,
-    /// Number of checks that held, and of those that did not.
+    /// Numbers of checks that held and of checks that failed.
     checks: Cell<(u32, u32)>,
 }
 
@@ -37,7 +37,7 @@ impl Narrator<'_> {
         say(&format!("\n>> {sentence}"))
     }
 
-    /// Runs a command to the end, and shows the output.
+    /// Runs a command on a node to its end; shows command and output.
     pub(super) fn show(&self, node: &Node, command: &[&str]) -> Result<Output> {
         say(&format!("   [{}]# {}", node.name(), typed(command)))?;
         let output = node.run(command)?;
@@ -56,14 +56,16 @@ impl Narrator<'_> {
         Ok(output)
     }
 
-    /// Records a check. After a failed check the demo goes on, but fails at its end.
+    /// Shows and counts a check. `what` should hold; `found` is shown if not. After a failed check the demo goes on,
+    /// but fails at its end.
     pub(super) fn check(&self, is_so: bool, what: &str, found: impl Display) -> Result<()> {
         let (held, failed) = self.checks.get();
         self.checks.set(if is_so { (held + 1, failed) } else { (held, failed + 1) });
         if is_so { say(&format!("   = {what}")) } else { say(&format!("   ! not so: {what}; but: {found}")) }
     }
 
-    /// Compares the ledger that the scripts of a job wrote with the controller's view, and records a check.
+    /// Compares the ledgers of a job's scripts with the controller's view, shows both, and records a check: they agree
+    /// on exactly `tasks` tasks.
     pub(super) fn compare(&self, job: &str, scripts: &[(&str, &[&str])], tasks: usize) -> Result<()> {
         let comparison = self.cluster.compare(job, scripts)?;
         for line in comparison.to_string().lines() {
@@ -74,7 +76,7 @@ impl Narrator<'_> {
         self.check(comparison.holds() && comparison.len() == tasks, &what, found)
     }
 
-    /// Prints the last line. Returns `true` if all checks held.
+    /// Prints the last line of the demo, with the number of checks. Returns `true` if all checks held.
     pub(super) fn end(&self, sentence: &str) -> Result<bool> {
         let (held, failed) = self.checks.get();
         match (held, failed) {

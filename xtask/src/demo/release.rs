@@ -12,10 +12,10 @@ use super::stage::{self, R_FILE};
 use crate::stages::say;
 
 const JOB: &str = "f2mKAgF7";
-/// Waits for a file server that answers when the demo says so. TERM does not help, as with a hung mount.
+/// Script body: waits, as if for a file server, until the demo opens the gate. Ignores TERM, as a hung umount does.
 const UMOUNT: &str = "trap '' TERM\nperilog-report progress 'unmounting /p/lustre1'\nwhile [ ! -e /run/gate ]; do \
                       sleep 0.02; done\nexit 0";
-/// Limit of an epilog: long enough for the other three nodes, even on a slow machine.
+/// Lines of agent.toml: an epilog's time limit, long enough for the other three nodes even on a slow machine.
 const AGENT: &str = "[action.epilog]\ntimeout = \"15s\"\n";
 const CONTROLLER: &str = "[action.epilog]\nrelease = \"0\"\n";
 const SCRIPTS: &[(&str, &[&str])] = &[("epilog", &["10-umount"])];
@@ -142,7 +142,7 @@ fn by_hand(narrator: &Narrator<'_>) -> Result<()> {
     narrator.check(!ps.stdout.contains(JOB), "nothing of the job waits any more", &ps)
 }
 
-/// Compares the events on the nodes with the notices to the resource manager.
+/// Compares the scripts' ledgers on the nodes with the ledger of notices to the resource manager.
 fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
     let (handed, heard, ledger) = (stage::HANDED, cluster.heard()?, cluster.ledger()?);
@@ -204,7 +204,7 @@ fn tellings(heard: &manager::Heard, sequence: u64) -> impl Iterator<Item = &mana
     heard.releases.iter().filter(move |release| release.sequence == sequence)
 }
 
-/// Waits for the release with this number, and checks its ranks.
+/// Waits until the resource manager has heard of `number` releases, and checks the ranks of the last.
 fn released(narrator: &Narrator<'_>, number: usize, ranks: &str) -> Result<()> {
     let cluster = narrator.cluster;
     let what = format!("release {number} is told");

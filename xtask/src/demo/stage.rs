@@ -6,12 +6,12 @@ use perilog_tests::{Cluster, ClusterBuilder, Stopwatch, manager};
 
 use crate::stages::say;
 
-/// R of all four nodes.
+/// Resources of the demo's jobs: R of all four nodes.
 pub(super) const HANDED: manager::Handed = manager::FOUR;
 
 /// Path on the controller's node of the resource set (R) of all jobs.
 pub(super) const R_FILE: &str = "/root/R.json";
-/// Boots the cluster, with daemons that stay down when killed.
+/// Boots the cluster, whose daemons stay down when killed. `hook` is sh(1) code that each call of a hook runs first.
 pub(super) fn set(builder: ClusterBuilder, hook: &str) -> Result<Cluster> {
     let watch = Stopwatch::start();
     let cluster = builder.controller(manager::CONFIGURATION).build()?;

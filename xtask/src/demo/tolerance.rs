@@ -13,9 +13,10 @@ use super::narrator::Narrator;
 use super::stage::{self, R_FILE};
 use crate::stages::say;
 
-/// Reports a failure of this node alone, and exits with 0: later scripts run as everywhere.
+/// Script body: reports a failed check as tolerable if the file system is missing, and exits with 0. Later scripts run
+/// as on any node.
 const MARKED: &str = "[ -e /run/lustre ] || perilog-report tolerable --check lustre '/p/lustre1 is not mounted'";
-/// Script that fails with an exit status, and reports no failed check.
+/// Script body: fails with an exit status if the GPU is broken, and reports no failed check.
 const UNMARKED: &str = "[ ! -e /run/broken-gpu ] || { echo 'nvidia-smi: GPU 2 has fallen off the bus' >&2; exit 6; }";
 const SCRIPTS: &[(&str, &[&str])] = &[("prolog", &["10-lustre", "20-gpu", "30-tmp"]), ("epilog", &["10-clean"])];
 /// Rank of n2 in R.

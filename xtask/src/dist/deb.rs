@@ -11,10 +11,10 @@ pub(super) fn pack(contents: &Contents<'_>, directory: &Path) -> Result<Vec<Path
     let above = directory.join("deb");
     let source = above.join(format!("perilog-{}", version()));
     tree::copy(&source)?;
-    // Debian looks for it at the top, which is ours.
+    // Debian's tools look for `debian/` at the top of the source.
     tree::copy_directory(&source.join("packaging/deb"), &source.join("debian"))?;
     let mut command = Command::new("dpkg-buildpackage");
-    // Programs are built already, by whichever cargo runs us: what a distribution builds with need not be installed.
+    // The programs are built already. So the packages that a distribution builds with need not be installed.
     command.args(["--build=binary", "--no-check-builddeps", "--no-sign"]).current_dir(&source);
     command.env("PERILOG_BINARIES", contents.binaries).env("PERILOG_PAGES", contents.pages);
     if contents.loosely {

@@ -16,7 +16,8 @@ const COMMIT: &str = "4671af0317252e94bab5560c397aa7732b127b0a";
 /// Version of the earlier packages: below every version that was ever released.
 const VERSION: &str = "0.0.1";
 
-/// Package: programs and their places, units, and configuration as the example in the sources and the installed name.
+/// A package: its name, its programs with their directories, its units, and its configuration file (the example in the
+/// sources, and the installed path).
 type Package = (
     &'static str,
     &'static [(&'static str, &'static str)],
@@ -83,7 +84,7 @@ pub(crate) fn pack(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The packages of the workspace that [`COMMIT`] has programs in.
+/// Arguments of cargo that select the workspace's packages with programs in [`COMMIT`].
 const EARLIER: [&str; 6] = ["-p", "perilog", "-p", "perilog-agent", "-p", "perilog-controller"];
 
 /// Builds [`COMMIT`]; returns the directory of its sources and the directory of its programs.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::{cargo, git};
 
-/// Replaces the directory `to` by a copy of the sources.
+/// Replaces the directory `to` by a copy of all files that git knows.
 pub(super) fn copy(to: &Path) -> Result<()> {
     if to.exists() {
         std::fs::remove_dir_all(to).with_context(|| format!("removing {}", to.display()))?;
@@ -15,7 +15,7 @@ pub(super) fn copy(to: &Path) -> Result<()> {
     let root = cargo::root();
     let listed = super::succeed(git::command().args(["ls-files", "-z"]))?;
     for name in listed.split('\0').filter(|name| !name.is_empty()) {
-        // Removed here, and not yet there.
+        // Skips a file that is removed from the tree, but not yet in git.
         if root.join(name).is_file() {
             put(&root.join(name), &to.join(name))?;
         }
@@ -39,7 +39,7 @@ pub(super) fn copy_directory(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a file with the mode that a release gives it, whatever umask the checkout was made with.
+/// Copies a file and gives it the mode of a release (0644 or 0755), whatever umask the checkout was made with.
 fn put(from: &Path, to: &Path) -> Result<()> {
     let put = || -> std::io::Result<()> {
         if let Some(parent) = to.parent() {

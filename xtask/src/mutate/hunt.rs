@@ -1,4 +1,4 @@
-//! The two hunters: fresh seeds of the simulator, and tests.
+//! The two ways to find a defect: fresh seeds of the simulator, and tests.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -14,7 +14,8 @@ use crate::nodes;
 use crate::stages::say;
 use crate::tally::Tally;
 
-/// Variable that `perilog_host::defect` reads; the test bed passes it to its nodes.
+/// Environment variable with the name of a defect, which `perilog_host::defect` reads. The test bed passes it to its
+/// nodes.
 const VARIABLE: &str = "PERILOG_DEFECT";
 
 pub(super) struct Simulator {
@@ -62,8 +63,8 @@ impl Simulator {
         Ok(Found::Nothing { seconds, why: format!("{histories} histories tell nothing of it") })
     }
 
-    /// Searches for a violation with this defect; returns the report of the search, which ends with the first
-    /// violation.
+    /// Plays seeds with this defect until one violates an invariant, or the seconds are over; returns the simulator's
+    /// report.
     fn search(&self, defect: &str, from: Option<&str>, seconds: f64) -> Result<Value> {
         let report = std::env::temp_dir().join(format!("perilog-mutate-{}.json", std::process::id()));
         let mut command = Command::new(&self.program);
@@ -91,7 +92,7 @@ impl Simulator {
     }
 }
 
-/// Returns the seed in a row of a report, and the violation of that seed.
+/// Returns the seed in a row of the report's `failed`, and that seed's violation.
 fn read_failed(row: &Value) -> Option<(u64, &str)> {
     row["seed"].as_u64().zip(row["violation"].as_str())
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Defect;
 
-/// The way in which a defect was found.
+/// Result of the hunt for a defect: the seed or the test that found it, or nothing.
 #[derive(Debug)]
 pub(super) enum Found {
     Seed { seed: u64, violation: String, histories: u64, seconds: f64 },
@@ -12,7 +12,7 @@ pub(super) enum Found {
     Nothing { seconds: f64, why: String },
 }
 
-/// A seed that does not hold without any defect either.
+/// A seed whose history violates an invariant even without a defect.
 #[derive(Debug)]
 pub(super) struct Alarm {
     pub(super) seed: u64,

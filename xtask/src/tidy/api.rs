@@ -1,5 +1,5 @@
-//! The reference of the API (docs/api.md) names every member of what its replies show, and so does the schema of what
-//! `--json` prints (schema/perilog.schema.json).
+//! Check of the API's texts: docs/api.md names every member of the replies, and schema/perilog.schema.json describes
+//! every member that `--json` prints.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::Findings;
 
 const PAGE: &str = "docs/api.md";
 const SCHEMA: &str = "schema/perilog.schema.json";
-/// Files with the bodies of replies, and the structures to check there; all structures if none are named.
+/// Source files with the structures of replies, and the structures to check there. An empty list: all.
 const BODIES: [(&str, &[&str]); 4] = [
     ("core/src/controller/interface/view.rs", &[]),
     ("core/src/task/ended.rs", &["Ended"]),
@@ -17,7 +17,7 @@ const BODIES: [(&str, &[&str]); 4] = [
     ("core/src/controller/stored/rows.rs", &["DrainRow", "External"]),
 ];
 
-/// Structures that no verb prints: an edge asks for them.
+/// Structures of replies that no verb prints, because only an edge asks for them.
 const UNPRINTED: [&str; 2] = ["EdgeAttempt", "EdgeAction"];
 
 pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<()> {
@@ -42,7 +42,7 @@ fn missing<'m>(page: &str, members: &'m [String]) -> impl Iterator<Item = &'m St
     members.iter().filter(move |member| !page.contains(&format!("`{member}`")))
 }
 
-/// Returns the public fields of the named structures (all, if none are named), except those of `others`.
+/// Returns the public fields of the named structures (none named: all), except those of `others`.
 fn members(source: &str, structures: &[&str], others: &[&str]) -> Vec<String> {
     let mut inside = false;
     let mut found: Vec<String> = Vec::new();

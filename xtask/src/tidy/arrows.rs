@@ -25,7 +25,7 @@ const ARROWS: [(&str, Option<&[&str]>); 14] = [
     ("xtask", None),
 ];
 
-/// Packages for development, each with the only packages that may name it.
+/// Packages for development, each with the only packages that may depend on it.
 const NAMED_ONLY_BY: [(&str, &[&str]); 5] = [
     ("perilog-tests", &["xtask", "perilog-bench"]),
     ("perilog-sim", &["xtask", "perilog-tests"]),

@@ -40,7 +40,8 @@ impl Book {
         Ok(book)
     }
 
-    /// Checks the book. `root`: the directory of files of which pages show parts.
+    /// Checks the table of contents and every link of the book, and that the files exist of which pages show parts.
+    /// `root`: the root of the source.
     pub(super) fn check(&self, root: &Path, findings: &mut Findings) {
         let Some(summary) = self.pages.get(SUMMARY) else {
             return findings.errors.push(format!("no {SUMMARY}: the book has no table of contents"));
@@ -67,7 +68,7 @@ impl Book {
         }
     }
 
-    /// Returns the problem of a link; skips links to other sites.
+    /// Returns what is wrong with a link of that page; `None`: nothing, or the link leads to another site.
     fn wrong(&self, page: &str, link: &str) -> Option<String> {
         if link.is_empty() {
             // A chapter that is yet to be written, which the book shows in grey.
@@ -117,7 +118,7 @@ fn resolve(page: &str, link: &str) -> Option<String> {
     Some(path.to_string_lossy().into_owned())
 }
 
-/// Lines of prose: no fenced blocks.
+/// Returns the lines of a page outside of fenced blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     text.lines().filter(move |line| {
@@ -127,7 +128,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the targets of `[text](link)`, outside of `code`.
+/// Returns the targets of all links `[text](target)` in a page, outside of code.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     prose(text).flat_map(|line| {
         let mut found = Vec::new();
@@ -141,7 +142,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the anchors that mdbook (and GitHub) make of the headings.
+/// Returns the anchors that mdbook (and GitHub) make of a page's headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut found: BTreeSet<String> = BTreeSet::new();
     for heading in prose(text).filter(|line| line.starts_with('#')) {

@@ -1,5 +1,5 @@
-//! Lines end at column 120: rustfmt leaves comments and string literals alone. Tables and fenced blocks of comments may
-//! be wider, because nobody can wrap them, and so may a single word such as a link.
+//! Check that lines end at column 120; rustfmt leaves comments and string literals alone. Tables and fenced blocks of
+//! comments may be wider, because they cannot be wrapped, and so may a single word such as a link.
 
 use super::Findings;
 

@@ -8,7 +8,7 @@ use super::rust::{Token, tokens};
 
 pub(crate) const TABLE: &str = "core/src/defect/table.rs";
 const GUARD: &str = "core/src/defect.rs";
-/// The line that refuses the feature in programs without debug assertions, such as every release build.
+/// Source text that refuses the feature `defects` in programs without debug assertions, such as every release build.
 const REFUSAL: &str = "#[cfg(all(feature = \"defects\", not(debug_assertions)))]\ncompile_error!(";
 
 /// File that reads the chosen defect for core's own tests (`purity.rs` allows it).
@@ -16,14 +16,14 @@ pub(super) const CHOSEN: &str = "core/src/defect/chosen.rs";
 /// The declaration that keeps the file `chosen.rs` out of every program except tests.
 const TESTS_ALONE: &str = "#[cfg(all(test, feature = \"defects\"))]\nmod chosen;";
 
-/// Defects seen so far, over all files.
+/// Defects in all source files read so far: those of the table, and those at sites.
 #[derive(Debug, Default)]
 pub(super) struct Defects {
     table: BTreeSet<String>,
     sites: BTreeSet<String>,
-    /// The entries' filters, which name tests or files of tests.
+    /// Filters of the table's entries, which name tests or files of tests.
     filters: BTreeSet<String>,
-    /// Names of all files and functions.
+    /// Names of all source files and functions.
     named: BTreeSet<String>,
     guarded: bool,
     asks_in_tests_alone: bool,
@@ -73,7 +73,7 @@ impl Defects {
     }
 }
 
-/// Refuses default features, by which a release would have a defect.
+/// Reports each line of a manifest that enables the feature `defects`, by which a release could have a defect.
 pub(super) fn check_manifest(name: &str, text: &str, findings: &mut Findings) {
     for line in text.lines().filter(|line| line.contains("defects")) {
         let declares = line.starts_with("defects = [") || line.trim_start().starts_with('#');
@@ -95,7 +95,7 @@ pub(crate) fn names(table: &str) -> BTreeSet<String> {
     rows(&tokens(table)).iter().map(name).collect()
 }
 
-/// Returns the names in `table! { ... }`: each `Name: "...",`.
+/// Returns the names of the defects in `table! { ... }`: each `Name: "...",`.
 fn rows(tokens: &[Token]) -> BTreeSet<String> {
     let word = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
     let begin = (0..tokens.len()).find(|at| word(*at) == "table" && word(at + 1) == "!" && word(at + 2) == "{");
@@ -117,7 +117,7 @@ fn rows(tokens: &[Token]) -> BTreeSet<String> {
     found
 }
 
-/// Returns the names of all sites `defect!(Name)`.
+/// Returns the names of the defects at all sites `defect!(Name)`.
 fn sites(tokens: &[Token]) -> BTreeSet<String> {
     let is = |window: &[Token]| window[0].text == "defect" && window[1].text == "!" && window[2].text == "(";
     tokens.windows(4).filter(|window| is(window)).map(|window| window[3].text.clone()).collect()

@@ -1,8 +1,8 @@
-//! Number of lines of each source file, and the comment (`//!`) with which it begins.
+//! Check of each source file: its number of lines, and the comment (`//!`) at its top.
 
 use super::Findings;
 
-/// Number of lines above which a file gets a hint; above `TOO_LONG` it is a violation.
+/// Number of lines above which a source file gets a warning; above `TOO_LONG`, an error.
 const WORTH_A_THOUGHT: usize = 450;
 const TOO_LONG: usize = 700;
 /// Folder of the controller's rooms, and the maximum number of lines of a room without its tests.

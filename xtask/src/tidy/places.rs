@@ -13,7 +13,7 @@ const INTERFACES: [(&str, &str); 2] = [
     ("controller/src/api/io.perilog.Controller.varlink", "controller/src/api/mod.rs"),
     ("agent/src/local/io.perilog.Agent.varlink", "agent/src/local/service.rs"),
 ];
-/// Files that name each message of the wire.
+/// Files that must name each message of the wire.
 const OF_MESSAGES: [&str; 2] = ["proto/src/lib.rs", "proto/tests/common/samples.rs"];
 
 pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<()> {
@@ -51,7 +51,7 @@ fn methods(interface: &str) -> Vec<String> {
     interface.lines().filter_map(name).collect()
 }
 
-/// Returns the names of the variants of an enumeration.
+/// Returns the names of the variants of `pub enum NAME` in this source.
 fn variants(source: &str, name: &str) -> Vec<String> {
     let Some((_, body)) = source.split_once(&format!("pub enum {name} {{\n")) else { return Vec::new() };
     let variant = |line: &str| {
@@ -61,7 +61,7 @@ fn variants(source: &str, name: &str) -> Vec<String> {
     body.lines().take_while(|line| *line != "}").filter_map(variant).collect()
 }
 
-/// Returns the names of the variables in the constant `OWN`.
+/// Returns the names of a script's variables, from the constant `OWN` in this source.
 fn variables(source: &str) -> Vec<String> {
     let own = source.split_once("pub const OWN").and_then(|(_, rest)| rest.split_once("];"));
     let quoted = own.map(|(own, _)| own.split('"').skip(1).step_by(2).map(str::to_owned).collect());

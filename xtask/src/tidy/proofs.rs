@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use super::Findings;
 
 pub(crate) const PAGE: &str = "docs/testing.md";
-/// Heading of the part of the page that has the rows.
+/// Heading of the part of docs/testing.md that has a row for each test on nodes.
 const PART: &str = "## Real nodes";
 
-/// Names of the programs in tests/tests.
+/// Names of the test programs in tests/tests.
 #[derive(Debug, Default)]
 pub(super) struct Programs(BTreeSet<String>);
 

@@ -1,11 +1,11 @@
-//! Purity of the core: `handle(input, now) -> effects`, and no other activity.
+//! Check that the core is pure: `handle(input, now) -> effects`, and no other activity.
 
 use super::Findings;
 use super::rust::{Token, paths, tokens};
 
 pub(super) const PACKAGE: &str = "perilog-core";
 
-/// Words that only a program with an executor says.
+/// Words of asynchronous code, which the core must not contain.
 const WORDS: [&str; 4] = ["async", "await", "tokio", "futures"];
 
 /// Parts of the standard library that act on the world or read it.
@@ -22,7 +22,8 @@ const WORLD: [&str; 10] = [
     "std::time::SystemTime",
 ];
 
-/// Exception for the core's test program, compiled into nothing else (`defects.rs` checks that).
+/// Exception: the file that may read the environment. It is compiled into core's own tests only (`defects.rs` checks
+/// that).
 const ASKED: (&str, &str) = (super::defects::CHOSEN, "std::env::var");
 
 pub(super) fn check(name: &str, text: &str, findings: &mut Findings) {

@@ -1,4 +1,4 @@
-//! Requests that perilog answers (docs/requests.md): each point of the threads has a row, and each row names an
+//! Check of docs/requests.md, the requests of users in three threads: each point has a row, and each row names an
 //! existing test.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,12 +7,12 @@ use super::Findings;
 use super::rust::{Token, tokens};
 
 pub(crate) const PAGE: &str = "docs/requests.md";
-/// The points of the three threads, by their letter.
+/// Letter of each of the three threads in docs/requests.md, and its number of points.
 const POINTS: [(char, u32); 3] = [('A', 31), ('B', 16), ('C', 32)];
-/// Points that only a resource manager can satisfy: answered in prose.
+/// Points that only a resource manager can satisfy: their rows may have prose instead of a test.
 const PROSE: [&str; 8] = ["A5", "A14", "A28", "C4", "C10", "C11", "C12", "C24"];
 
-/// Names of tests, over all files.
+/// Names of all tests in the files read so far.
 #[derive(Debug, Default)]
 pub(super) struct Tests(BTreeSet<String>);
 
@@ -54,7 +54,8 @@ impl Tests {
     }
 }
 
-/// Returns the point, and the names in the last column, of a row such as `| A1 | ... | `test`, `test` |`.
+/// Returns the point and the test names of a row such as `| A1 | ... | `test`, `test` |`; the names are in the last
+/// column. `None`: no such row.
 fn row(line: &str) -> Option<(&str, Vec<&str>)> {
     let cells: Vec<&str> = line.strip_prefix('|')?.trim_end().strip_suffix('|')?.split('|').map(str::trim).collect();
     let (point, last) = (*cells.first()?, *cells.last()?);
@@ -64,7 +65,7 @@ fn row(line: &str) -> Option<(&str, Vec<&str>)> {
     is_point.then(|| (point, names.collect()))
 }
 
-/// Finds `#[test]`, or `#[tokio::test]`, and the `fn name` after it.
+/// Returns the names of all functions marked `#[test]` or `#[tokio::test]`, without ignored ones.
 fn tests(tokens: &[Token]) -> BTreeSet<String> {
     let word = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
     let mut found = BTreeSet::new();

@@ -1,7 +1,7 @@
-//! Rooms of the controller's machine: which one calls which, and how many stand in one circle of calls.
+//! Check of the rooms of the controller's machine: no room may be part of a circle of calls.
 //!
 //! A room is a file with acts: functions that change the machine or one of its parts. In a circle of calls no room can
-//! be understood before the others, so no room may stand in one. Questions (`&self`) change nothing and do not count.
+//! be understood before the others. Questions (`&self`) change nothing and do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ const MACHINE_FUNCTIONS: usize = 53;
 /// A function of a part: the part's type, and the function's name.
 type Function = (String, String);
 
-/// The acts of the parts with their rooms, and the functions that each room calls.
+/// Acts of all parts, each with its room, and the functions that each room calls.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     acts: BTreeMap<Function, String>,
@@ -118,7 +118,7 @@ fn parts(tokens: &[Token]) -> Vec<(&str, &[Token])> {
     found
 }
 
-/// Returns the functions of an impl block; `true`: the function takes `&mut self`.
+/// Returns the functions of an impl block with their names; `true`: the function takes `&mut self`.
 fn functions(body: &[Token]) -> Vec<(String, bool)> {
     let word = |at: usize| body.get(at).map_or("", |token| token.text.as_str());
     let (mut found, mut depth) = (Vec::new(), 0_u32);
@@ -136,7 +136,7 @@ fn functions(body: &[Token]) -> Vec<(String, bool)> {
     found
 }
 
-/// Returns the functions that an impl block of `own` calls on itself or on a part.
+/// Returns the functions that this impl block of the part `own` calls on itself or on another part.
 fn calls(own: &str, body: &[Token]) -> BTreeSet<Function> {
     let part = |receiver: &str| match receiver {
         "self" => Some(own),
@@ -165,7 +165,7 @@ mod tests {
                 "impl Machine { fn four(&mut self) { self.one() } }\n#[cfg(test)]\nimpl Machine \
                  { fn no() { self.four() } }",
             ),
-            // A question is no act: whoever asks stands in no circle for that.
+            // A question is no act: a room that asks one stands in no circle for that.
             ("e", "impl Nodes { fn five(&mut self) { jobs.asks() } }"),
             ("tests/f", "impl Machine { fn six(&mut self) { self.four() } }"),
         ] {

@@ -1,4 +1,5 @@
-//! Numbered rules of docs/semantics.md: each number once and in order, and no source names a rule that is not there.
+//! Check of the numbered rules in docs/semantics.md: each number is there once and in order, and no source names a
+//! missing rule.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +38,7 @@ impl Named {
     }
 }
 
-/// Returns the rule's number with which this text begins: a capital letter, and digits.
+/// Returns the number of a rule, a capital letter and digits, if the text begins with one.
 fn rule(text: &str) -> Option<&str> {
     let digits = text.strip_prefix(|c: char| c.is_ascii_uppercase())?;
     let length = digits.bytes().take_while(u8::is_ascii_digit).count();

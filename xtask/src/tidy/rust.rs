@@ -75,7 +75,8 @@ fn end_of_text(bytes: &[char], from: usize) -> usize {
     index + 1
 }
 
-/// Returns the end of `r"..."`, `r#"..."#`, `br"..."` that begins here; `None` if none does (`r#type` is a word).
+/// Returns the index after the raw string (`r"..."`, `r#"..."#`, `br"..."`) that begins at `from`; `None` if none
+/// begins there (`r#type` is a word).
 fn raw_text(bytes: &[char], from: usize) -> Option<usize> {
     let from = from + usize::from(bytes[from] == 'b') + 1;
     let quote = skip_until(bytes, from, |index| bytes[index] != '#');
@@ -87,7 +88,8 @@ fn raw_text(bytes: &[char], from: usize) -> Option<usize> {
     Some(skip_until(bytes, quote + 1, ends) + hashes + 1)
 }
 
-/// Returns all paths that begin with `root`, with their lines; expands the groups of a `use`.
+/// Returns all paths in the source that begin with `root`, such as `std`, with their lines; expands the groups of a
+/// `use`.
 pub(super) fn paths(tokens: &[Token], root: &str) -> Vec<(usize, String)> {
     let text = |index: usize| tokens.get(index).map_or("", |token| token.text.as_str());
     let mut found = Vec::new();
@@ -101,7 +103,8 @@ pub(super) fn paths(tokens: &[Token], root: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Reads the path at `index` behind `prefix`; returns where it ends.
+/// Adds to `found` the path that begins at the token `index`, with `prefix` in front. Returns the index of the token
+/// after it.
 fn path(tokens: &[Token], mut index: usize, prefix: &str, found: &mut Vec<(usize, String)>) -> usize {
     let mut so_far = prefix.to_owned();
     let mut line = tokens.get(index).map_or(0, |token| token.line);

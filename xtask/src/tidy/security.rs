@@ -1,13 +1,14 @@
-//! Security model (docs/security.md): every "cannot" names a test that tries it, and each named test exists.
+//! Check of the security model (docs/security.md): every row of "What cannot be done" names a test that tries it, and
+//! each named test exists.
 
 use super::Findings;
 use super::requests::Tests;
 
 pub(crate) const PAGE: &str = "docs/security.md";
-/// Heading of the part of the page that has the rows.
+/// Heading of the part of docs/security.md that lists what cannot be done, with tests.
 const PART: &str = "## What cannot be done";
 
-/// Checks docs/security.md. `page`: the text of that page.
+/// Checks that each row of docs/security.md names a test, and that the test exists. `page`: the text of that page.
 pub(super) fn check(page: &str, tests: &Tests, findings: &mut Findings) {
     let part = page.split("\n## ").find(|part| PART.ends_with(part.lines().next().unwrap_or_default()));
     let mut rows = 0;
@@ -26,8 +27,8 @@ pub(super) fn check(page: &str, tests: &Tests, findings: &mut Findings) {
     }
 }
 
-/// Returns the first cell and the names in the last cell of a row such as `| cannot | why | `test`, `test` |`; `None`
-/// for headline and rule.
+/// Returns the first cell and the test names of a row such as `| cannot | why | `test`, `test` |`. `None`: the table's
+/// head, or no row.
 fn row(line: &str) -> Option<(&str, Vec<&str>)> {
     let (first, rest) = line.strip_prefix('|')?.trim_end().strip_suffix('|')?.split_once('|')?;
     let first = first.trim();

@@ -1,10 +1,10 @@
-//! `unsafe` is in one file of the workspace: the C side of Flux's plugin. All other packages inherit the lint that
-//! forbids `unsafe`.
+//! Check that `unsafe` is in one file of the workspace: the C side of Flux's plugin. All other packages inherit the
+//! lint that forbids `unsafe`.
 
 use super::Findings;
 use super::rust::tokens;
 
-/// The package that calls C, and its file with the calls.
+/// The only package that calls C, and its only file that may contain `unsafe`.
 const PACKAGE: &str = "perilog-hold";
 const FILE: &str = "flux/jobtap/src/abi.rs";
 
@@ -16,7 +16,8 @@ pub(super) fn check_manifest(package: &str, text: &str, findings: &mut Findings)
     }
 }
 
-/// Checks a source of a package. Elsewhere than in [`PACKAGE`] the compiler does.
+/// Checks that a source file of [`PACKAGE`] has no `unsafe`, except [`FILE`]. In all other packages, the compiler
+/// checks that.
 pub(super) fn check(package: &str, name: &str, text: &str, findings: &mut Findings) {
     let found = tokens(text).into_iter().find(|token| token.text == "unsafe");
     if let Some(token) = found

@@ -40,7 +40,8 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Opens the socket. Replaces the socket of a killed runner: the holder of the claim has no rival.
+    /// Opens the task's control socket. Replaces a socket that a killed runner left: only the process with the task's
+    /// claim calls this function.
     pub(crate) fn open(run_dir: &Path, stem: &str, start: &Start) -> io::Result<Self> {
         let directory = run_dir.join("control");
         match fs::DirBuilder::new().mode(0o711).create(&directory) {
@@ -67,12 +68,12 @@ impl Control {
         &self.path
     }
 
-    /// Returns the listener, while there is room for another peer.
+    /// Returns the listening socket; `None` while no further peer is accepted.
     pub(crate) fn door(&self) -> Option<BorrowedFd<'_>> {
         (!self.shut && self.peers.len() < MAX_PEERS).then(|| self.listener.as_fd())
     }
 
-    /// Returns all connected peers; the order stays until [`Self::sweep`].
+    /// Returns the descriptors of all connected peers; their order stays until [`Self::sweep`].
     pub(crate) fn peers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.peers.iter().map(Peer::fd)
     }
@@ -128,8 +129,8 @@ impl Drop for Control {
     }
 }
 
-/// Returns `<stem>.sock`. If a long job id makes the path too long for a socket, returns only the part of the stem that
-/// distinguishes tasks.
+/// Returns the path `<stem>.sock`. If a long job id makes the path too long for a socket, uses only the part of the
+/// stem that distinguishes tasks.
 fn name(directory: &Path, stem: &str, start: &Start) -> PathBuf {
     let path = directory.join(format!("{stem}.sock"));
     if path.as_os_str().len() <= MAX_PATH {

@@ -12,7 +12,7 @@ use crate::protocol::{self, MAX_RECORD, Reply};
 #[derive(Debug)]
 pub(super) struct Peer {
     stream: UnixStream,
-    /// The beginning of a record; at most [`MAX_RECORD`].
+    /// The beginning of a record whose end has not arrived; at most [`MAX_RECORD`] bytes.
     buffer: Vec<u8>,
     gone: bool,
     /// Whether the peer announced a reboot, and waits until the controller knows of it.

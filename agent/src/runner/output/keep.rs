@@ -25,8 +25,8 @@ pub(super) struct Keep {
     fresh: Vec<u8>,
     file: Option<File>,
     broken: bool,
-    /// The last bytes of the output, at most two tails. The runner cuts a full buffer back to one tail, so each byte
-    /// moves once.
+    /// The last bytes of the output, at most twice [`TAIL`]. The runner cuts a full buffer back to [`TAIL`] bytes, so
+    /// that it need not move the bytes at every line.
     tail: Vec<u8>,
     left_out: usize,
 }
@@ -50,7 +50,7 @@ impl Keep {
         self.tail.extend_from_slice(line);
     }
 
-    /// Keeps the last lines that fit [`TAIL`].
+    /// Cuts the tail back to its last whole lines that fit [`TAIL`], and counts the bytes left out.
     fn cut(&mut self) {
         let over = self.tail.len().saturating_sub(TAIL);
         if over > 0 {
@@ -78,8 +78,8 @@ impl Keep {
         Ok(())
     }
 
-    /// Writes the tail's file, unless the tail is empty. The first line says how many bytes are left out between head
-    /// and tail.
+    /// Writes the tail's file, unless the tail is empty. If bytes are left out between head and tail, the first line
+    /// says how many.
     pub(super) fn save_tail(mut self, directory: &Directory) -> io::Result<()> {
         self.cut();
         let mut text = Vec::new();

@@ -1,7 +1,7 @@
 //! Splits bytes into lines of bounded length: a gigabyte without a line break gets line breaks.
 
-/// Longest line, without its line break. The bound is below systemd's LineMax= (48 KiB), at which journald would split
-/// a line.
+/// Maximum size in bytes of a line, without its line break. The bound is below LineMax= (48 KiB), at which journald
+/// would split a line.
 pub(super) const MAX_LINE: usize = 16 * 1024;
 
 #[derive(Debug, Default)]

@@ -48,7 +48,7 @@ impl Output {
         self.keep.save_head(directory)
     }
 
-    /// Ends the output: unfinished lines become lines, and the last part is written.
+    /// Ends the output: completes unfinished lines with a line break, and writes the last part to the task's directory.
     pub(crate) fn finish(mut self, sinks: &mut Sinks, directory: &Directory) -> io::Result<()> {
         let keep = &mut self.keep;
         for (stream, lines) in [(Stream::Out, &mut self.out), (Stream::Err, &mut self.err)] {

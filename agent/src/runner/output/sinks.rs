@@ -1,9 +1,9 @@
-//! The runner's stdout and stderr, which lead to the journal in a unit. No write waits; at the task's end the runner
-//! waits until the journal has taken the lines, or counts as deaf.
+//! The runner's stdout and stderr, which lead to the journal in a unit. No write waits. At the task's end the runner
+//! waits until the journal has accepted the lines, or counts as *deaf*: it has accepted nothing for some seconds.
 //!
 //! Lines that the journal does not accept stay in a bounded buffer. Past the bound, the runner stops reading the
 //! script's pipes, and the script waits (backpressure), while signals, limits and reports go on. A journal that accepts
-//! nothing for some seconds delays no task: the runner drops and counts the lines, and reports the count when the
+//! nothing for [`DEAF_AFTER_MS`] delays no task: the runner drops and counts the lines, and reports the count when the
 //! journal accepts lines again. (The kept parts of the output do not depend on the journal.)
 
 use std::io;
@@ -14,13 +14,13 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-/// Number of pending bytes from which on the runner stops reading pipes. One more chunk may follow.
+/// Number of pending bytes from which on the runner stops reading the script's pipes. One more read may follow.
 const CLOGGED: usize = 64 * 1024;
 
 /// Time after which a journal that accepts nothing counts as deaf. A restart of journald takes less than a second.
 const DEAF_AFTER_MS: u64 = 5_000;
 
-/// Number of bytes that surely fit a pipe that poll(2) calls writable (PIPE_BUF).
+/// Number of bytes that a write to a pipe accepts at once if poll(2) calls the pipe writable (PIPE_BUF).
 const SURE: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,8 +60,8 @@ impl Sinks {
         })
     }
 
-    /// Writes a line of a script with its line break. In the journal, a line from stderr is a warning, unless the line
-    /// has a level of its own.
+    /// Writes a script's line, which ends in a line break. In the journal, a line from stderr is a warning, unless the
+    /// line has a level of its own.
     pub(crate) fn line(&mut self, stream: Stream, line: &[u8]) {
         if stream == Stream::Err && self.levels && !has_level(line) {
             self.sink(stream).push(b"<4>");
@@ -69,7 +69,7 @@ impl Sinks {
         self.sink(stream).push(line);
     }
 
-    /// Writes a message of the runner.
+    /// Writes a message of the runner itself to stderr.
     pub(crate) fn say(&mut self, level: Level, text: &str) {
         let prefix = if self.levels { format!("<{}>", level as u8) } else { String::new() };
         let line = format!("{prefix}perilog-runner: {}\n", one_line(text));
@@ -84,7 +84,7 @@ impl Sinks {
         }
     }
 
-    /// Returns `true` if so many bytes are pending that the runner should stop reading.
+    /// Returns `true` if so many bytes are pending that the runner should stop reading the script's output.
     pub(crate) fn clogged(&self) -> bool {
         self.all().any(|sink| sink.pending.len() >= CLOGGED)
     }
@@ -140,7 +140,7 @@ struct Sink {
     stuck_since: Option<u64>,
     deaf: bool,
     lost: usize,
-    /// Whether no process will ever read from the sink.
+    /// Whether a write has failed, for example because the reader of a pipe has ended. Then all bytes are dropped.
     closed: bool,
 }
 
@@ -200,7 +200,7 @@ impl Sink {
         }
     }
 
-    /// Reports the lost bytes, once the journal accepts lines again.
+    /// Adds a line with the number of lost bytes, once the journal accepts lines again.
     fn own_up(&mut self) {
         if self.lost > 0 && !self.mid_line {
             let text = format!("perilog-runner: {} bytes of output were not taken and are lost here\n", self.lost);

@@ -1,4 +1,4 @@
-//! Certificates from names and days, and the list of revoked certificates.
+//! Makes certificates for names and a number of days, and the list of revoked certificates.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(super) enum Role {
     Controller,
 }
 
-/// Creates an authority. `now_ms`: milliseconds since the epoch.
+/// Makes the certificate and the key of a new authority that lasts `days`. `now_ms`: milliseconds since 1970.
 pub(super) fn new(name: &str, days: u32, now_ms: u64) -> Result<Made, Fault> {
     Ok(authority::new(name, now_ms.saturating_sub(BACKDATED_MS), now_ms + u64::from(days) * DAY_MS)?)
 }
@@ -55,8 +55,8 @@ impl Signer {
         Ok(Self { issuer, not_after_ms: own.not_after_ms, subject: own.subject })
     }
 
-    /// Returns `true` if the controller enrols nodes with this authority. The controller reads such an authority's
-    /// lists in place.
+    /// Returns `true` if this is the authority by which the controller enrols nodes. The controller reads the
+    /// revocation list of that authority where this command writes it.
     pub(super) fn enrols(&self) -> bool {
         self.subject.starts_with(ENROLS)
     }
@@ -86,7 +86,7 @@ impl Signer {
     }
 }
 
-/// A name of a peer.
+/// A host name or an address in a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::verb) enum Name {
     Host(HostName),

@@ -11,7 +11,7 @@ pub(in crate::verb) use perilog_host::authority::{CA_CERT, CA_KEY, CRL};
 
 use crate::fault::Fault;
 
-/// Files of a daemon under /etc/perilog/tls, beside `ca.pem`.
+/// Names of a daemon's certificate and key under /etc/perilog/tls, beside `ca.pem`.
 pub(in crate::verb) const CERT: &str = "cert.pem";
 pub(in crate::verb) const KEY: &str = "key.pem";
 
@@ -32,17 +32,17 @@ pub(in crate::verb) fn directory(dir: &Path) -> Result<(), Fault> {
     made.map_err(|source| Fault::File { what: "cannot make", path: dir.to_owned(), source })
 }
 
-/// Locks an authority's directory against other processes, until the lock is dropped.
+/// Locks an authority's directory against other processes, until the returned lock is dropped.
 pub(super) fn lock(dir: &Path) -> Result<Lock, Fault> {
     Lock::take(dir).map_err(|source| Fault::File { what: "cannot lock", path: dir.to_owned(), source })
 }
 
-/// Returns `true` if the file is absent, rather than unreadable.
+/// Returns `true` if there is no file at `path`. A file that cannot be looked at counts as one that exists.
 pub(super) fn is_missing(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Refuses if `dir` already contains one of `names`.
+/// Fails if `dir` contains a file of one of the `names`; the error ends with `advice`.
 pub(super) fn absent(dir: &Path, names: &[&str], advice: &str) -> Result<(), Fault> {
     match names.iter().map(|name| dir.join(name)).find(|path| path.symlink_metadata().is_ok()) {
         Some(path) => Err(Fault::Usage(format!("{} exists: {advice}", path.display()))),
@@ -55,8 +55,8 @@ pub(in crate::verb) fn write(path: &Path, who: Who, text: &str) -> Result<(), Fa
     write_as(path, who, who == Who::Everybody, text)
 }
 
-/// Writes a file. `give_away`: gives the file to the owner of the existing file, or of the directory. A key stays with
-/// its maker.
+/// Writes a whole file or nothing. `give_away`: the file gets the owner of the file that it replaces, or else of the
+/// directory. A key is never given away.
 fn write_as(path: &Path, who: Who, give_away: bool, text: &str) -> Result<(), Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: path.to_owned(), source };
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -134,7 +134,7 @@ pub(in crate::verb) fn read(path: &Path) -> Result<String, Fault> {
     String::from_utf8(bytes).map_err(odd)
 }
 
-/// Reads a list of an authority, which grows with its use.
+/// Reads an authority's list of issued or revoked certificates, which may be far larger than a certificate.
 pub(super) fn read_list(path: &Path) -> Result<Vec<u8>, Fault> {
     read_up_to(path, LARGEST_LIST, "no such list has more")
 }

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// Makes an authority with the default name and life.
+/// Makes an authority in `dir` with the default name and lifetime.
 pub(in crate::verb) fn make(dir: &Path) -> Result<(), Fault> {
     made(dir, NAME, DAYS).map(drop)
 }

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     force: bool,
 }
 
-/// The names in a HOST argument.
+/// The names of one HOST argument, such as `n[0-3]`.
 #[derive(Debug, Clone)]
 struct Names(Vec<Name>);
 
@@ -64,7 +64,8 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// Issues a controller's certificate that lasts the default time, with its key, to `out`.
+/// Issues a certificate and key for a controller and writes them to the directory `out`. The certificate lasts the
+/// default time.
 pub(in crate::verb) fn controller(ca: &Path, names: &[Name], out: &Path) -> Result<(), Fault> {
     Signing::open(ca)?.issue(Role::Controller, names, DAYS, out).map(drop)
 }

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// A certificate of the list.
+/// An issued certificate, and whether it is still in use.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) issued: Issued,
@@ -66,7 +66,8 @@ impl Row {
     }
 }
 
-/// Returns the issued certificates in the order of issue. Reads from the revocation list which of them are revoked.
+/// Returns all certificates that the authority in `dir` has issued, in the order of issue. Marks the revoked and the
+/// replaced ones.
 pub(super) fn standing(dir: &Path) -> Result<Vec<Row>, Fault> {
     let path = dir.join(CRL);
     let revoked: HashSet<String> = match files::is_missing(&path) {
@@ -147,7 +148,7 @@ impl Faces for List {
     }
 }
 
-/// Returns a cell with the whole days until `until_ms`, coloured if they are few.
+/// Returns a cell with the number of whole days until `until_ms`, coloured if there are few; `ENDED` if none are left.
 pub(in crate::verb) fn days_left(until_ms: u64, now_ms: u64) -> Cell {
     match until_ms.checked_sub(now_ms) {
         None => styled("ENDED", style::BAD),

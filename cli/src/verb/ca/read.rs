@@ -13,7 +13,7 @@ use super::authority::Revoked;
 use crate::fault::Fault;
 use crate::{text, when};
 
-/// A certificate as `ca show` prints it. Times are milliseconds since the epoch.
+/// A certificate as `ca show` prints it. Times are in milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::verb) struct Read {
     pub(in crate::verb) file: String,
@@ -66,7 +66,7 @@ fn read(file: &Path, certificate: &X509Certificate<'_>, der: &[u8]) -> Read {
     }
 }
 
-/// Reads a revocation list: the list's number and entries.
+/// Reads a revocation list in PEM form. Returns the list's own number and its entries.
 pub(super) fn revocations(file: &Path, pem: &[u8]) -> Result<(u64, Vec<Revoked>), Fault> {
     let bad = |why: String| Fault::Usage(format!("{}: {why}", file.display()));
     let block = Pem::iter_from_buffer(pem).find_map(Result::ok).filter(|block| block.label == "X509 CRL");
@@ -129,12 +129,13 @@ fn name(name: &GeneralName<'_>) -> String {
 }
 
 impl Read {
-    /// Returns `true` if this authority issued the certificate, by names and key identifiers.
+    /// Returns `true` if `authority` issued this certificate, and if the certificate is no authority itself.
     pub(super) fn is_of(&self, authority: &Self) -> bool {
         self.role != "authority" && self.was_issued_by(authority)
     }
 
-    /// Returns `true` if the authority (perhaps an intermediate one) issued this certificate.
+    /// Returns `true` if this certificate names `authority` as its issuer, by name and key identifier. Does not check
+    /// the signature.
     pub(in crate::verb) fn was_issued_by(&self, authority: &Self) -> bool {
         let same_key = self.keys.1.is_none() || self.keys.1 == authority.keys.0;
         self.issuer == authority.subject && same_key

@@ -98,8 +98,8 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// Checks the size: a controller refuses a larger list. A running controller would continue with its old list, and
-/// would not start again.
+/// Fails if the revocation list is too large for a controller: a running one would go on with its old list, and would
+/// not start again.
 fn fits(path: &Path, bytes: u64) -> Result<(), Fault> {
     if bytes <= MAX_FILE {
         return Ok(());
@@ -132,14 +132,14 @@ struct Issuances {
     issued: Vec<Issued>,
     /// Position in `issued` of each serial number.
     at: HashMap<String, usize>,
-    /// The serial number of the newest certificate of each host.
+    /// Serial numbers of the certificates that are the newest of a host.
     newest: HashSet<String>,
     now_ms: u64,
 }
 
 impl Issuances {
-    /// Reads the list of issued certificates. If the list is unreadable, an operator can still revoke by file or serial
-    /// number.
+    /// Reads the list of issued certificates. An unreadable list fails only if `what` has a host: a file or a serial
+    /// number can be revoked without the list.
     fn of(dir: &Path, what: &[What], now_ms: u64) -> Result<Self, Fault> {
         let issued = match issued::list(dir) {
             Err(fault) if !what.iter().any(|what| matches!(what, What::Host(_))) => {
@@ -165,15 +165,17 @@ impl Issuances {
         self.get(serial).map(|issued| issued.names.join(", ")).unwrap_or_default()
     }
 
-    /// Returns `true` if the entry may leave the list. The certificate's expiry and revocation must be long ago, and
-    /// the entry must not be the evidence that the host was revoked.
+    /// Returns `true` if the entry may leave the revocation list: the certificate's expiry and revocation are long ago,
+    /// and its host has a newer certificate. The entry of a host's newest certificate is the evidence that the host was
+    /// revoked.
     fn is_over(&self, revoked: &Revoked) -> bool {
         let long_ago = |at_ms: u64| at_ms.saturating_add(KEPT_MS) < self.now_ms;
         let has_run_out = self.get(&revoked.serial).is_some_and(|issued| long_ago(issued.not_after_ms));
         has_run_out && long_ago(revoked.at_ms) && !self.newest.contains(&revoked.serial)
     }
 
-    /// Returns `true` if this authority enrols nodes. The controller then reads the list in place.
+    /// Returns `true` if a node has enrolled with this authority. The controller then reads the revocation list where
+    /// this command writes it.
     fn enrols(&self) -> bool {
         self.issued.iter().any(|issued| issued.enrolled_ms.is_some())
     }
@@ -216,7 +218,7 @@ impl Issuances {
     }
 }
 
-/// Returns the first certificate of a file; this authority must have issued it.
+/// Returns the first certificate in a file. Fails if the authority in `dir` has not issued it.
 fn of_file(dir: &Path, file: &Path) -> Result<Read, Fault> {
     let authority = certificates(&dir.join(CA_CERT), &files::read(&dir.join(CA_CERT))?)?;
     let Some(first) = certificates(file, &files::read(file)?)?.into_iter().next() else {

@@ -15,15 +15,16 @@ use super::{Finding, shell};
 use crate::text;
 
 const ABOUT: &str = "enrolment";
-/// Size in bytes of issued.jsonl from which doctor warns: half of the largest list that `perilog ca` reads, reached
-/// about a year before that.
+/// Size in bytes of issued.jsonl from which doctor warns: half of the largest list that `perilog ca` reads. The other
+/// half lasts for about a year.
 const MANY_ISSUED: u64 = 128 * 1024 * 1024;
-/// Limit for the lookups of all names; the names of a cluster take a second by /etc/hosts.
+/// Time limit in milliseconds for looking up all names. By /etc/hosts, the names of a whole cluster take a second.
 const LOOKUPS_MS: u64 = 5_000;
 /// Maximum number of names in a finding.
 const NAMES: usize = 20;
 
-/// Inspects the authority. Returns no findings if no authority exists and the configuration names none.
+/// Inspects the enrolment authority in `dir`. `listens`: whether the controller is configured to enrol nodes. Returns
+/// no findings if there is no authority and the controller does not enrol.
 pub(super) fn look(dir: &Path, listens: bool) -> Vec<Finding> {
     let shown = dir.display();
     let missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
@@ -104,8 +105,8 @@ fn issued(path: &Path) -> Option<Finding> {
     })
 }
 
-/// Reports a file that does not belong to the controller's user, so that the controller cannot write or perhaps read
-/// the file.
+/// Reports a file that does not belong to the controller's user, who then cannot write or perhaps read it, or a file
+/// that other users can read.
 fn owner(path: &Path, own: &Metadata) -> Option<Finding> {
     let file = path.symlink_metadata().ok()?;
     let (shown, name) = (path.display(), path.file_name().unwrap_or_default());
@@ -125,7 +126,8 @@ fn owner(path: &Path, own: &Metadata) -> Option<Finding> {
     None
 }
 
-/// Checks the names: munge enrols only a host whose name resolves to the peer's address.
+/// Checks with the program `getent` that the names in `munge-hosts` resolve. With munge, a node enrols only if its name
+/// resolves to the address that it dials from.
 pub(super) fn names(hosts: &HostList, getent: &str) -> Finding {
     let until_ms = clock::mono_ms() + LOOKUPS_MS;
     let (mut unknown, mut looked) = (Vec::new(), 0_u64);

@@ -6,8 +6,8 @@ use toml::Table;
 
 use super::{Finding, Role, enroll, node, shell, tls};
 
-/// Returns the daemon's path: the path of the packages. If no daemon is there, the path beside this program, as in a
-/// build.
+/// Returns the path of the daemon's program: in /usr/sbin, where packages install it, or else beside this program, as
+/// in a build.
 pub(super) fn program(role: Role) -> PathBuf {
     let installed = Path::new("/usr/sbin").join(role.program());
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(role.program()));
@@ -17,7 +17,8 @@ pub(super) fn program(role: Role) -> PathBuf {
     }
 }
 
-/// Returns the whole configuration with every default, unless the configuration is wrong.
+/// Checks the configuration, with the TLS files and the enrolment that it names. Returns the whole configuration with
+/// every default; `None` if the configuration is wrong or cannot be read.
 pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Option<Table> {
     const ABOUT: &str = "configuration";
     let (program, file) = (program(role), file.display().to_string());
@@ -67,8 +68,8 @@ pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Opti
     table
 }
 
-/// Returns `true` if another module of doctor reports this warning, with a remedy. After a change of the daemon's
-/// wording, the operator sees the warning twice, never not at all.
+/// Returns `true` if another module of doctor reports this warning of the daemon, with a remedy. If the daemon's
+/// wording changes, the operator sees the warning twice, and never misses it.
 fn told_elsewhere(warning: &str) -> bool {
     warning.starts_with("tls: ")
         || warning.starts_with("tls.enabled is false")

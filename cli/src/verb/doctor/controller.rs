@@ -17,8 +17,8 @@ use super::{Finding, Role, config, flux, kernel, limits};
 use crate::door::{Answer, Door};
 use crate::text;
 
-/// Least free disk: to make the store's reserve (8 MiB) takes twice its size, and without the reserve the controller
-/// refuses prologs. `LITTLE_DISK`: below it doctor warns.
+/// Least free disk space in bytes: making the store's reserve (8 MiB) takes twice its size, and without the reserve the
+/// controller refuses prologs. `LITTLE_DISK`: doctor warns below it.
 const LEAST_DISK: u64 = 16 * 1024 * 1024;
 const LITTLE_DISK: u64 = 1024 * 1024 * 1024;
 const CONNECT: Duration = Duration::from_secs(2);
@@ -183,8 +183,8 @@ fn said(status: &StatusView) -> Vec<Finding> {
     findings
 }
 
-/// Reports versions of agents. Versions N and N-1 work together; more than two versions at a time mean a forgotten
-/// upgrade.
+/// Reports the agents online whose version is not the controller's, one finding for each version. Versions N and N-1
+/// work together; more versions than two mean a forgotten upgrade.
 fn agents(controller: &str, nodes: &[NodeView]) -> Vec<Finding> {
     let mut by_version: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for node in nodes.iter().filter(|node| node.state == "online") {

@@ -74,7 +74,8 @@ fn state<'a>(unit: &str, get: &impl Fn(&str) -> &'a str) -> Finding {
     }
 }
 
-/// Returns the last error in the unit's log: the daemon's own, or else systemd's about the unit.
+/// Returns the last error in the unit's log, of the daemon or of systemd, as the end of a sentence; empty if there is
+/// none.
 pub(in crate::verb) fn last_words(unit: &str) -> String {
     let asked = ["--unit", unit, "--priority", "err", "--lines", "1", "--output", "cat", "--quiet", "--no-pager"];
     let said = shell::ask("journalctl", &asked).ok().filter(|said| said.ok);

@@ -16,7 +16,7 @@ use super::{Finding, Role, authority, config, tls};
 use crate::text;
 
 const ABOUT: &str = "enrolment";
-/// Limit for a controller's answer; on the same network a controller answers in milliseconds.
+/// Time limit for the answer of a controller or of munged; on the same network a controller answers in milliseconds.
 const REACH: Duration = Duration::from_secs(5);
 /// File with the first port that users other than root can bind (ip(7)).
 const UNPRIVILEGED: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
@@ -33,7 +33,8 @@ fn of(table: &Table) -> Option<&Table> {
     table.get("enroll")?.as_table()
 }
 
-/// Inspects enrolment. Returns no findings if enrolment is not configured.
+/// Checks enrolment: of a node, or of the controller that enrols nodes. Returns no findings if enrolment is not
+/// configured.
 pub(super) fn look(role: Role, table: &Table) -> Vec<Finding> {
     let Some(enroll) = of(table) else { return Vec::new() };
     let munge = enroll.get("munge").and_then(toml::Value::as_bool).unwrap_or(false);
@@ -91,8 +92,8 @@ fn node(table: &Table, enroll: &Table, munge: bool) -> Vec<Finding> {
     findings
 }
 
-/// Reports renewal. The agent renews between two thirds and five sixths of a certificate's life: past that, the agent
-/// has tried and failed.
+/// Reports whether the node's certificate is renewed in time. The agent renews it between two thirds and five sixths of
+/// its life: past that, the agent has tried and failed.
 fn renewal((from_ms, until_ms): (u64, u64), now_ms: u64) -> Finding {
     let lasts_ms = until_ms.saturating_sub(from_ms);
     let todo = "journalctl -u perilog-agent says why it cannot renew it; the port of [enroll] is looked at below";
@@ -108,7 +109,8 @@ fn renewal((from_ms, until_ms): (u64, u64), now_ms: u64) -> Finding {
     }
 }
 
-/// Checks the token. `spare`: the node can prove its name without the token, so a missing token is no problem.
+/// Checks the file of the enrolment token. `spare`: the node can prove its name without the token, so a missing token
+/// is no problem.
 fn token(path: &Path, spare: bool) -> Finding {
     let shown = path.display();
     match std::fs::metadata(path) {
@@ -127,7 +129,7 @@ fn token(path: &Path, spare: bool) -> Finding {
     }
 }
 
-/// Checks that a controller answers at `address`: shakes hands and sends no request.
+/// Checks that a controller answers a TLS handshake at `address`. Sends no request.
 fn reach(address: &str, files: &TlsFiles, name: Option<&str>) -> Finding {
     let tls = match ClientTls::load_anonymous(files) {
         Ok(tls) => tls,
@@ -151,7 +153,7 @@ fn reach(address: &str, files: &TlsFiles, name: Option<&str>) -> Finding {
     }
 }
 
-/// Inspects the authority's directory on the controller.
+/// Checks the directory of the authority by which the controller enrols nodes.
 fn keeps(enroll: &Table, listens: bool) -> Vec<Finding> {
     let dir = config::text(enroll, &["directory"]).map(Path::new);
     dir.map(|dir| authority::look(dir, listens)).unwrap_or_default()
@@ -193,7 +195,8 @@ fn has_munge(program: &Path, socket: &Path) -> Finding {
     }
 }
 
-/// Checks that only root can bind low ports: the port shows the controller that root of this host asks.
+/// Checks that only root can bind ports below 1024. Such a port shows the controller that root of this node asks to
+/// enrol. `first`: the first port that other users can bind.
 fn ports(first: u32) -> Finding {
     if first < 1024 {
         return Finding::wrong(

@@ -1,8 +1,8 @@
 //! `perilog doctor --nodes`: what doctor finds on each of these nodes, asked there over ssh(1).
 //!
-//! doctor does not ask through the agents: it looks for why an agent is away. A question that the controller may have
-//! root answer on all nodes would also be one more way into them. ssh has the site's own permissions, and needs no
-//! daemon of perilog.
+//! doctor does not ask through the agents, because it must also find why an agent is away. An agent that runs doctor as
+//! root for the controller would also be one more way into every node. ssh follows the site's own permissions, and
+//! needs no daemon of perilog.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,13 +20,13 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::{remote, style, text};
 
-/// Nodes that are asked at once: a handshake costs this host some milliseconds of one core, and an agent of keys
-/// (ssh-add) refuses many at once.
+/// Maximum number of nodes asked at once: a handshake costs this host some milliseconds of one core, and ssh-agent(1)
+/// refuses many at once.
 const AT_ONCE: usize = 16;
-/// Limit for one node: on the node, doctor itself may wait 10 s for a service that hangs, more than once.
+/// Time limit for one node. On the node, doctor itself may wait 10 s for a service that hangs, more than once.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Finding of doctor on a node; a later version may say more.
+/// A finding in the `--json` output of doctor on a node. Members that a later version adds are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 struct Finding {
     level: String,
@@ -187,7 +187,7 @@ mod tests {
         assert!(!Fleet(vec![("n0".to_owned(), vec![finding(Level::Warning, "x", "")])]).is_wrong());
     }
 
-    /// A thousand hosts, and never more than the bound of ssh at once.
+    /// Asks a thousand hosts: at most [`AT_ONCE`] calls run at a time.
     #[test]
     fn all_nodes_are_asked_and_few_at_once() {
         let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));

@@ -11,13 +11,13 @@ use super::{Finding, config, shell};
 
 const ABOUT: &str = "flux";
 const UNIT: &str = "perilog-flux.service";
-/// Owner of the system instance: only the owner may ask for plugins, and run the IMP.
+/// The user that owns the system instance of Flux. Only this user may list the plugins and run the IMP.
 const OWNER: &str = "flux";
 const PLUGIN: &str = "perilog-hold.so";
 const LOAD: &str = "plugins = [ { load = \"/usr/lib/perilog/perilog-hold.so\" } ] below [job-manager] in one file of \
                     Flux's configuration, with all other plugins of the site";
 
-/// Checks of the host of rank 0.
+/// Checks Flux on the host of its rank 0. Returns no findings where `perilog-flux` is not in use.
 pub(super) fn look(controller: Option<&Table>) -> Vec<Finding> {
     let Some(unit) = used(UNIT) else { return Vec::new() };
     let mut findings = vec![edge(&unit.active, &unit.status)];
@@ -37,7 +37,7 @@ pub(super) fn look(controller: Option<&Table>) -> Vec<Finding> {
     findings
 }
 
-/// Checks of a node that has a broker of Flux.
+/// Checks Flux on a node. Returns no findings where no broker of Flux is in use.
 pub(super) fn on_a_node() -> Vec<Finding> {
     if used("flux.service").is_none() {
         return Vec::new();
@@ -141,7 +141,8 @@ fn configured(plugins: &str, path: &str, exists: impl Fn(&str) -> bool) -> Findi
     }
 }
 
-/// Checks that the edge works; names the reason why the edge waits.
+/// Checks that `perilog-flux` runs, and reports why it waits. `state` and `status`: the state and status text of its
+/// unit.
 fn edge(state: &str, status: &str) -> Finding {
     let todo = "systemctl status perilog-flux; journalctl -u perilog-flux";
     if state != "active" {
@@ -154,7 +155,7 @@ fn edge(state: &str, status: &str) -> Finding {
     }
 }
 
-/// Checks that the controller admits the edge, and that the edge drains.
+/// Checks in the controller's configuration that the edge may connect, and that failed nodes are drained in Flux.
 fn settings(controller: &Table) -> Vec<Finding> {
     const EDGE_TOML: &str = "[edge], group = \"flux\", drains = true in /etc/perilog/controller.d/edge.toml; systemctl \
                              restart perilog-controller";
@@ -185,7 +186,7 @@ fn of_flux(asked: &str, said: Result<shell::Said, String>) -> Result<String, Fin
     }
 }
 
-/// Reports how much rank 0 forgets in a crash.
+/// Reports how much Flux forgets when its rank 0 crashes. `period`: `[kvs] checkpoint-period`, empty if not set.
 fn checkpoints(period: &str) -> Finding {
     match period {
         "" => Finding::warning(

@@ -1,5 +1,5 @@
-//! Checks of the clock, and of kernel settings for a host that talks to many nodes. Figures and reasons are in sysctl's
-//! terms; the checks skip values that cannot be read here (a container).
+//! Checks of the clock, and of kernel settings for a host that talks to many nodes. Findings name a setting as
+//! sysctl(8) does. The checks skip settings that cannot be read, as in a container.
 
 use std::path::Path;
 

@@ -25,7 +25,7 @@ struct Need {
     least: u64,
 }
 
-/// Returns the needs of a daemon; `nodes` is the number of nodes that the controller knows.
+/// Returns the limits that a daemon needs. `nodes`: the number of nodes that the controller knows.
 fn needs(role: Role, nodes: u64) -> [Need; 6] {
     let need = |directive, line, what, least| Need { directive, line, what, least };
     // Numbers of files, bytes of a file, threads, bytes of memory.
@@ -49,7 +49,7 @@ fn needs(role: Role, nodes: u64) -> [Need; 6] {
     ]
 }
 
-/// Checks the limits; `nodes` is the number of nodes that the controller knows, `None` if unknown.
+/// Checks the daemon's limits. `nodes`: the number of nodes that the controller knows; `None`: unknown.
 pub(super) fn look(role: Role, nodes: Option<u64>, findings: &mut Vec<Finding>) {
     let unit = role.program();
     let nodes = nodes.unwrap_or(0).max(SOME_NODES);
@@ -115,13 +115,13 @@ fn judge(unit: &str, nodes: Option<u64>, needs: &[Need], limit: impl Fn(&Need) -
     found
 }
 
-/// Parses `Max open files  SOFT  HARD  files` (proc(5)).
+/// Returns the soft limit that /proc/PID/limits has in the line `line`, such as `Max open files` (proc(5)).
 fn soft(limits: &str, line: &str) -> Option<u64> {
     let rest = limits.lines().find_map(|found| found.strip_prefix(line))?;
     number(rest.split_whitespace().next()?)
 }
 
-/// Parses a limit. Old systemd writes "no limit" as the largest number.
+/// Parses a limit of systemd or proc(5); `u64::MAX` means no limit, which old systemd writes as a number.
 fn number(text: &str) -> Option<u64> {
     match text {
         "unlimited" | "infinity" => Some(u64::MAX),

@@ -1,10 +1,10 @@
 //! `perilog doctor`: inspects everything that a node or the controller needs, also if the daemon is down, and names the
 //! remedy of each problem.
 //!
-//! Each room inspects and returns [`Finding`]s; no room changes anything. The daemons' own programs read the
+//! Each module inspects and returns [`Finding`]s; no module changes anything. The daemons' own programs read the
 //! configuration (`--check-config`, `--print-config`), because only they know its meaning.
 //!
-//! | room | inspects |
+//! | module | inspects |
 //! |---|---|
 //! | `config` | the configuration |
 //! | `tls` | certificates: readable, a pair, for this host, how long they last |
@@ -120,7 +120,7 @@ impl Level {
     }
 }
 
-/// The result of inspecting a subject.
+/// The result of one check: its level, its subject, what doctor saw, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     level: Level,

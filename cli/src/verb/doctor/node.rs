@@ -20,7 +20,8 @@ use crate::door::{Answer, Daemon, Door};
 const BUS: &str = "/run/dbus/system_bus_socket";
 const RUN: &str = "/run/perilog";
 const SOCKET: &str = "/run/perilog/agent.sock";
-/// Least free space of /run: an intent and an outcome have a few KiB, kept output 64 KiB for each failed script.
+/// Least free space of /run in bytes: an intent and an outcome have a few KiB, kept output 64 KiB for each failed
+/// script.
 const LEAST_RUN: u64 = 16 * 1024 * 1024;
 const LEAST_INODES: u64 = 1_000;
 /// Limit for a controller's answer; on the same network a controller answers in milliseconds.
@@ -54,7 +55,7 @@ fn bus() -> Finding {
     }
 }
 
-/// Checks the directory of tasks, which outlive the agent.
+/// Checks the directory in which the agent keeps its tasks: owner, mode, and free space.
 fn run_directory(path: &Path) -> Vec<Finding> {
     const ABOUT: &str = "directories";
     let mut findings = Vec::new();

@@ -87,7 +87,7 @@ pub(in crate::verb) fn wrong(name: &str, why: &Wrong) -> Finding {
     Finding::wrong(ABOUT, format!("{name}: {why}: every task fails"), todo)
 }
 
-/// Returns `true` for a directory like /tmp, with the sticky bit.
+/// Returns `true` for a directory that everyone can write and that has the sticky bit, such as /tmp.
 fn is_for_everyone(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.mode() & 0o1002 == 0o1002)
 }

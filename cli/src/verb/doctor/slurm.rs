@@ -28,7 +28,7 @@ pub(super) fn look(config: &Table) -> Vec<Finding> {
     findings
 }
 
-/// Returns Slurm's configuration as text.
+/// Returns the output of `scontrol show config`. `Err`: the reason why there is none.
 fn slurms(said: Result<shell::Said, String>) -> Result<String, String> {
     match said? {
         said if said.ok => Ok(said.stdout),
@@ -36,12 +36,12 @@ fn slurms(said: Result<shell::Said, String>) -> Result<String, String> {
     }
 }
 
-/// Returns the value of a key in Slurm's configuration.
+/// Returns the value of a key in Slurm's configuration, from a line such as `SelectType = select/linear`.
 fn value<'a>(config: &'a str, key: &str) -> Option<&'a str> {
     config.lines().find_map(|line| Some(line.strip_prefix(key)?.trim_start().strip_prefix('=')?.trim()))
 }
 
-/// Returns the longer limit of prolog and epilog; infinite also if the configuration has a limit of neither.
+/// Returns the longer of the limits of prolog and epilog; infinite if the configuration has neither.
 fn longest(config: &Table) -> Span {
     let limit = |action: &&str| -> Option<Span> {
         config.get("action")?.as_table()?.get(*action)?.get("timeout")?.as_str()?.parse().ok()
@@ -49,7 +49,8 @@ fn longest(config: &Table) -> Span {
     ACTIONS.iter().filter_map(limit).max().unwrap_or(Span::INFINITE)
 }
 
-/// Checks that a stopping slurmd waits until its scripts have ended.
+/// Checks that systemd lets a stopping slurmd wait for its prologs and epilogs. `stop`: how long systemd waits before
+/// it kills; `limit`: the longer limit of prolog and epilog.
 fn waits(stop: Option<Span>, limit: Span) -> Finding {
     match stop {
         None => Finding::skipped(ABOUT, "systemd does not say how long it waits for slurmd to stop"),
@@ -80,7 +81,7 @@ fn selects(config: &str) -> Finding {
 /// From this number of seconds on, PrologEpilogTimeout means no limit (NO_VAL16, INFINITE16).
 const NO_LIMIT: u64 = 65_534;
 
-/// Checks that perilog's limits pass before Slurm kills the hooks.
+/// Checks that the limits of prolog and epilog are below the time (PrologEpilogTimeout) after which Slurm kills a hook.
 fn kills(config: &str, limit: Span) -> Finding {
     let kills = value(config, "PrologEpilogTimeout").and_then(|value| value.parse::<u64>().ok());
     match kills.filter(|seconds| *seconds < NO_LIMIT) {

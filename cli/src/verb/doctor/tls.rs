@@ -64,7 +64,7 @@ pub(super) fn look(role: Role, table: &Table, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns this host's name in certificates and hostlists.
+/// Returns this node's name in certificates and hostlists: `host` of the configuration, or the kernel's host name.
 fn own_name(table: &Table) -> Option<String> {
     let configured = config::text(table, &["host"]).map(str::to_owned);
     configured.or_else(|| rustix::system::uname().nodename().to_str().ok().map(str::to_owned))

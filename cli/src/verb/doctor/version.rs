@@ -6,8 +6,8 @@ use super::{Finding, shell};
 use crate::door::Door;
 
 const ABOUT: &str = "version";
-/// Oldest supported version of systemd: that of RHEL 8. doctor does not check features that older versions lack
-/// (docs/administration.md).
+/// Oldest supported version of systemd: that of RHEL 8. perilog does without features that came later
+/// (docs/building.md).
 const LEAST_SYSTEMD: u32 = 239;
 const OURS: &str = env!("CARGO_PKG_VERSION");
 
@@ -32,7 +32,7 @@ pub(super) fn agent_and_ours(agent: Option<&str>) -> Finding {
     }
 }
 
-/// Compares the controller's first message with the agent's version.
+/// Compares the version in the controller's first message with the agent's version.
 pub(super) fn agent_and_controller(agent: Option<&str>, address: &str, said: &Result<Agreed, Mismatch>) -> Finding {
     match (said, agent) {
         (Err(mismatch @ Mismatch::Versions { .. }), _) => {

@@ -1,4 +1,5 @@
-//! Environment that the resource manager gave this process, and the variables for the scripts.
+//! Environment that the resource manager gave this process. A hook reads from it which job is meant, and passes a part
+//! of it on to the scripts.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -24,18 +25,19 @@ impl Environment {
         Self(std::env::vars_os().filter_map(text).collect())
     }
 
-    /// Returns a variable; an empty value counts as unset.
+    /// Returns the value of a variable; `None` if the variable is unset or empty.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Parses a variable; `None` if unset.
+    /// Parses the value of a variable; `None` if the variable is unset or empty.
     pub(super) fn read<T: FromStr<Err: std::fmt::Display>>(&self, name: &str) -> Result<Option<T>, Fault> {
         let wrong = |value: &str, error: T::Err| Fault::Usage(format!("{name}={value:?}: {error}"));
         self.get(name).map(|value| value.trim().parse().map_err(|error| wrong(value, error))).transpose()
     }
 
-    /// Parses a mandatory environment variable. `who`: the program that sets the variable, for the error.
+    /// Parses the value of a variable, and fails if the variable is unset. `who`: the program that sets it, for the
+    /// error.
     pub(super) fn need<T: FromStr<Err = ParseError>>(&self, name: &str, who: &str) -> Result<T, Fault> {
         let missing = || {
             Fault::Usage(format!(
@@ -46,8 +48,8 @@ impl Environment {
         self.read(name)?.ok_or_else(missing)
     }
 
-    /// Returns the variables that `wanted` accepts; the node's own list decides which variables a script sees. Values
-    /// that a user controls must not make a node refuse.
+    /// Returns the variables to pass on to the node: those that `wanted` accepts, without the largest ones if all
+    /// together have more than [`MOST`] bytes. The node's own list decides which of them a script sees.
     pub(super) fn offer(&self, wanted: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
         let good = |name: &&String| wanted(name) && environment::check_name(name).is_ok();
         let mut by_size: Vec<(&String, &String)> = self.0.iter().filter(|(name, _)| good(name)).collect();

@@ -24,7 +24,8 @@ use crate::text;
 
 pub(super) const BROKER: &str = "Flux";
 
-/// Builds the call for housekeeping. Does not read the job's eventlog: each node would call rank 0 for each job.
+/// Builds the call to this node's agent for Flux's housekeeping. Does not read the job's eventlog: every node would
+/// then ask rank 0 about every job.
 pub(super) fn node(env: &Environment, action: Option<ActionName>) -> Result<node::Call, Fault> {
     let id: Fluid = env.need("FLUX_JOB_ID", BROKER)?;
     Ok(node::Call {
@@ -40,7 +41,7 @@ pub(super) fn node(env: &Environment, action: Option<ActionName>) -> Result<node
     })
 }
 
-/// Returns the rank of this node's broker.
+/// Returns the rank of this node's broker of Flux; 0, with a warning, if Flux does not say.
 pub(super) fn rank() -> u32 {
     let rank = flux(&["getattr", "rank"]).and_then(|rank| {
         let text = |error| Fault::Other(format!("`flux getattr rank` says {rank:?}: {error}"));
@@ -75,7 +76,7 @@ fn is_of_the_job(name: &str) -> bool {
     name.starts_with("FLUX_JOB_")
 }
 
-/// Returns the job's attempt: the time at which the job got its resources, from its eventlog (RFC 18, RFC 21).
+/// Returns the job's attempt: the time at which the job last got its resources, from its eventlog (RFC 18, RFC 21).
 fn allocated(eventlog: &str, job: &str) -> Result<Attempt, Fault> {
     let mut alloc = None;
     for line in eventlog.lines().filter(|line| !line.trim().is_empty()) {
@@ -88,7 +89,7 @@ fn allocated(eventlog: &str, job: &str) -> Result<Attempt, Fault> {
     Attempt::of_alloc(at).ok_or_else(|| Fault::Other(format!("alloc of {job}: {at} is no time since the epoch")))
 }
 
-/// Drains a rank, as stock housekeeping does in its unit. An existing reason stays.
+/// Drains a rank in Flux, as Flux's own housekeeping does. A reason that the rank was drained for before stays.
 pub(super) fn drain(rank: u32, reason: &str) {
     match flux(&["resource", "drain", "--update", &rank.to_string(), reason]) {
         Ok(_) => aside(format_args!("rank {rank} is drained")),

@@ -25,14 +25,14 @@ use crate::tail::{News, Running, Tail, UNVOUCHED, VOUCHED};
 use crate::text;
 use crate::verb::run::watch::Watch;
 
-/// A request to the controller.
+/// A hook's call to the controller: the job, and the values with which its action runs.
 pub(super) struct Call {
     pub(super) job: JobId,
-    /// `None`: the controller's log determines the attempt.
+    /// The job's attempt; `None`: the job's event log at the controller determines it.
     pub(super) attempt: Option<Attempt>,
-    /// `R` or `nodes`, as in `JobAdd`.
+    /// The job's resources, as parameters of the method `JobAdd`: `R` or `nodes`.
     pub(super) place: Value,
-    /// Only these ranks of the job; `None`: all ranks.
+    /// The ranks on which the action runs; `None`: all ranks of the job.
     pub(super) ranks: Option<IdSet>,
     pub(super) userid: Option<u32>,
     pub(super) env: BTreeMap<String, String>,
@@ -45,7 +45,7 @@ pub(super) struct Call {
 #[derive(Debug, Deserialize)]
 struct Added {
     attempt: Attempt,
-    /// Whether the attempt existed and has handed over everything.
+    /// Whether the attempt existed before, and has handed over everything.
     #[serde(default)]
     over: bool,
 }
@@ -62,7 +62,8 @@ impl Call {
             "timeout": self.of.timeout.map(Span::to_exact)})
     }
 
-    /// Adds the job, or finds it added; afterwards the job's attempt is known.
+    /// Adds the job to the controller, where a repeated call finds it added. Sets the attempt to the one that the
+    /// controller names.
     fn add(&mut self, door: &Door, client: &mut Client) -> Result<Added, Fault> {
         let mut parameters =
             json!({"job": self.job, "attempt": self.attempt, "userid": self.userid, "tolerate": self.of.tolerate});
@@ -74,9 +75,9 @@ impl Call {
         Ok(added)
     }
 
-    /// Determines the attempt of a prolog if the resource manager names none. An attempt that has handed over its nodes
-    /// has ended, and the next call begins a new attempt. Orphan attempts, reported only by nodes, do not count.
-    /// `None`: the controller does not know the job.
+    /// Returns the attempt of a prolog whose resource manager names none, from the job's event log. An attempt that has
+    /// handed over its nodes has ended: the next number is then a new attempt. Orphans, which only nodes report, do not
+    /// count. `None`: the controller does not know the job.
     fn counted(&self, door: &Door, client: &mut Client) -> Result<Option<Attempt>, Fault> {
         let (mut known, mut over, mut asked) = (BTreeSet::new(), BTreeSet::new(), Asked::default());
         let parameters = json!({"job": self.job, "after": 0, "follow": false});
@@ -104,13 +105,14 @@ impl Call {
 const NO_SUCH_JOB: &str = "no-such-job";
 const CONFLICT: &str = "conflict";
 
-/// The state common to both hooks: waiting out the controller's absence, and passing on a stop.
+/// State of a hook while it waits: how long the controller may be away, and a request to stop that the controller has
+/// not got yet.
 struct Waiting {
     door: Door,
     job: JobId,
     patience: Span,
     give_up_ms: Option<u64>,
-    /// Whether the resource manager wants a stop, and the controller does not know yet.
+    /// Whether the resource manager has asked to stop, and the controller does not know yet.
     stopping: bool,
 }
 
@@ -148,7 +150,8 @@ impl Waiting {
         }
     }
 
-    /// Passes the stop on, at once or when the controller is back.
+    /// Tells the controller to cancel the action. If the controller does not answer, the call is made again when it is
+    /// back.
     fn stop(&mut self, attempt: Option<Attempt>, action: Option<&ActionName>) {
         let why = "the resource manager has asked for it";
         let parameters = json!({"job": self.job, "attempt": attempt, "action": action, "why": why});
@@ -161,7 +164,7 @@ impl Waiting {
         }
     }
 
-    /// Returns the exit status if the controller has been away for too long.
+    /// Returns the exit status if the controller has been away for longer than the hook's patience.
     fn given_up(&self) -> Option<Exit> {
         self.give_up_ms.filter(|deadline_ms| clock::mono_ms() >= *deadline_ms)?;
         aside(format_args!(
@@ -239,7 +242,7 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
     }
 }
 
-/// News for an epilog's hook.
+/// A message of the hook's session with the controller to the hook's loop.
 enum Epilog {
     LetGo { attempt: Attempt, over: bool, part: Part, waits: Option<String> },
     Event(Entry),
@@ -303,7 +306,7 @@ pub(super) fn epilog(mut call: Call, door: Door) -> Result<Exit, Fault> {
     }
 }
 
-/// After-actions of a job, according to the job's log.
+/// The after-actions of a job, as the hook follows them in the job's event log.
 struct Behind {
     action: ActionName,
     attempt: Option<Attempt>,

@@ -75,7 +75,7 @@ enum Hook {
     FluxWait(wait::Args),
 }
 
-/// Hook through this node's agent.
+/// Options of a hook through this node's agent.
 #[derive(Debug, Clone, clap::Args)]
 struct OnNode {
     /// Run this action instead of the one named like the hook.
@@ -103,7 +103,7 @@ struct OnNode {
     agent: AgentSocket,
 }
 
-/// Through the controller.
+/// Options of a hook through the controller.
 #[derive(Debug, clap::Args)]
 struct OfJob {
     /// Run this action instead of `prolog`, or `epilog`.
@@ -178,7 +178,7 @@ pub(crate) fn run(args: Args, door: Door, out: Out) -> Result<Exit, Fault> {
     }
 }
 
-/// Returns the action with this name, which is the default of a hook.
+/// Returns the action that a hook runs by default, by its name.
 fn named(name: &str) -> Result<ActionName, Fault> {
     ActionName::new(name).map_err(|error| Fault::Usage(error.to_string()))
 }

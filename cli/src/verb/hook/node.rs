@@ -33,7 +33,8 @@ use crate::out::aside;
 use crate::patience::{ANY, Happening, Stop, keep_from_the_start};
 use crate::text;
 
-/// The effect of an action on an attempt, for a host that counts attempts.
+/// The effect of an action on its attempt: a prolog begins it, an epilog ends it. The agent needs to know this where it
+/// counts the attempts itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Turn {
@@ -49,13 +50,14 @@ pub(super) enum Manager {
     Flux,
 }
 
-/// A request to the agent.
+/// A hook's call to the agent: the task, and the values with which its scripts run.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     pub(super) job: JobId,
-    /// The attempt by the count of the resource manager, if it counts; from the agent's first answer on, by the host's.
+    /// The attempt: the resource manager's number, if it has one, and later the number in the agent's first answer.
     pub(super) attempt: Option<Attempt>,
-    /// Whether the agent has answered: `attempt` is then settled, even if the host would count another attempt by now.
+    /// Whether an answer of the agent has set `attempt`. Later requests then name the same attempt, also if the agent
+    /// would count another by now.
     pub(super) answered: bool,
     pub(super) turn: Turn,
     pub(super) action: ActionName,
@@ -67,8 +69,8 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Returns the parameters of `Exec`. `bereft`: the hook's daemon has died. `is_older`: only parameters that an
-    /// agent of the version before knows.
+    /// Returns the parameters of `Exec`. `bereft`: the daemon that ran this hook has died. `is_older`: the agent is of
+    /// an older version, so the request has only parameters that it knows.
     fn request(&self, options: &OnNode, bereft: bool, is_older: bool) -> Value {
         let mut request = json!({"job": self.job, "action": self.action, "rank": self.rank, "userid": self.userid,
                                  "env": self.env,
@@ -87,7 +89,7 @@ impl Call {
         request
     }
 
-    /// Adds to a request which attempt the request is for.
+    /// Adds to a request the attempt, and until the agent has answered also the turn.
     fn number(&self, request: &mut Value) {
         if let Some(attempt) = self.attempt {
             request["attempt"] = json!(attempt);
@@ -104,13 +106,13 @@ impl Call {
         }
     }
 
-    /// Returns the name of the slurmd that runs this hook, if Slurm sets the name.
+    /// Returns the node name of the slurmd that runs this hook, if Slurm sets it.
     fn node(&self) -> Option<&str> {
         self.env.get("SLURMD_NODENAME").map(String::as_str)
     }
 }
 
-/// The next event for the hook.
+/// An event for the hook's loop.
 enum Event {
     Agent(Happening<Answer<Reply>>),
     /// The hook's parent has died: no daemon will get the hook's status.
@@ -213,7 +215,7 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> 
     started.map(drop).map_err(|error| Fault::Other(format!("cannot start a thread: {error}")))
 }
 
-/// State of a hook, from the agent's first answer to the hook's exit.
+/// State of a hook while it follows its task.
 struct Hook {
     call: Call,
     manager: Manager,
@@ -221,9 +223,9 @@ struct Hook {
     /// Whether a script of the task has begun, as far as the agent has reported.
     begun: bool,
     said: Option<Phase>,
-    /// Whether the hook has seen the running task.
+    /// Whether the agent has answered while the task had not ended.
     followed: bool,
-    /// Whether a stop was requested, and the agent does not know yet.
+    /// Whether the resource manager has asked to stop, and the agent does not know yet.
     stopping: bool,
     /// Whether the hook's parent has died.
     orphaned: bool,
@@ -294,8 +296,8 @@ impl Hook {
         self.say_orphaned(door);
     }
 
-    /// Reports to the agent that the hook is orphaned. An absent agent gets the report when it is back; by then it may
-    /// have buried the task and run the program.
+    /// Tells the agent that the hook's parent has died. An agent that is away is told when it is back. By then the task
+    /// may have ended, and the agent may have run the site's program.
     fn say_orphaned(&self, door: &Door) {
         if let Some(unit) = &self.unit {
             let _ = door.ask::<Value>("Orphaned", &json!({ "unit": unit }));
@@ -329,7 +331,8 @@ impl Hook {
     }
 }
 
-/// Returns the end in a line, and the last lines of the failed scripts.
+/// Returns the lines that the hook prints about the task's end: the outcome with a failed check or a script's last
+/// line, then notes. `followed`: the agent had answered before the end.
 fn summary(name: &str, reply: &Reply, followed: bool) -> Vec<String> {
     let Some(outcome) = reply.outcome() else { return vec![format!("{name}: the agent told no outcome")] };
     let Some(ended) = &reply.ended else {

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::exit::Exit;
 use crate::out::aside;
 
-/// The call of a hook, which a later hook can repeat.
+/// A recorded call of an epilog's hook, which the hook of a later prolog can repeat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Called {
     /// Arguments of the hook's process.
@@ -37,13 +37,13 @@ pub(super) struct Owed {
 }
 
 impl Owed {
-    /// Names the two directories, and creates neither. `disk`: outlives a boot. `socket`: the agent's, in a directory
-    /// that a boot clears.
+    /// Sets the two directories, and creates neither. `disk`: a directory that outlives a boot. `socket`: the agent's
+    /// socket, in a directory that a boot clears.
     pub(super) fn new(disk: &Path, socket: &Path) -> Self {
         Self { disk: disk.to_owned(), run: socket.with_file_name("owed") }
     }
 
-    /// Records a call. If the write fails, the epilog runs all the same.
+    /// Records the call of an epilog in a note of this name. If the write fails, the epilog runs all the same.
     pub(super) fn note(&self, name: &str, called: &Called) -> Note {
         let note = Note { disk: self.disk.join(name), run: self.run.join(name) };
         // Writes the twin first: a note without a twin would be from an earlier boot.
@@ -61,8 +61,8 @@ impl Owed {
         note
     }
 
-    /// Runs all epilogs again that a boot cut off, one after the other. Returns the first bad exit status: this hook
-    /// exits with it, because the node is not clean. `is_env`: names of the variables that the hook reads.
+    /// Runs again, one after the other, all epilogs that a boot cut off. Returns the first bad exit status: this hook
+    /// exits with it, because the node is not clean. `is_env`: accepts the names of the variables that a hook reads.
     pub(super) fn settle(&self, is_env: impl Fn(&str) -> bool) -> Option<Exit> {
         for name in self.cut_off() {
             let note = Note { disk: self.disk.join(&name), run: self.run.join(&name) };
@@ -94,7 +94,7 @@ impl Owed {
     }
 }
 
-/// Reads a note. The hook cannot repeat an unreadable note; the log of slurmd has the message for the operator.
+/// Reads a note. `None`: the note is unreadable, so its call cannot be repeated; slurmd's log tells the operator why.
 fn read(path: &Path) -> Option<Called> {
     let read = || -> io::Result<Called> { Ok(serde_json::from_slice(&fs::read(path)?)?) };
     let called = read();
@@ -124,7 +124,7 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// Removes the note after the call's end. The twin goes last.
+    /// Removes the note when its epilog has ended: first the file on disk, then the twin.
     pub(super) fn remove(&self) {
         for path in [&self.disk, &self.run] {
             if let Err(error) = fs::remove_file(path)

@@ -24,8 +24,8 @@ pub(super) struct Starter {
 }
 
 impl Starter {
-    /// Finds the daemon. `node`: the node of slurmd, if several slurmds share a host. `None`: no daemon can die without
-    /// this process (PID 1 of a container kills the process with it), or a slurmstepd has no slurmd here.
+    /// Finds the daemon that runs this hook. `node`: the node name of the slurmd, which tells several slurmds of a host
+    /// apart. `None`: the parent is outside of this PID namespace, or the hook's slurmstepd has no slurmd on this host.
     pub(super) fn of_this_process(node: Option<&str>) -> Option<Self> {
         let parent = getppid()?;
         let is_step = Process::of(parent).is_some_and(|process| process.name == "slurmstepd");
@@ -76,7 +76,7 @@ impl Process {
     }
 }
 
-/// Returns the first 15 bytes of the program's name (proc(5)).
+/// Returns the name of a process, at most its first 15 bytes (`comm` in proc(5)).
 fn name_of(pid: Pid) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;
     Some(name.trim_end().to_owned())

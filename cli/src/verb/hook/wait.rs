@@ -26,7 +26,7 @@ use crate::out::aside;
 use crate::patience::{ANY, Happening, keep_from_the_start};
 use crate::text;
 
-/// Waits for this node's agent.
+/// Options of `flux-wait`, which asks this node's agent.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Args {
     /// Wait for this action instead of `epilog`: the last one that follows a job.
@@ -106,7 +106,7 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
     Ok(end.exit)
 }
 
-/// Time after the limit within which the agent may answer.
+/// Time in milliseconds after the limit within which the agent may still answer.
 const AGENT_MS: u64 = 5_000;
 
 /// Returns a drain's reason with the mark of an old notice. The edge takes such a drain for its own: it replaces the

@@ -1,4 +1,4 @@
-//! Carries steps out. What a step makes is in the record before it is made.
+//! Carries out the steps of a plan. A step enters each file in the record before it makes the file.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -84,8 +84,8 @@ impl Acting {
             self.record.will_write(&to.join(name), None)?;
         }
         ca::controller(ca, names, to)?;
-        // Records the content: no daemon renews these files, so later another content means that somebody replaced
-        // them.
+        // Records the content: no daemon renews these files, so another content later means that an administrator
+        // replaced them.
         for name in [CA_CERT, CERT, KEY] {
             let path = to.join(name);
             let text = fs::read(&path).map_err(failed("cannot read", &path))?;

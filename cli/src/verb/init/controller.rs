@@ -29,7 +29,7 @@ use crate::verb::ca::files::{CA_CERT, CA_KEY};
 use crate::verb::ca::{self, Name};
 use crate::{values, when};
 
-/// Port of the enrolment door in the drop-in.
+/// The port at which the controller enrols nodes, as `init` writes it into the drop-in.
 const ENROLS: u16 = 5117;
 
 /// Set this host up as the controller
@@ -72,7 +72,7 @@ struct Wanted {
     munge: bool,
 }
 
-/// Files of which all or none should exist.
+/// State of files that belong together, such as a certificate and its key: all or none should exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Files {
     None,
@@ -87,7 +87,7 @@ enum Files {
     },
 }
 
-/// The configuration, as it would be with the drop-in.
+/// The part of the controller's configuration that the plan needs, as it would be with the drop-in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Config {
     cluster: String,
@@ -187,7 +187,8 @@ fn plan(host: &str, wanted: &Wanted, dropin: &OfController, there: &There) -> Re
     if conflicts.is_empty() { Ok(plan) } else { Err(conflicts) }
 }
 
-/// Plans the authority and the certificate. Returns `true` if the plan issues a certificate.
+/// Plans the steps that make the authority and the controller's certificate. Returns `true` if the plan issues a
+/// certificate.
 fn keys(wanted: &Wanted, there: &There, tls: &TlsFiles, plan: &mut Plan, conflicts: &mut Vec<String>) -> bool {
     let (cert, ca) = (tls.cert.display(), wanted.ca.display());
     let names: Vec<String> = wanted.names.iter().map(Name::text).collect();

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::record::Record;
 use super::step::{Plan, Step};
 
-/// State of the drop-in on this host.
+/// State on this host of the drop-in that `init` writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Dropin {
     None,

@@ -1,5 +1,5 @@
-//! The node's authority and certificate. `init` asks the enrolment door itself, so that a token is in no file and a
-//! refusal is told at once. The agent renews what `init` has got.
+//! Gets the node's authority and certificate. `init` itself asks at the controller's enrolment port, so that a token is
+//! in no file and a refusal is told at once. The agent renews the certificate later.
 
 use std::fmt;
 use std::fs;
@@ -39,7 +39,7 @@ pub(super) enum Proof {
 /// The enrolment of this node: everything that `init` needs to get the certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Enrolling {
-    /// Address of the enrolment door, as `host:port`.
+    /// Address of the controller's enrolment port, as `host:port`.
     pub(super) address: String,
     pub(super) host: String,
     /// Directory that has ca.pem already, and gets key.pem and cert.pem.
@@ -52,7 +52,7 @@ pub(super) fn files_in(dir: &Path) -> TlsFiles {
     TlsFiles { ca: dir.join(CA_CERT), cert: dir.join(CERT), key: dir.join(KEY), crl: None }
 }
 
-/// Asks the enrolment door for the authority with this pin; returns the authority's certificate (PEM).
+/// Asks at the controller's enrolment port for the authority with this pin; returns the authority's certificate (PEM).
 pub(super) fn authority(address: &str, pin: Pin) -> Result<String, String> {
     let der = block_on(learn(&Dial::plain(address), pin))?.map_err(|error| error.to_string())?;
     Ok(pem(&der))
@@ -78,8 +78,8 @@ fn pem(der: &[u8]) -> String {
     pem + "-----END CERTIFICATE-----\n"
 }
 
-/// Returns the end (ms since the epoch) of this host's certificate. `None`: no certificate, a certificate of another
-/// host, one without its key, or one that is not valid now.
+/// Returns the end of this host's certificate, in milliseconds since 1970. `None`: no certificate, a certificate of
+/// another host, one without its key, or one that is not valid now.
 pub(super) fn certificate(files: &TlsFiles, host: &str) -> Option<u64> {
     let tls = ClientTls::load(files).ok()?;
     let is_ours = tls.names().contains(&canonical(host));
@@ -89,8 +89,8 @@ pub(super) fn certificate(files: &TlsFiles, host: &str) -> Option<u64> {
     (is_ours && is_good).then_some(until_ms)
 }
 
-/// Gets the certificate from the enrolment door. The key is on disk before the question: if the answer is lost, the
-/// same token is good for the same key again.
+/// Gets the certificate from the controller's enrolment port. The key is on disk before the request: if the answer is
+/// lost, the same token is good for the same key again.
 pub(super) fn enrol(of: &Enrolling) -> Result<(), Fault> {
     let files = files_in(&of.dir);
     let key = key(&files.key)?;

@@ -10,7 +10,7 @@
 //! * A change that is made already is no step: the same command again changes nothing.
 //! * `undo` removes the files that the record lists, unless they have changed since, and prints those that it leaves.
 //!
-//! | room | holds |
+//! | module | holds |
 //! |---|---|
 //! | `controller`, `node` | arguments, the present state of the host, and the pure plan of that role |
 //! | `step` | one change, and the plan as it is shown |
@@ -96,7 +96,7 @@ pub(crate) fn run(args: Args, door: &Door, out: Out) -> Result<Exit, Fault> {
     }
 }
 
-/// Which of the two a host is set up as; one host may be both.
+/// The role that `init` sets a host up for. One host may have both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Role {
     Controller,
@@ -155,7 +155,8 @@ fn show_and_do(plan: &Plan, common: &Common, out: &mut Out, act: &mut act::Actin
     Ok(true)
 }
 
-/// Adds the failed step, and what to type, to a fault. A fault with an exit status of its own keeps that status.
+/// Adds the failed step to a fault. A wrong request and a timeout keep their exit status; other faults also tell the
+/// operator what to type.
 fn in_step(number: usize, step: &str, fault: Fault) -> Fault {
     let text = format!("step {number} ({step}): {fault}");
     match fault {
@@ -169,7 +170,7 @@ fn in_step(number: usize, step: &str, fault: Fault) -> Fault {
     }
 }
 
-/// Returns the refusal, which lists all conflicts.
+/// Returns the fault that refuses the whole plan and lists all conflicts.
 fn refused(conflicts: &[String]) -> Fault {
     let list: String = conflicts.iter().map(|conflict| format!("\n  {conflict}")).collect();
     Fault::Usage(format!("{} in the way, and nothing was changed:{list}", text::count(conflicts.len() as u64, "thing")))

@@ -25,7 +25,7 @@ use crate::verb::ca::files;
 use crate::verb::doctor::config::texts;
 use crate::{values, when};
 
-/// Port of the controller for agents; `ENROLS`: for enrolment.
+/// Default port of the controller for agents. `ENROLS`: its default port for enrolment.
 const AGENTS: u16 = 5115;
 const ENROLS: u16 = 5117;
 /// Directory on the disk in which the agent keeps and renews its certificate. The agent's unit lets the agent write
@@ -75,7 +75,7 @@ pub(super) struct Args {
     common: Common,
 }
 
-/// `host:port`; an IPv6 address in brackets.
+/// An address that the operator types, as host and port. An IPv6 address is in brackets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Address {
     host: String,
@@ -116,7 +116,7 @@ struct Wanted {
     munge: bool,
 }
 
-/// The configuration, as it would be with the drop-in.
+/// The part of the agent's configuration that the plan needs, as it would be with the drop-in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Config {
     host: Option<String>,
@@ -152,9 +152,9 @@ struct There {
     dropin: Dropin,
     unit: Dropin,
     config: Result<Config, String>,
-    /// End (ms since the epoch) of a certificate that an administrator installed; `None`: there is none.
+    /// End of a certificate that an administrator installed, in milliseconds since 1970; `None`: there is none.
     brought: Option<u64>,
-    /// End (ms since the epoch) of the certificate in `DIRECTORY`; `None`: there is none.
+    /// End of the certificate in `DIRECTORY`, in milliseconds since 1970; `None`: there is none.
     certificate: Option<u64>,
     /// The authority's certificate in `DIRECTORY`, if there is one.
     ca: Option<String>,
@@ -211,7 +211,8 @@ fn plan(wanted: &Wanted, dropin: &str, there: &There) -> Result<Plan, Vec<String
     if conflicts.is_empty() { Ok(plan) } else { Err(conflicts) }
 }
 
-/// Adds a conflict for each key that another file of the site sets to another value.
+/// Adds a conflict for each key to which another file of the site gives another value than the drop-in. Notes in the
+/// plan if no action is configured.
 fn overridden(wanted: &Wanted, there: &There, config: &Config, plan: &mut Plan, conflicts: &mut Vec<String>) {
     let mut other = |key: &str, has: &str, wants: &str| {
         conflicts.push(format!(
@@ -242,8 +243,8 @@ fn overridden(wanted: &Wanted, there: &There, config: &Config, plan: &mut Plan, 
     }
 }
 
-/// Plans the authority, the certificate, and the unit's permission to write `DIRECTORY`. Returns `true` if any of them
-/// changes.
+/// Plans the steps for the authority, the certificate, and the unit's permission to write `DIRECTORY`. Returns `true`
+/// if any of them changes.
 fn keys(wanted: &Wanted, there: &There, plan: &mut Plan, conflicts: &mut Vec<String>) -> bool {
     let own = files_in(Path::new(DIRECTORY));
     let shown = own.ca.display();

@@ -37,7 +37,7 @@ pub(super) struct OfController {
 }
 
 impl OfController {
-    /// Reads the values from an earlier drop-in of init's.
+    /// Reads the settings from the text of a drop-in that `init` wrote before. Malformed text has no settings.
     pub(super) fn of(text: &str) -> Self {
         let table: Table = text.parse().unwrap_or_default();
         let own = |table: &Table, key: &str| table.get(key).and_then(toml::Value::as_str).map(str::to_owned);
@@ -72,8 +72,8 @@ pub(super) struct OfNode<'a> {
     pub(super) host: Option<&'a str>,
     /// Address of the controller, such as `ctl:5115`.
     pub(super) controller: &'a str,
-    /// Address of the enrolment door (`ctl:5117`), and the directory for certificate and key; `None`: an administrator
-    /// brought them.
+    /// Address at which the controller enrols nodes (`ctl:5117`), and the directory for certificate and key; `None`: an
+    /// administrator brought them.
     pub(super) enrols: Option<(&'a str, &'a Path)>,
     pub(super) munge: bool,
 }
@@ -122,7 +122,8 @@ pub(super) fn would_be(role: Role, dropin: &str) -> Result<Result<Table, String>
     Ok(Err(text::line(&problem.replace(&copy.dir.display().to_string(), "/etc/perilog"))))
 }
 
-/// A copy of a daemon's configuration, with the new drop-in, in a directory of root; removed when dropped.
+/// A copy of a daemon's configuration with the new drop-in, in a directory below /run. Dropping it removes the
+/// directory.
 struct Copy {
     dir: PathBuf,
     file: PathBuf,

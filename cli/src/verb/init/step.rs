@@ -49,7 +49,7 @@ struct Item {
 pub(super) struct Plan {
     title: String,
     items: Vec<Item>,
-    /// Remarks, and what `init` leaves.
+    /// Remarks for the operator, such as the files that `undo` leaves.
     notes: Vec<String>,
 }
 
@@ -87,7 +87,7 @@ impl Plan {
     }
 }
 
-/// The plan as output; `state`: before or after `init` carried it out.
+/// The plan as output. `state`: `planned`, or `done` after `init` has carried it out.
 pub(super) struct Shown<'a> {
     plan: &'a Plan,
     state: &'static str,

@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
 
-/// The controller's own directory, which the controller makes.
+/// Directory of the controller's store and of the authority that enrols nodes. `undo` leaves it.
 const STORE: &str = "/var/lib/perilog";
 
 /// Take back what init made on this host
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// Shows the plan that undoes a role, and carries the plan out.
+/// Shows the plan that undoes what `init` made for a role, and carries it out unless `dry_run` is set.
 pub(super) fn take_back(
     role: Role,
     record: Record,

@@ -19,7 +19,7 @@ pub(super) struct Group {
     took: Option<(u64, u64)>,
 }
 
-/// Groups, in the order in which their first ranks arrived.
+/// Results that are not printed yet: groups of ranks, in the order in which their first ranks arrived.
 #[derive(Debug, Default)]
 pub(super) struct Fold {
     groups: Vec<Group>,

@@ -136,7 +136,7 @@ impl Args {
     }
 }
 
-/// The session on a connection: attaches, then follows the log from its last place.
+/// The session of `run`. On each connection it attaches to the action, then follows the log from its last place.
 struct Session {
     door: Door,
     request: Request,

@@ -25,7 +25,7 @@ pub(crate) struct Watch {
     job: JobId,
     action: ActionName,
     propagate: bool,
-    /// The attempt, known once attached.
+    /// The attempt; `None` until the controller has answered.
     attempt: Option<Attempt>,
     roster: Roster,
     events_after: u64,
@@ -84,7 +84,7 @@ impl Watch {
         }
     }
 
-    /// Returns when [`Watch::flush`] is due, in milliseconds of CLOCK_MONOTONIC.
+    /// Returns when [`Watch::flush`] is due, in milliseconds of CLOCK_MONOTONIC; `None`: no result waits to be printed.
     pub(crate) const fn due_ms(&self) -> Option<u64> {
         self.flush_ms
     }

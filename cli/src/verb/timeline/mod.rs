@@ -78,7 +78,8 @@ pub(crate) fn run(mut args: Args, door: &Door, mut out: Out) -> Result<Exit, Fau
     Ok(Exit::Ok)
 }
 
-/// Chooses among attempts that began an action. `None`: the controller chooses, or explains why no attempt exists.
+/// Returns the attempt to show: the newest requested one of those that began an action. `None`: none did, and the
+/// controller chooses an attempt or refuses.
 fn meant(job: &JobId, door: &Door) -> Result<Option<Attempt>, Fault> {
     let shown: Answer<Show> = door.ask("Show", &json!({ "job": job }))?;
     let views = shown.body.job.attempts.iter().filter(|view| !view.actions.is_empty());
@@ -166,7 +167,7 @@ impl Step {
     }
 }
 
-/// The contents of an attempt's timeline.
+/// The actions of an attempt, with the tasks of each.
 struct Timeline {
     job: JobId,
     attempt: Option<AttemptView>,
@@ -174,11 +175,11 @@ struct Timeline {
     all: bool,
 }
 
-/// An action with its tasks, by rank.
+/// An action of the timeline: its ended tasks, and its unfinished work.
 struct Action {
     name: ActionName,
     began_ms: u64,
-    /// `None`: the action goes on.
+    /// The word of the verdict; `None`: the action goes on.
     verdict: Option<String>,
     ended_ms: Option<u64>,
     tasks: Vec<Task>,

@@ -9,12 +9,12 @@ use crate::{text, when};
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = 110.0;
-/// Space of a panel above and below its lines: title, legend and scale.
+/// Height of a panel above its lines, for title, legend and scale. `FOOT`: the height below its lines.
 const HEAD: f64 = 66.0;
 const FOOT: f64 = 18.0;
 /// Maximum number of lines: more are unreadable, and slow in a browser. The drawing shows the slowest ranks.
 const MOST: usize = 2_000;
-/// Colours that differ also without seeing red and green; red marks failures.
+/// Colours of scripts, distinct also for people who do not see red and green. Red is for failures alone.
 const COLOURS: [&str; 9] =
     ["#4477aa", "#ddaa33", "#44bb99", "#aa4499", "#77aadd", "#997700", "#225555", "#ee99aa", "#8899aa"];
 
@@ -54,7 +54,7 @@ pub(super) fn draw(timeline: &Timeline, now_ms: u64) -> String {
 /// A line of a panel.
 enum Line<'a> {
     Task(&'a Task),
-    /// Ranks in the same state.
+    /// Unfinished ranks in the same state.
     Open {
         label: String,
         tip: String,
@@ -62,7 +62,7 @@ enum Line<'a> {
     },
 }
 
-/// Converts a time in milliseconds since the epoch to a horizontal position.
+/// Converts a time in milliseconds since 1970 to a horizontal position.
 struct Scale {
     begin_ms: u64,
     span_ms: f64,
@@ -185,7 +185,7 @@ fn grid(to: &mut String, scale: &Scale, top: f64, bottom: f64) {
     }
 }
 
-/// Returns a round number of milliseconds that is at least `least_ms`.
+/// Returns a round number of milliseconds that is at least `least_ms`, for the lines of the scale.
 fn nice(least_ms: f64) -> f64 {
     const MINUTES: [f64; 8] = [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21_600.0];
     let least_ms = least_ms.max(1.0);
@@ -233,7 +233,7 @@ fn tip_of(who: &str, step: &Step) -> String {
     format!("{who}: {} {}{word}", step.script, text::took(step.elapsed_ms))
 }
 
-/// Draws the name before a line.
+/// Draws the name of a node at the left of its line.
 fn label_of(to: &mut String, name: &str, y: f64, height: f64) {
     let shown: String = match name.chars().count() {
         0..=24 => name.to_owned(),

@@ -5,7 +5,7 @@ use crate::columns::{Columns, cell, word};
 use crate::out::{Faces, Page};
 use crate::{style, text, when};
 
-/// Number of ranks that the table shows of an action by default.
+/// Number of the slowest ranks of an action that the table shows without `--all`.
 const SLOWEST: usize = 20;
 
 impl Faces for Timeline {

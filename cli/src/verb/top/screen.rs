@@ -19,8 +19,8 @@ use crate::{text, when};
 const ACTIONS: usize = 8;
 const TROUBLES: usize = 6;
 
-/// A cell in any column but the last has at most the screen's width divided by this number, but may always have
-/// `NARROWEST` characters.
+/// Sets the greatest width of every column but the last: the screen's width divided by this number, or `NARROWEST`
+/// characters if that is more.
 const WIDEST_PART: usize = 6;
 const NARROWEST: usize = 10;
 
@@ -29,7 +29,7 @@ const QUIET: Style = Style::new().add_modifier(Modifier::DIM);
 const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 const CARE: Style = Style::new().fg(Color::Yellow);
 
-/// Returns the style of a word, as [`crate::style::of`] does for text that goes to a pipe.
+/// Returns the style of a state such as `overdue`. The other verbs have [`crate::style::of`] for that.
 fn style_of(word: &str) -> Style {
     match word {
         "overdue" | "offline" | "refused" => BAD,
@@ -143,7 +143,7 @@ fn nodes(frame: &mut Frame<'_>, area: Rect, troubles: &[[String; 4]]) {
     table(frame, area, title, ["STATE", "NODES", "SINCE", "NOTE"], rows);
 }
 
-/// An open action, with the state of each rank.
+/// An open action, with the number of its ranks in each state.
 struct Open {
     job: String,
     action: String,
@@ -319,7 +319,7 @@ mod tests {
         assert!(lines.iter().any(|line| line.contains("10-umount.sh")));
     }
 
-    /// Found by a trial: the verb asks for nodes once in several turns, and an offline node was "1s" for ten seconds.
+    /// The verb asks for the nodes only once in several turns: the age of an offline node grows in between.
     #[test]
     fn a_node_that_is_away_grows_older_between_two_looks_at_it() {
         let mut picture = picture();

@@ -1,8 +1,8 @@
 //! Observer beside the machine: collects details of scripts that the machine does not use, and figures for Prometheus.
 //! The observer changes no input and no effect.
 //!
-//! A Finished counts if the machine acknowledged it in the same batch, and if its host is the host of the task's rank
-//! (the store checks the host).
+//! A Finished message counts if the machine acknowledged it in the same batch, and if its host is the host of the
+//! task's rank (the store checks the host).
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl Observer {
         Self { hosts: HashMap::new(), metrics }
     }
 
-    /// Creates the counters of the open actions in the store.
+    /// Creates the counters of the actions in the store that have no verdict yet.
     pub(super) fn loaded(&self, store: &Snapshot) {
         if let Some(metrics) = &self.metrics {
             let open = store.actions.iter().filter(|action| action.verdict.is_none());
@@ -43,7 +43,7 @@ impl Observer {
         }
     }
 
-    /// Collects reports before the machine handles the inputs.
+    /// Collects the sessions' reports of ended tasks, before the machine handles the inputs.
     pub(super) fn listen(&mut self, inputs: &[Input]) -> Vec<Heard> {
         inputs.iter().filter_map(|input| self.hear(input)).collect()
     }
@@ -119,7 +119,7 @@ impl Observer {
     }
 }
 
-/// Makes a report; `None` if no script began.
+/// Makes the report of a task's end; `None` if no script of the task began.
 fn ran(task: TaskId, host: Option<HostName>, ended: &Ended) -> Option<Ran> {
     let began_ms = ended.began_ms?;
     let elapsed_ms = ended.elapsed_ms.unwrap_or_else(|| ended.ended_ms.saturating_sub(began_ms));
@@ -163,7 +163,7 @@ mod tests {
         from(session, FromAgent::Hello(hello))
     }
 
-    /// Makes an end that began at 1,000 and ended at 1,250.
+    /// Makes the end of a task that began at 1,000 ms and ended at 1,250 ms.
     fn ended() -> Ended {
         Ended { began_ms: Some(1_000), ..Ended::bare(Outcome::Ok, 1_250) }
     }

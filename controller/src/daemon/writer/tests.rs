@@ -12,7 +12,7 @@ use super::*;
 use crate::daemon::inlet::Inlet;
 use crate::store::Ran;
 
-/// Results of the next commits, and the committed batches.
+/// A store whose next commits fail as the test says, and that keeps what was committed.
 #[derive(Clone, Default)]
 struct Script(Arc<Mutex<State>>);
 

@@ -68,7 +68,7 @@ async fn who_says_nothing_or_not_all_is_refused_within_the_limit() {
     assert_eq!(over(vec![preamble, encode_from_agent(&page)]).await, "no Hello, or not all of it, within the limit");
 }
 
-/// Makes a tombstone with the longest text.
+/// Makes a large entry for a Hello: the tombstone of a refused task, with a reason of 1,500 bytes.
 fn refused() -> Held {
     let (job, action) = (JobId::new("j").unwrap(), ActionName::new("prolog").unwrap());
     let id = ActionId::of(ClusterId::from_name("any"), &job, Attempt::FIRST, &action);

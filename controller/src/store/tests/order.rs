@@ -1,4 +1,4 @@
-//! Order of all events: pages, restarts, restored copies, an older store.
+//! Tests of the order of all events: pages, restarts, restored copies, an older store.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn reader(dir: &Path) -> EventReader {
     EventReader::open(&dir.join("controller.db")).unwrap()
 }
 
-/// Writes a commit with events of these jobs.
+/// Writes a commit with events; `jobs`: the job and sequence number of each.
 fn write(store: &mut Store, number: u64, jobs: &[(u8, u64)]) {
     let events = jobs.iter().map(|(n, sequence)| event(&job(*n), *sequence));
     store.commit(&[vec![Record::Commit(number)], events.collect()].concat()).unwrap();

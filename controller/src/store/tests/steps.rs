@@ -9,7 +9,7 @@ fn id(job: u8) -> ActionId {
     ActionId(uuid::Uuid::from_u128(u128::from(job) + 1))
 }
 
-/// Begins a prolog on n0 to n3.
+/// Begins a prolog of a job on n0 to n3.
 fn begin(store: &mut Store, job: u8, began_ms: u64) {
     let attempt = attempt_row(super::job(job), 0..=3, "n[0-3]");
     let name = ActionName::new("prolog").unwrap();
@@ -57,7 +57,8 @@ fn reader(dir: &Path) -> StepReader {
 const OK: Option<ExitStatus> = Some(ExitStatus::Exit(0));
 const ALL: Since = Since { since_ms: 0, action: None };
 
-/// A node may report any attempt; the store prefers a requested attempt to an orphan.
+/// The store writes the durations of a task once, only from the host of the task's rank, and only for an action that it
+/// knows.
 #[test]
 fn a_task_is_written_once_and_only_as_its_own_host_says() {
     let dir = tempfile::tempdir().unwrap();
@@ -228,7 +229,7 @@ fn on_a_full_disk_it_is_the_first_to_go() {
     assert_eq!(commit(&mut store, vec![many(0)]), 1, "nothing of the failed transaction is remembered");
 }
 
-/// Damaged durations cost no outcome.
+/// A damaged table costs the durations of a batch, and none of its records.
 #[test]
 fn a_damaged_table_costs_no_record() {
     let dir = tempfile::tempdir().unwrap();

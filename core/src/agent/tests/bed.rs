@@ -1,4 +1,4 @@
-//! Bed for a machine under test: a test states an input and exactly the effects of that input, in order.
+//! Test bed for a machine: a test states an input, and all effects that the input must have, in order.
 
 use crate::agent::io::{Effect, Input, Node, Now};
 use crate::agent::machine::Machine;
@@ -10,7 +10,7 @@ use super::words::{name, words};
 pub(super) struct Bed {
     pub(super) machine: Machine,
     pub(super) now: Now,
-    /// systemd answers an Unload at once; the effects of that answer count as effects of the input.
+    /// Whether the bed answers each `Unload` at once; the effects of that answer then count as effects of the input.
     pub(super) unloads: bool,
     /// Whether [`Self::check`] compares the ticks for limits, too: the agent requests such a tick for each running
     /// task.
@@ -18,7 +18,7 @@ pub(super) struct Bed {
 }
 
 impl Bed {
-    /// Makes a machine without any input yet.
+    /// Makes a machine that has had no input yet.
     pub(super) fn cold() -> Self {
         Self::of(node())
     }
@@ -28,7 +28,7 @@ impl Bed {
         Self { machine: Machine::new(node), now: Now::default(), unloads: true, watches: false }
     }
 
-    /// Makes a machine after an empty join that obeys the controller of epoch 1.
+    /// Makes a machine that found no tasks on its host and obeys the controller of epoch 1.
     pub(super) fn up() -> Self {
         Self::up_as(node())
     }
@@ -40,14 +40,15 @@ impl Bed {
         bed
     }
 
-    /// Opens a session of epoch 1, the first session of the agent.
+    /// Opens the agent's first session, of epoch 1. `hello`, `then`: the expected effects of the connect and of the
+    /// opened session.
     pub(super) fn connect(&mut self, hello: &[&str], then: &[&str]) {
         self.check(Input::LinkUp { counter: 1 }, hello);
         self.check(welcome(1), &["write-epoch 1"]);
         self.check(epoch_written(1), then);
     }
 
-    /// Opens another session of epoch 1.
+    /// Ends the session and opens another one of epoch 1, with the Hello `hello` and then the effects `then`.
     pub(super) fn reconnect(&mut self, hello: &str, then: &[&str]) {
         self.check(Input::LinkDown, &[]);
         self.check(Input::LinkUp { counter: 2 }, &[hello]);
@@ -61,7 +62,7 @@ impl Bed {
         self.feed(epoch_written(1));
     }
 
-    /// Reconnects, and ignores the Hello.
+    /// Ends the session and opens another one; ignores the Hello, and asserts the effects `then`.
     pub(super) fn reconnect_any(&mut self, then: &[&str]) {
         self.check(Input::LinkDown, &[]);
         self.feed(Input::LinkUp { counter: 3 });
@@ -107,7 +108,7 @@ impl Bed {
         }
     }
 
-    /// Lets time pass, with a tick at the end.
+    /// Lets `ms` milliseconds pass, then hands in a tick and asserts its effects `expect`.
     #[track_caller]
     pub(super) fn pass(&mut self, ms: u64, expect: &[&str]) {
         self.now.boot_ms += ms;
@@ -115,7 +116,7 @@ impl Bed {
         self.check(Input::Tick, expect);
     }
 
-    /// Makes a task from its Start, up to systemd's acceptance.
+    /// Makes a live task: from its Start to systemd's answer that the start of its unit is queued.
     #[track_caller]
     pub(super) fn live(&mut self, j: &str, attempt: u64, a: &str, rank: u32) -> TaskId {
         let (id, name) = (task(j, attempt, a, rank), name(task(j, attempt, a, rank)));
@@ -145,7 +146,7 @@ impl Bed {
         id
     }
 
-    /// Makes a task whose end is acknowledged, and buries the task.
+    /// Makes a task that ended with `ok`, that the controller has acknowledged, and that the agent has buried.
     #[track_caller]
     pub(super) fn buried(&mut self, j: &str, attempt: u64, a: &str) -> TaskId {
         let name = name(task(j, attempt, a, 0));

@@ -16,7 +16,7 @@ fn running(id: TaskId, after: &[StepRecord]) -> Input {
     inspected(id, Seen { steps: steps(after), ..seen_running(&intent("j", 1, "prolog", 0), 1) })
 }
 
-/// Makes a task whose script announced a boot, in a session that knows of the boot.
+/// Makes a task whose script announced a reboot, and asserts that the agent reported this in the open session.
 fn announced(bed: &mut Bed) -> TaskId {
     let id = bed.claimed("j", 1, "prolog", 0);
     bed.checks([
@@ -132,8 +132,8 @@ fn a_soft_reboot_leaves_who_announced_it() {
     }
 }
 
-/// Found by the simulator: another controller had acknowledged the end, and the tombstone reported to the first
-/// controller an end without a boot.
+/// Regression test: another controller had acknowledged the end. The agent then reported to the first
+/// controller, from the tombstone, an end without a reboot.
 #[test]
 fn a_tombstone_tells_of_the_boot_and_then_that_it_came() {
     let intent = intent("j", 1, "prolog", 0);

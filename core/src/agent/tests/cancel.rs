@@ -149,7 +149,7 @@ fn a_claim_that_cannot_be_taken_is_tried_again_and_is_visible() {
 
 #[test]
 fn a_claim_to_retry_is_dropped_with_the_end_of_its_task() {
-    // Found by `fuzz`: the machine tried the claim again after the burial, which left a directory with only a claim.
+    // Regression test: the machine tried the claim again after the burial, which left a directory with only a claim.
     let mut bed = Bed::up();
     let id = bed.live("j", 1, "prolog", 0);
     bed.check(cancel_j(), &[CANCELLED]);

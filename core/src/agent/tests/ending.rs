@@ -132,7 +132,7 @@ fn what_is_forgotten_before_it_is_over_goes_after_it() {
     bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
     bed.now.boot_ms = 10_000;
     bed.check(buried(id), &["remove-tombstone j.1.prolog.0"]);
-    // The controller forgets the tombstone of an unknown task while the edge writes the tombstone.
+    // The controller forgets the tombstone of an unknown task while the daemon writes the tombstone.
     let id = task("k", 1, "prolog", 0);
     bed.check(cancel("k", 1, "prolog", 0), &["bury k.1.prolog.0 cancelled"]);
     bed.check(forget(id), &[]);
@@ -151,7 +151,7 @@ fn a_unit_that_is_kept_keeps_its_tombstone() {
     bed.check(Input::Policy(policy), &["unload j.1.prolog.0", "remove-tombstone j.1.prolog.0"]);
 }
 
-/// Found by the simulator: the agent died between Unload and its completion, after the tombstone was gone. The next
+/// Regression test: the agent died between Unload and its completion, after the tombstone was gone. The next
 /// agent took the unit for a task, and the controller made a job of a task whose job had been pruned for hours.
 #[test]
 fn a_unit_that_may_still_be_loaded_keeps_its_tombstone() {

@@ -13,14 +13,14 @@ fn id() -> TaskId {
     local("j", 1, "prolog", 0)
 }
 
-/// Makes a host without a controller.
+/// Makes a machine that has no connection to a controller.
 fn alone() -> Bed {
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);
     bed
 }
 
-/// Begins a task, for caller 1.
+/// Makes a live task that caller 1 asked for.
 fn begun(bed: &mut Bed) {
     bed.checks([
         (call(1, exec("j", 1, "prolog", 0)), &["write-intent local:j.1.prolog.0"]),
@@ -51,7 +51,7 @@ fn a_caller_follows_its_task_without_a_controller() {
     ]);
 }
 
-/// A soft reboot leaves /run, and the record in it that the task went well.
+/// A soft reboot keeps /run, and in it the record of a prolog that succeeded, but undoes the prolog's work.
 #[test]
 fn what_a_boot_undid_is_done_again() {
     let (ok, failed) = (Outcome::Ok, Outcome::Failed { why: Failure::Exit(3) });

@@ -1,5 +1,6 @@
-//! Random histories. In the first kind the world is consistent, and the tests compare the machine's reports with the
-//! world ([`super::world`]). In the second kind the inputs are arbitrary, and the machine may neither panic nor grow.
+//! Random histories. In the first kind a simulated world ([`super::world`]) answers the machine consistently, and the
+//! tests compare the machine's reports with that world. In the second kind the inputs are arbitrary, and the machine
+//! may neither panic nor grow.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,7 +14,7 @@ use crate::message::{Ask, ToAgent};
 use crate::outcome::Outcome;
 use crate::task::Hook;
 
-/// (job, attempt, action, rank) of the tasks of a history; the last two tasks are the host's own.
+/// The tasks of a history as (job, attempt, action, rank); the last two tasks are the host's own.
 const TASKS: [(&str, u64, &str, u32); 8] = [
     ("j", 1, "prolog", 0),
     ("j", 1, "prolog", 1),
@@ -30,7 +31,7 @@ fn remote(at: u8) -> (&'static str, u64, &'static str, u32) {
     TASKS[usize::from(at) % REMOTE]
 }
 
-/// A step of a history: the event, the object, and the variant.
+/// A step of a history as three random numbers: they choose the event, the task or other object, and the variant.
 type Step = (u8, u8, u8);
 
 fn live(world: &mut World, (what, which, how): Step, forgotten: &mut Vec<TaskId>) {
@@ -93,7 +94,8 @@ fn live(world: &mut World, (what, which, how): Step, forgotten: &mut Vec<TaskId>
     }
 }
 
-/// Returns at least 400 cases for each property; the environment variable `PROPTEST_CASES` asks for more.
+/// Returns the configuration of the property tests: at least 400 cases each, more if the environment variable
+/// `PROPTEST_CASES` says so.
 fn config() -> ProptestConfig {
     let default = ProptestConfig::default();
     ProptestConfig { cases: default.cases.max(400), failure_persistence: None, ..default }
@@ -146,7 +148,7 @@ proptest! {
     }
 }
 
-/// Makes any input, also one that no edge would give.
+/// Makes an arbitrary input, also one that no daemon would hand in.
 fn anything((what, which, how): Step) -> Input {
     let (j, attempt, a, rank) = TASKS[usize::from(which) % TASKS.len()];
     let own = which % 8 >= 6;
@@ -217,7 +219,7 @@ fn anything((what, which, how): Step) -> Input {
     }
 }
 
-/// Returns the hook of a task; every other hook names a program for orphans.
+/// Returns the hook of a task; it names a program for orphans if `how` is even.
 fn hook(how: u8) -> Hook {
     Hook { orphaned: how.is_multiple_of(2).then(|| "/p".to_owned()), instance: None }
 }

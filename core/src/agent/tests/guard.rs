@@ -3,7 +3,7 @@ use super::values::*;
 use crate::agent::io::Input;
 use crate::ids::TaskId;
 
-/// Handles a Start up to the report about the task's turn.
+/// Sends a Start, and asserts that the task begins, or (`waits_for`) that the agent reports what the task waits for.
 #[track_caller]
 fn ask(bed: &mut Bed, j: &str, attempt: u64, a: &str, rank: u32, waits_for: Option<&str>) -> TaskId {
     let id = task(j, attempt, a, rank);
@@ -20,7 +20,7 @@ fn ask(bed: &mut Bed, j: &str, attempt: u64, a: &str, rank: u32, waits_for: Opti
     id
 }
 
-/// Ends a live task. `then`: the expected effects after the write of its outcome.
+/// Ends a live task, and asserts that the write of its outcome has the effects `then`.
 #[track_caller]
 fn end(bed: &mut Bed, id: TaskId, j: &str, attempt: u64, a: &str, rank: u32, then: &[&str]) {
     let name = super::words::name(id);
@@ -197,8 +197,8 @@ fn a_withdrawn_start_holds_the_host_until_it_is_claimed() {
     );
 }
 
-/// Found before: the start of a prolog was still on its way to PID 1 when the agent was killed, and the next agent let
-/// the epilog run beside the prolog.
+/// Regression test: the start of a prolog was still on its way to PID 1 when the agent was killed, and the next agent
+/// let the epilog run beside the prolog.
 #[test]
 fn nothing_begins_beside_a_task_of_the_earlier_agent() {
     let (prolog, epilog) = (intent("j", 1, "prolog", 0), task("j", 1, "epilog", 0));
@@ -216,7 +216,8 @@ fn nothing_begins_beside_a_task_of_the_earlier_agent() {
     bed.check(queued(epilog), &[]);
 }
 
-/// Found by the simulator: the cancel had lost the race for the claim, and the agent forgot the cancel.
+/// Regression test: after a restart, the runner took the claim before the agent's cancel did, and the agent
+/// forgot the cancel.
 #[test]
 fn a_cancel_after_a_restart_reaches_a_faster_runner() {
     let prolog = intent("j", 1, "prolog", 0);

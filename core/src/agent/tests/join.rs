@@ -14,7 +14,7 @@ fn failed() -> Outcome {
     Outcome::Failed { why: crate::outcome::Failure::Exit(3) }
 }
 
-/// Starts a machine that finds `found` on its host, and asserts that the join has the effects `expect`.
+/// Starts a machine whose host has the traces `found`, and asserts that the first `Joined` has the effects `expect`.
 #[track_caller]
 fn come_up(found: Vec<Found>, expect: &[&str]) -> Bed {
     let mut bed = Bed::cold();
@@ -22,7 +22,7 @@ fn come_up(found: Vec<Found>, expect: &[&str]) -> Bed {
     bed
 }
 
-/// Makes a unit that has perilog's ids and no directory.
+/// Returns the findings for a unit that has perilog's ids, but whose directory is gone.
 fn without_directory(intent: &Intent, seen: Seen) -> Found {
     Found { intent: None, ..found(intent, seen) }
 }
@@ -96,7 +96,7 @@ fn a_claim_without_a_unit_needs_a_complete_result() {
         (Seen { result: Some(result(9, 0)), ..gone.clone() }, lost),
         (gone, lost),
     ] {
-        // The machine inspects again, because the edge did not read claim and unit at the same time.
+        // The machine inspects again, because the daemon did not read claim and unit at the same time.
         let mut bed = come_up(vec![found(&intent, seen.clone())], &["inspect j.1.prolog.0"]);
         bed.check(inspected(intent.start.task, seen), &[&format!("write-outcome j.1.prolog.0 {expect}")]);
     }
@@ -188,7 +188,7 @@ fn a_unit_with_our_ids_and_no_directory_is_rebuilt_and_adopted() {
     bed.check(inspected(id, over), &["write-outcome j.1.sweep.0 failed (the runner ended with exit 0 and no result)"]);
 }
 
-/// Found by the simulator: a start was delivered after its task's tombstone was forgotten, and left a failed unit. The
+/// Regression test: a start was delivered after its task's tombstone was forgotten, and left a failed unit. The
 /// next agent made a task of the unit, although the task had ended hours before.
 #[test]
 fn a_unit_whose_runner_had_no_task_is_only_unloaded() {
@@ -401,7 +401,7 @@ fn a_burial_that_a_crash_cut_short_is_finished() {
     bed.connect(&["hello 1 [j.1.prolog.0 tombstone ok]"], &["redial 1000"]);
 }
 
-/// Found by the simulator: another program's unit had the name of a task, and the agent refused the task for that
+/// Regression test: another program's unit had the name of a task, and the agent refused the task for that
 /// reason. A restarted agent then stopped that unit.
 #[test]
 fn a_foreign_unit_of_an_ended_tasks_name_is_left_alone() {
@@ -420,8 +420,8 @@ fn a_foreign_unit_of_an_ended_tasks_name_is_left_alone() {
     }
 }
 
-/// Found before: two tasks of one job, accepted in one millisecond, changed places over a restart. The second task
-/// began beside the first, whose start was in flight.
+/// Regression test: two tasks of one job, accepted in one millisecond, changed places in the queue when the agent
+/// restarted. The second task began beside the first, whose start was in flight.
 #[test]
 fn tasks_accepted_in_one_millisecond_keep_their_order() {
     let mut bed = Bed::up();

@@ -12,7 +12,7 @@ fn welcome_at(number: u64, commit: u64) -> Input {
     message(ToAgent::Welcome { epoch: epoch(number), cluster: cluster(), redial_window_ms: 1000, commit })
 }
 
-/// Makes a machine that obeys epoch 1 since the epoch's commit 4.
+/// Makes a machine that obeys epoch 1 since a Welcome with commit 4.
 fn bed() -> Bed {
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);
@@ -33,7 +33,8 @@ fn cancel_at(a: &str, commit: u64) -> Input {
     message(ToAgent::Cancel { task, job, attempt, action, why, commit })
 }
 
-/// Ends the session, and returns the commits in the next Hello: the number of the newest commit, and that of each task.
+/// Ends the session, and returns the numbers of the commits in the next Hello: of the newest commit, and of each task's
+/// commit.
 fn told(bed: &mut Bed) -> (Option<u64>, Vec<Option<u64>>) {
     bed.feed(Input::LinkDown);
     let effects = bed.feed(Input::LinkUp { counter: 9 });
@@ -104,7 +105,8 @@ fn an_older_controller_leaves_no_mark() {
     assert_eq!((hello.newest, hello.tasks[0].task, hello.tasks[0].commit), (None, id, None));
 }
 
-/// The epoch stays the same, but an older agent's record names no cluster, and the agent writes it again.
+/// A record of the epoch that an older agent wrote names no cluster. The agent writes the record again although the
+/// epoch is the same.
 #[test]
 fn an_epoch_of_an_older_agent_gets_its_cluster() {
     let mut bed = Bed::cold();
@@ -115,8 +117,8 @@ fn an_epoch_of_an_older_agent_gets_its_cluster() {
     bed.check(epoch_written(3), &["redial 1000"]);
 }
 
-/// A new after-action may come before or after the setup action: the after-action waits on its node for the setup
-/// action.
+/// A node that has accepted an after-action of an attempt refuses setup actions of that attempt, and still accepts
+/// other after-actions.
 #[test]
 fn nothing_prepares_an_attempt_after_it_was_cleaned_up() {
     let stone = tombstone(&intent("j", 1, "epilog", 0), Outcome::Ok);

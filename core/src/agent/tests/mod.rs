@@ -1,5 +1,5 @@
-//! Rules of the machine, one test each, named after the behaviour. A test states an input and *all* effects of that
-//! input ([`bed`]).
+//! Rules of the machine, one test each, named after the behaviour. A test states an input, and *all* effects that the
+//! input must have ([`bed`]).
 
 mod bed;
 mod boot;

@@ -30,7 +30,7 @@ fn told(word: Word, result: Result<(), &str>) -> Input {
     Input::Told { task: id(), word, result: result.map_err(str::to_owned) }
 }
 
-/// Makes an epilog that runs for caller 1.
+/// Makes a running epilog of the host's own, for whose end caller 1 waits.
 fn running() -> Bed {
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);
@@ -42,7 +42,7 @@ fn running() -> Bed {
     bed
 }
 
-/// Lets the epilog's scripts fail.
+/// Lets the epilog's scripts fail with exit 3.
 fn fail(bed: &mut Bed) {
     bed.checks([
         (stirred(id()), &["inspect local:j.1.epilog.0"]),
@@ -102,10 +102,10 @@ fn a_program_that_fails_for_hours_is_a_line_an_hour() {
 fn a_returning_hook_hears_the_end_and_the_start_is_undone() {
     let mut bed = running();
     bed.feed(Input::Hangup { caller: 1 });
-    // In time.
+    // A hook dials again in time.
     bed.check(call(2), &["reply 2 attached", "reply 2 starting"]);
     bed.pass(GONE_AFTER_MS, &[]);
-    // Too late.
+    // A hook dials again too late.
     bed.feed(Input::Hangup { caller: 2 });
     bed.pass(GONE_AFTER_MS, &[TELL_BEGUN]);
     bed.check(told(Word::Begun, Ok(())), &[]);
@@ -115,7 +115,8 @@ fn a_returning_hook_hears_the_end_and_the_start_is_undone() {
     bed.check(told(Word::Ended, Ok(())), &[&bury()]);
 }
 
-/// The hook lives, and learns the end; the hook's daemon does not.
+/// The hook lives and learns the end, but the resource manager's daemon, which would read the hook's exit status, has
+/// died.
 #[test]
 fn a_hook_whose_daemon_has_died_is_as_good_as_gone() {
     let mut bed = running();

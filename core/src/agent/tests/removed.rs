@@ -1,4 +1,4 @@
-//! Tests of a task whose directory was removed, with any claim and result in it: afterwards nothing proves that no
+//! Tests of a task whose directory was removed, with any claim and result in it. Afterwards no file proves that no
 //! script ran.
 
 use super::bed::Bed;
@@ -10,8 +10,8 @@ fn gone(seen: Seen) -> Seen {
     Seen { claim: None, result: None, gone: true, ..seen }
 }
 
-/// An outcome alone would belong to no task: if the agent dies before it reports the end, the next agent would begin
-/// the task again.
+/// An outcome without its intent belongs to no task: if the agent died before it reported the end, the next agent would
+/// begin the task again.
 #[test]
 fn an_outcome_goes_to_disk_with_what_tells_whose_it_is() {
     let mut bed = Bed::up();
@@ -23,14 +23,14 @@ fn an_outcome_goes_to_disk_with_what_tells_whose_it_is() {
     assert_eq!(rebuilt.start.task, id);
 }
 
-/// Makes an intent that an earlier agent rebuilt from the unit; that agent died before it had taken the claim for the
-/// runner.
+/// Returns the findings for a task whose intent an earlier agent rebuilt from the unit. That agent died before it took
+/// the claim for the runner.
 fn rebuilt(intent: &Intent, seen: Seen) -> Found {
     let intent = Intent { not_after_boottime_ms: 0, ..intent.clone() };
     found(&intent, Seen { claim: None, result: None, ..seen })
 }
 
-/// Found by the simulator: the claim was removed before the agent had read it, and a task whose scripts had run was
+/// Regression test: the claim was removed before the agent had read it, and a task whose scripts had run was
 /// `refused`.
 #[test]
 fn what_its_unit_did_is_its_outcome() {
@@ -48,7 +48,7 @@ fn what_its_unit_did_is_its_outcome() {
     }
 }
 
-/// Found by the simulator: the agent made a claim in a new directory, and the task was `cancelled` before it began
+/// Regression test: the agent made a claim in a new directory, and the task was `cancelled` before it began
 /// while its script went on.
 #[test]
 fn a_cancel_reaches_the_scripts() {
@@ -64,7 +64,7 @@ fn a_cancel_reaches_the_scripts() {
     ]);
 }
 
-/// Found by the simulator: without the directory the claim belonged to no task, and the agent took another program's
+/// Regression test: without the directory the claim belonged to no task, and the agent took another program's
 /// unit of the same name for the task's unit.
 #[test]
 fn a_unit_of_its_name_that_is_not_its_own_is_left_alone() {
@@ -83,7 +83,7 @@ fn a_unit_of_its_name_that_is_not_its_own_is_left_alone() {
     ]);
 }
 
-/// Found by the simulator: an agent died between the rebuilt intent and its claim, and the next agent took the task for
+/// Regression test: an agent died between the rebuilt intent and its claim, and the next agent took the task for
 /// one that never began.
 #[test]
 fn a_rebuilt_intent_counts_as_begun_without_its_claim() {

@@ -155,7 +155,7 @@ fn starts_past_the_cap_of_live_tasks_are_refused() {
     );
 }
 
-/// Found by a hunt: 2,050 short jobs within a not-after filled a node with tombstones, and the node refused all later
+/// Regression test: 2,050 short jobs within a not-after filled a node with tombstones, and the node refused all later
 /// tasks, epilogs among them.
 #[test]
 fn only_acknowledged_ends_make_room_past_the_cap() {
@@ -188,7 +188,7 @@ fn no_start_reaches_further_than_a_day() {
     assert_eq!(intent.not_after_boottime_ms, 24 * 3_600_000);
 }
 
-/// Found by a review: with the defaults, a node with short jobs reached its cap within the controller's retention, and
+/// Regression test: with the defaults, a node with short jobs reached its cap within the controller's retention, and
 /// refused all tasks from then on.
 #[test]
 fn past_the_cap_the_oldest_tombstone_goes_whose_unit_is_gone() {
@@ -241,7 +241,7 @@ fn open_tombstones_stay_past_the_cap() {
     }
 }
 
-/// A node full of ends that are not on the controller's disk still cleans up after its jobs.
+/// A node that is full of ended tasks, whose ends the controller has not stored yet, still accepts after-actions.
 #[test]
 fn after_actions_have_room_past_the_cap() {
     let refused = |holds: u32| format!("full, refused (this host holds {holds} tasks and tombstones*");

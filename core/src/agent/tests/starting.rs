@@ -4,7 +4,7 @@ use crate::agent::io::{Input, Seen, StartReply};
 use crate::ids::{self, TaskId};
 use crate::task::{Claim, NO_TASK, NOT_OURS};
 
-/// Makes a task whose StartUnit has no answer.
+/// Makes a task whose start systemd has not answered yet.
 pub(super) fn starting(bed: &mut Bed) -> TaskId {
     let id = task("j", 1, "prolog", 0);
     bed.check(start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]);
@@ -39,7 +39,7 @@ fn a_rejected_start_whose_claim_a_runner_has_runs() {
     bed.checks([
         (start_reply(id, StartReply::Rejected("no".to_owned())), &["take-claim j.1.prolog.0 failed (systemd: no)"]),
         (claim_taken(id, false), &["inspect j.1.prolog.0"]),
-        // systemd reports no changes of a unit from another start, unless the edge watches the unit.
+        // systemd reports no changes of a unit from another start, unless the daemon watches the unit.
         (inspected(id, seen_running(&intent, 1)), &["watch j.1.prolog.0"]),
         (stirred(id), &["inspect j.1.prolog.0"]),
         (inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]),
@@ -72,7 +72,8 @@ fn an_existing_unit_is_adopted_only_by_its_ids_or_claim() {
     }
 }
 
-/// A start of another life of the task: systemd handled the start when nothing of that life was left.
+/// A unit may come up after its task is gone: systemd handled a start late. The agent unloads that unit before it
+/// starts the task.
 #[test]
 fn a_unit_that_found_no_task_goes_before_the_next_start() {
     let intent = intent("j", 1, "prolog", 0);
@@ -195,7 +196,7 @@ fn doubtful_units_are_inspected_when_the_bus_is_back() {
             joined(vec![], vec![]),
             &["watch j.1.prolog.0", "inspect k.1.prolog.0", "moved l.1.prolog.0 starting", "start-unit l.1.prolog.0"],
         ),
-        // The edge watches the unit again, because the bus of its start is gone, and reads the unit once more.
+        // The daemon watches the unit again, because the bus of its start is gone, and reads the unit once more.
         (inspected(starting, seen_running(&intent("k", 1, "prolog", 0), 2)), &["watch k.1.prolog.0"]),
         (stirred(claimed), &["inspect j.1.prolog.0"]),
         (inspected(claimed, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)), &["write-outcome j.1.prolog.0 ok"]),

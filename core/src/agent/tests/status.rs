@@ -34,8 +34,8 @@ fn the_status_line_counts_what_there_is() {
     );
 }
 
-/// Found by a review: the reported age counted from the acceptance, and the controller counted the limit from there,
-/// too.
+/// Regression test: the age that the agent reported counted from the acceptance of the task, so the controller counted
+/// the limit from there, too.
 #[test]
 fn the_age_of_a_run_counts_from_its_beginning() {
     let mut bed = Bed::up();

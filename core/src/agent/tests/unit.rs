@@ -37,7 +37,7 @@ fn a_unit_that_vanished_before_its_claim_is_lost_and_claimed() {
     ]);
 }
 
-/// Found by the simulator: a program stopped the agent's queued unit and used its name, and the agent took that unit's
+/// Regression test: a program stopped the agent's queued unit and used its name, and the agent took that unit's
 /// result for the task's end.
 #[test]
 fn a_foreign_unit_with_the_name_of_a_queued_one_is_left_alone() {
@@ -124,7 +124,7 @@ fn the_unit_that_is_asked_is_believed_only_when_it_is_over() {
     }
 }
 
-/// Found before: a killed runner left a script that ignores TERM. The agent showed the script as running, and an
+/// Regression test: a killed runner left a script that ignores TERM. The agent showed the script as running, and an
 /// operator's KILL waited for the runner.
 #[test]
 fn leftovers_of_a_killed_runner_linger_until_the_unit_stops() {
@@ -245,8 +245,8 @@ fn lingering_processes_are_killed_by_plan_and_inspected_again() {
     assert_eq!(ended.lingering, processes(&[7, 9]));
 }
 
-/// Found before: `perilog kill -s KILL` reported "sent" and reached no process, because a held task has no runner any
-/// more.
+/// Regression test: `perilog kill -s KILL` reported "sent" and reached no process, because a task with lingering
+/// processes has no runner any more.
 #[test]
 fn what_lingers_is_killed_when_an_operator_says_so() {
     let mut bed = Bed::up();
@@ -266,7 +266,7 @@ fn what_lingers_is_killed_when_an_operator_says_so() {
     assert_eq!(ended.lingering, processes(&[7]));
 }
 
-/// Found by a random history: the bus was away, and the "sent" KILL reached no process.
+/// Regression test: while the bus was lost, `perilog kill -s KILL` reported "sent" and reached no process.
 #[test]
 fn what_lingers_is_killed_once_the_bus_is_back() {
     let mut bed = Bed::up();

@@ -1,4 +1,4 @@
-//! Small values for tests.
+//! Values for the tests of the agent's machine: ids, intents, units, inspections, inputs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,12 +30,12 @@ pub(crate) fn task_of(cluster: ClusterId, j: &str, attempt: u64, a: &str, rank: 
     TaskId { action, rank: Rank(rank) }
 }
 
-/// Returns a task of the controller's.
+/// Returns the id of a task that a controller ordered.
 pub(crate) fn task(j: &str, attempt: u64, a: &str, rank: u32) -> TaskId {
     task_of(cluster(), j, attempt, a, rank)
 }
 
-/// Returns a task of the host's own.
+/// Returns the id of a host's own task.
 pub(crate) fn local(j: &str, attempt: u64, a: &str, rank: u32) -> TaskId {
     task_of(ClusterId::LOCAL, j, attempt, a, rank)
 }
@@ -68,8 +68,8 @@ pub(crate) fn plan() -> Plan {
     }
 }
 
-/// Returns the node of these tests: `prolog` and `epilog` hold lingering processes, `sweep` kills them, `mount` keeps
-/// them.
+/// Returns the node that the tests use. Its actions `prolog` and `epilog` hold lingering processes, `sweep` kills them,
+/// `mount` keeps them.
 pub(crate) fn node() -> Node {
     let lingering = |lingering| Plan { lingering, ..plan() };
     let actions = [
@@ -161,7 +161,7 @@ pub(crate) fn unit_ids(intent: &Intent) -> UnitIds {
     UnitIds { task: start.task, job: start.job.clone(), attempt: start.attempt, action: start.action.clone() }
 }
 
-/// Returns a unit whose main process runs.
+/// Returns the facts of a loaded unit whose main process runs; `n` numbers its invocation.
 pub(crate) fn running(n: u8) -> UnitFacts {
     UnitFacts {
         loaded: true,
@@ -176,7 +176,7 @@ pub(crate) fn running(n: u8) -> UnitFacts {
     }
 }
 
-/// Returns a unit whose main process exited.
+/// Returns the facts of a loaded unit whose main process exited with `code`; `n` numbers its invocation.
 pub(crate) fn exited(n: u8, code: u8) -> UnitFacts {
     let (active, result) = if code == 0 { ("active", "success") } else { ("failed", "exit-code") };
     UnitFacts {
@@ -227,7 +227,7 @@ pub(crate) fn seen_nothing() -> Seen {
     Seen::default()
 }
 
-/// Returns the findings of a join for a task that an inspection would show as `seen`.
+/// Returns a task's traces as a `Joined` reports them, if an inspection would show `seen`.
 pub(crate) fn found(intent: &Intent, seen: Seen) -> Found {
     Found {
         stem: stem_of(intent),
@@ -287,7 +287,7 @@ pub(crate) fn message(message: ToAgent) -> Input {
     Input::Message(message)
 }
 
-/// Returns the record of an agent that obeyed this epoch.
+/// Returns the contents of `epoch.json` of an agent that obeyed this epoch.
 pub(crate) fn obeyed(number: u64) -> Obeyed {
     Obeyed { cluster: Some(cluster()), ..epoch(number).into() }
 }

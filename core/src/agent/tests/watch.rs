@@ -25,7 +25,7 @@ fn runs(node: Node) -> (Bed, TaskId) {
     (bed, id)
 }
 
-/// Found by a hunt: a stopped runner was never overdue, and its node never drained.
+/// Regression test: the task of a stopped runner was never overdue, and its node was never drained.
 #[test]
 fn the_agent_reports_a_limit_that_a_stopped_runner_misses() {
     let (mut bed, id) = runs(node());
@@ -62,7 +62,8 @@ fn the_kill_policy_ends_a_stopped_runners_unit() {
     bed.check(inspected(id, seen(true)), &["warning: *", "kill-lingering j.1.prolog.0"]);
 }
 
-/// Found by a hunt: `cancel` and `kill -s KILL` reported success, and nothing happened.
+/// Regression test: `perilog cancel` and `perilog kill -s KILL` reported success, but did nothing to the unit of a
+/// stopped runner.
 #[test]
 fn a_kill_reaches_the_unit_of_a_stopped_runner() {
     let (mut bed, id) = runs(node());

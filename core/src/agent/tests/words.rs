@@ -1,5 +1,5 @@
-//! Effects in few words, for readable tables. A task is `job.attempt.action.rank`; a task of the host's own begins with
-//! `local:`.
+//! Writes effects as short texts for the tables of the tests. A task is written `job.attempt.action.rank`, a task of
+//! the host's own with `local:` before that.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ use crate::task::{Claim, Reboot};
 
 use super::values::*;
 
-/// Names of every task that a test may mention, by id and by stem.
+/// The short names of all tasks that tests may use: by task id, and by stem.
 static NAMES: LazyLock<(HashMap<TaskId, String>, HashMap<String, String>)> = LazyLock::new(|| {
     let (mut by_id, mut by_stem) = (HashMap::new(), HashMap::new());
     for j in ["h", "j", "k", "l", "m"] {

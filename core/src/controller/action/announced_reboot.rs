@@ -39,7 +39,8 @@ use crate::message::ToAgent;
 use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, Reboot, survives_reboot};
 
-/// Stands for an earlier boot of a node that has no number in this store. No boot of a node has this number.
+/// Number that stands for an earlier boot of a node, if this store has no number of that boot. No real boot has this
+/// number.
 const EARLIER: u32 = u32::MAX;
 
 /// A reboot that a script of the rank has announced.
@@ -70,7 +71,8 @@ impl Expected {
         self.until_ms.is_some_and(|until| until <= now.mono_ms)
     }
 
-    /// Returns the announced end with another outcome and a note. A worse outcome of the scripts stands.
+    /// Returns the end that was reported with the announcement, with this outcome and a further note. If the reported
+    /// outcome is worse, it stays.
     pub(super) fn but(&self, outcome: Outcome, note: &str, now: Now) -> Ended {
         let told = &self.row.ended;
         let outcome = if told.outcome.severity() > outcome.severity() { told.outcome.clone() } else { outcome };
@@ -80,7 +82,8 @@ impl Expected {
 }
 
 impl Jobs {
-    /// Returns the ranks of the action's attempt on hosts with an announced reboot, where start-grace ends no task.
+    /// Returns the ranks of the action's attempt on hosts that are to reboot, because a script announced it.
+    /// Start-grace does not count on these ranks.
     pub(crate) fn to_boot(&self, id: ActionId) -> IdSet {
         let mut hosts = BTreeSet::new();
         for action in self.actions.values() {
@@ -91,7 +94,7 @@ impl Jobs {
         of.filter(|(_, host)| hosts.contains(*host)).map(|(rank, _)| rank).collect()
     }
 
-    /// Starts the limits of the action's announced reboots anew: they count from now.
+    /// Lets the time limits of the action's announced reboots count from now.
     pub(crate) fn arm_boots(&mut self, id: ActionId, cx: &Context) {
         let Some(action) = self.action_mut(id) else { return };
         let mut first = None::<u64>;
@@ -104,7 +107,8 @@ impl Jobs {
         }
     }
 
-    /// Returns the end of a task as `lost`. If the rank expects a reboot, a worse outcome of its scripts stands.
+    /// Returns the end of a task that is `lost` for the reason `why`. If the rank expects a reboot and its scripts had
+    /// a worse outcome, that outcome stays.
     pub(crate) fn lost(&self, task: TaskId, why: Loss, cx: &Context) -> Ended {
         let outcome = Outcome::Lost { why };
         match self.action(task.action).and_then(|action| action.expected.get(&task.rank)) {
@@ -290,7 +294,7 @@ impl Action {
         }
     }
 
-    /// Records the boot in which an open rank has ended well, as far as the node's report shows it.
+    /// Records in which boot of its node an open rank has ended well, if the node's report of the end shows it.
     fn boot_of_end(&mut self, rank: Rank, ended: &Ended, boot_number: u32) {
         if !ended.outcome.went_well() || !self.is_open_on(rank) {
             return;

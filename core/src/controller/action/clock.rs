@@ -24,7 +24,8 @@ fn split<T>(limits: impl Iterator<Item = (u64, T)>, now_ms: u64) -> (Option<u64>
 }
 
 impl Machine {
-    /// Carries out everything that is due: drains of the hosts of orphans, limits of actions, and retention.
+    /// Carries out everything that is due now: drains the hosts of orphans, checks the limits of actions, and forgets
+    /// attempts past their retention.
     pub(crate) fn on_tick(&mut self) {
         // The end of the batch asks for the next tick.
         self.cx.wake_ms = None;
@@ -40,7 +41,8 @@ impl Machine {
         self.prune();
     }
 
-    /// Carries out what is due of an action, and schedules the next check of its limits.
+    /// Checks the limits of an action: ends tasks and drains nodes whose limit has passed, and schedules the next
+    /// check.
     fn check(&mut self, id: ActionId) {
         self.jobs.action_mut(id).into_iter().for_each(|action| action.check_ms = None);
         let (start_at, late) = self.facts().late_starts(id);

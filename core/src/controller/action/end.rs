@@ -28,15 +28,16 @@ impl Jobs {
         self.end_task(task, self.lost(task, why, cx), cx);
     }
 
-    /// Ends a task. If a resolution of the task waits, the task stays open, or the resolution becomes the outcome.
+    /// Ends a task with `ended`. If a resolution of the task waits, the resolution may become the outcome instead, or
+    /// the task stays open ([`Self::weigh`]).
     pub(crate) fn end_task(&mut self, task: TaskId, ended: Ended, cx: &mut Context) {
         if let Some(ended) = self.weigh(task, ended, cx) {
             self.give_outcome(task, ended, cx);
         }
     }
 
-    /// Gives a task its outcome, which no other function does. Queues the end for the event log and for the task's
-    /// node, and records the milestones that the end reports.
+    /// Gives a task its outcome; no other function does so. Queues the end for the event log and for the task's node,
+    /// and records the milestones that the end reports.
     pub(crate) fn give_outcome(&mut self, task: TaskId, ended: Ended, cx: &mut Context) {
         let is_ok = ended.outcome.is_ok();
         let is_unfollowed = self.unfollowed(task, &ended).is_some();
@@ -56,15 +57,15 @@ impl Jobs {
         self.touch(task.action, cx);
     }
 
-    /// Ends a task that never begins as `cancelled`; `note`: the reason, for people.
+    /// Ends a task as `cancelled`, because it is never to begin; `note`: the reason, for people.
     pub(crate) fn withdraw_task(&mut self, task: TaskId, note: &str, cx: &mut Context) {
         let ended =
             Ended { note: Some(note.to_owned()), ..Ended::bare(Outcome::Cancelled { status: None }, cx.now.wall_ms) };
         self.end_task(task, ended, cx);
     }
 
-    /// Records a result that arrived after the task had ended. Drains the host if the result shows a fault that the
-    /// earlier end, `lost`, could not show.
+    /// Records a result that arrived after the task had ended. If the earlier end was `lost` and scripts ran, the host
+    /// is drained for a fault or for a missing clean-up.
     pub(crate) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, cx: &mut Context) {
         for name in &ended.milestones {
             self.task_says(task, name, cx);
@@ -178,7 +179,8 @@ impl Jobs {
 
 /// Maximum number of late results kept for a rank, because a node may send any number.
 const MAX_LATE: usize = 8;
-/// Maximum number of different remarks kept for an action; [`MAX_REMARK`]: longest remark, in characters.
+/// Maximum number of different remarks kept for an action. [`MAX_REMARK`] is the maximum length of a remark, in
+/// characters.
 const MAX_REMARKS: usize = 16;
 const MAX_REMARK: usize = 200;
 
@@ -233,8 +235,8 @@ impl Action {
         }
     }
 
-    /// Returns `true` if an end with this outcome is recorded for the rank, as its end or as a late result. A script
-    /// past its limit that the controller gave up has no steps: its own end is news.
+    /// Returns `true` if an end with this outcome is recorded for the rank, as its end or as a late result. The end
+    /// that the controller gave to a script past its limit does not count as the script's own end.
     pub(crate) fn knows(&self, rank: Rank, ended: &Ended) -> bool {
         let given_up = |known: &Ended| matches!(known.outcome, Outcome::Timeout { .. }) && known.steps.is_empty();
         let is_news = |known: &Ended| given_up(known) && !ended.steps.is_empty() && !defect!(StragglerEndDropped);
@@ -268,8 +270,8 @@ impl Action {
 }
 
 impl Jobs {
-    /// Returns `true` if the job uses a rank with this outcome. A job that hands failed ranks over uses only `ok`
-    /// ranks.
+    /// Returns `true` if the action's job goes on with a rank that ended with this outcome. A job that hands failed
+    /// ranks over goes on with `ok` ranks only.
     pub(crate) fn counts_on(&self, action: &Action, outcome: &Outcome) -> bool {
         let row = &action.row;
         let sheds = || {
@@ -279,9 +281,9 @@ impl Jobs {
         outcome.went_well() && (*outcome == Outcome::Ok || !sheds())
     }
 
-    /// Returns the after-action that should clean up after this end, but was cancelled before a Start was sent. The
-    /// host must then be drained. An operator who undrained the host after the cancel knew neither the task nor its
-    /// end.
+    /// Returns the after-action that should have cleaned up after this task, but was cancelled before a Start was sent;
+    /// `None`: no such after-action. The task's host must then be drained. An operator who undrained the host after the
+    /// cancel knew neither the task nor its end.
     pub(crate) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
         let action = self.action(task.action).filter(|action| !self.follows(action))?;
         // A cancelled service may have worked, but reports no work.

@@ -49,7 +49,8 @@ impl External {
     }
 }
 
-/// Returns the row of a new external action, which holds its ranks and resources. The ranks are accepted.
+/// Turns the row of a new action into the row of an external action. The action holds its ranks and resources, and its
+/// ranks are accepted.
 pub(crate) fn row(row: ActionRow, external: External) -> ActionRow {
     let held = Part { ranks: row.ranks.clone(), resources: external.resources.clone() };
     let (accepted, external) = (row.ranks.clone(), Some(Box::new(external)));
@@ -123,7 +124,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Ends named resources of an external action with one outcome.
+    /// Ends the resources `names` of an external action, all with the end `ended`.
     pub(crate) fn end_resources(
         &mut self,
         id: ActionId,
@@ -162,8 +163,8 @@ impl Jobs {
         self.touch(id, cx);
     }
 
-    /// Ends everything that is still open as `lost`, if the lease has run out. Returns the time (monotonic) at which
-    /// the lease runs out; `None`: it has run out, or the action has no lease any more.
+    /// Ends the action's open ranks and resources as `lost` if the action's lease has run out. Returns the time
+    /// (monotonic) at which the lease runs out; `None`: the lease has run out, or the action has no lease.
     pub(crate) fn check_lease(&mut self, id: ActionId, cx: &mut Context) -> Option<u64> {
         let action = self.action(id).filter(|action| action.is_open())?;
         let external = action.row.external.as_ref()?;
@@ -197,8 +198,8 @@ impl Jobs {
         None
     }
 
-    /// Cancels the open resources that `which` names; returns their number. The service learns of the cancel from the
-    /// reply to its next report, and from the job's event log.
+    /// Asks services to stop work on the open resources that `which` names; returns the number of these resources. The
+    /// service learns of the cancel from the reply to its next report, and from the job's event log.
     pub(crate) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32, cx: &mut Context) -> u64 {
         let mut count = 0;
         for (id, names) in self.open_resources(which) {
@@ -246,7 +247,7 @@ impl Jobs {
         }
     }
 
-    /// Checks that a service asks for what its action covers.
+    /// Checks that the service of an existing external action names the resources that the action covers.
     ///
     /// # Errors
     /// `Conflict`: the request names other resources, or none of the ranks that the action covers.
@@ -262,7 +263,8 @@ impl Jobs {
         Ok(())
     }
 
-    /// Renews the lease of a service that asks for its action again. The request may bring a new lease.
+    /// Renews the lease of an external action whose service repeats its `action start`. `lease_ms`: the lease that the
+    /// request names, which replaces the earlier one.
     pub(crate) fn renew(&mut self, id: ActionId, lease_ms: u64, cx: &mut Context) {
         let Some(action) = self.action_mut(id) else { return };
         // An action with a verdict has no lease any more.
@@ -302,7 +304,8 @@ impl Action {
         part
     }
 
-    /// Asks the service to stop work on `part`, with the reply to the service's next report.
+    /// Marks `part` as to be cancelled. The reply to the service's next report asks the service to stop work on the
+    /// part.
     pub(crate) fn stop_service(&mut self, part: &Part, why: &str) {
         part.ranks.iter().for_each(|rank| self.cancelling(Rank(rank), why));
         if let Some(external) = self.external_mut().filter(|_| !part.resources.is_empty()) {

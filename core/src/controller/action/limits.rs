@@ -16,8 +16,9 @@ use crate::message::Phase;
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-/// Longest delay (ms) between a Start and the first script with which the limit still counts from the Start. Most ranks
-/// of a large action begin that fast, and need no entry of their own.
+/// Maximum delay (ms) between a Start and the task's first script with which the time limit still counts from the
+/// Start. After a longer delay, the limit counts from the script. Most ranks of a large action begin faster, and need
+/// no entry of their own in `ready_ms`.
 const AT_ONCE_MS: u64 = 1_000;
 /// Maximum number of events about overdue scripts and lingering processes that one task may cause in its job's log. No
 /// honest node reports more.
@@ -26,15 +27,16 @@ const MAX_TOLD: u8 = 32;
 const MAX_SCRIPT: usize = 255;
 
 impl Action {
-    /// Counts an event that a rank's node causes in the job's log. Returns `false` past the maximum.
+    /// Counts an event that a report about the rank adds to the job's log. Returns `false` past the maximum: the caller
+    /// then adds no event.
     pub(crate) fn may_tell(&mut self, rank: Rank) -> bool {
         let told = self.told.entry(rank).or_default();
         *told = told.saturating_add(1);
         *told <= MAX_TOLD
     }
 
-    /// Records that a script of the rank is overdue. Returns `false` if that is known, or if the node has reported too
-    /// much.
+    /// Records that a script of the rank is overdue. Returns `false` if the controller knows that already, or if the
+    /// rank has caused its maximum number of events.
     pub(crate) fn is_overdue_now(&mut self, rank: Rank, script: &str) -> bool {
         if self.row.overdue.get(script).is_some_and(|ranks| ranks.contains(rank.0)) || !self.may_tell(rank) {
             return false;
@@ -54,14 +56,15 @@ impl Action {
         take_out(&mut self.row.overdue, rank);
     }
 
-    /// Records that the controller has drained the node for the rank's processes.
+    /// Records that the controller drains the node because processes of the rank's scripts live.
     pub(crate) fn lingers_too_long(&mut self, rank: Rank) {
         self.lingering.remove(&rank);
         self.row.lingering.insert(rank.0);
         self.moved.insert(rank.0);
     }
 
-    /// Records that scripts of a `lost` rank live. Returns `true` only the first time.
+    /// Records that scripts of a `lost` rank live. Returns `true` the first time, and `false` later or if the rank is
+    /// not `lost`.
     pub(crate) fn lives_after_all(&mut self, rank: Rank) -> bool {
         let lost = self.ended.get(&rank).is_some_and(|row| matches!(row.ended.outcome, Outcome::Lost { .. }));
         let is_news = lost && !self.row.lingering.contains(rank.0);
@@ -117,12 +120,12 @@ impl Jobs {
         }
     }
 
-    /// Schedules a check of the limits of each task's action.
+    /// Schedules a check of the limits of each task's action at `at_ms` (monotonic).
     pub(crate) fn check_all(&mut self, tasks: &BTreeSet<TaskId>, at_ms: u64) {
         tasks.iter().for_each(|task| self.check_by(task.action, at_ms));
     }
 
-    /// Starts all limits of an action: they count from now.
+    /// Lets all limits of an action count from now, for example at its start.
     pub(crate) fn arm(&mut self, id: ActionId, cx: &Context) {
         if let Some(action) = self.action_mut(id) {
             let first = action.row.external.as_ref().map_or(cx.settings.start_grace_ms, |external| external.lease_ms);
@@ -149,7 +152,8 @@ impl Jobs {
         }
     }
 
-    /// Records the time limit of an open task, as the node reported.
+    /// Records the time limit of an open task, as the node `host` reported it. Ignores a report about a task of another
+    /// host.
     pub(crate) fn limit_told(&mut self, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
         if self.host_of(task).as_ref() != Some(host) {
             return;
@@ -159,8 +163,8 @@ impl Jobs {
         }
     }
 
-    /// Starts the time limit anew for the lingering processes of a task. The limit counts from the first report of the
-    /// processes to this controller.
+    /// Starts the time limit of a task anew if `phase` says that processes of the task linger. The limit counts from
+    /// the first such report to this controller.
     pub(crate) fn watch_lingering(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let lingers = matches!(phase, Phase::Lingering { .. });
         let Some(action) = self.action_mut(task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {

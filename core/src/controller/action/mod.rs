@@ -51,9 +51,9 @@ pub(crate) struct Action {
     /// For an external action: time (wall clock) of the last message of its service. The row's value may be half a
     /// lease older.
     pub(crate) heard_ms: u64,
-    /// Ends in this batch, still to be written to the event log.
+    /// Ends of ranks in this batch that the event log does not have yet.
     pub(crate) fresh: Vec<Fresh>,
-    /// Ranks that ended in this batch: actions that waited for the ranks may begin.
+    /// Ranks that ended in this batch. Actions that waited for an end on these ranks may begin now.
     freed: IdSet,
     /// Ended ranks that the action still holds, until its release policy drops them.
     pub(crate) done: IdSet,
@@ -72,7 +72,7 @@ pub(crate) struct Action {
     pub(crate) told: BTreeMap<Rank, u8>,
 }
 
-/// End of a rank, for the event log. Equal ends share an event.
+/// End of a rank, for the event log. Ranks with equal ends share one event.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Fresh {
     pub(crate) rank: Rank,
@@ -147,7 +147,7 @@ impl Action {
         .unwrap_or(Stand::NotMine)
     }
 
-    /// Starts the limits of ranks at `mono_ms`, because nothing keeps the ranks waiting any more.
+    /// Lets the limits of `ranks` count from `mono_ms` (monotonic), because nothing keeps these ranks waiting any more.
     pub(crate) fn ready(&mut self, ranks: &IdSet, mono_ms: u64) {
         if mono_ms != self.armed_ms {
             self.ready_ms.extend(ranks.iter().map(|rank| (rank, mono_ms)));
@@ -216,14 +216,16 @@ impl Action {
         self.moved.insert(rank.0);
     }
 
-    /// Moves a rank to `sent`. The batch commits the Start, which is meant for the node's boot with this number.
+    /// Changes a rank's state to `sent`, because the batch commits a Start for the rank. `boot_number`: the boot of the
+    /// node for which the Start is meant.
     pub(crate) fn send(&mut self, rank: Rank, boot_number: u32) {
         self.leave(rank);
         self.row.sent.insert(rank.0);
         self.seen_in(rank, boot_number);
     }
 
-    /// Moves a rank back from `sent` to `waiting`: the node did not get the Start, and must not begin the task now.
+    /// Changes a rank's state from `sent` back to `waiting`: the node did not get the Start, and must not begin the
+    /// task now.
     pub(crate) fn unsend(&mut self, rank: Rank) {
         self.leave(rank);
         self.row.waiting.insert(rank.0);
@@ -249,12 +251,13 @@ impl Action {
         }
     }
 
-    /// Returns the reason of the rank's cancel; `None` if the rank is not to be cancelled.
+    /// Returns the reason for which the rank's task is to be cancelled; `None`: no cancel was requested.
     pub(crate) fn cancel_of(&self, rank: Rank) -> Option<String> {
         self.row.cancelling.contains(rank.0).then(|| self.row.cancel_why.clone().unwrap_or_default())
     }
 
-    /// Returns the reason why the rank must not begin: a cancel, or a waiting resolution. `None` if the rank may begin.
+    /// Returns the reason why the rank's task must not begin: a cancel, or a resolution that waits. `None`: the task
+    /// may begin.
     pub(crate) fn must_not_begin(&self, rank: Rank) -> Option<String> {
         self.cancel_of(rank).or_else(|| self.resolving(rank).map(|word| before_its_begin(&word.reason)))
     }
@@ -289,7 +292,8 @@ impl Action {
         }
     }
 
-    /// Adds the records of this batch's changes: the whole row or a delta, and the changed rows of single ranks.
+    /// Adds the records of the action's changes in this batch: the whole row or a delta, and the changed rows of single
+    /// ranks.
     pub(crate) fn take_records(&mut self, records: &mut Vec<Record>) {
         let moved = std::mem::take(&mut self.moved);
         let stands = self.row.stands(&moved);

@@ -32,7 +32,7 @@ use crate::idset::IdSet;
 use crate::outcome::Loss;
 
 impl Jobs {
-    /// Returns `true` if an earlier action keeps this action waiting on the rank.
+    /// Returns `true` if another action must end on the rank before the action `id` may begin there.
     pub(crate) fn is_behind(&self, id: ActionId, rank: Rank) -> bool {
         self.before(id, rank).is_some()
     }
@@ -85,6 +85,7 @@ impl Jobs {
     }
 
     /// Returns the actions of newer attempts that have waiting ranks, each with its ranks on the hosts of `freed`.
+    /// `freed`: ranks in `layout` on which an action of attempt `number` has ended.
     fn of_newer(&self, job: &JobId, number: Attempt, layout: &Layout, freed: &IdSet) -> Vec<(ActionId, IdSet)> {
         let newer = self.get(job).into_iter().flat_map(|job| job.attempts.range((Excluded(number), Unbounded)));
         let mut found = Vec::new();
@@ -99,16 +100,16 @@ impl Jobs {
         found
     }
 
-    /// Queues a look at waiting ranks: the machine then begins the ranks that may begin. A frozen attempt queues no
-    /// look: its thaw looks at all ranks.
+    /// Queues a check of `ranks` ([`Change::Ready`]), which starts the tasks that may begin. Does nothing for a frozen
+    /// attempt, because its thaw checks all ranks.
     pub(crate) fn ready(&self, action: ActionId, ranks: IdSet, cx: &mut Context) {
         if !self.is_frozen_action(action) {
             cx.changes.push_back(Change::Ready(action, ranks));
         }
     }
 
-    /// Queues a look at the actions that waited for ranks of the action `id`, if some of these ranks ended in the
-    /// batch.
+    /// Queues a check of the ranks on which the action `id` has ended in this batch: other actions may have waited for
+    /// the end.
     pub(crate) fn start_later(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action_mut(id) else { return };
         let freed = std::mem::take(&mut action.freed);
@@ -126,7 +127,7 @@ impl Jobs {
         }
     }
 
-    /// Queues a look at every waiting rank, for example after the list of after-actions changed.
+    /// Queues a check of every waiting rank of every action, for example after the list of after-actions changed.
     pub(crate) fn reordered(&mut self, cx: &mut Context) {
         let waiting = self.actions.values().filter(|action| !action.row.waiting.is_empty());
         let waiting: Vec<(ActionId, IdSet)> =
@@ -136,8 +137,8 @@ impl Jobs {
         }
     }
 
-    /// Queues a look at every rank on the host that waits for its Start, or is accepted and perhaps unclaimed. A cause
-    /// that kept these ranks from beginning has ended.
+    /// Queues a check of every task on the host that waits for its Start, or is accepted and perhaps unclaimed. Called
+    /// when a cause that kept these tasks from beginning has ended.
     pub(crate) fn reordered_on(&mut self, host: &HostName, cx: &mut Context) {
         let unbegun = |row: &ActionRow| !row.waiting.is_empty() || !row.accepted.is_empty();
         let unbegun = self.actions.iter().filter(|(_, action)| unbegun(&action.row));
@@ -149,10 +150,10 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Sends a Start for each waiting rank of `ranks` that may begin and whose node is connected. Ranks on a node that
-    /// is down, or that the store does not know, end as `lost`. Ranks on a node that left less than start-grace ago
-    /// keep waiting. So do ranks on unknown nodes for a while, after a start with an empty store. Lets unclaimed tasks
-    /// of `ranks` begin too. Returns `true` if a rank waits no longer.
+    /// Sends a Start for each waiting rank of `ranks` whose task may begin and whose node is connected. Ranks on a node
+    /// that is down, or that the store does not know, end as `lost`. Ranks on a node that left less than start-grace
+    /// ago keep waiting. So do ranks on unknown nodes for a while, after a start with an empty store. Also sends a
+    /// Begin for unclaimed tasks of `ranks` ([`Self::begin_unclaimed`]). Returns `true` if a rank waits no longer.
     pub(crate) fn start_ready(&mut self, id: ActionId, ranks: &IdSet) -> bool {
         let begun = self.begin_unclaimed(id, ranks);
         let Some(action) = self.jobs.action(id) else { return begun };

@@ -13,7 +13,8 @@ use crate::message::{Phase, ToAgent};
 use crate::task::Ended;
 
 impl Machine {
-    /// Records that the node has accepted the task; `limit_ms`: the task's time limit on the node.
+    /// Records a node's report that it has accepted the task; `limit_ms`: the task's time limit on the node. A task
+    /// that has ended for the controller gets a Cancel.
     pub(crate) fn on_accepted(&mut self, id: SessionId, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
         if !self.nodes.speaks_for(host, task, &self.jobs, &mut self.cx) {
             return;
@@ -36,7 +37,8 @@ impl Machine {
         }
     }
 
-    /// Records a new phase of the task, which began `age_ms` ago. A milestone is no phase: it goes to the job.
+    /// Records a node's report of a task's new phase, which began `age_ms` ago. A reported milestone is recorded for
+    /// the job instead.
     pub(crate) fn on_moved(&mut self, host: &HostName, task: TaskId, phase: Phase, age_ms: u64) {
         let Some(action) = self.jobs.action_mut(task.action) else {
             return;

@@ -22,7 +22,7 @@ use crate::task::{Check, Ended, Tail};
 const MAX_LATE: usize = 8;
 
 impl Jobs {
-    /// Carries out a report: renews the lease, and ends the ranks and resources that it names.
+    /// Carries out a service's report: renews the lease, and ends the ranks and resources that the report names.
     ///
     /// # Errors
     /// The attempt has no such external action, or the action does not cover the named parts.
@@ -150,7 +150,7 @@ const fn is_cancelled(outcome: Option<&Outcome>) -> bool {
     matches!(outcome, Some(Outcome::Cancelled { .. }))
 }
 
-/// Turns a service's report into an end; `asked`: the controller has asked the service to stop.
+/// Turns a service's report into the end of a rank or resource. `asked`: the controller has asked the service to stop.
 fn end_of(said: &Said, row: &ActionRow, asked: bool, now: Now) -> Ended {
     let (outcome, check, message) = match said {
         Said::Tolerable { check, message } => {

@@ -103,7 +103,7 @@ fn weigh<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
 }
 
 impl ActionRow {
-    /// Returns the states of `ranks`, as a delta of the action's row.
+    /// Returns the columns of `ranks`, such as their rank states, as a delta of the action's row.
     pub fn stands(&self, ranks: &IdSet) -> Stands {
         let of = |set: &IdSet| set.intersection(ranks);
         Stands {
@@ -123,7 +123,7 @@ impl ActionRow {
         }
     }
 
-    /// Applies a delta: replaces the states of the delta's ranks. A delta may be applied twice.
+    /// Applies a delta: replaces the columns of the delta's ranks. A delta that is applied twice changes nothing more.
     pub fn put(&mut self, part: &Stands) {
         let Stands {
             ranks,
@@ -170,7 +170,7 @@ impl ActionRow {
 }
 
 impl AttemptRow {
-    /// Applies a delta: replaces the holds of the delta's ranks. A delta may be applied twice.
+    /// Applies a delta: replaces the holds of the delta's ranks. A delta that is applied twice changes nothing more.
     pub fn put(&mut self, part: &Holds) {
         let Holds { ranks, hold, released, left, disowned } = part;
         replace(&mut self.hold.ranks, ranks, hold);

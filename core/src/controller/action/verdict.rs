@@ -70,14 +70,15 @@ impl Action {
         ranks
     }
 
-    /// Returns the ranks that the job handed over before a task began on them, while the job keeps other ranks. Empty
-    /// if the action began on no rank, because such an action did not end well.
+    /// Returns the ranks that the job handed over before a task began on them, while the job keeps other ranks. `hold`:
+    /// the ranks that the job still holds. Empty if the action began on no rank, because such an action did not end
+    /// well.
     pub(crate) fn shed(&self, hold: &IdSet) -> IdSet {
         let shed = self.never_begun().difference(hold);
         if hold.is_empty() || shed == self.row.ranks { IdSet::new() } else { shed }
     }
 
-    /// Returns the ranks that ended with another outcome than `ok`, by the word of the outcome.
+    /// Returns the ranks that ended with another outcome than `ok`. Key: the word of the outcome, such as `lost`.
     pub(crate) fn by_outcome(&self) -> BTreeMap<&'static str, IdSet> {
         let mut by = BTreeMap::<_, IdSet>::new();
         for (rank, row) in self.ended.iter().filter(|(rank, _)| self.row.ended.contains(rank.0)) {
@@ -92,8 +93,8 @@ impl Action {
     }
 }
 
-/// Returns the script to blame for an outcome: the first that ended with the outcome's status. For `tolerable`, the
-/// first failed script whose failure a job may tolerate.
+/// Returns the script to blame for an outcome: the first script that ended with the outcome's status. For `tolerable`,
+/// the first failed script whose failure a job may tolerate.
 pub(crate) fn blamed(ended: &Ended) -> Option<&Step> {
     if ended.outcome == Outcome::Tolerable {
         return ended

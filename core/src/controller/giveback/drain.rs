@@ -1,6 +1,6 @@
 //! Drain: decides which reasons a host's drain has, when it is in force, and when it is lifted. A drain keeps new jobs
-//! from a host at fault, for a reason on which an operator can act. The first reason stands; of later ones
-//! the newest stands beside it.
+//! from a host at fault, for a reason on which an operator can act. A drain keeps its first reason, and beside it the
+//! newest later reason.
 //!
 //! ```text
 //!   at fault, or by hand --> notice to the hook --confirmed--> in force --undrain--> notice --confirmed--> gone
@@ -33,7 +33,7 @@ pub(crate) const MAX_REASON: usize = 200;
 pub(crate) enum Fault {
     /// A script is stuck past its limit, in the boot with this number; `None`: the node is unknown.
     Stuck(Option<u32>),
-    /// Recovery needs the drain until its cause ends ([`Passing`]).
+    /// Recovery needs the drain, until the cause ([`Passing`]) ends.
     Passing,
     /// A task was lost because its node rebooted or was away. A drain for a stuck script stays a drain for a stuck
     /// script, so a reboot may still lift it.
@@ -58,14 +58,14 @@ pub(crate) struct Cause {
     pub(crate) fault: Fault,
 }
 
-/// Effect of a new reason on the host's drain.
+/// Effect of a call to [`Drains::drain`] on the host's drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// The host was not drained, and is now.
+    /// The host was not drained, and has a new drain now.
     First,
-    /// The host was drained, and the drain has a further reason now.
+    /// The host was drained already, and the drain has a later reason now.
     Again,
-    /// The drain had the reason already.
+    /// The host was drained already, and the drain got no new reason.
     Known,
 }
 
@@ -75,8 +75,8 @@ pub(crate) struct Drains {
     by_host: BTreeMap<HostName, DrainRow>,
     /// Ranks without a hold that are released once the drain of their host is in force.
     pub(crate) waiting: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
-    /// Key: a host with a drain on whose notice the drain hook failed. Value: the time of the first failure (ms since
-    /// 1970), and the hook's last reason. Not stored: a restarted controller sends each notice again.
+    /// Key: a host about whose drain the hook failed on a notice. Value: the time of the hook's first failure (ms since
+    /// 1970), and the reason of its last failure. Not stored: a restarted controller sends each notice again.
     pub(crate) failed: BTreeMap<HostName, (u64, String)>,
     /// `true` if a drain hook is configured.
     pub(crate) hook: bool,
@@ -111,7 +111,7 @@ impl Drains {
         self.by_host.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
     }
 
-    /// Drains a host. If the host is drained already, the reason becomes a further one.
+    /// Drains a host. If the host is drained already, its drain may get the reason as a later reason.
     pub(crate) fn drain(&mut self, host: &HostName, cause: Cause, cx: &mut Context) -> Told {
         let Cause { reason, by, fault } = cause;
         let standing = self.by_host.get(host).filter(|drain| !drain.lifted && !defect!(DrainOverwritten)).cloned();
@@ -135,8 +135,8 @@ impl Drains {
         Told::First
     }
 
-    /// Adds a reason to an existing drain. Leaves out a reason that is the drain's newest already, unless an operator
-    /// gives it again, and any reason of [`Fault::Passing`].
+    /// Adds a later reason to an existing drain. Ignores any reason of [`Fault::Passing`]. Ignores a reason that is the
+    /// drain's newest already, unless an operator gives the reason again.
     fn drain_again(&mut self, drain: DrainRow, again: Again, fault: Fault, cx: &mut Context) -> Told {
         let is_news = again.by.is_some() || drain.unvouched || drain.newest().reason != again.reason;
         let stuck = match fault {
@@ -176,7 +176,7 @@ impl Drains {
         }
     }
 
-    /// Drains a host for recovery. An existing drain stays as it is.
+    /// Drains a host for recovery, for the cause `passing`. If the host is drained already, nothing changes.
     pub(crate) fn drain_passing(&mut self, host: &HostName, reason: String, passing: Passing, cx: &mut Context) {
         let cause = Cause { reason: reason.clone(), by: None, fault: Fault::Passing };
         if self.drain(host, cause, cx) == Told::First
@@ -187,7 +187,7 @@ impl Drains {
         }
     }
 
-    /// Lifts the drain of a host if `passing` is the drain's only reason.
+    /// Lifts the drain of a host if recovery drained the host for the cause `passing` and no other reason came later.
     pub(crate) fn lift_passing(&mut self, host: &HostName, passing: &Passing, cx: &mut Context) {
         if self.by_host.get(host).is_some_and(|drain| drain.passing.as_ref() == Some(passing) && !drain.lifted) {
             self.lift(host, cx);
@@ -214,7 +214,8 @@ impl Drains {
         }
     }
 
-    /// Sends the drain hook a notice of every drain that is still unvouched at the end of the recovery.
+    /// Ends the unvouched state of drains at the end of a recovery, and sends the drain hook a notice of each of these
+    /// drains.
     pub(crate) fn tell_doubted(&mut self, cx: &mut Context) {
         for drain in self.by_host.values().filter(|drain| drain.unvouched).cloned().collect::<Vec<_>>() {
             let telling = drain.telling.saturating_add(1);
@@ -223,7 +224,7 @@ impl Drains {
     }
 
     /// Takes over a drain that the resource manager lists. The listing vouches for the store's drain of the host. If
-    /// the store has none, a drain by perilog is added, and a drain by somebody else is left alone.
+    /// the store has none, the controller adds the drain if an edge made it for perilog. Otherwise nothing changes.
     pub(crate) fn adopt(&mut self, listed: ListedDrain, cx: &mut Context) {
         match self.by_host.get(&listed.host).cloned() {
             Some(drain) if !drain.lifted && drain.unvouched => {
@@ -239,8 +240,8 @@ impl Drains {
         }
     }
 
-    /// Marks the drain of a host as in force or lifted: the end of the batch releases the ranks, and settles the
-    /// resolutions, that waited for the drain.
+    /// Ends the wait for a host's drain, because the drain is now in force or lifted. The end of the batch releases the
+    /// ranks, and settles the resolutions, that waited for the drain.
     pub(crate) fn in_force(&mut self, host: &HostName, cx: &mut Context) {
         cx.in_force.insert(host.clone());
         for (job, attempt, rank) in self.waiting.remove(host).into_iter().flatten() {
@@ -248,9 +249,9 @@ impl Drains {
         }
     }
 
-    /// Applies the settings. If no hook is configured any more, every drain is in force, and every lift is done. If a
-    /// hook is configured anew, the hook gets a notice of each drain that no hook has confirmed. Such a drain is in
-    /// force again once the hook confirms the notice.
+    /// Applies the setting of the drain hook. If no hook is configured, every drain comes into force, and every lift is
+    /// done. If a hook is configured, the hook gets a notice of each drain that no hook has confirmed yet. Such a drain
+    /// is in force again once the hook confirms the notice.
     pub(crate) fn set_hook(&mut self, hook: bool, cx: &mut Context) {
         self.hook = hook;
         let (waits, untold) =
@@ -300,8 +301,8 @@ impl Drains {
         cx.records.push(Record::Undrained { host: host.clone() });
     }
 
-    /// Records that the drain hook failed on a notice. The notice stays owed, and is sent again. An answer to an
-    /// earlier notice changes nothing.
+    /// Records that the drain hook failed on a notice, which the controller sends again. A failure on an earlier notice
+    /// changes nothing.
     pub(crate) fn hook_failed(&mut self, host: HostName, telling: u64, lifted: bool, why: String, now: Now) {
         let told = |drain: &DrainRow| drain.telling == telling && drain.lifted == lifted && !drain.confirmed;
         if self.by_host.get(&host).is_some_and(told) {
@@ -309,8 +310,8 @@ impl Drains {
         }
     }
 
-    /// Records that the drain hook has carried out a notice: the drain is in force, or gone if `lifted`. An answer to
-    /// an earlier notice changes nothing.
+    /// Records that the drain hook has carried out a notice: the drain is in force, or gone if `lifted`. A confirmation
+    /// of an earlier notice changes nothing.
     pub(crate) fn hook_done(&mut self, host: &HostName, telling: u64, lifted: bool, cx: &mut Context) {
         match self.by_host.get(host).cloned() {
             Some(drain) if (drain.telling == telling || defect!(AnyTellingConfirms)) && drain.lifted == lifted => {
@@ -327,7 +328,7 @@ impl Drains {
         }
     }
 
-    /// Forgets which ranks of an attempt wait for drains.
+    /// Removes the ranks of an attempt from those that wait for drains, because the controller forgets the attempt.
     pub(crate) fn forget(&mut self, job: &JobId, number: Attempt) {
         let others = |(of, attempt, _): &(JobId, Attempt, Rank)| of != job || *attempt != number;
         self.waiting.values_mut().for_each(|waiting| waiting.retain(others));

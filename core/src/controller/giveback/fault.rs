@@ -1,5 +1,5 @@
-//! Faults: decides which end of a task is its node's fault, and words the reason for [`super::drain`]. All files that
-//! word reasons of drains:
+//! Faults: decides which end of a task is its node's fault, and writes the reason of the drain ([`super::drain`]). All
+//! files that write reasons of drains:
 //!
 //! | the reason says | worded in |
 //! |---|---|
@@ -36,13 +36,13 @@ fn is_at_fault(outcome: &Outcome) -> bool {
 }
 
 impl Facts<'_> {
-    /// Returns the fault of a script that is stuck in the present boot of its node.
+    /// Returns the fault for a script that is stuck in the present boot of its node.
     pub(crate) fn stuck(&self, task: TaskId) -> Fault {
         Fault::Stuck(self.nodes.of(&self.jobs, task).map(|node| node.row.boot_number))
     }
 
-    /// Returns the reason for which the task's node is to be drained, as [`Machine::drain_task`] takes it, and the kind
-    /// of fault. `None`: the end is not the node's fault, and an after-action will clean up.
+    /// Returns the reason to drain the task's node because of this end, for [`Machine::drain_task`], and the kind of
+    /// fault. `None`: the end is not the node's fault, and an after-action will clean up.
     pub(crate) fn fault_of(&self, task: TaskId, ended: &Ended) -> Option<(String, Fault)> {
         let action = self.jobs.action(task.action)?;
         // A cancelled after-action has not cleaned up.
@@ -92,7 +92,8 @@ impl Facts<'_> {
 
 impl Machine {
     /// Drains the host of a task, and logs the reason unless the drain has the reason already. `what`: the middle of
-    /// the reason. The action's name goes before it and the job after it; `what` is cut so that all fit.
+    /// the reason, between the action's name and the job. A long `what` is cut, so that the reason has at most
+    /// [`MAX_REASON`] characters.
     pub(crate) fn drain_task(&mut self, task: TaskId, what: &str, fault: Fault) {
         let Some(host) = self.jobs.host_of(task) else { return };
         let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
@@ -110,7 +111,7 @@ impl Machine {
         self.cx.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
     }
 
-    /// Applies new settings. Warns if releases are owed to a release hook that is configured no more.
+    /// Applies new settings. Warns if the outbox has notices for the release hook and no release hook is configured.
     pub(crate) fn on_settings(&mut self, settings: Settings) {
         self.jobs.after.clone_from(&settings.after);
         self.cx.settings = settings;

@@ -1,5 +1,5 @@
-//! Giving back: which ranks and resources go back to the resource manager and when, which hosts are drained, and which
-//! notices tell of both.
+//! Giving back: decides which ranks and named resources are released and when, which hosts are drained, and which
+//! notices report both.
 
 pub(crate) mod drain;
 pub(crate) mod fault;

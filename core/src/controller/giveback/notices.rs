@@ -14,7 +14,8 @@ use crate::ids::{Attempt, JobId};
 use crate::idset::IdSet;
 use crate::job::Part;
 
-/// Ranks and resources of the releases whose notices were dropped, for each receiver.
+/// Ranks and named resources of the releases whose notices were dropped from the outbox: those for the resource
+/// manager, and those for the release hook.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
     pub(crate) manager: Part,
@@ -22,7 +23,8 @@ pub(crate) struct Owed {
 }
 
 impl Outbox {
-    /// Begins a life of the controller: new entries have higher numbers than all earlier entries.
+    /// Prepares the outbox for a new life of the controller: new entries bear its epoch, and have higher numbers than
+    /// all earlier entries.
     pub(crate) fn begin(&mut self, epoch: u64, wall_ms: u64) {
         (self.epoch, self.last) = (epoch, first_sequence(wall_ms, self.last));
     }
@@ -36,7 +38,7 @@ impl Context {
         self.effects.push(Effect::OutboxGrew);
     }
 
-    /// Removes a notice that the receiver has carried out, or must not get.
+    /// Removes a notice from the outbox, because its receiver has carried out the notice or must not get it.
     pub(crate) fn finish_notice(&mut self, sequence: u64) {
         self.outbox.done(sequence);
         self.records.push(Record::OutboxDone { sequence });
@@ -55,7 +57,7 @@ impl Context {
 }
 
 impl Jobs {
-    /// Sends the resource manager a notice of an event, unless all ranks of the attempt are disowned.
+    /// Adds a notice of an event to the outbox for the resource manager, unless all ranks of the attempt are disowned.
     pub(crate) fn tell_manager(&self, job: &JobId, number: Attempt, event: &str, mut context: Value, cx: &mut Context) {
         if self.attempt(job, number).is_none_or(|attempt| !attempt.owed().ranks.is_empty()) {
             cx.send_notice(Reader::Manager, job, number, told_as(&mut context, event, None));
@@ -90,9 +92,9 @@ impl Jobs {
         owed
     }
 
-    /// Sends the notice of a release again, for ranks that are released in the store and that the resource manager
-    /// still lists as held. Ranks with a notice in the outbox are left out. `owed`: the releases that
-    /// [`Self::take_releases`] dropped.
+    /// Sends the notice of a release again, for ranks in `listed` that are released in the store: the resource manager
+    /// still lists these ranks as held. Ranks with a release notice in the outbox are left out. `owed`: the releases
+    /// that [`Self::take_releases`] dropped.
     pub(crate) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet, owed: Owed, cx: &mut Context) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let mut ranks = attempt.released.ranks.intersection(listed);
@@ -114,8 +116,8 @@ impl Jobs {
     }
 }
 
-/// Returns the body of a notice: the event's context, its name, and `at_ms`, the time that people see at a waiting
-/// notice. `context` is the same afterwards.
+/// Returns the body of a notice: the event's context, with the event's name as `event`. `at_ms`: the time from which
+/// people see the notice wait, if the body is to have it. `context` itself is unchanged afterwards.
 pub(super) fn told_as(context: &mut Value, event: &str, at_ms: Option<u64>) -> Body {
     if let Some(object) = context.as_object_mut() {
         object.insert("event".to_owned(), event.into());

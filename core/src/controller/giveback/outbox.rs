@@ -9,13 +9,13 @@ use crate::controller::stored::body::Body;
 use crate::defect;
 use crate::ids::{Attempt, JobId};
 
-/// Largest sequence number: every JSON reader represents it exactly (2^53 - 1; as microseconds since 1970, the year
-/// 2255).
+/// Largest sequence number that the time may give: 2^53 - 1, which every JSON reader represents exactly. As
+/// microseconds since 1970, it is in the year 2255.
 const MAX_SEQUENCE: u64 = (1 << 53) - 1;
 
-/// Returns the number before the first entry of a new life of the controller: the microseconds since 1970, but at least
-/// `last`. A restored store then numbers its entries above all entries of the lost life, and no reader confuses old and
-/// new entries.
+/// Returns the number after which a new life of the controller numbers its entries: the microseconds since 1970, but at
+/// least `last`. A restored store then numbers its entries above all entries of the lost life, and no reader confuses
+/// old and new entries.
 pub(crate) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
     if defect!(SequencesReused) {
         return last;
@@ -23,14 +23,14 @@ pub(crate) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
     wall_ms.saturating_mul(1_000).min(MAX_SEQUENCE).max(last)
 }
 
-/// Notices that are not carried out yet.
+/// The outbox: the notices that their receivers have not carried out yet.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Outbox {
     entries: BTreeMap<(Reader, u64), OutboxEntry>,
     /// Sequence numbers of the entries for the release hook, by job.
     hooked: BTreeMap<JobId, BTreeSet<u64>>,
-    /// Entries on which the release hook failed, each with the reason. Not stored: a restarted controller sends each
-    /// again.
+    /// Sequence numbers of the entries on which the release hook failed, each with the reason. Not stored: a restarted
+    /// controller sends each entry again.
     failed: BTreeMap<u64, String>,
     /// Sequence number of the newest entry.
     pub(super) last: u64,
@@ -80,9 +80,9 @@ impl Outbox {
         self.entries.range((Reader::ReleaseHook, 0)..).map(|(_, entry)| entry)
     }
 
-    /// Returns at most `limit` entries for the release hook: the oldest entry of each job, unless `may` forbids the
-    /// entry. A job's next entry comes only when the oldest is done, so the order is kept. Jobs in `first` come first.
-    /// Jobs in `except` wait for a retry: they are left out unless they are in `first`, and delay no other job.
+    /// Returns at most `limit` entries for the release hook: the oldest entry of each job, if `may` allows it. A job's
+    /// next entry comes only after the oldest is carried out, so the order is kept. Jobs in `first` come first. Jobs in
+    /// `except` wait for a retry: they are left out unless they are in `first`, and delay no other job.
     pub(crate) fn oldest_releases(
         &self,
         first: &[JobId],
@@ -111,7 +111,7 @@ impl Outbox {
         self.failed.get(&sequence).map(String::as_str)
     }
 
-    /// Removes the entries that the resource manager has applied, up to and including `through`.
+    /// Removes the entries for the resource manager up to and including `through`, which its reader has applied.
     pub(crate) fn applied(&mut self, through: u64) {
         let through = if defect!(OutboxDropsUnapplied) { u64::MAX } else { through };
         while let Some((key, _)) = self.entries.range((Reader::Manager, 0)..=(Reader::Manager, through)).next() {
@@ -120,7 +120,7 @@ impl Outbox {
         }
     }
 
-    /// Removes the entry with this sequence number, whichever receiver it is for.
+    /// Removes the entry with this sequence number, for either receiver.
     pub(crate) fn done(&mut self, sequence: u64) {
         self.failed.remove(&sequence);
         for reader in [Reader::Manager, Reader::ReleaseHook] {

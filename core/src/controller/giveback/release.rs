@@ -1,5 +1,5 @@
-//! Release: decides which ranks and named resources go back to the resource manager now. Each goes back once, when
-//! neither the job nor an action holds it. The fragments add up to the whole R; the last release bears `final`.
+//! Release: decides which ranks and named resources the controller releases now. Each is released once, when neither
+//! the job nor an action holds it. The fragments add up to the whole R; the last release bears `final`.
 //!
 //! The job holds its ranks and resources until `job finish`. An action holds its ranks and resources until its release
 //! policy ([`crate::controller::io::ReleasePolicy`]) allows it to drop ended ones. If the host of a rank is being
@@ -21,8 +21,8 @@ use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, ResourceName};
 use crate::job::Part;
 
-/// Clock of an action with the policy [`crate::controller::io::ReleasePolicy::Batches`]. `at_ms`: the time (monotonic)
-/// of the next batch; `None`: nothing waits.
+/// Clock of an action with the policy [`crate::controller::io::ReleasePolicy::Batches`]. `at_ms`: the time (ms,
+/// monotonic) of the next batch; `None`: no ended rank or resource waits.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Batches {
     pub(crate) at_ms: Option<u64>,
@@ -31,8 +31,8 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// Returns `true` if a batch is due. `waits`: the action holds ended ranks or resources. The first ended rank or
-    /// resource starts the clock.
+    /// Returns `true` if the next batch is due now. `waits`: the action still holds ended ranks or named resources. The
+    /// first of these starts the clock of the batch.
     pub(crate) fn due(&mut self, waits: bool, first_ms: u64, ceiling_ms: u64, mono_ms: u64) -> bool {
         match self.at_ms {
             _ if !waits => {
@@ -55,7 +55,7 @@ impl Batches {
 }
 
 impl Action {
-    /// Drops the action's hold on the part that `policy` allows now; returns the part.
+    /// Drops the action's hold on the ended ranks and named resources that `policy` allows now; returns these.
     pub(crate) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
         if !matches!(policy, ReleasePolicy::Batches { .. }) {
             // The policy has changed since the clock was started.
@@ -84,7 +84,7 @@ impl Action {
         part
     }
 
-    /// Returns the ended ranks and resources that the action still holds.
+    /// Returns the ended ranks and named resources that the action still holds.
     fn done_part(&self) -> Part {
         if !self.done.is_empty() && defect!(ReleaseAtFirst) {
             return self.row.held.clone();
@@ -103,7 +103,7 @@ impl Action {
 }
 
 impl JobAttempt {
-    /// Returns the context of a release of `part`, for the event log and for notices.
+    /// Returns the context of the event `release` for `part`, for the event log and for notices.
     pub(super) fn release_of(&self, number: Attempt, part: &Part) -> Value {
         let is_final = self.owed().is_subset(&self.released)
             || (defect!(FinalTwice) && self.released.ranks.len() + 1 >= self.layout.ranks().len());
@@ -114,8 +114,8 @@ impl JobAttempt {
 }
 
 impl Jobs {
-    /// Drops holds of an action by its release policy. The end of the batch releases ranks and resources without a
-    /// further hold.
+    /// Drops the action's hold on the ended ranks and resources that its release policy allows now. The end of the
+    /// batch then releases those that nothing else holds.
     pub(crate) fn settle_action(&mut self, id: ActionId, cx: &mut Context) {
         if self.is_frozen_action(id) {
             return;
@@ -130,8 +130,8 @@ impl Jobs {
         cx.let_go.entry((job, attempt)).or_default().extend_with(&part);
     }
 
-    /// Marks a part as released, and sends the notices. The resource manager gets none about ranks that it no longer
-    /// holds for the attempt.
+    /// Releases a part: marks it as released, logs the event, and adds the notices to the outbox. No notice is sent
+    /// about disowned ranks.
     pub(crate) fn give(&mut self, job: &JobId, number: Attempt, free: &Part, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         if attempt.complete || free.is_empty() {
@@ -176,8 +176,9 @@ impl Jobs {
 }
 
 impl Facts<'_> {
-    /// Returns the ranks and resources of `part` that have no hold: the part that is free, and the ranks that wait for
-    /// the drain of their host. Nothing of a frozen attempt is free.
+    /// Returns the ranks and resources of `part` that neither the job nor an action holds. The first value: those that
+    /// can be released now. The second: the ranks that wait for the drain of their host. Both are empty for a frozen
+    /// attempt.
     pub(crate) fn free(&self, job: &JobId, number: Attempt, part: Part) -> (Part, Vec<(HostName, Rank)>) {
         let (mut free, mut waiting) = (Part::default(), Vec::new());
         let attempt = self.jobs.attempt(job, number).filter(|attempt| attempt.asserted || defect!(FrozenReleased));

@@ -60,7 +60,8 @@ pub struct Settings {
     /// Names of the after-actions in order, for example epilog and housekeeping. Each rank of a hand-over gets all of
     /// them.
     pub after: Vec<ActionName>,
-    /// Name of the action after whose success a job with the term `keep` hands its surplus ranks over.
+    /// Name of an action, for example `prolog`. Once the action has succeeded, a job with the term `keep` hands over
+    /// the ranks that it does not need.
     pub keep_after: ActionName,
     /// Release policy by action. An action without an entry has the default policy.
     pub release: BTreeMap<ActionName, ReleasePolicy>,
@@ -84,10 +85,10 @@ pub enum ReleasePolicy {
     /// form a further batch.
     #[default]
     Together,
-    /// Each rank as soon as it has ended.
+    /// Drops the hold on each rank as soon as the rank has ended.
     Each,
-    /// In batches. The first batch goes `first_ms` after the first rank has ended. Each further batch waits twice as
-    /// long as the batch before, at most `ceiling_ms`.
+    /// Drops the hold on ended ranks in batches. The first batch comes `first_ms` after the first rank has ended. Each
+    /// further batch waits twice as long as the batch before, at most `ceiling_ms`.
     Batches { first_ms: u64, ceiling_ms: u64 },
 }
 
@@ -122,10 +123,10 @@ pub enum Input {
     HungUp {
         clients: Vec<Client>,
     },
-    /// Time has passed: the machine looks at its limits.
+    /// Time has passed: the machine acts on limits, leases and waits that are over.
     Tick,
     Settings(Settings),
-    /// `true`: the store's disk is full, and the controller refuses new prologs.
+    /// `true`: the store's disk is full, so the controller refuses new prologs. `false`: the disk has room again.
     StoreFull(bool),
 }
 
@@ -133,8 +134,8 @@ pub enum Input {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reader {
-    /// The resource manager: a program on the local API reads the entries. It confirms a sequence number, and so all
-    /// entries up to that number.
+    /// The resource manager: a program on the local API reads the entries. The program confirms a sequence number, and
+    /// so all entries up to that number.
     Manager,
     /// The release hook (`[release]` in controller.toml), which gets the entries of a job one at a time.
     ReleaseHook,
@@ -150,7 +151,7 @@ pub struct OutboxEntry {
     pub reader: Reader,
     pub job: JobId,
     pub attempt: Attempt,
-    /// Content as JSON, for example `{"event":"verdict","action":"prolog","verdict":"ok","status":0}`.
+    /// Content of the notice as JSON, for example `{"event":"verdict","action":"prolog","verdict":"ok","status":0}`.
     pub body: Body,
 }
 
@@ -175,7 +176,7 @@ impl OutboxEntry {
     }
 }
 
-/// An act that the daemon carries out for the machine, after the commit of its batch.
+/// An act that the daemon carries out for the machine, after the commit of the batch that caused the act.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     Send {
@@ -202,8 +203,8 @@ pub enum Effect {
         sequence: u64,
         event: Event,
     },
-    /// Passes on a part of a host's answer to a question. `last`: no further part comes. `lost`: the node went away
-    /// before the end of its answer.
+    /// Passes a part of a host's answer to the client that asked the question. `last`: no further part comes. `lost`:
+    /// the node went away before the end of its answer.
     Answer {
         question: u64,
         host: HostName,
@@ -217,7 +218,7 @@ pub enum Effect {
     WakeAt {
         mono_ms: u64,
     },
-    /// Writes a line to the journal, about a job or a host.
+    /// Writes a line to the journal; `job` and `host` say what the line is about.
     Note {
         level: crate::agent::io::Level,
         job: Option<JobId>,
@@ -232,12 +233,11 @@ pub enum Effect {
 /// nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
-    /// The number of the batch's commit. The first record of every batch with records.
+    /// The number of the batch's commit. It is the first record of every batch that has records.
     Commit(u64),
-    /// A new life of the controller, from this commit on.
+    /// The epoch of a new life of the controller, which begins with this commit.
     Epoch(Epoch),
-    /// The recovery's row, when the recovery begins and when it is over. The record also clears the stamp of a copied
-    /// store.
+    /// The row of a recovery that begins or is over. The record also clears the stamp of a copied store.
     Recovery(RecoveryRow),
     Node(NodeRow),
     /// Removes a node that an operator had the controller forget.
@@ -246,18 +246,18 @@ pub enum Record {
     },
     Attempt(AttemptRow),
     Action(Box<ActionRow>),
-    /// Delta of a stored action: the fields of `Stands` anew for some ranks; every other rank and field stays.
+    /// Delta of a stored action: replaces the fields in `stands` for some ranks. Every other rank and field stays.
     Moved {
         action: ActionId,
         stands: Box<Stands>,
     },
-    /// Delta of a stored attempt: the fields of `Holds` anew for some ranks; every other rank and field stays.
+    /// Delta of a stored attempt: replaces the fields in `holds` for some ranks. Every other rank and field stays.
     Given {
         job: JobId,
         attempt: Attempt,
         holds: Box<Holds>,
     },
-    /// Details of a rank that ended with more to say than a plain `ok`, or that expects a reboot.
+    /// Details of a rank that ended otherwise than as a plain `ok`, or whose script announced a reboot.
     Rank(Box<RankRow>),
     Drain(DrainRow),
     /// Removes the drain of a host from the store.
@@ -295,7 +295,7 @@ pub struct Output {
     pub effects: Vec<Effect>,
 }
 
-/// Content of the store, from which [`crate::controller::Machine::load`] rebuilds the machine.
+/// Content of a store, from which [`crate::controller::Machine::load`] rebuilds the machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Snapshot {
     /// The controller's lives, and the number of the last commit.

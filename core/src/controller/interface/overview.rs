@@ -1,5 +1,5 @@
-//! Views for the controller's web page. Each is folded and bounded, so that it stays small with ten thousand nodes.
-//! Past times are ages in milliseconds, because a reader's clock may differ from the controller's.
+//! Views for the controller's web page. Each view groups equal entries and has a bound, so the view stays small with
+//! ten thousand nodes. Past times are ages in milliseconds, because a reader's clock may differ from the controller's.
 //!
 //! | view | of | bound |
 //! |---|---|---|
@@ -17,23 +17,23 @@ use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId, MilestoneName, ResourceName};
 use crate::outcome::Verdict;
 
-/// Maximum number of nodes named in an overview. The counts include all nodes.
+/// Maximum number of nodes that an overview names. Its counts include all nodes.
 pub const MAX_NODES: usize = 1 << 15;
-/// Maximum number of rows in a list.
+/// Maximum number of rows in each list of a view.
 pub const MAX_ROWS: usize = 100;
 /// Maximum number of verdicts in an overview.
 pub const MAX_VERDICTS: usize = 25;
 /// Maximum number of attempts in a timeline; [`MAX_ACTIONS`]: of actions in an attempt. The newest are shown.
 pub const MAX_ATTEMPTS: usize = 8;
 pub const MAX_ACTIONS: usize = 32;
-/// Maximum number of hosts named in a row. The count includes all hosts.
+/// Maximum number of hosts that a row names. Its `count` includes all hosts.
 pub const MAX_HOSTS: usize = 64;
 /// Maximum number of faults of an action in a timeline.
 pub const MAX_FAULTS: usize = 16;
-/// Maximum number of characters in a reason.
+/// Maximum number of characters in a text, such as a reason or a script's last line. A longer text is cut.
 pub const MAX_TEXT: usize = 500;
 
-/// A question of the controller's web page.
+/// A question of the controller's web page: which view the page asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Look {
     Cluster,
@@ -50,13 +50,13 @@ pub enum Looked {
     Node(Box<WhyView>),
 }
 
-/// The cluster at a glance.
+/// The state of the whole cluster: its nodes, drains, open work and last verdicts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Overview {
     pub status: StatusView,
     /// All nodes, grouped by state and action.
     pub groups: Vec<NodeGroup>,
-    /// Number of nodes that the groups count and do not name.
+    /// Number of nodes that the groups count, but do not name.
     pub nodes_left_out: u64,
     /// Drained hosts in groups with the same reason, the oldest group first.
     pub drains: Vec<DrainGroup>,
@@ -71,8 +71,8 @@ pub struct Overview {
 /// Nodes in the same state, with the same action.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeGroup {
-    /// The first state that is true: `offline`, `drained`, `busy` (an action is open on the node), `held` (a job or an
-    /// action holds a rank on the node), `free`.
+    /// The first of these states that is true: `offline`, `drained`, `busy` (an action is open on the node), `held` (a
+    /// job or an action holds a rank on the node), `free`.
     pub state: String,
     /// The action at work on the nodes: of several open actions, the one that has come furthest. `None`: no action is
     /// open.
@@ -137,7 +137,7 @@ pub struct VerdictRow {
     pub count: u64,
     /// Number of ranks that failed. With the verdict `ok`, the job's tolerance forgave the failures.
     pub bad: u64,
-    /// The fault that most failed ranks share.
+    /// The fault that the most failed ranks share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
 }
@@ -155,7 +155,7 @@ pub struct Fault {
     pub hosts: HostList,
 }
 
-/// A job over time: its attempts, and the actions of each.
+/// A job over time: its attempts, and the actions of each attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
     pub job: JobId,

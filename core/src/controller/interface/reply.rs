@@ -11,8 +11,8 @@ use crate::job::Part;
 /// Reply of the controller to an accepted request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
-    /// The action exists: it waits, runs or has ended. `attached`: it existed before the request. A client that follows
-    /// the job's event log from `events_after` sees every event of the action.
+    /// The action exists: it waits, runs or has ended. `attached`: the action existed before the request. A client that
+    /// follows the job's event log from `events_after` sees every event of the action.
     Running {
         job: JobId,
         attempt: Attempt,
@@ -24,8 +24,8 @@ pub enum Reply {
         /// The reason why recovery makes the attempt wait; `None` if the attempt does not wait.
         waits: Option<String>,
     },
-    /// Number of tasks that the request reached, at once or at the next session of their nodes. In replies about hosts,
-    /// attempts or releases: the number of those.
+    /// Number of tasks that the request reached, at once or at the next session of their nodes. In the reply to a
+    /// request about hosts, attempts or releases, the number of these.
     Reached {
         tasks: u64,
     },
@@ -77,10 +77,10 @@ pub enum Reply {
         /// `true` if the attempt existed before the request. `false` also if the request turned a bare run into a job
         /// of the resource manager.
         attached: bool,
-        /// `true` if the job holds nothing of the attempt any more.
+        /// `true` if the job no longer holds any rank or resource of the attempt.
         over: bool,
     },
-    /// The part that the request handed over.
+    /// The ranks and named resources that the request handed over to the after-actions.
     Finished(Part),
     /// The failed ranks and resources of a job. An entry of `resources` is `{resource, action, outcome, result,
     /// message, checks}`. An entry of `checks` is about ranks: `{check, message, ranks, hosts}`.
@@ -90,7 +90,8 @@ pub enum Reply {
         resources: Vec<serde_json::Value>,
         checks: Vec<serde_json::Value>,
     },
-    /// Ranks that had not reported the milestone before; `reached`: the job has reached the milestone.
+    /// Reply to a milestone by hand. `ranks`: the ranks that had not reported the milestone before. `reached`: the job
+    /// has reached the milestone.
     Said {
         ranks: IdSet,
         reached: bool,
@@ -112,7 +113,7 @@ pub struct Asserted {
     pub vouched: u64,
     /// Number of listed attempts that the store lacked, and that were added.
     pub added: u64,
-    /// Attempts of this source that are missing in the list, and so are over.
+    /// Attempts of this source that the list does not contain, and that are over for this reason.
     pub over: Vec<(JobId, Attempt)>,
     /// Listed attempts that contradict the store, each with the reason. The store's attempts stay unchanged.
     pub refused: Vec<(JobId, Attempt, String)>,

@@ -21,36 +21,38 @@ pub use crate::controller::interface::reply::{Asserted, Reply};
 pub enum Request {
     /// Begins an action, or attaches to the action if the attempt already has it.
     Run(RunRequest),
-    /// Begins an external action, or attaches a service to its action again.
+    /// Begins an external action, or attaches a restarted service to the external action that it works for.
     ActionStart(Box<ActionStart>),
     /// Reports ends or milestones of an external action, or only a sign of life from its service.
     Report(Box<Report>),
     /// Adds an attempt of a job with its nodes, or vouches for an attempt that exists. A repeated request changes
     /// nothing.
     JobAdd(Box<JobAdd>),
-    /// Hands ranks and named resources of the job over to the after-actions, in one step. `targets` and `resources`
-    /// both `None`: everything that the job holds.
+    /// Hands ranks and named resources of the job over to the after-actions, in one step. If `targets` and `resources`
+    /// are both `None`, hands over everything that the job holds.
     JobFinish {
         job: JobId,
         attempt: Option<Attempt>,
         targets: Option<Targets>,
         resources: Option<BTreeSet<ResourceName>>,
     },
-    /// Cancels the job's actions but the after-actions, and hands everything that the job holds over to the
+    /// Cancels the job's setup actions and external actions, and hands everything that the job holds over to the
     /// after-actions.
     JobCancel {
         job: JobId,
         attempt: Option<Attempt>,
         why: String,
     },
-    /// Drops the releases of the job that the release hook has not carried out. Refused unless `releases` is set.
+    /// Drops the notices of the job's releases that the release hook has not carried out. The controller refuses the
+    /// request unless `releases` is set.
     JobForget {
         job: JobId,
         attempt: Option<Attempt>,
         releases: bool,
         reason: String,
     },
-    /// Reports by hand that ranks of a job have reached a milestone; `targets` `None`: all ranks of the job.
+    /// Reports for an operator or a resource manager that ranks of a job have reached a milestone; `targets` `None`:
+    /// all ranks of the job.
     Milestone {
         job: JobId,
         attempt: Option<Attempt>,
@@ -67,7 +69,7 @@ pub enum Request {
     Drain {
         hosts: HostList,
         reason: String,
-        /// Allows hosts whose agent has never connected to this controller.
+        /// Allows hosts whose agents have never connected to this controller.
         force: bool,
     },
     Undrain {
@@ -98,7 +100,7 @@ pub enum Request {
         what: Hooked,
         why: String,
     },
-    /// Cancels the tasks of `which`. An after-action is cancelled only by name.
+    /// Cancels the tasks in `which`. Cancels an after-action only if `which` names the action.
     Cancel {
         which: Which,
         why: String,
@@ -131,17 +133,17 @@ pub enum Request {
     NodeForget {
         hosts: HostList,
     },
-    /// Asks the agents of some hosts, or of a job's ranks. The answers come as `Effect::Answer`.
+    /// Puts a question to the agents of some hosts, or of a job's ranks. The answers come as `Effect::Answer`.
     Ask {
         which: AskWhich,
         ask: Ask,
     },
-    /// Ends a question, because its client has gone.
+    /// Ends a question to agents, because the client that asked has disconnected.
     AskEnds {
         question: u64,
     },
     Status,
-    /// Returns a bounded view of the cluster, a job or a node, for the web page.
+    /// Returns a view of the cluster, a job or a node, for the web page. Every list in the view has a bound.
     Look(Look),
     /// Quiesces the controller. With `wait`, the reply comes when no action is open.
     Quiesce {
@@ -149,9 +151,9 @@ pub enum Request {
         wait: bool,
     },
     Resume,
-    /// Applies an edge's list of all attempts in its source, with the ranks held by each.
+    /// Applies an edge's list of all attempts of its source, with the ranks that each attempt holds.
     Assert(Box<Assert>),
-    /// Shows the open points of a recovery, or carries out an operator's decision.
+    /// Shows what a recovery waits for, or carries out an operator's decision in the recovery.
     Recover(Recover),
     /// Returns the attempts of a source and their state, to the source's edge.
     Attempts(AttemptsOf),
@@ -160,7 +162,7 @@ pub enum Request {
         after: u64,
         limit: usize,
     },
-    /// Confirms that the reader of the outbox has applied every notice up to and including `through`.
+    /// Confirms that the resource manager's reader has applied every notice up to and including `through`.
     OutboxApplied {
         through: u64,
     },
@@ -181,11 +183,11 @@ pub struct RunRequest {
     pub userid: Option<u32>,
     pub env: BTreeMap<String, String>,
     pub timeout_ms: Option<u64>,
-    /// Refuses a new attempt on hosts that this controller has never heard of.
+    /// Refuses to open a new attempt on unknown hosts: no agent of the host has ever connected, and it has no drain.
     pub known: bool,
 }
 
-/// A choice of a source's attempts, by its edge.
+/// The choice of attempts in an edge's request: attempts of the edge's source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptsOf {
     pub source: Source,
@@ -214,7 +216,8 @@ pub struct Report {
     /// `None` means the only attempt in which the action is open.
     pub attempt: Option<Attempt>,
     pub action: ActionName,
-    /// The ranks of the report; `resources`: its named resources. If both are `None`, all that the action covers.
+    /// The ranks that the report is about; `resources`: the named resources. If both are `None`, the report is about
+    /// everything that the action covers.
     pub targets: Option<Targets>,
     pub resources: Option<BTreeSet<ResourceName>>,
     pub said: Said,
@@ -238,12 +241,12 @@ pub enum Said {
     Milestone(MilestoneName),
 }
 
-/// A notice on which a hook failed.
+/// The notice on which a hook failed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hooked {
-    /// An entry of the outbox, by its sequence number.
+    /// A release notice, by its sequence number in the outbox.
     Release(u64),
-    /// A notice about a drain, or about a lifted drain, by its number.
+    /// A notice about a drain, or about the lift of a drain, by the notice's number `telling`.
     Drain { host: HostName, telling: u64, lifted: bool },
 }
 
@@ -286,18 +289,19 @@ pub enum Phase {
 pub struct ListedDrain {
     pub host: HostName,
     pub reason: String,
-    /// `true` if an edge drained the host for perilog: the reason bears perilog's mark.
+    /// `true` if an edge drained the host for perilog: the reason contains `[perilog:`.
     pub ours: bool,
 }
 
 /// An operator's request in a recovery.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recover {
-    /// Shows the open points of the recovery.
+    /// Shows what the recovery waits for.
     List,
-    /// Begins an epoch above every epoch reported by agents, and enters recovery. All agents obey this controller then.
+    /// Begins an epoch above every epoch that agents have reported, and enters recovery. Then all agents obey this
+    /// controller.
     TakeOver,
-    /// Decides about one job, or about all attempts that wait for an operator.
+    /// Applies the operator's statement `word` to one job, or to all attempts that wait for an operator.
     Confirm { job: Option<JobId>, attempt: Option<Attempt>, word: Confirm },
     /// Drops everything that this host reported and the store does not know. The controller ends the host's session,
     /// and the agent reports again.

@@ -26,7 +26,7 @@ pub struct PsRow {
     /// One of `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`, `resolving`, `external`,
     /// `telling`, `draining`, `held`.
     pub state: String,
-    /// The reason for the wait, or the name of the running script, as a text for people.
+    /// The reason why the work is unfinished, or the name of the running script, as a text for people.
     pub why: String,
     pub age_ms: u64,
     /// `true` for a task that the host runs for itself. Such rows come from the host's agent, not from the controller.
@@ -83,8 +83,7 @@ pub struct AttemptView {
     /// waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
-    /// Ranks and resources that the job holds, and ended ranks and resources that its actions hold, each with the
-    /// reason.
+    /// Ranks and named resources that the job holds, and ended ones that its actions still hold, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<PsRow>,
     #[serde(default, skip_serializing_if = "Part::is_empty")]
@@ -111,7 +110,7 @@ pub struct ActionView {
     pub open: Vec<PsRow>,
     /// Ranks that ended with another outcome than `ok`, and `ok` ranks with details; one row for each.
     pub ended: Vec<RankView>,
-    /// `Some` for an external action.
+    /// The lease and the named resources of an external action; `None` for any other action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
 }
@@ -152,13 +151,14 @@ pub struct NodeView {
     pub held: bool,
 }
 
-/// Explanation of a stuck node: the chain from the node to the script that is stuck on it.
+/// Explanation of a stuck node, as `perilog why` shows it: its tasks, the scripts that are stuck, and the commands to
+/// type next.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WhyView {
     pub node: NodeView,
     /// Open tasks on the node, and ended tasks whose scripts still run; the oldest first.
     pub open: Vec<WhyTask>,
-    /// The last few tasks that ended badly, newest first.
+    /// The last few tasks of the node that failed, newest first.
     pub failed: Vec<WhyTask>,
     /// Jobs and actions that hold a rank of the node, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -192,7 +192,7 @@ pub struct StatusView {
     pub version: String,
     /// The cluster's id.
     pub cluster: String,
-    /// The cluster's name in the configuration. Empty from the machine: the API adds the name.
+    /// The cluster's name in the configuration. The machine leaves it empty, and the API adds it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     pub epoch: u64,
@@ -230,12 +230,12 @@ pub struct SourceView {
     pub source: String,
     /// Number of the source's attempts that are not released whole.
     pub unreleased: u64,
-    /// `true` if an edge follows the source's attempts now. Always `false` from the machine: the API, which knows its
+    /// `true` if an edge follows the source's attempts now. The machine leaves `false`; the API, which knows its
     /// clients, sets the field.
     pub followed: bool,
 }
 
-/// An attempt in the view for an edge.
+/// An attempt, as the controller shows it to the edge of the attempt's source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EdgeAttempt {
     pub job: JobId,
@@ -261,7 +261,7 @@ pub struct EdgeAttempt {
     pub milestones: Vec<MilestoneName>,
 }
 
-/// An action of an attempt in the view for an edge.
+/// An action of an attempt, as the controller shows it to the edge of the attempt's source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EdgeAction {
     pub name: ActionName,
@@ -280,7 +280,7 @@ pub struct EdgeAction {
     pub failures: Vec<serde_json::Value>,
 }
 
-/// Everything that a recovery waits for, for operators.
+/// What a recovery waits for, as `perilog controller recover` shows it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecoveryView {
     #[serde(default, skip_serializing_if = "Option::is_none")]

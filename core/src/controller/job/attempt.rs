@@ -44,7 +44,7 @@ pub(crate) struct JobAttempt {
     pub(crate) released: Part,
     pub(crate) complete: bool,
     pub(crate) milestones: Milestones,
-    /// `true` if the event log says already that the attempt has room for no further milestone.
+    /// `true` if this controller has logged that the attempt has no room for another milestone.
     pub(crate) too_many_milestones: bool,
     pub(crate) source: Option<Source>,
     pub(crate) unvouched: bool,
@@ -57,13 +57,13 @@ pub(crate) struct JobAttempt {
 }
 
 impl JobAttempt {
-    /// Returns `true` if the attempt waits for an operator's decision. Either the attempt is unvouched, or it has
+    /// Returns `true` if an operator may have to decide about the attempt. Either the attempt is unvouched, or it has
     /// disowned ranks and no edge that could say which jobs have their hosts.
     pub(crate) fn waits_for_a_word(&self) -> bool {
         self.unvouched || self.wants_a_word_on_hosts()
     }
 
-    /// Returns `true` if a resource manager will finish the attempt, and the attempt is not unvouched.
+    /// Returns `true` if a resource manager will finish the attempt, and no recovery has left the attempt unvouched.
     pub(crate) const fn is_vouched(&self) -> bool {
         self.added && !self.unvouched
     }

@@ -10,7 +10,7 @@ use crate::ids::{ActionName, Attempt, JobId, ResourceName};
 use crate::job::{Part, Terms};
 
 impl Jobs {
-    /// Returns the named resources that the attempt's actions cover, each with the action's name.
+    /// Returns the named resources that the attempt's external actions cover, each with the action's name.
     fn in_use(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = (&ActionName, &ResourceName)> {
         let actions = self.attempt(job, number).into_iter().flat_map(|attempt| self.of(attempt));
         actions.flat_map(|action| {
@@ -19,8 +19,8 @@ impl Jobs {
         })
     }
 
-    /// Adds an attempt, vouches for an existing attempt, or gives a bare run its terms. A repeated request changes
-    /// nothing, but fills in the source if the attempt has none.
+    /// Carries out `job add`: adds an attempt, vouches for an existing one, or gives a bare run its terms. A repeated
+    /// request changes nothing, except that it sets the source of an attempt without one.
     ///
     /// # Errors
     /// The request is wrong, or contradicts the attempt that exists.
@@ -107,7 +107,8 @@ impl Jobs {
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })
     }
 
-    /// Hands ranks and named resources of a job over to its after-actions; returns the part that was handed over.
+    /// Carries out `job finish`: hands ranks and named resources of a job over to its after-actions. Returns the part
+    /// that was handed over.
     pub(crate) fn job_finish(&mut self, which: &Which, cx: &mut Context) -> Result<Reply, Refusal> {
         let (number, entry) = self.attempt_meant(&which.job, which.attempt)?;
         self.check_named(which)?;
@@ -123,7 +124,8 @@ impl Jobs {
         Ok(Reply::Finished(self.let_go(&which.job, number, &part, cx)))
     }
 
-    /// Cancels all actions of a job but its after-actions, and hands over everything that the job holds.
+    /// Carries out `job cancel`: cancels all actions of a job except its after-actions, and hands over everything that
+    /// the job holds.
     pub(crate) fn job_cancel(
         &mut self,
         job: &JobId,
@@ -145,7 +147,8 @@ impl Jobs {
         self.job_finish(&all, cx)
     }
 
-    /// Returns the attempt that a request means: the attempt `asked`, else the open attempt, else the last.
+    /// Returns the attempt that a request means: the attempt `asked`. If that is `None`, returns the open attempt, or
+    /// else the last attempt.
     ///
     /// # Errors
     /// The store does not know the job, or the job has no attempt `asked`.
@@ -158,7 +161,8 @@ impl Jobs {
         })
     }
 
-    /// Returns ` --attempt N` for a command to type, or nothing if a command without the option means this attempt.
+    /// Returns the option ` --attempt N` for a command that an operator is to type. Returns an empty text if a command
+    /// without the option means this attempt.
     pub(crate) fn attempt_option(&self, job: &JobId, number: Attempt) -> String {
         let meant = self.attempt_meant(job, None).is_ok_and(|(meant, _)| meant == number);
         if meant { String::new() } else { format!(" --attempt {number}") }

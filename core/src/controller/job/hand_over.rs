@@ -15,7 +15,7 @@ use crate::idset::IdSet;
 use crate::job::Part;
 
 impl Jobs {
-    /// Seals the actions of an attempt whose job holds no rank any more: no rank joins them later.
+    /// Seals all actions of an attempt: no rank joins them any more, because the job holds no rank.
     pub(crate) fn seal(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let ids = self.attempt(job, number).map(|attempt| attempt.actions.clone());
         for id in ids.into_iter().flatten() {
@@ -63,8 +63,8 @@ impl Jobs {
     }
 
     /// Begins the after-action `name` on `ranks`, or adds the ranks to the existing after-action. `last`: no further
-    /// ranks will come. If the existing after-action has its verdict already, or a service carries it out, drains the
-    /// hosts of the new ranks on which a setup action may have begun.
+    /// ranks will join it. If the existing after-action has its verdict already, or a service carries it out, drains
+    /// the hosts of the new ranks on which a setup action may have begun.
     pub(crate) fn follow(
         &mut self,
         job: &JobId,
@@ -108,7 +108,8 @@ impl Jobs {
         self.begin(row, cx);
     }
 
-    /// Adds ranks to an action. A rank begins when its turn comes ([`crate::controller::action::order`]).
+    /// Adds ranks to an action. On each new rank it begins when the actions that go first have ended there
+    /// ([`crate::controller::action::order`]).
     pub(crate) fn grow(&mut self, id: ActionId, new: &IdSet, cx: &mut Context) {
         if let Some(action) = self.action_mut(id) {
             action.grow(new);
@@ -118,7 +119,8 @@ impl Jobs {
         }
     }
 
-    /// Adds a new action. A rank begins when its turn comes ([`crate::controller::action::order`]).
+    /// Adds a new action. On each rank it begins when the actions that go first have ended there
+    /// ([`crate::controller::action::order`]).
     pub(crate) fn begin(&mut self, mut row: ActionRow, cx: &mut Context) {
         let (id, ranks) = (row.id, row.ranks.clone());
         row.events_from = self.get(&row.job).map_or(0, |j| j.events_last);

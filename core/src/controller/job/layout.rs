@@ -7,7 +7,8 @@ use crate::ids::{HostName, Rank};
 use crate::idset::{IdSet, Positions};
 use crate::targets::Targets;
 
-/// Layout of an attempt. Clones share the data. Looking a rank or host up does not walk the whole layout.
+/// The hosts of an attempt in rank order. Clones share the data. A look-up of a rank or host does not walk the whole
+/// layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout(Arc<Inner>);
 
@@ -16,7 +17,7 @@ struct Inner {
     ranks: IdSet,
     hosts: HostList,
     positions: Positions,
-    /// Positions of the hosts, sorted by the hosts' names.
+    /// Indices into `hosts`, sorted by the names of the hosts.
     by_name: Vec<u32>,
 }
 
@@ -43,7 +44,7 @@ impl Layout {
     /// Creates the layout of ranks 0, 1, 2 and so on, one for each host.
     ///
     /// # Errors
-    /// As [`Layout::new`].
+    /// `hosts` is empty, or as [`Layout::new`].
     pub fn counted(hosts: HostList) -> Result<Self, String> {
         let mut ranks = IdSet::new();
         match u32::try_from(hosts.len()) {
@@ -116,12 +117,13 @@ impl Layout {
         }
     }
 
-    /// Returns `true` if `whole` has every rank of this layout, on the same host.
+    /// Returns `true` if every rank of this layout is in `whole` too, on the same host.
     pub fn is_part_of(&self, whole: &Self) -> bool {
         self.pairs(self.ranks()).all(|(rank, host)| whole.rank(host) == Some(rank.0))
     }
 
-    /// Returns the part of this layout on `hosts`; `None`: a host is outside this layout.
+    /// Returns the layout of `hosts` alone, with their ranks in this layout; `None`: one of `hosts` is outside this
+    /// layout.
     pub fn on(&self, hosts: &HostList) -> Option<Self> {
         let ranks: Option<IdSet> = hosts.iter().map(|host| self.rank(host)).collect();
         let ranks = ranks?;

@@ -15,7 +15,8 @@ use crate::idset::IdSet;
 use crate::milestone::{EVENTS, MAX_NAMES, TooMany};
 use crate::targets::Targets;
 
-/// Report of a milestone, without its ranks. Reports of one batch that differ only in their ranks share an event.
+/// Report of a milestone, without the ranks that reported it. Reports of one batch that differ only in their ranks
+/// become one event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Saying {
     job: JobId,
@@ -28,7 +29,8 @@ pub(crate) struct Saying {
 }
 
 impl Jobs {
-    /// Records a script's report, even if the task has ended since.
+    /// Records that a script of the task reported the milestone `name`. The report counts even if the task has ended
+    /// since.
     pub(crate) fn task_says(&mut self, task: TaskId, name: &str, cx: &mut Context) {
         let Some(action) = self.action(task.action).filter(|a| a.stand(task.rank) != Stand::NotMine) else {
             return;
@@ -41,7 +43,7 @@ impl Jobs {
         let _ = self.say(saying, &IdSet::from(task.rank.0..=task.rank.0), cx);
     }
 
-    /// Records a report by the service of an external action, for `ranks` of the action. If the action covers no rank,
+    /// Records that the service of an external action reported a milestone for `ranks`. If the action covers no rank,
     /// the report counts for all ranks of the job.
     ///
     /// # Errors
@@ -61,8 +63,8 @@ impl Jobs {
         self.say(saying.clone(), &ranks, cx).map(drop).map_err(|TooMany| too_many(&saying.job, attempt))
     }
 
-    /// Records a report; the end of the batch logs it. Returns the ranks that had not reported the milestone before;
-    /// `TooMany`: the attempt has no room for another milestone.
+    /// Records that `ranks` have reported a milestone; the end of the batch adds the event to the job's log. Returns
+    /// the ranks that had not reported the milestone before. `TooMany`: the attempt has no room for another milestone.
     fn say(&mut self, saying: Saying, ranks: &IdSet, cx: &mut Context) -> Result<IdSet, TooMany> {
         let Some(entry) = self.attempt_mut(&saying.job, saying.attempt) else {
             return Ok(IdSet::new());
@@ -79,7 +81,7 @@ impl Jobs {
         }
     }
 
-    /// Records an operator's report, and logs it at once.
+    /// Records that an operator reported a milestone, and adds the event to the job's log at once.
     ///
     /// # Errors
     /// The attempt is closed, a target is outside it, the name is reserved, or the attempt has no room.
@@ -108,7 +110,8 @@ impl Jobs {
         Ok(Reply::Said { ranks, reached: entry.is_some_and(|entry| entry.milestones.is_reached(name)) })
     }
 
-    /// Logs the reports of this batch, and then each milestone that a job has reached by these reports.
+    /// Adds the milestone reports of this batch to the jobs' logs, and then each milestone that a job has reached by
+    /// these reports.
     pub(crate) fn tell_milestones(&mut self, cx: &mut Context) {
         for (saying, ranks) in std::mem::take(&mut cx.said) {
             let Saying { job, attempt, name, action, by } = saying;
@@ -127,8 +130,8 @@ impl Jobs {
         }
     }
 
-    /// Logs, once in a life of the controller, that the attempt has room for no further milestone: clients then stop
-    /// waiting.
+    /// Adds an event to the job's log if the attempt has no room for another milestone, so that clients stop waiting
+    /// for one. Each life of the controller adds the event only once.
     fn tell_full(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let entry = self.attempt_mut(job, number);
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
@@ -139,9 +142,10 @@ impl Jobs {
         }
     }
 
-    /// Logs each milestone that the job has reached now, and sends the resource manager a notice. The job reaches a
-    /// milestone when the last missing rank reports it or need not report it any more. No report is needed from a
-    /// forgiven rank. None is needed from a released rank that the job handed over while the job kept others.
+    /// Adds each milestone that the job has newly reached to the job's log, and sends the resource manager a notice.
+    /// The job reaches a milestone when the last missing rank reports it or need not report it any more. No report is
+    /// needed from a forgiven rank. None is needed from a released rank that the job handed over while the job kept
+    /// others.
     pub(crate) fn reach_milestones(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let entry = self.attempt(job, number);
         if !entry.is_some_and(|entry| entry.milestones.is_under_way()) {

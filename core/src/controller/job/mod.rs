@@ -29,7 +29,7 @@ use crate::job::Part;
 pub(crate) struct Jobs {
     by_id: BTreeMap<JobId, Job>,
     pub(crate) actions: BTreeMap<ActionId, Action>,
-    /// Attempts that have disowned ranks and are not released whole.
+    /// Attempts with disowned ranks that are not completely released.
     pub(crate) cleaning: BTreeSet<(JobId, Attempt)>,
     /// Names of the after-actions, copied from the settings.
     pub(crate) after: Vec<ActionName>,
@@ -62,7 +62,7 @@ impl Jobs {
         self.action(id).is_some_and(|action| action.row.external.is_some())
     }
 
-    /// Returns `true` if the action is an after-action. An external action is never one, whatever its name.
+    /// Returns `true` if the action is an after-action. An external action is no after-action, whatever its name.
     pub(crate) fn follows(&self, action: &Action) -> bool {
         action.row.external.is_none() && self.after.contains(&action.row.name)
     }
@@ -150,8 +150,8 @@ impl Jobs {
         self.layout(task.action)?.host(task.rank)
     }
 
-    /// Returns the tasks of a host whose node connects for the first time. These are the tasks on the host in actions
-    /// with a waiting rank, and in open external actions.
+    /// Returns the tasks on `host` in actions with a waiting rank, and in open external actions. They become the task
+    /// list of a node that connects for the first time.
     pub(crate) fn waiting_for(&self, host: &HostName) -> BTreeSet<TaskId> {
         let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
         let open = self.actions.values().filter(|a| !a.row.waiting.is_empty() || shown(a));
@@ -164,7 +164,7 @@ impl Jobs {
 }
 
 impl Job {
-    /// Returns the newest open attempt, which a request means by default.
+    /// Returns the number of the newest open attempt. A request that names no attempt means this one.
     pub(crate) fn open_attempt(&self) -> Option<Attempt> {
         self.attempts.iter().rev().find(|(_, attempt)| attempt.open).map(|(number, _)| *number)
     }
@@ -173,8 +173,8 @@ impl Job {
         self.attempts.keys().next_back().copied()
     }
 
-    /// Returns the last attempt. A requeue takes the terms of the last attempt, and its hosts if the request names no
-    /// hosts.
+    /// Returns the last attempt. A requeue takes over the terms of the last attempt. If the request names no hosts, the
+    /// requeue takes over the hosts too.
     pub(crate) fn before_the_next(&self) -> Option<&JobAttempt> {
         self.attempts.values().next_back()
     }

@@ -38,19 +38,21 @@ use crate::message::ToAgent;
 /// Interval (ms) at which the controller looks for attempts to forget.
 const PRUNE_EVERY_MS: u64 = 3_600_000;
 
-/// Condition under which an attempt may be forgotten.
+/// Condition under which the controller may forget an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum May {
     Never,
-    /// The attempt may go past its retention.
+    /// The controller may forget the attempt once its retention time is over.
     Old,
-    /// The attempt may go past its retention, or while the store has more than `keep-attempts` attempts.
+    /// The controller may forget the attempt once its retention time is over, or while the store has more than
+    /// `keep-attempts` attempts.
     Any,
 }
 
-/// Drains that are not in force yet, which keep attempts.
+/// Drains that are not in force yet, and the attempts that wait for them. The controller does not forget an attempt
+/// that such a drain concerns.
 struct Owed<'a> {
-    /// Attempts with unreleased ranks that wait for a drain.
+    /// Attempts with a rank whose release waits until the drain of its host is in force.
     undrained: BTreeSet<(&'a JobId, Attempt)>,
     draining: Vec<&'a HostName>,
 }
@@ -109,7 +111,7 @@ impl Machine {
         self.cx.note(Level::Info, Some(job), None, format!("attempt {number} is forgotten: {why}"));
     }
 
-    /// Forgets the attempts that may go, at most once an hour and in no recovery.
+    /// Forgets the attempts that retention no longer keeps. Does so at most once an hour, and never during a recovery.
     pub(crate) fn prune(&mut self) {
         if self.facts().prune_ms() > self.cx.now.mono_ms {
             return;
@@ -147,8 +149,8 @@ impl Machine {
 }
 
 impl<'a> Facts<'a> {
-    /// Returns the time (monotonic) of the next search; `None`: no attempt has an action or is released whole, so a
-    /// search would find none.
+    /// Returns the time (monotonic) of the next search for attempts to forget. `None`: no attempt has an action or is
+    /// completely released, so a search would find none.
     pub(crate) fn next_prune(&self) -> Option<u64> {
         let ends = |attempt: &JobAttempt| !attempt.actions.is_empty() || attempt.complete;
         let any = self.jobs.values().any(|job| job.attempts.values().any(ends));
@@ -189,7 +191,7 @@ impl<'a> Facts<'a> {
 }
 
 impl Context {
-    /// Returns the position of each job's last `Prune` in the batch's records.
+    /// Returns the index of each job's last `Prune` record among the records of the batch.
     pub(crate) fn pruned(&self) -> BTreeMap<JobId, usize> {
         let job = |record: &Record| match record {
             Record::Prune { job, .. } => Some(job.clone()),

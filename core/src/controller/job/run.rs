@@ -68,7 +68,7 @@ impl Jobs {
     /// part, the after-action would end before the job hands the rest over, and would never run on the rest.
     ///
     /// # Errors
-    /// A refusal, if the request chooses other ranks than these.
+    /// A refusal: the action may not begin on a requested rank, or must cover more ranks than the request names.
     fn of_what_is_held(
         &self,
         run: &RunRequest,
@@ -159,8 +159,8 @@ impl Jobs {
         Ok((layout, ranks))
     }
 
-    /// Adds the ranks that the job still holds to a growing after-action. The request must name all of these ranks, and
-    /// all ranks of the after-action.
+    /// Adds the ranks that the job still holds to an after-action that further ranks may join. Does nothing unless the
+    /// request names all of these ranks, and all ranks of the after-action.
     fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, cx: &mut Context) {
         let Some(attempt) = self.attempt(&run.job, number) else { return };
         let named = match (&run.targets, &run.nodes) {
@@ -180,10 +180,10 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Begins an external action, or attaches a service to its action again.
+    /// Carries out `action start`: begins an external action, or attaches a service to the existing action again.
     ///
     /// # Errors
-    /// As [`Self::begin_or_attach`], or the lease is 0, or the name is an after-action's.
+    /// As [`Self::begin_or_attach`], or the lease is 0, or the action's name is that of an after-action.
     pub(crate) fn action_start(&mut self, start: ActionStart) -> Result<Reply, Refusal> {
         let ActionStart { run, resources, lease_ms } = start;
         if lease_ms == 0 {

@@ -30,7 +30,7 @@ impl Jobs {
         }
     }
 
-    /// Adds a new attempt to its job. The new attempt supersedes the open one, as the module's header says.
+    /// Adds a new attempt to its job, and closes the job's open attempts with [`Self::close_attempt`].
     pub(crate) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, cx: &mut Context) {
         let entry = self.entry(job.clone()).or_default();
         let older: Vec<Attempt> = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
@@ -44,8 +44,8 @@ impl Jobs {
         self.event(job, "attempt", context, cx);
     }
 
-    /// Closes an attempt, and ends the job's hold. Ranks on which a setup action has begun go to the after-actions; all
-    /// others are released. `why` goes into the event log.
+    /// Closes an attempt, and drops the job's hold on its ranks and named resources. Ranks on which a setup action has
+    /// begun go to the after-actions; all others are released. `why` goes into the event log.
     pub(crate) fn close_attempt(&mut self, job: &JobId, number: Attempt, why: &str, cx: &mut Context) {
         let Some(entry) = self.attempt_mut(job, number) else { return };
         let was_open = std::mem::replace(&mut entry.open, false);

@@ -72,7 +72,7 @@ fn names(ended: &Ended, check: &CheckName) -> bool {
     ended.checks.iter().any(|failed| failed.check == check.as_str())
 }
 
-/// Returns `true` if the end names failed checks, and each of them has a tolerance of its own.
+/// Returns `true` if the end names failed checks, and each of these checks has a tolerance of its own in `checks`.
 fn is_of(ended: &Ended, checks: &BTreeMap<CheckName, u64>) -> bool {
     !ended.checks.is_empty() && ended.checks.iter().all(|failed| checks.contains_key(failed.check.as_str()))
 }
@@ -98,8 +98,8 @@ impl Jobs {
         tolerated
     }
 
-    /// Returns the failures on `ranks`: each is `{check, message, hosts, ranks}`. If an end names no check, `check` is
-    /// the outcome's word.
+    /// Returns the failures of the action on `ranks`, each as `{check, message, hosts, ranks}`. If an end names no
+    /// check, `check` is the word of the outcome, such as `lost`.
     pub(crate) fn failed_checks(&self, id: ActionId, ranks: &IdSet) -> Vec<Value> {
         let Some(action) = self.action(id) else { return Vec::new() };
         let mut by: BTreeMap<(String, String), IdSet> = BTreeMap::new();
@@ -121,8 +121,8 @@ impl Jobs {
         by.into_iter().map(tell).collect()
     }
 
-    /// Reports the ranks that failed in an action with the verdict `ok`, with the reasons. Hands the ranks over if the
-    /// job asked for that.
+    /// Reports the ranks that failed in an action whose verdict is `ok`, with the reasons. Hands these ranks over if
+    /// the job's terms say so, and also the ranks beyond `keep`.
     pub(crate) fn forgive(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action(id) else { return };
         let (job, number, name) = (action.row.job.clone(), action.row.attempt, action.row.name.clone());

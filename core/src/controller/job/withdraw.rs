@@ -15,7 +15,8 @@ use crate::outcome::Outcome;
 use crate::task::Ended;
 
 impl Jobs {
-    /// Withdraws the setup tasks on the ranks `of` that wait for their Start; `why` goes into the event log.
+    /// Ends the setup tasks on the ranks `of` that still wait for their Start, as `cancelled`. `why` goes into the
+    /// event log.
     pub(crate) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, cx: &mut Context) {
         let waiting = |action: &Action| action.row.waiting.intersection(of);
         let unbegun = self.preparing(job, number).map(|action| (action.row.id, waiting(action)));
@@ -30,8 +31,9 @@ impl Jobs {
         }
     }
 
-    /// Withdraws the setup tasks that wait on the rank of `task`, if `task` is of an after-action. The node holds
-    /// `task` already, because a lost life of the controller began it. No setup action may follow an after-action.
+    /// Ends the setup tasks that wait on the rank of `task` as `cancelled`, if `task` is of an after-action: no setup
+    /// action may follow an after-action. The node holds `task` already, because a lost life of the controller began
+    /// it.
     pub(crate) fn withdraw_before(&mut self, task: TaskId, cx: &mut Context) {
         let Some(action) = self.action(task.action).filter(|action| self.follows(action)) else { return };
         let Some(attempt) = self.attempt(&action.row.job, action.row.attempt) else { return };
@@ -43,8 +45,8 @@ impl Jobs {
         }
     }
 
-    /// Withdraws the waiting setup tasks on `ranks`, which the job hands over. Withdraws only tasks of actions that no
-    /// request has named since a recovery began.
+    /// Ends waiting setup tasks on `ranks`, which the job hands over, as `cancelled`. Only tasks of actions that no
+    /// request has named since a recovery began end in this way.
     pub(crate) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let stale = self.of(attempt).filter(|action| action.row.unvouched && action.row.external.is_none());
@@ -78,7 +80,7 @@ impl Jobs {
         }
     }
 
-    /// Returns the setup actions of an attempt, and its external actions: all but the after-actions.
+    /// Returns all actions of an attempt except its after-actions: the setup actions and the external actions.
     pub(crate) fn preparing(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = &Action> {
         let actions = self.attempt(job, number).into_iter().flat_map(|attempt| self.of(attempt));
         actions.filter(|action| !self.follows(action))

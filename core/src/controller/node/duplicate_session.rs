@@ -120,7 +120,8 @@ impl Nodes {
         }
     }
 
-    /// Refuses the newer session, because the older one has answered the probe: another machine claims the same host.
+    /// Refuses the newer session, because the older session has answered the liveness probe: two machines claim the
+    /// same host.
     pub(crate) fn on_probed(&mut self, older: SessionId, answer: u64, cx: &mut Context) {
         for id in self.probing_of(older) {
             let Some(Session { peer, stage: Stage::Probing { hello, nonce, .. } }) = self.sessions.get(&id) else {
@@ -143,7 +144,7 @@ impl Nodes {
         }
     }
 
-    /// Ends the probes whose time has run out: the older session is dead, and the newer session opens.
+    /// Replaces each older session that has not answered its liveness probe in time by the newer session that waited.
     pub(crate) fn probes_due(&mut self, cx: &mut Context) {
         let due: Vec<(SessionId, SessionId)> = self
             .probing()
@@ -166,8 +167,8 @@ impl Nodes {
         }
     }
 
-    /// Looks again at the sessions that waited for an older session which has ended. A session is refused if its agent
-    /// has opened a newer session meanwhile.
+    /// Opens or refuses the sessions in `waiting`, because the older session for which they waited has ended. Refuses a
+    /// session if its agent has opened a newer session meanwhile.
     pub(crate) fn open_waiting(&mut self, waiting: &[SessionId], cx: &mut Context) {
         for id in waiting {
             if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(id) {
@@ -177,12 +178,13 @@ impl Nodes {
         }
     }
 
-    /// Returns the sessions that wait for the answer to a probe. The index spares a walk over all sessions.
+    /// Returns the sessions that wait for the answer to a liveness probe of an older session. An index spares a walk
+    /// over all sessions.
     fn probing(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.probing.iter().filter_map(|id| Some((*id, self.sessions.get(id)?)))
     }
 
-    /// Returns the sessions that wait for the older session `of`.
+    /// Returns the sessions that wait for a probe of the older session `of`.
     pub(crate) fn probing_of(&self, of: SessionId) -> Vec<SessionId> {
         let probes = |s: &Session| matches!(&s.stage, Stage::Probing { older, .. } if *older == of);
         self.probing().filter(|(_, s)| probes(s)).map(|(id, _)| id).collect()

@@ -74,8 +74,8 @@ impl Machine {
         self.open_gate_if_due();
     }
 
-    /// Settles the tasks of a Hello (`held`) against the store. `before`: the unsettled tasks of the node's earlier
-    /// Hello.
+    /// Settles the tasks of a Hello (`held`) against the store. `before`: the tasks of the node's earlier Hello about
+    /// which the controller had not decided yet.
     pub(crate) fn settle(&mut self, id: SessionId, host: &HostName, held: Vec<Held>, before: Unsettled) {
         let Some(node) = self.nodes.get(host) else { return };
         let NodeRow { boot, boot_number, machine, .. } = node.row.clone();

@@ -17,8 +17,8 @@ impl Nodes {
         self.end_session(id, why, cx);
     }
 
-    /// Ends a session from the controller's side. Late frames of the session are dropped until the transport confirms
-    /// the end with `Closed`.
+    /// Ends a session because the controller decided so, for the reason `why`. Late messages of the session are dropped
+    /// until the transport confirms the end with `Closed`.
     pub(crate) fn end_session(&mut self, id: SessionId, why: &str, cx: &mut Context) {
         cx.effects.push(Effect::Close { session: id, why: why.to_owned() });
         self.probing.remove(&id);

@@ -54,7 +54,7 @@ pub(crate) struct Node {
     pub(crate) failed: Vec<TaskId>,
     /// Note for operators, for example about a second machine that claims the host.
     pub(crate) note: Option<String>,
-    /// Unsettled tasks of the node's last Hello, and the node's orphans.
+    /// Tasks of the node's last Hello about which the controller has not decided yet, and the node's orphans.
     pub(crate) unsettled: Unsettled,
 }
 
@@ -85,10 +85,11 @@ pub(crate) struct Nodes {
     /// Sessions that wait for the result of a liveness probe of their host's older session.
     pub(crate) probing: BTreeSet<SessionId>,
     probe_last: u64,
-    /// Open questions of clients, each with the hosts that have not answered.
+    /// Questions that clients have sent to nodes. Key: the number of the question. Value: the hosts that have not
+    /// answered.
     pub(crate) questions: BTreeMap<u64, BTreeSet<HostName>>,
     pub(crate) question_last: u64,
-    /// Hosts of nodes with orphans.
+    /// Hosts whose node holds orphans.
     pub(crate) orphan_hosts: BTreeSet<HostName>,
 }
 
@@ -107,14 +108,15 @@ impl DerefMut for Nodes {
 }
 
 impl Nodes {
-    /// Records an unclaimed task on the node that must not begin yet.
+    /// Records that the task's node holds the task unclaimed, and that the task must not begin yet.
     pub(crate) fn leave_unclaimed(&mut self, jobs: &Jobs, task: TaskId) {
         if let Some(node) = self.of_mut(jobs, task) {
             node.unsettled.unclaimed.insert(task);
         }
     }
 
-    /// Records that the node does not hold a task of a frozen attempt.
+    /// Records that the task's node does not hold the task, whose attempt is frozen. The attempt's thaw then decides
+    /// about the task.
     pub(crate) fn leave_absent(&mut self, jobs: &Jobs, task: TaskId) {
         if let Some(node) = self.of_mut(jobs, task) {
             node.unsettled.absent.insert(task);
@@ -179,8 +181,8 @@ impl Nodes {
         node.failed.push(task);
     }
 
-    /// Returns `true` if the store has the task on `host`, and no service carries the task out. Any other report about
-    /// a known task goes into the node's note.
+    /// Returns `true` if `host` may report about the task: the store has the task on `host`, and no service carries it
+    /// out. A report of `host` about any other known task goes into the node's note.
     pub(crate) fn speaks_for(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, cx: &mut Context) -> bool {
         jobs.host_of(task).is_some() && !self.is_anothers(host, task, jobs, cx)
     }

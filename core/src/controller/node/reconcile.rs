@@ -80,7 +80,7 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Settles a task that the store knows and the node holds, as the table says.
+    /// Settles a task that the store knows and the node holds, as the table at the top of this file says.
     pub(crate) fn settle_held(
         &mut self,
         id: SessionId,
@@ -183,7 +183,8 @@ impl Machine {
         }
     }
 
-    /// Settles a task that the store expects on the node and that the node does not hold, as the table says.
+    /// Settles a task that the store expects on the node and that the node does not hold, as the table at the top of
+    /// this file says.
     pub(crate) fn settle_absent(&mut self, id: SessionId, task: TaskId, boot_number: u32, boot: &crate::ids::BootId) {
         let Some(action) = self.jobs.action(task.action) else {
             return;

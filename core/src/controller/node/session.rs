@@ -29,7 +29,7 @@ pub(crate) struct Session {
     pub(crate) stage: Stage,
 }
 
-/// Stage of a session, as the module's header draws it.
+/// Stage of a session: a session is greeting, probing, open or over.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Stage {
     /// The Hello is not complete. Contains the pages that have arrived; `None` before the first page.
@@ -48,7 +48,7 @@ pub(crate) enum Stage {
         boot: BootId,
         link: u64,
     },
-    /// The controller has ended the session; late frames are dropped.
+    /// The controller has ended the session, and drops its late messages.
     Over,
 }
 
@@ -106,7 +106,7 @@ impl Nodes {
 }
 
 impl Machine {
-    /// Handles a frame. Before the session is open, only a Hello counts.
+    /// Handles a message of an agent. Before the agent's session is open, only a Hello counts.
     pub(crate) fn on_message(&mut self, id: SessionId, names: Option<&[String]>, peer: &str, message: FromAgent) {
         let session = self
             .nodes

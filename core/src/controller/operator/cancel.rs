@@ -1,4 +1,4 @@
-//! `cancel` and `kill`: decides which tasks an operator's cancel or signal reaches.
+//! `cancel` and `kill`: decides which tasks an operator cancels, and which get the operator's signal.
 
 use serde_json::json;
 
@@ -14,11 +14,12 @@ use crate::outcome::Outcome;
 use crate::task::Ended;
 
 impl Jobs {
-    /// Cancels the open tasks and resources in `which`. A task without a Start ends at once; every other task stays
-    /// open until its node or service reports the end.
+    /// Cancels the open tasks and named resources in `which`. A task ends at once if the controller has not sent its
+    /// Start. Every other task stays open until its node or service reports the end. An after-action is cancelled only
+    /// by name.
     ///
     /// # Errors
-    /// `which` is wrong, or names only the job while only after-actions are open.
+    /// `which` names no such job, attempt, action or rank. Or `which` names no action, and only after-actions are open.
     pub(crate) fn cancel(&mut self, which: &Which, why: &str, uid: u32, cx: &mut Context) -> Result<Reply, Refusal> {
         let mut count = 0;
         let mut tasks = self.tasks(which, true)?;
@@ -60,10 +61,11 @@ impl Jobs {
 }
 
 impl Nodes {
-    /// Sends a signal to the accepted tasks that `which` names, where the node is connected. Returns their number.
+    /// Sends a signal to the tasks in `which` that their nodes have accepted, on connected nodes. Returns the number of
+    /// these tasks.
     ///
     /// # Errors
-    /// `which` is wrong.
+    /// `which` names no such job, attempt, action or rank.
     pub(crate) fn signal(&self, jobs: &Jobs, which: &Which, signal: u8, cx: &mut Context) -> Result<Reply, Refusal> {
         let mut count = 0;
         for (id, ranks) in jobs.tasks(which, true)? {

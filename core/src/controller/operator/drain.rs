@@ -9,14 +9,15 @@ use crate::controller::node::Nodes;
 use crate::hostlist::HostList;
 use crate::ids::HostName;
 
-/// Time (ms) after a new reason within which an operator cannot have read it and typed `undrain`.
+/// Time (ms) after a drain gets a new reason. The operator of an `undrain` within this time cannot have read the
+/// reason.
 const UNSEEN_MS: u64 = 1_000;
 
 impl Drains {
     /// Drains hosts by an operator's request. Returns the number of hosts that were not drained before.
     ///
     /// # Errors
-    /// The reason is empty, or a host's agent has never connected and `force` is not set.
+    /// The reason is empty, or without `force` a host is unknown: its agent has never connected, and it has no drain.
     pub(crate) fn drain_by_hand(
         &mut self,
         hosts: &HostList,
@@ -43,11 +44,12 @@ impl Drains {
         Ok(Reply::Reached { tasks: count })
     }
 
-    /// Lifts the drains of all `hosts`, or of no host. With `forget`, the drain hook gets no notice, for example about
-    /// a host that the resource manager does not know.
+    /// Lifts the drains of all `hosts`; after an error, no drain is lifted. With `forget`, the drain hook gets no
+    /// notice. An operator sets `forget` for example for a host that the resource manager does not know.
     ///
     /// # Errors
-    /// A host is not drained, its drain is lifted already, or a reason is too new for the operator to know it.
+    /// A host is not drained, its drain is lifted already and `forget` is not set, or the operator cannot have read the
+    /// newest reason yet ([`UNSEEN_MS`]).
     pub(crate) fn undrain(
         &mut self,
         hosts: &HostList,
@@ -94,7 +96,8 @@ impl Drains {
     }
 }
 
-/// Returns the newest reason of a drain if the controller added the reason within the last [`UNSEEN_MS`].
+/// Returns the later reason of a drain ([`DrainRow::again`]) if the controller added that reason within the last
+/// [`UNSEEN_MS`].
 fn unseen(drain: &DrainRow, now: Now) -> Option<&str> {
     let fault = drain.again.as_ref().filter(|again| again.by.is_none() && !drain.lifted)?;
     (now.wall_ms.abs_diff(fault.at_ms) < UNSEEN_MS).then_some(&fault.reason)

@@ -1,6 +1,6 @@
 //! Quiesce: decides whether an action may begin while an operator replaces the daemon or works in the machine room. A
-//! quiesced controller begins no setup action and no external action. Running actions go on, and after-actions still
-//! begin. While the store's disk is full, the same holds without an operator. The store keeps the
+//! quiesced controller refuses new setup actions and new external actions. Actions that exist go on, and after-actions
+//! still begin. While the store's disk is full, the controller refuses new actions named `prolog`. The store keeps the
 //! quiesced state: a restarted controller stays quiesced until an operator types `perilog resume`.
 
 use std::collections::BTreeSet;
@@ -12,10 +12,10 @@ use crate::defect;
 use crate::duration::Span;
 use crate::ids::ActionName;
 
-/// Maximum number of clients that wait until no action is open. Each is an operator or an operator's script.
+/// Maximum number of clients (`perilog quiesce --wait`) that wait until no action is open.
 const MAX_WAITS: usize = 64;
 
-/// The two states that keep actions from beginning: quiesced, and a full disk.
+/// The two states in which the controller refuses new actions: it is quiesced, or the store's disk is full.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Quiesce {
     /// The quiesced state; `None`: the controller is not quiesced.
@@ -27,7 +27,7 @@ pub(crate) struct Quiesce {
 }
 
 impl Jobs {
-    /// Returns the number of open actions, and of open tasks.
+    /// Returns two numbers: of open actions, and of open tasks.
     pub(crate) fn open_count(&self) -> (u64, u64) {
         let open = self.actions.values().filter(|action| action.is_open());
         open.fold((0, 0), |(actions, tasks), action| (actions + 1, tasks + action.count_open()))
@@ -35,8 +35,8 @@ impl Jobs {
 }
 
 impl Quiesce {
-    /// Checks whether an action of this name may begin now. While the controller is quiesced only after-actions may; on
-    /// a full disk no `prolog` may.
+    /// Checks whether a new action of this name may begin now. A quiesced controller begins only after-actions. While
+    /// the store's disk is full, the controller begins no `prolog`.
     ///
     /// # Errors
     /// `Unavailable`, with the reason.
@@ -54,7 +54,8 @@ impl Quiesce {
         }
     }
 
-    /// Quiesces the controller. Returns `None` if the client waits: its reply comes when no action is open.
+    /// Quiesces the controller, and returns the reply to the client. `None`: the client asked to `wait`, and gets its
+    /// reply once no action is open.
     pub(crate) fn quiesce(
         &mut self,
         client: Client,
@@ -83,12 +84,12 @@ impl Quiesce {
         None
     }
 
-    /// Forgets waiting clients that have disconnected.
+    /// Removes disconnected clients from those that wait until no action is open.
     pub(crate) fn hung_up(&mut self, clients: &[Client]) {
         self.waits.retain(|client| !clients.contains(client));
     }
 
-    /// Ends the quiesced state. Clients that wait get a refusal.
+    /// Ends the quiesced state. Clients that still wait until no action is open get a refusal.
     pub(crate) fn resume(&mut self, uid: u32, cx: &mut Context) -> Reply {
         let was_quiet = self.quiet.take().is_some();
         if was_quiet {
@@ -112,7 +113,7 @@ impl Quiesce {
 }
 
 impl Quiet {
-    /// Returns the state as a text, such as `quiet for 5m by uid 0 (new release)`.
+    /// Returns the quiesced state as a text for people, such as `quiet for 5m by uid 0 (new release)`.
     pub(crate) fn words(&self, now: Now) -> String {
         let reason = if self.reason.is_empty() { String::new() } else { format!(" ({})", self.reason) };
         let seconds = now.wall_ms.saturating_sub(self.since_ms) / 1000;

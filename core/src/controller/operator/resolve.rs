@@ -1,6 +1,7 @@
-//! Resolution (`perilog resolve`): decides when an operator's outcome takes the place of one that will not come. A
-//! script of the task may be alive, so the resource manager must not get the node before the node's drain is in force.
-//! Until then the resolution waits, because the verdict that it completes lets work begin on other nodes.
+//! Resolution (`perilog resolve`): decides when a task gets the outcome that an operator states, because its own
+//! outcome will not come. A script of the task may be alive, so the resource manager must not get the node before the
+//! node's drain is in force. Until then the resolution waits, because the verdict that it completes lets work begin on
+//! other nodes.
 //!
 //! ```text
 //!   no Start was sent -----------------------------------------------> resolved
@@ -29,7 +30,7 @@ use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
 
 impl Jobs {
-    /// Returns the tasks whose resolution waits for a drain, each with the resolved outcome.
+    /// Returns the tasks whose resolution waits for a drain, each with the outcome that the resolution will give.
     pub(crate) fn resolving(&self) -> Vec<(TaskId, Outcome)> {
         let words =
             self.actions.values().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
@@ -39,8 +40,9 @@ impl Jobs {
         tasks.map(|(task, word)| (task, word.outcome())).collect()
     }
 
-    /// Returns the end that a task gets: `ended`, or the outcome of the task's resolution. `None`: the resolution waits
-    /// on, and the task stays open.
+    /// Returns the end to record for a task that would end with `ended`. A waiting resolution of the task replaces an
+    /// `ended` that no script of the task caused. `None`: the task may be alive, so the resolution waits on, and the
+    /// task stays open.
     pub(crate) fn weigh(&self, task: TaskId, ended: Ended, cx: &Context) -> Option<Ended> {
         let Some(word) = self.action(task.action).and_then(|action| action.resolving(task.rank)) else {
             return Some(ended);
@@ -59,8 +61,8 @@ impl Jobs {
         }
     }
 
-    /// Ends the tasks whose resolution waited for the drain of one of `hosts`. The drain has come into force in this
-    /// batch, or was lifted.
+    /// Ends the tasks whose resolution waited for the drain of one of `hosts`. The drains of `hosts` have come into
+    /// force in this batch, or were lifted.
     pub(crate) fn settle_resolved(&mut self, hosts: &BTreeSet<HostName>, cx: &mut Context) {
         if hosts.is_empty() {
             return;
@@ -74,10 +76,11 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Resolves the open tasks and resources that `which` names. Named resources get the outcome at once.
+    /// Resolves the open tasks and named resources in `which`: as a success if `ok`, else as a failure. A task that may
+    /// be alive gets the outcome once the drain of its host is in force. All others get the outcome at once.
     ///
     /// # Errors
-    /// The reason is empty, or `which` names no open task or resource.
+    /// The reason is empty, or `which` contains no open task or named resource.
     pub(crate) fn resolve(&mut self, which: &Which, ok: bool, reason: &str, uid: u32) -> Result<Reply, Refusal> {
         if reason.trim().is_empty() {
             return Err(Refusal::Invalid("resolve needs a reason".to_owned()));
@@ -122,9 +125,9 @@ impl Machine {
         Ok(Reply::Resolved { tasks: count, waiting })
     }
 
-    /// Drains the host of a task whose Start has left the controller, accepted or not. Cancels the task unless the node
-    /// reported that its scripts began. Returns `true` if the resolution must wait for the drain; `false` for a waiting
-    /// task.
+    /// Prepares the resolution of a task. If the controller has sent the task's Start, drains the host, and cancels the
+    /// task unless the node has reported that its scripts began. Returns `true` if the resolution must wait for the
+    /// drain; `false` if no Start was sent, or the drain is in force.
     fn begin_resolve(&mut self, task: TaskId, reason: &str) -> bool {
         let stand = self.jobs.action(task.action).map_or(Stand::NotMine, |action| action.stand(task.rank));
         if stand == Stand::Waiting {
@@ -146,7 +149,8 @@ impl Machine {
 }
 
 impl Resolving {
-    /// Returns the outcome of the resolved ranks.
+    /// Returns the outcome that the resolution gives to its ranks: `timeout` for a script past its limit, else
+    /// `resolved`.
     pub(crate) fn outcome(&self) -> Outcome {
         match self.overdue {
             true => Outcome::Timeout { status: None },
@@ -179,7 +183,7 @@ impl Action {
     }
 }
 
-/// Returns the Cancel's reason for a task that was resolved before its start.
+/// Returns the reason in the Cancel for a task that an operator resolved before any of its scripts began.
 pub(crate) fn before_its_begin(reason: &str) -> String {
     format!("resolved by hand before it began: {}", reason.trim())
 }

@@ -29,7 +29,7 @@ use crate::ids::{Attempt, HostName, JobId};
 use crate::job::Part;
 
 impl Jobs {
-    /// Applies one entry of a list. Returns `true` if the store did not know the attempt.
+    /// Applies one entry of an edge's list: one attempt. Returns `true` if the store did not know the attempt.
     ///
     /// # Errors
     /// The contradiction between the entry and the store, as a text for people.
@@ -82,10 +82,10 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Applies an edge's list.
+    /// Applies an edge's list of all attempts of its source.
     ///
     /// # Errors
-    /// The list does not name its source.
+    /// The name or the instance of the source is empty.
     pub(crate) fn assert(&mut self, asked: Assert) -> Result<Reply, Refusal> {
         if asked.source.name.is_empty() || asked.source.instance.is_empty() {
             return Err(Refusal::Invalid("an Assert names its source and the instance of it".to_owned()));

@@ -13,12 +13,12 @@ use crate::idset::IdSet;
 use crate::job::Part;
 use crate::task::Ended;
 
-/// Reason of tasks that never begin, because an operator or a request says that a lost life had released the hosts.
+/// Reason for which a task never begins: a lost life had released its host, as an operator or a request says.
 const GIVEN_BACK: &str = "given back before the store was put back";
 
 impl Jobs {
-    /// Closes an attempt that its resource manager no longer has. The controller sends no notice. After-actions begin
-    /// only where no other job can be harmed ([`super::disowned`]).
+    /// Closes an attempt that its resource manager no longer lists. The controller sends no notice of the close.
+    /// After-actions begin only where no other job can be harmed ([`super::disowned`]).
     pub(crate) fn over_untold(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let owed = cx.drop_notices(job, number);
         let left = self.unreleased(job, number);
@@ -64,8 +64,8 @@ impl Jobs {
         cx.hold_dropped(job, number, &part);
     }
 
-    /// Reduces an attempt to `ranks`, because a request in recovery names all that is not released. The other ranks are
-    /// disowned. If no edge will vouch for their hosts, they count as released by a lost life.
+    /// Reduces an attempt to `ranks`, the ranks that a request in recovery names as not released yet. All other ranks
+    /// are disowned. If the attempt has no source, the other ranks count as released by a lost life.
     pub(crate) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, uid: u32, cx: &mut Context) {
         let gone = self.unreleased(job, number).ranks.difference(ranks);
         let gone = Part::of_ranks(gone);

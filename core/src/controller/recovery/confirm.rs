@@ -1,5 +1,5 @@
 //! Operators' decisions in a recovery (`perilog controller recover`): decides the consequences for attempts, orphans
-//! and the epoch.
+//! and hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,8 @@ use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 
 impl Facts<'_> {
-    /// Returns the highest epoch number that agents have reported; 0 if no agent has reported an epoch.
+    /// Returns the highest epoch number that agents have reported, in a refusal of this controller or in a suspect's
+    /// newest commit; 0 if no agent has reported an epoch.
     pub(crate) fn highest_reported(&self) -> u64 {
         let seen = self.highest_seen.as_ref().map(|(_, epoch)| epoch.number);
         let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number.min(MAX_SEEN));
@@ -112,9 +113,10 @@ impl Machine {
         Ok(Reply::Reached { tasks: waiting.len() as u64 })
     }
 
-    /// Adopts the orphans of an attempt, each on its rank, and adds the attempt if the store does not know it. Gives up
-    /// orphans that contradict the store: a running orphan gets a TERM, and its end is acknowledged. Returns the ranks
-    /// of the orphans that are after-actions: a lost life had handed these ranks over.
+    /// Adopts the orphans of an attempt, each on its rank. Adds the attempt first if the store does not know the
+    /// attempt. Gives up orphans that contradict the store: a running orphan gets a SIGTERM, and the controller
+    /// acknowledges its end. Returns the ranks of the orphans that are after-actions: a lost life had handed these
+    /// ranks over.
     fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm) -> IdSet {
         let of: Vec<(HostName, TaskId, ActionName, Option<u32>, bool)> = self
             .facts()
@@ -166,9 +168,9 @@ impl Machine {
         handed
     }
 
-    /// Forgets what a host has reported and the store does not know: its orphans, its tombstones, its commit as a
-    /// suspect, the epoch for which it refused this controller, the number of its last session, and its earlier boots.
-    /// Ends the host's session; the agent then reports again.
+    /// Forgets what a host's agent has reported and the store does not know. That is the host's orphans, tombstones,
+    /// suspect commit and earlier boots, the number of its last session, and the epoch for which the agent refused this
+    /// controller. Ends the session; the agent then connects and reports again.
     pub(crate) fn forget_told(&mut self, host: &HostName, uid: u32) -> Result<Reply, Refusal> {
         let was_suspect = self.recovery.suspects.remove(host).is_some();
         self.highest_seen.take_if(|(of, _)| of == host);

@@ -29,7 +29,7 @@ use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 
 impl Jobs {
-    /// Returns the attempts that have disowned ranks and are not released whole.
+    /// Returns the attempts that have disowned ranks and that are not released whole.
     pub(super) fn disowned_attempts(&self) -> BTreeSet<(JobId, Attempt)> {
         let disowned = self.attempts().filter(|(_, _, attempt)| !attempt.complete && !attempt.disowned.is_empty());
         disowned.map(|(job, number, _)| (job.clone(), number)).collect()
@@ -84,8 +84,8 @@ impl Jobs {
         self.cleaning.insert((job.clone(), number));
     }
 
-    /// Takes disowned ranks back: the resource manager holds the ranks for this attempt after all. Actions that waited
-    /// on the ranks may begin.
+    /// Ends the disowning of ranks, because the resource manager holds them for this attempt after all. Actions that
+    /// waited on the ranks may begin.
     pub(crate) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         let back = attempt.disowned.intersection(ranks).difference(&attempt.released.ranks);
@@ -101,7 +101,8 @@ impl Jobs {
         }
     }
 
-    /// Takes back the disowned ranks of a bare `run`, because a request names the attempt again.
+    /// Ends the disowning of all ranks of a bare `run` that still holds ranks, because a request names the attempt
+    /// again.
     pub(crate) fn own_again(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let bare = |attempt: &&JobAttempt| attempt.open && !attempt.added && !attempt.hold.is_empty();
         let bare = self.attempt(job, number).filter(bare);
@@ -110,8 +111,8 @@ impl Jobs {
         }
     }
 
-    /// Lifts the drains for the clean-up of `ranks`, which were released or taken back. A drain for another reason
-    /// stays.
+    /// Lifts the drains for the clean-up of `ranks`, which were released or are disowned no more. A drain for another
+    /// reason stays.
     pub(crate) fn cleaned(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let hosts: Vec<HostName> = ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();
@@ -120,8 +121,8 @@ impl Jobs {
 }
 
 impl Facts<'_> {
-    /// Returns the reason why an after-action may not begin on a rank; `None` if it may begin, as on every rank that is
-    /// not disowned.
+    /// Returns the reason why an after-action must not begin yet on a disowned rank. `None` if the after-action may
+    /// begin, and for every rank that is not disowned.
     pub(super) fn must_not_clean(
         &self,
         number: Attempt,
@@ -177,7 +178,7 @@ impl Facts<'_> {
         rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.jobs.is_spent(attempt)
     }
 
-    /// Returns the job of another attempt that holds the host and goes before a clean-up by this attempt.
+    /// Returns the job of another attempt that holds the host, if this attempt's clean-up must wait for that attempt.
     fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<&JobId> {
         let others = self.jobs.attempts().filter(|(of, n, _)| (*of, *n) != (job, number));
         let mut holders = others.filter_map(|(of, n, attempt)| Some((of, self.holder(of, n, attempt, host)?)));
@@ -211,7 +212,7 @@ impl Facts<'_> {
         holders
     }
 
-    /// Returns all tasks that wait unclaimed on their nodes, by action.
+    /// Returns the ranks of all unclaimed tasks that wait on their nodes, by action.
     fn unclaimed(&self) -> BTreeMap<ActionId, IdSet> {
         let mut unclaimed: BTreeMap<ActionId, IdSet> = BTreeMap::new();
         for task in self.nodes.values().flat_map(|node| &node.unsettled.unclaimed) {

@@ -48,8 +48,8 @@ impl Machine {
         self.enter_recovery(why);
     }
 
-    /// Judges the evidence in a node's Hello, and enters recovery if it is enough. Returns `false` if the session gets
-    /// no Welcome.
+    /// Judges the evidence in a node's Hello, and enters recovery if the evidence is enough. Returns `false` if the
+    /// session must get no Welcome.
     pub(crate) fn judge_hello(&mut self, id: SessionId, hello: &Hello) -> bool {
         let Some(mark) = hello.newest.filter(|_| !defect!(MarksIgnored)) else { return true };
         if mark.cluster != self.cx.settings.cluster {
@@ -118,7 +118,8 @@ impl Machine {
         self.recovery.watch_orphans(&self.nodes, &self.cx);
     }
 
-    /// Begins a life with an epoch above `above`. Ends every session, so that the agents connect under the new epoch.
+    /// Begins a new life of the controller, in an epoch higher than `above`. Ends every session, so that the agents
+    /// connect again under the new epoch.
     pub(crate) fn raise_epoch(&mut self, above: u64) {
         self.epoch.number = self.epoch.number.max(above).saturating_add(1);
         self.cx.outbox.begin(self.epoch.number, self.cx.now.wall_ms);
@@ -132,8 +133,8 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns `true` if the commit is of a life with a lower epoch than the last recovery. Such a life never comes
-    /// back.
+    /// Returns `true` if the commit is of a life with a lower epoch than the one that began the last recovery. Such a
+    /// life is lost for good.
     pub(super) fn is_known_lost(&self, commit: Commit) -> bool {
         self.recovery.row.as_ref().is_some_and(|row| commit.epoch.number < row.epoch)
     }

@@ -1,4 +1,4 @@
-//! Gate: decides when attempts are frozen, and thaws them.
+//! Gate: decides when the controller freezes attempts and when it thaws them.
 //!
 //! After a start the gate is shut until every node that the store knows has said Hello, or until [`shut_ms`] have
 //! passed. Then all attempts thaw, except the unvouched attempts of a recovery. A request thaws its attempt earlier.
@@ -24,12 +24,12 @@ use super::{Gate, Recovery};
 const SHUT_MS: u64 = 5_000;
 /// Number of redial windows in [`shut_ms`]. Each agent dials once in a window.
 const SHUT_WINDOWS: u64 = 3;
-/// Reason of setup tasks in a restored store that never begin, because no request named the action again before the job
-/// was over.
+/// Reason for which a setup task of a restored store never begins: no request named its action again before the job was
+/// over.
 pub(crate) const NOT_ASKED_AGAIN: &str =
     "the store was put back, and nobody asked for this again before the job was over";
 
-/// Returns the time (ms) after which the gate opens even if nodes are missing.
+/// Returns the time (ms) after a start of the controller at which the gate opens even if nodes are missing.
 pub(super) fn shut_ms(nodes: usize, redial_per_second: u64) -> u64 {
     redial_window_ms(nodes as u64, redial_per_second).saturating_mul(SHUT_WINDOWS).max(SHUT_MS)
 }
@@ -40,7 +40,7 @@ impl Recovery {
         self.gate.as_ref().map(|gate| gate.until_ms)
     }
 
-    /// Records that a node has said Hello. The gate opens without a wait if the node was the last missing one
+    /// Records that a node has said Hello. If no other node is missing, the gate is now due to open
     /// ([`Machine::open_gate_if_due`]).
     pub(crate) fn heard(&mut self, host: &HostName) {
         if let Some(gate) = &mut self.gate {
@@ -50,11 +50,12 @@ impl Recovery {
 }
 
 impl Jobs {
-    /// Sorts all attempts when a recovery begins:
+    /// Decides about every attempt when a recovery begins:
     ///
-    /// * Released whole, and the release hook owes nothing: drops the notices to the resource manager, because a lost
-    ///   life may have sent them. A resource manager that still waits asks again.
-    /// * A spent bare run, and the release hook owes nothing: disowns all its ranks.
+    /// * An attempt that is released whole, without a notice that waits for the release hook: drops the attempt's
+    ///   notices to the resource manager, because a lost life may have sent them. A resource manager that still waits
+    ///   asks again.
+    /// * A spent bare run without a notice that waits for the release hook: disowns all its ranks.
     /// * Any other attempt: freezes it and marks it as unvouched. Logs the event `attempt-unvouched`, on which clients
     ///   that follow the job ask again.
     pub(super) fn freeze_all(&mut self, why: &str, cx: &mut Context) {
@@ -99,8 +100,8 @@ impl Jobs {
         }
     }
 
-    /// Asserts an attempt: an edge, a request or an operator says that it exists and holds its ranks. The attempt
-    /// thaws, and is unvouched no more.
+    /// Asserts an attempt, because an edge, a request or an operator states that the attempt exists and holds its
+    /// ranks. The attempt thaws, and is no longer unvouched.
     pub(crate) fn assert_attempt(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number).filter(|attempt| !attempt.asserted) else { return };
         if std::mem::replace(&mut attempt.unvouched, false) {
@@ -119,7 +120,8 @@ impl Jobs {
         cx.changes.push_back(Change::Thawed(id));
     }
 
-    /// Thaws an attempt: its waiting tasks go on, its limits count from now, and ranks without a hold are released.
+    /// Thaws an attempt: its waiting tasks may begin, its limits count from now, and its ranks without a hold are
+    /// released.
     fn thaw(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         attempt.asserted = true;
@@ -140,7 +142,7 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Shuts the gate at a start. If the store knows no node, the gate opens at once.
+    /// Shuts the gate at a start of the controller. If the store knows no node, the gate opens at once.
     pub(crate) fn shut_gate(&mut self) {
         let missing: BTreeSet<HostName> = self.nodes.keys().cloned().collect();
         let until_ms = self.cx.now.mono_ms.saturating_add(shut_ms(missing.len(), self.cx.settings.redial_per_second));
@@ -152,7 +154,7 @@ impl Machine {
         self.open_gate_if_due();
     }
 
-    /// Opens the gate and thaws attempts, if no node is missing or the time is over.
+    /// Opens the gate if no node is missing or its time is over. Then thaws every frozen attempt that is not unvouched.
     pub(crate) fn open_gate_if_due(&mut self) {
         let due = |gate: &Gate| gate.missing.is_empty() || gate.until_ms <= self.cx.now.mono_ms || defect!(GateOpen);
         if !self.recovery.gate.as_ref().is_some_and(due) {
@@ -227,8 +229,8 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns `true` if the task's node reported, while the attempt was frozen, that it does not hold the task. The
-    /// thaw decides about such a task.
+    /// Returns `true` if the task's node reported, while the attempt was frozen, that the node does not hold the task.
+    /// The thaw of the attempt decides about such a task.
     pub(crate) fn is_absent(&self, task: TaskId) -> bool {
         let node = self.nodes.of(&self.jobs, task);
         node.is_some_and(|node| node.unsettled.absent.contains(&task))

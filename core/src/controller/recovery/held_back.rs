@@ -1,4 +1,5 @@
-//! Held back: decides whether recovery keeps a task from beginning, and words the reason for `ps` and `why`.
+//! Held back: decides whether recovery keeps a task from beginning, and writes the reason that `perilog ps` and
+//! `perilog why` show.
 
 use std::fmt;
 
@@ -13,32 +14,32 @@ use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank};
 pub(crate) enum HeldBack {
     /// The controller has started, and the gate is still shut.
     Starting,
-    /// The attempt is unvouched.
+    /// No edge, request or operator has vouched for the attempt of this job.
     Unvouched(JobId),
-    /// No request has named this setup action since the recovery began.
+    /// No request has named this setup action of the job since the recovery began.
     NotAskedAgain(ActionName, JobId),
-    /// An orphan of another job is on the host.
+    /// An orphan is on the host: a task of this action of another job.
     Orphan(ActionName, JobId),
-    /// The rank is disowned, and its host is not vouched for.
+    /// The task's rank is disowned, and its host must not be cleaned up yet, for the reason in the doubt.
     Disowned(HostName, JobId, Doubt),
 }
 
 /// Reason for which an action must not begin on a disowned rank yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Doubt {
-    /// A newer attempt of the job holds the host.
+    /// This newer attempt of the job holds the host.
     Newer(Attempt),
     /// The attempt has no source whose edge could name the host's holder: an operator must decide.
     NoEdge,
-    /// The recovery is under way.
+    /// A recovery is under way.
     InRecovery,
     /// The host's drain is not in force yet.
     Undrained,
-    /// The edge has not listed its jobs since this controller started.
+    /// The edge of this source has not listed its jobs since this controller started.
     Unlisted(Source),
-    /// The resource manager lists the host for an attempt that the controller refused.
+    /// The resource manager lists the host for this attempt, which the controller refused.
     Refused(JobId, Attempt),
-    /// The host is held by another attempt, of this job or of another one.
+    /// Another attempt holds the host. The id is of that attempt's job, which may be the same job.
     Holder(JobId),
 }
 
@@ -92,7 +93,7 @@ impl Doubt {
 }
 
 impl Facts<'_> {
-    /// Returns `true` if recovery may keep this action from beginning on some rank.
+    /// Returns `true` if recovery may keep this action from beginning on one of its ranks.
     pub(crate) fn may_be_held_back(&self, id: ActionId) -> bool {
         let Some(action) = self.jobs.action(id) else { return false };
         let disowned = || {

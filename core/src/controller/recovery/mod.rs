@@ -9,8 +9,8 @@
 //!                \------------------------> in recovery <-----------/
 //!                                                \--over (1)--> open
 //! ```
-//! 1. The gate is open, no attempt waits for an operator, no orphan is left that nobody gave up, and no agent refuses
-//!    this controller's epoch.
+//! 1. The gate is open, no attempt waits for an operator, an operator has given up every orphan that is left, and no
+//!    agent refuses this controller's epoch.
 //!
 //! * **Settling.** After every start, the attempts of the store are *unasserted* until the gate opens. A request for an
 //!   attempt asserts it at once.
@@ -54,17 +54,17 @@ pub(super) use orphans::Orphan;
 /// State of a recovery, beside the flags of each attempt.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Recovery {
-    /// The stored row of the last recovery, even if that is over.
+    /// The stored row of the last recovery, even if that recovery is over.
     pub(super) row: Option<RecoveryRow>,
     gate: Option<Gate>,
-    /// Hosts without a Welcome, each with the reported commit that this store never made. A second host makes the
-    /// commits evidence.
+    /// Key: a host that got no Welcome. Value: the newest commit of its node, which this store never made. A second
+    /// such host is evidence that the store is behind.
     pub(crate) suspects: BTreeMap<HostName, Commit>,
-    /// Lives of a controller that nodes have obeyed and this store never had. In one recovery each is evidence once; at
-    /// most [`MAX_JUDGED`] are kept.
+    /// Lost lives whose commits were evidence in this recovery already. A further commit of such a life is no new
+    /// evidence. At most [`MAX_JUDGED`] lives are kept.
     judged: BTreeSet<Epoch>,
-    /// Key: a source. Value: the hosts of the attempts that the controller refused in the source's last list, each with
-    /// its attempt. The attempt may run on the host.
+    /// Key: a source. Value: hosts of attempts in the source's last list that the controller refused, each with its
+    /// attempt. The refused attempt may run on the host.
     refused: BTreeMap<Source, BTreeMap<HostName, (JobId, Attempt)>>,
     /// Sources whose edges have listed their attempts (`Assert`) since this controller started. A list says nothing
     /// about other instances of the same resource manager.
@@ -84,14 +84,14 @@ struct Gate {
     missing: BTreeSet<HostName>,
 }
 
-/// Differences between a node's last Hello and the store that the controller does not settle yet.
+/// Differences between a node's last Hello and the store that the controller has not settled yet.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Unsettled {
     /// Tasks of frozen attempts that the node does not hold.
     pub(super) absent: BTreeSet<TaskId>,
     /// Unclaimed tasks on the node that must not begin yet.
     pub(super) unclaimed: BTreeSet<TaskId>,
-    /// The node's orphans: tasks that the store neither knows nor has forgotten.
+    /// The node's orphans: tasks on the node that this store never knew.
     pub(super) orphans: BTreeMap<TaskId, Orphan>,
     /// Tombstones of tasks unknown to the store. A tombstone may become the outcome of an after-action that begins
     /// later.
@@ -99,7 +99,7 @@ pub(crate) struct Unsettled {
 }
 
 impl Unsettled {
-    /// Drops a task of a forgotten attempt from the unsettled tasks.
+    /// Removes a task from the unsettled tasks, because the controller forgets its attempt.
     pub(super) fn forget(&mut self, task: TaskId) {
         self.absent.remove(&task);
         self.unclaimed.remove(&task);
@@ -112,7 +112,8 @@ impl Unsettled {
     }
 }
 
-/// Maximum number of lives that are evidence in one recovery, because marks can be forged. Further lives are ignored.
+/// Maximum number of lost lives that are evidence in one recovery, because a node can forge marks. Commits of further
+/// lives are ignored.
 const MAX_JUDGED: usize = 16;
 
 impl Recovery {
@@ -120,7 +121,8 @@ impl Recovery {
         self.judged.contains(&epoch) || self.judged.len() >= MAX_JUDGED
     }
 
-    /// Records the lives of the suspects' commits as judged, at most [`MAX_JUDGED`]. Each life is evidence once.
+    /// Records the lives of the suspects' commits as judged, up to [`MAX_JUDGED`] lives, so that each life is evidence
+    /// once.
     fn judge_suspects(&mut self) {
         let epochs = self.suspects.values().map(|commit| commit.epoch);
         self.judged.extend(epochs.take(MAX_JUDGED.saturating_sub(self.judged.len())));
@@ -131,7 +133,7 @@ impl Recovery {
         self.row.as_ref().is_some_and(|row| row.ended_ms.is_none())
     }
 
-    /// Returns `true` while the gate is shut, after a start.
+    /// Returns `true` while the gate is shut after a start of the controller.
     pub(super) const fn is_settling(&self) -> bool {
         self.gate.is_some()
     }

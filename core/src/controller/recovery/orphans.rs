@@ -44,11 +44,12 @@ pub(crate) struct Orphan {
     pub(crate) attempt: Attempt,
     pub(crate) action: ActionName,
     pub(super) userid: Option<u32>,
-    /// State in the node's last report; `told_ms`: time of that report (monotonic); `limit_ms`: the task's time limit.
+    /// The task's state in the node's last report; `told_ms`: time of that report (monotonic); `limit_ms`: the task's
+    /// time limit.
     state: HeldState,
     told_ms: u64,
     limit_ms: Option<u64>,
-    /// `true` if an operator has given the orphan up: the controller then acknowledges its end.
+    /// `true` if an operator has given the orphan up. The controller then acknowledges the orphan's end.
     pub(super) given_up: bool,
 }
 
@@ -68,12 +69,14 @@ impl Orphan {
 }
 
 impl Recovery {
-    /// Returns the time (monotonic) at which the hosts of orphans are drained; `None`: no such drain is scheduled.
+    /// Returns the time (ms, monotonic) at which the controller drains the hosts of orphans; `None`: no such drain is
+    /// scheduled.
     pub(crate) const fn next_orphans(&self) -> Option<u64> {
         self.orphans_ms
     }
 
-    /// Returns `true` if the hosts of orphans are to be drained now, and then takes the drain off the schedule.
+    /// Returns `true` if the scheduled drain of the hosts of orphans is due now. A due drain is removed from the
+    /// schedule.
     pub(crate) fn orphans_due(&mut self, now: Now) -> bool {
         self.orphans_ms.take_if(|at| *at <= now.mono_ms).is_some()
     }
@@ -111,8 +114,8 @@ impl Drains {
 }
 
 impl Nodes {
-    /// Records a new phase of a task that is an orphan. Returns `false` if the task is no orphan of the host. A
-    /// milestone is no phase, and changes nothing.
+    /// Records the phase that the node reports of an orphan. Returns `false` if the task is no orphan of the host.
+    /// [`Phase::Milestone`] changes nothing.
     pub(crate) fn orphan_moved(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) -> bool {
         let node = self.get_mut(host);
         let Some(orphan) = node.and_then(|node| node.unsettled.orphans.get_mut(&task)) else { return false };
@@ -134,8 +137,8 @@ impl Context {
 }
 
 impl Nodes {
-    /// Completes the host's orphans at the end of a Hello. Gives up again each orphan that an operator had given up;
-    /// `before`: the node's unsettled tasks before the Hello.
+    /// Ends the update of a host's orphans after the node's Hello. Gives up again each orphan that an operator had
+    /// given up before. `before`: the node's unsettled tasks before the Hello.
     pub(crate) fn orphans_told(&mut self, host: &HostName, before: Unsettled, cx: &mut Context) {
         let given_up = before.orphans.into_iter().filter(|(_, orphan)| orphan.given_up);
         for (task, _) in given_up {
@@ -159,7 +162,7 @@ impl Nodes {
         given_up || defect!(OrphanAcknowledged)
     }
 
-    /// Removes an orphan. If the orphan was the host's last, waiting actions may begin on the host.
+    /// Removes an orphan. After the host's last orphan, waiting actions may begin on the host.
     pub(super) fn drop_orphan(&mut self, host: &HostName, task: TaskId, cx: &mut Context) {
         let Some(node) = self.get_mut(host) else { return };
         node.unsettled.orphans.remove(&task);
@@ -169,9 +172,9 @@ impl Nodes {
         }
     }
 
-    /// Gives up an orphan, as an operator decided. An unclaimed orphan never begins; a running orphan gets a TERM. The
-    /// controller acknowledges the end. An absent node gets the Cancel when the node comes back, and the recovery does
-    /// not wait for the node.
+    /// Gives up an orphan, as an operator decided. An unclaimed orphan never begins; a running orphan gets a SIGTERM.
+    /// The controller acknowledges the orphan's end. An absent node gets the Cancel when the node comes back, and the
+    /// recovery does not wait for the node.
     pub(super) fn give_up_orphan(&mut self, host: &HostName, task: TaskId, cx: &mut Context) {
         let Some(node) = self.get_mut(host) else { return };
         let session = node.session;
@@ -194,8 +197,8 @@ impl Nodes {
 }
 
 impl Machine {
-    /// Handles a task in a Hello that the store does not know, as the module's table says. Returns `true` if the node
-    /// may forget the task's tombstone.
+    /// Handles a task that a node lists in its Hello and that the store does not know, as the module's table says.
+    /// Returns `true` if the node may forget the task's tombstone.
     pub(crate) fn on_unknown(&mut self, id: SessionId, host: &HostName, held: &Held) -> bool {
         let is_past = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Past);
         match &held.state {
@@ -237,8 +240,8 @@ impl Machine {
     }
 
     /// Adopts the orphans of an action on `ranks`: each becomes the action's task, as if the node had just reported the
-    /// task. The order of actions does not delay an adoption. An orphan that has ended gets a Start, and the node
-    /// answers with the end.
+    /// task. An adoption does not wait for earlier actions on the rank. An orphan that has ended gets a Start, and the
+    /// node answers with the end.
     pub(crate) fn adopt(&mut self, id: ActionId, ranks: &IdSet) {
         let Some(layout) = self.jobs.layout(id).cloned().filter(|_| self.facts().has_orphans()) else { return };
         for rank in ranks.iter().map(Rank) {
@@ -274,19 +277,19 @@ impl Machine {
 }
 
 impl<'a> Facts<'a> {
-    /// Returns `true` if a lost life began the task, and the store has the task on another host.
+    /// Returns `true` if a lost life began the task on this host, while the store has the task on another host.
     pub(crate) fn is_of_a_lost_life(&self, host: &HostName, held: &Held) -> bool {
         let foreign = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Foreign);
         foreign && self.jobs.host_of(held.task).is_some_and(|of| of != *host)
     }
 
-    /// Returns `true` if a node has orphans, as far as it has reported.
+    /// Returns `true` if any node has reported an orphan.
     pub(crate) fn has_orphans(&self) -> bool {
         !self.nodes.orphan_hosts.is_empty()
     }
 
-    /// Returns the orphan of another job that keeps setup actions of this job from beginning on a connected host. An
-    /// absent host reports its orphans anew with its next Hello.
+    /// Returns the reason if an orphan of another job keeps setup actions of this job from beginning on the host.
+    /// `None` also for a host that is not connected, because its next Hello reports the orphans anew.
     pub(super) fn orphan_before(&self, job: &JobId, host: &HostName) -> Option<HeldBack> {
         let node = self.nodes.get(host).filter(|node| node.session.is_some())?;
         let orphan = node.unsettled.orphans.values().find(|orphan| orphan.job != *job)?;

@@ -1,5 +1,5 @@
-//! `Attempts`: shows an edge the attempts of its source. The edge compares the attempts with its resource manager and
-//! removes the differences, so the edge needs no history.
+//! `Attempts`: shows an edge the attempts of its source. The edge compares the attempts with its resource manager, and
+//! acts on the differences. So the edge needs no history.
 //!
 //! | request | reply |
 //! |---|---|

@@ -1,7 +1,7 @@
-//! View of holds: ranks and resources held by a job, and ended ranks and resources held by its actions.
+//! View of holds: the ranks and named resources that a job holds, and the ended ones that its actions still hold.
 //!
-//! A running job holds its ranks, so its holds are shown only on request. A job with named resources and without ranks
-//! is always shown, because its resource manager may have forgotten the job.
+//! Every running job holds its ranks, so `perilog ps` shows these holds only with `--held`. A job that holds named
+//! resources and no ranks is always shown, because its resource manager may have forgotten the job.
 
 use crate::controller::action::Action;
 use crate::controller::facts::Facts;
@@ -14,7 +14,8 @@ use crate::job::Part;
 use crate::task::NO_SCRIPT;
 
 impl Facts<'_> {
-    /// Returns a row for each hold; without `all`, only for jobs that hold named resources and no rank.
+    /// Returns a row of `perilog ps` for each hold. Without `all`, only jobs that hold named resources and no rank get
+    /// a row.
     pub(crate) fn held(&self, all: bool) -> Vec<PsRow> {
         self.jobs.attempts().flat_map(|(job, number, attempt)| self.held_of(job, number, attempt, all)).collect()
     }
@@ -44,7 +45,7 @@ impl Facts<'_> {
         rows
     }
 
-    /// Returns the reason why an action still holds ended ranks, by its release policy.
+    /// Returns the reason, by the action's release policy, why the action still holds the part `done`, which has ended.
     fn not_let_go(&self, action: &Action, done: &Part, layout: &Layout) -> String {
         let row = &action.row;
         let ran_nothing =

@@ -1,4 +1,4 @@
-//! View of a job: its attempts and actions, and each wait with its age and reason.
+//! View of a job: its attempts and actions, and the state, reason and age of each open rank.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ use crate::task::Process;
 const CANCELLING: &str = "; cancel asked for";
 
 impl Facts<'_> {
-    /// Returns rows for the open ranks and resources of an action. Ranks with the same state and reason share a row,
-    /// with the age of the oldest.
+    /// Returns the rows of `perilog ps` for the open ranks and named resources of an action. Ranks with the same state
+    /// and reason share a row, with the age of the oldest.
     pub(super) fn open_rows(&self, action: &Action) -> Vec<PsRow> {
         let row = &action.row;
         let Some(layout) = self.jobs.layout(row.id) else {
@@ -66,7 +66,7 @@ impl Facts<'_> {
         format!("its service must be heard of within {left} (lease {})", Span::from_millis(lease))
     }
 
-    /// Returns the state, the reason and the age (ms) of an open rank, for people.
+    /// Returns the state of an open rank, its reason as a text for people, and its age (ms).
     pub(crate) fn standing(&self, action: &Action, rank: Rank) -> (&'static str, String, u64) {
         let task = action.task(rank);
         let asked_ms = self.cx.now.wall_ms.saturating_sub(action.row.began_ms);
@@ -135,7 +135,7 @@ impl Facts<'_> {
         (state, format!("{why}{cancelling}"), age)
     }
 
-    /// Returns the view of a job.
+    /// Returns the view of a job for `perilog show`.
     ///
     /// # Errors
     /// `NoSuchJob`.
@@ -218,7 +218,7 @@ impl Facts<'_> {
     }
 }
 
-/// Returns the state and the reason that people see for a phase.
+/// Returns the state that people see for a task in this phase, with the reason.
 fn describe(phase: &Phase) -> (&'static str, String) {
     match phase {
         Phase::Waiting { why } => ("waiting", format!("its node waits for {why}")),
@@ -239,7 +239,8 @@ fn describe(phase: &Phase) -> (&'static str, String) {
     }
 }
 
-/// Returns the first four processes as a text, such as `4711 (sleep), 4712 (sh)`, and the number of the others.
+/// Returns the processes as a text, such as `4711 (sleep), 4712 (sh)`. After four processes, the text has only the
+/// number of the others.
 pub(crate) fn list(processes: &[Process]) -> String {
     const SHOWN: usize = 4;
     let mut text: Vec<String> = processes.iter().take(SHOWN).map(|p| format!("{} ({})", p.pid, p.command)).collect();

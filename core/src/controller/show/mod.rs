@@ -1,8 +1,8 @@
 //! Views of the machine for operators and programs. A view decides and changes nothing.
 //!
 //! Files: `job` shows a job and its open ranks, `node` a node and the scripts stuck on it, `holds` the holders of
-//! ranks, `notices` the open work of the hooks, `edge` the attempts of a source, `recovery` the open points of a
-//! recovery. `overview` and `timeline` are for the web page.
+//! ranks, `notices` the notices that a hook has not carried out, `edge` the attempts of a source, `recovery` the open
+//! points of a recovery. `overview` and `timeline` are for the web page.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ mod timeline;
 pub(super) use job::list;
 
 impl Machine {
-    /// Returns one line for `systemctl status`.
+    /// Returns the controller's state as one line for `systemctl status`.
     pub fn status_line(&self) -> String {
         let online = self.nodes.values().filter(|n| n.session.is_some()).count();
         let open = self.jobs.actions.values().filter(|a| a.row.verdict.is_none()).count();
@@ -94,7 +94,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the notes that an operator should read first: a recovery, a full disk, the quiesced state.
+    /// Returns the notes about the whole controller that apply now: a recovery, a full disk, the quiesced state.
     pub(crate) fn standing_notes(&self) -> Vec<String> {
         let full =
             self.quiesce.store_full.then(|| "the disk under the store is full: no new prologs are begun".to_owned());
@@ -109,7 +109,8 @@ impl Facts<'_> {
         self.recovery_note().into_iter().chain(full).chain(quiet).collect()
     }
 
-    /// Returns a line for `ps` about the attempts without room for a further milestone, if any.
+    /// Returns a line for `perilog ps` about the attempts that have the maximum number of milestones ([`MAX_NAMES`]);
+    /// `None` if no attempt has.
     pub(crate) fn full_of_milestones(&self) -> Option<String> {
         let mut full = self.jobs.attempts().filter(|(_, _, attempt)| !attempt.complete && attempt.milestones.is_full());
         let (job, number, _) = full.next()?;

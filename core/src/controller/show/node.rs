@@ -1,4 +1,5 @@
-//! View of nodes: online or offline, drained, held; and the chain from a node to the script that is stuck on it.
+//! View of nodes: whether each is online, drained or held. For `perilog why`, also explains which script is stuck on a
+//! node.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +15,10 @@ use crate::ids::{HostName, JobId, Rank, stem, unit_of};
 use crate::message::Phase;
 
 impl Facts<'_> {
-    /// Returns the nodes in `targets`, or all.
+    /// Returns the views of the nodes in `targets`; `None`: of all nodes.
     ///
     /// # Errors
-    /// `NoSuchNode`, with a hint if the name is a job's or a drained host's.
+    /// `NoSuchNode`. The text has a hint if the name is the id of a job, or the name of a drained host.
     pub(crate) fn list_nodes(&self, targets: Option<&HostList>) -> Result<Vec<NodeView>, Refusal> {
         let held = self.held_hosts();
         let Some(targets) = targets else {
@@ -64,7 +65,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the actions that have not ended on this node, each with its rank state on the node.
+    /// Returns the actions that have not ended on this node, each with the rank state of the node's rank.
     pub(super) fn open_on(&self, node: &Node) -> impl Iterator<Item = (&Action, Stand)> {
         let tasks = node.tasks.iter().filter_map(|task| {
             let action = self.jobs.action(task.action)?;
@@ -98,8 +99,8 @@ impl Facts<'_> {
         rows
     }
 
-    /// Returns the commands to type next about the node itself. Empty while a task is open on a connected node, because
-    /// the commands of the task come first.
+    /// Returns the commands that an operator should type next about the node itself. Empty while a task is open on a
+    /// connected node, because the task has commands of its own.
     fn next_of_node(&self, node: &Node, is_open: bool) -> Vec<String> {
         let host = &node.row.host;
         let drain = self.drains.get(host);
@@ -115,13 +116,14 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the explanation of a node: its open and failed tasks, its holds, and the commands to type next.
+    /// Returns the explanation of a node for `perilog why`: its open and failed tasks, the holds on its ranks, and the
+    /// commands to type next.
     ///
     /// # Errors
     /// `NoSuchNode`.
     pub(crate) fn why(&self, host: &HostName) -> Result<WhyView, Refusal> {
         let node = self.node_named(host.as_str())?;
-        // A script may go on after its task has ended: no job waits for the script, but the script keeps the node busy.
+        // A script may go on after its task has ended. No job waits for such a script, but it keeps the node busy.
         let goes_on = node.live.keys().filter(|task| !node.tasks.contains(task));
         let mut open: Vec<WhyTask> = node
             .tasks
@@ -180,7 +182,7 @@ impl Facts<'_> {
         let external = row.external.is_some();
         let unsent = action.stand(rank) == Stand::Waiting;
         let doubted = self.jobs.attempt(&row.job, row.attempt).is_some_and(JobAttempt::waits_for_a_word);
-        // Only a task that an agent has been sent has a unit.
+        // Only a task whose Start was sent to an agent has a unit.
         let unit =
             if external || unsent { String::new() } else { unit_of(&stem(&row.name, &row.job, action.task(rank))) };
         let host = self.jobs.host_of(action.task(rank)).map(|h| h.to_string()).unwrap_or_default();

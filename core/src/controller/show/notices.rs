@@ -1,4 +1,4 @@
-//! View of the hooks: the releases and drains that a hook has not carried out yet.
+//! View of pending notices: the releases and drains that a hook has not carried out yet.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId};
 use crate::idset::IdSet;
 
-/// The part of a release for operators, without the fragment of R.
+/// The members of a release notice that operators see. The fragment of R is left out.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Told<'a> {
@@ -24,7 +24,8 @@ struct Told<'a> {
 }
 
 impl Facts<'_> {
-    /// Returns rows for the open work of the hooks: releases, ranks that wait for a drain, and drains.
+    /// Returns the rows of `perilog ps` for the pending notices: releases, ranks whose release waits for a drain, and
+    /// drains.
     pub(crate) fn untold(&self) -> Vec<PsRow> {
         let release = ActionName::new("release").expect("a word of small letters is an action");
         let row = |job: &JobId, attempt, ranks: IdSet, hosts, state: &str, why, since_ms| {
@@ -70,9 +71,10 @@ impl Facts<'_> {
         rows
     }
 
-    /// Returns rows for the drains and lifts that the hook has not carried out. A drain for which a rank waits is not
-    /// among them, because the rank has a row. Drains with the same reason share a row, and so do lifts. The age of a
-    /// drain counts from its first unanswered notice, the age of a lift from the hook's first failure.
+    /// Returns rows for the drains, and the lifts of drains, that the drain hook has not carried out. A drain for which
+    /// a rank waits is left out, because the rank has a row already. Drains with the same reason share a row, and so do
+    /// lifts. The age of a drain counts from its first unanswered notice, the age of a lift from the hook's first
+    /// failure.
     fn untold_drains(&self) -> impl Iterator<Item = PsRow> {
         let mut alike: BTreeMap<(bool, String), (Vec<&HostName>, u64)> = BTreeMap::new();
         let unsettled = |host: &HostName, drain: &DrainRow| {

@@ -1,4 +1,5 @@
-//! Overview of the cluster, for the web page. The page asks again and again, so every list is folded and has a bound.
+//! Overview of the cluster, for the web page. The page asks every few seconds, so every list groups equal entries and
+//! has a bound.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,8 @@ use crate::message::Phase;
 /// `bad`, but not in a fault.
 const COMPARED: usize = 512;
 
-/// Activity of a node, as far as the overview tells nodes apart. Groups are in the order of this type.
+/// Activity of a node. Nodes with equal activity share a group of the overview; the groups are in the order of this
+/// type.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Doing<'a> {
     state: &'static str,
@@ -202,7 +204,7 @@ impl Facts<'_> {
     }
 }
 
-/// Returns `true` if work in this state does not end by itself.
+/// Returns `true` if work in this state ([`PsRow::state`]) may never end without an operator.
 fn is_stuck(state: &str) -> bool {
     matches!(state, "overdue" | "lingering" | "resolving" | "draining" | "telling" | "held")
 }
@@ -235,7 +237,7 @@ fn clip(text: &str) -> String {
     }
 }
 
-/// Cuts a view of a node to its bound, and removes the output of scripts.
+/// Cuts each list in a node's view to [`MAX_ROWS`], and removes the output of scripts.
 fn bound(view: &mut WhyView) {
     view.open.truncate(MAX_ROWS);
     view.failed.truncate(MAX_ROWS);

@@ -1,4 +1,4 @@
-//! View of a recovery: the attempts that wait for an operator, the orphans, and the hosts that are turned away.
+//! View of a recovery: the attempts that wait for an operator, the orphans, and the hosts that get no Welcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +60,8 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the hosts held by asserted jobs or their after-actions, each with its job. Disowned ranks do not count.
+    /// Returns the hosts that asserted attempts or their after-actions hold, each with its job. Disowned ranks and
+    /// spent attempts do not count.
     fn holders(&self) -> BTreeMap<String, &JobId> {
         let vouched = self.jobs.attempts().filter(|(_, _, attempt)| attempt.asserted && !self.jobs.is_spent(attempt));
         let held = vouched.flat_map(|(job, _, attempt)| {

@@ -1,4 +1,4 @@
-//! Timeline of a job, for the web page: the attempts and actions with their ends, folded and bounded.
+//! Timeline of a job, for the web page: its attempts and actions with their ends. Every list has a bound.
 
 use crate::controller::action::Action;
 use crate::controller::facts::Facts;

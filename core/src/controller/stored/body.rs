@@ -1,5 +1,5 @@
-//! Body of a notice to the resource manager, kept as JSON text: perilog stores and sends the text. A hook that is away
-//! for a day leaves thousands of notices, each with a fragment of R. Parsed trees would take ten times the memory.
+//! Body of a notice in the outbox, kept as JSON text: perilog stores and sends the text. A hook that is away for a day
+//! leaves thousands of notices, each with a fragment of R. Parsed trees would take ten times the memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// A JSON text; clones share it.
+/// The body of a notice as a JSON text. Clones share the text in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body(Arc<str>);
 

@@ -48,10 +48,10 @@ pub struct AttemptRow {
     /// All ranks and named resources of the attempt are released.
     pub complete: bool,
     pub milestones: Milestones,
-    /// The source whose edge added the attempt; `None`: a hook, a request or an operator added it.
+    /// The source whose edge added or listed the attempt; `None`: a hook, a request or an operator added it.
     pub source: Option<Source>,
-    /// No edge, request or operator has vouched for the attempt in this recovery. No task of the attempt begins, no
-    /// rank is released, and no notice is sent.
+    /// A recovery began, and no edge, request or operator has vouched for the attempt since. No task of the attempt
+    /// begins, no rank is released, and no notice is sent.
     pub unvouched: bool,
     /// The attempt was opened or vouched for in a recovery, or added from an edge's list. The store may lack tasks that
     /// had begun, so a setup action counts as begun on every rank.
@@ -88,15 +88,15 @@ pub struct RecoveryRow {
     pub since_ms: u64,
     /// The reason, as a text for people.
     pub why: String,
-    /// The epoch that entered recovery. Foreign commits of lower epochs are known to be lost, and count as evidence no
-    /// more.
+    /// The controller's epoch when the recovery began. Foreign commits of lower epochs are known to be lost, and count
+    /// as evidence no more.
     pub epoch: u64,
     /// Time at which the recovery ended; `None`: the store is in recovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
 }
 
-/// The drain of a host: the resource manager must give the host no new job.
+/// The drain of a host. The resource manager must give a drained host no new job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainRow {
     pub host: HostName,
@@ -112,8 +112,8 @@ pub struct DrainRow {
     /// drain without such a confirmation.
     #[serde(default)]
     pub told: bool,
-    /// The number of the host's boot in which a script was stuck, if stuck scripts are the drain's only reason. A later
-    /// boot has ended the script.
+    /// The boot number of the host when a script was stuck there; `Some` only if stuck scripts are the drain's only
+    /// reason. A later boot has ended the script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<u32>,
     /// The newest reason to drain the host, if it came after the first.
@@ -127,12 +127,12 @@ pub struct DrainRow {
     /// Time of the first notice that the drain hook has not carried out.
     #[serde(default)]
     pub asked_ms: u64,
-    /// The drain comes from a restored store, and the resource manager has not listed it since. An operator may have
-    /// lifted the drain after the backup.
+    /// The drain comes from a restored store, and in this recovery the resource manager has not listed the drain yet.
+    /// An operator may have lifted the drain after the backup.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unvouched: bool,
-    /// The cause, if recovery drained the host and no other reason came later. The controller lifts the drain when the
-    /// cause has ended.
+    /// Recovery's cause for the drain; `None` if recovery did not drain the host, or another reason came later. The
+    /// controller lifts the drain when the cause has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passing: Option<Passing>,
 }
@@ -149,17 +149,18 @@ pub enum Passing {
     Cleaning { job: JobId, attempt: Attempt },
 }
 
-/// A further reason to drain a drained host.
+/// A later reason to drain a host that is drained already.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Again {
     pub at_ms: u64,
     pub reason: String,
-    /// The user id of the operator, as in [`DrainRow::by`].
+    /// The user id of the operator who gave the reason; `None`: the controller gave it.
     pub by: Option<u32>,
 }
 
 impl DrainRow {
-    /// Returns `true` if the drain hook has not carried out the newest notice. An unvouched drain causes no notice.
+    /// Returns `true` if the drain hook has not carried out the newest notice of this drain or its lift. `false` for an
+    /// unvouched drain, which causes no notice.
     pub const fn is_owed(&self) -> bool {
         (self.lifted || !self.confirmed) && !self.unvouched
     }
@@ -183,8 +184,8 @@ impl DrainRow {
         }
     }
 
-    /// Returns the newest reason of the drain, for the drain hook. If the resource manager still has the host drained
-    /// for an earlier reason, it keeps that reason.
+    /// Returns the newest reason of the drain, with its time and operator, for the drain hook. A resource manager in
+    /// which the host is still drained keeps its own earlier reason.
     #[must_use]
     pub fn newest(&self) -> Again {
         let first = || Again { at_ms: self.since_ms, reason: self.reason.clone(), by: self.by };
@@ -192,7 +193,7 @@ impl DrainRow {
     }
 }
 
-/// An action. Each of its ranks is in one of `waiting`, `sent`, `accepted`, `ok` and `ended`.
+/// An action of an attempt. Each of its ranks is in exactly one of `waiting`, `sent`, `accepted`, `ok` and `ended`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionRow {
     pub id: ActionId,
@@ -234,7 +235,7 @@ pub struct ActionRow {
     /// Resolutions that wait: each becomes the outcome of its ranks once the drain of the rank's node is in force. With
     /// [`Resolving::unbegun`], it waits for the node's report instead.
     pub resolving: Vec<Resolving>,
-    /// Additional columns of an external action; `None` for any other action.
+    /// The lease and the named resources of an external action; `None` for any other action.
     pub external: Option<Box<External>>,
     /// Key: name of a script past its limit. Value: the script's ranks. A rank has only the script that its node
     /// reported last.
@@ -244,7 +245,8 @@ pub struct ActionRow {
     pub lingering: IdSet,
     /// Key: a time limit (ms) that nodes reported and that differs from `timeout_ms`. Value: the ranks of these nodes.
     pub limits: BTreeMap<u64, IdSet>,
-    /// A recovery began, and no request has named the action since: a setup action then begins on no further rank.
+    /// A recovery began, and no request has named the action since. An unvouched setup action begins on no further
+    /// rank.
     pub unvouched: bool,
     /// Key: a remark, which says that no script ran or that the runner skipped a file. Value: the `ok` ranks with the
     /// remark.
@@ -327,7 +329,7 @@ impl ActionRow {
     }
 }
 
-/// Additional columns of an external action.
+/// The state that only an external action has: its lease and its named resources.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct External {
     /// Lease: the longest time that the service may stay silent.
@@ -341,14 +343,14 @@ pub struct External {
     pub cancelling: bool,
 }
 
-/// The end of a named resource.
+/// The end of an external action's work on a named resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceEnd {
     pub ended: Ended,
     pub late: Vec<Ended>,
 }
 
-/// The end of a rank with its details, or the end that an announced reboot will bring.
+/// The details of a rank: either how the rank ended, or how it will end after an announced reboot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankRow {
     pub task: TaskId,
@@ -360,7 +362,7 @@ pub struct RankRow {
     pub expects: Option<Expects>,
 }
 
-/// An announced reboot that ends a task.
+/// A reboot that a script has announced, and that will end the script's task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expects {
     /// The machine that is to reboot. The boot of a replacement machine does not count.

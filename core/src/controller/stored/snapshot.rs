@@ -1,11 +1,11 @@
-//! Applies records to a snapshot: the reference for every store. The simulator and the tests use a snapshot as the
-//! store.
+//! Applies records to a snapshot. Every store must give the same result as this code. The simulator and the tests use a
+//! snapshot as the store.
 
 use crate::controller::io::{Reader, Record, Snapshot};
 
 impl Snapshot {
-    /// Applies one record, as the store does in its transaction. Of each event log, only the last sequence number is
-    /// kept.
+    /// Applies one record, as the store does in its transaction. Unlike the store, a snapshot keeps only the last
+    /// sequence number of each event log.
     pub fn apply(&mut self, record: &Record) {
         match record {
             Record::Commit(number) => self.history.last = *number,

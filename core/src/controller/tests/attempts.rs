@@ -162,7 +162,7 @@ fn questions_reach_connected_nodes_and_end_when_a_node_leaves() {
     assert!(matches!(&effects[..], [Effect::Answer { last: true, lost: true, .. }]));
 }
 
-/// Found by a review: a job that was requeued by `run` alone lost its tolerance.
+/// Regression test: a job that was requeued by `run` alone lost its tolerance.
 #[test]
 fn a_requeue_has_the_terms_of_the_attempt_before() {
     let rabbit = || [ResourceName::new("rabbit1").unwrap()].into();
@@ -202,8 +202,8 @@ fn a_requeue_has_the_terms_of_the_attempt_before() {
     }
 }
 
-/// A service works on a resource that a requeue inherited. The controller refuses a later `job add` without that
-/// resource.
+/// A service works on a resource that a requeue took over from the attempt before. The controller refuses a later `job
+/// add` without that resource.
 #[test]
 fn a_job_is_not_added_without_what_a_service_of_it_has() {
     let rabbit = || [ResourceName::new("rabbit1").unwrap()].into();
@@ -220,8 +220,8 @@ fn a_job_is_not_added_without_what_a_service_of_it_has() {
     assert!(b.store.attempts[1].added);
 }
 
-/// Found by a review: a requeue ran its prolog on a released node, perhaps beside another job.
-/// Found by a review: an operator's attempt with nodes of its own stood between.
+/// Regression test: a requeue without `--nodes` ran its prolog on a released node, perhaps beside another job. It took
+/// over the nodes of an attempt that an operator had begun with `--nodes`.
 #[test]
 fn a_job_that_was_added_once_repeats_no_nodes() {
     let (mut b, _) = bench(4, |_| {});
@@ -276,7 +276,7 @@ fn whoever_comes_after_the_end_is_told_of_the_next_attempt() {
     }
 }
 
-/// Found by a review: a node's report created an attempt, and that attempt's owner was shown as the job's owner.
+/// Regression test: a node's report created an attempt, and that attempt's owner was shown as the job's owner.
 #[test]
 fn a_jobs_owner_is_that_of_the_attempt_that_is_meant() {
     let (mut b, _) = bench(1, |_| {});
@@ -292,7 +292,7 @@ fn a_jobs_owner_is_that_of_the_attempt_that_is_meant() {
     assert_eq!((view.userid, view.attempts.len()), (Some(1000), 1));
 }
 
-/// Found by a review: `perilog cancel JOB` also cancelled the epilog that cleans up after the cancelled actions.
+/// Regression test: `perilog cancel JOB` also cancelled the epilog that cleans up after the cancelled actions.
 #[test]
 fn a_cancel_that_names_no_action_leaves_what_cleans_up() {
     let (mut b, n) = bench(2, |_| {});
@@ -313,7 +313,7 @@ fn a_cancel_that_names_no_action_leaves_what_cleans_up() {
     assert_eq!((b.action("epilog", "j", 0).sent.to_string(), b.store.drains.len()), ("0-1".into(), 0));
     let (reply, _) = b.ask(cancel(None, None));
     assert!(matches!(&reply, Err(Refusal::Conflict(text)) if text.starts_with("only epilog of job")), "{reply:?}");
-    // By its name it is cancelled; nobody gets the node as if it were clean.
+    // An operator may cancel the epilog by its name. Its node is then drained, because no epilog has cleaned up there.
     b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
     assert_eq!(b.ask(cancel(Some("epilog"), Some("1"))).0, Ok(Reply::Reached { tasks: 1 }));
     b.says(n[1], finished(task("epilog", "j", 1), Outcome::Cancelled { status: None }));

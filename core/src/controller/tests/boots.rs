@@ -4,7 +4,7 @@ use super::*;
 use crate::outcome::{Loss, Verdict};
 
 pub(super) const LIMIT: u64 = 600_000;
-/// The value of `unreachable_grace_ms` in these settings.
+/// Value (ms) of `unreachable_grace_ms` in the settings of the bench.
 const GRACE: u64 = 300_000;
 
 pub(super) fn t() -> TaskId {
@@ -16,12 +16,12 @@ fn expects(outcome: Outcome, within_ms: Option<u64>) -> FromAgent {
     FromAgent::ExpectsBoot { task: t(), within_ms, ended: Box::new(ended) }
 }
 
-/// The report of ended scripts, one of which had announced a reboot.
+/// Returns a node's report that the scripts of a task have ended, one of which had announced a reboot.
 pub(super) fn over(outcome: Outcome) -> FromAgent {
     FromAgent::Finished { task: t(), ended: Box::new(Ended { expect_reboot: true, ..Ended::bare(outcome, 1) }) }
 }
 
-/// The node's report after the announced reboot: the task ended `ok`.
+/// Returns a node's report after the announced reboot: the task ended `ok`.
 fn booted() -> FromAgent {
     let ended = Ended { expect_reboot: true, booted: true, ..Ended::bare(Outcome::Ok, 1) };
     FromAgent::Finished { task: t(), ended: Box::new(ended) }
@@ -31,7 +31,8 @@ pub(super) fn closed(session: SessionId) -> Input {
     Input::Closed { session, why: String::new() }
 }
 
-/// Connects n0 in this boot and n1, and runs a prolog. n1 does not finish, so the action gets no verdict.
+/// Connects n0 in the boot `boot`, and n1, and runs a prolog on both. Both nodes accept their tasks and neither task
+/// ends, so the action has no verdict.
 pub(super) fn accepted_in(boot: &str) -> (Bench, SessionId) {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", boot, vec![]);
@@ -50,7 +51,7 @@ pub(super) fn announced(outcome: Outcome, within_ms: Option<u64>) -> (Bench, Ses
     (b, n0)
 }
 
-/// Lets limit and grace pass; the rank stays open until then.
+/// Lets the time limit and unreachable-grace pass, and checks that the rank stays open until then.
 pub(super) fn wait_in_vain(b: &mut Bench) {
     b.pass(LIMIT + GRACE - 100);
     assert!(b.action("prolog", "j", 0).accepted.contains(0));
@@ -94,8 +95,8 @@ fn only_the_announced_boot_is_the_end() {
     }
 }
 
-/// Found by the simulator: the directory of tasks was removed on the node, and the agent said after the announced boot
-/// that the task was lost.
+/// Regression test: the node's directory of tasks was removed. After the announced reboot the agent reported the task
+/// as lost, and the controller ended the task as `lost`.
 #[test]
 fn a_node_without_its_mark_ends_as_announced() {
     let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
@@ -122,7 +123,7 @@ fn an_untold_boot_is_a_loss_and_so_is_one_told_too_late() {
     assert_eq!(b.outcome(t()), Outcome::Lost { why: Loss::Rebooted });
 }
 
-/// Found by the simulator with a clone: the Hello of another machine with this name is not the announced reboot.
+/// Regression test: the controller took the Hello of another machine with the same host name for the announced reboot.
 #[test]
 fn another_machine_is_not_the_boot() {
     let (mut b, n0) = announced(Outcome::Tolerable, Some(LIMIT));

@@ -15,7 +15,7 @@ fn resolved(tasks: u64, waiting: u64) -> Result<Reply, Refusal> {
     Ok(Reply::Resolved { tasks, waiting })
 }
 
-/// Confirms that the hook has drained this host.
+/// Confirms, in place of the drain hook, the newest notice about this host.
 pub(super) fn confirm(b: &mut Bench, host: &str) -> Vec<Effect> {
     let row = b.store.drains.iter().find(|drain| drain.host.as_str() == host).unwrap().clone();
     b.ask(Request::DrainDone { host: row.host, telling: row.telling, lifted: row.lifted }).1
@@ -79,7 +79,7 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
     }
 }
 
-/// Found by a trial: `why` called a node free while the script of a resolved epilog went on there.
+/// Regression test: `perilog why` called a node free while the script of a resolved epilog still ran there.
 #[test]
 fn a_script_that_outlives_its_resolution_is_shown() {
     let (mut b, n0) = accepted(Some(running()));
@@ -100,7 +100,8 @@ fn a_script_that_outlives_its_resolution_is_shown() {
     assert_eq!(open(&mut b), []);
 }
 
-/// A rank that ends among others is stored as a delta. The next whole row must not bring back its used resolution.
+/// A rank with a resolution ends, and the store gets a delta for it. The next whole row of the action must not bring
+/// the resolution back.
 #[test]
 fn a_word_that_is_used_up_is_gone_from_the_store() {
     let (mut b, n) = bench(2, hooked);
@@ -191,7 +192,8 @@ fn a_repeated_drain_is_awaited_and_a_lifted_one_is_not() {
     assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
 }
 
-/// An operator resolved a task that waited on its node. The node got no Cancel, and ran the task hours later.
+/// Regression test: an operator resolved a task that waited on its node. The node got no Cancel, and ran the task hours
+/// later.
 #[test]
 fn what_is_resolved_before_it_began_never_begins() {
     let t = task("prolog", "j", 0);
@@ -309,7 +311,7 @@ fn who_waits_for_quiet_is_answered_when_nothing_is_open() {
     assert_eq!(answers(&b.batch(vec![asks(12, Request::Resume)])), [(163, false), (201, false), (12, true)]);
 }
 
-/// With `hold`, lingering processes are named, and drain their node past the limit.
+/// Processes that linger longer than the task's time limit drain their node, and the reason of the drain names them.
 #[test]
 fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
     // The limit comes from the request, or from the node.
@@ -342,8 +344,8 @@ fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
     }
 }
 
-/// The resolution makes the controller send a Cancel. The task stops after one script, and the job's log shows the
-/// scripts' own end as late.
+/// An operator resolves a running task, and the task stops after one script. The resolution is the outcome, and the
+/// job's log shows the end of the scripts as late.
 #[test]
 fn the_scripts_own_end_is_told_beside_a_resolution() {
     let (mut b, n0) = accepted(Some(running()));

@@ -6,7 +6,8 @@ fn names(names: &str) -> Option<std::collections::BTreeSet<ActionName>> {
     Some(names.split_whitespace().map(|name| ActionName::new(name).unwrap()).collect())
 }
 
-/// Connects nodes n0, n1 ... with the configured actions that each reports; `None`: an older agent, without a report.
+/// Connects nodes n0, n1 and so on, each with the configured actions that its Hello reports. `None`: an older agent,
+/// which reports no actions.
 fn site(actions: &[Option<&str>]) -> (Bench, Vec<SessionId>) {
     let mut b = Bench::new();
     let mut sessions = Vec::new();
@@ -23,7 +24,7 @@ fn refused(why: &str) -> Outcome {
     Outcome::Refused { why: why.to_owned() }
 }
 
-/// Found by a trial: `perilog run prolgo` drained every node that it named, and left a job that held them.
+/// Regression test: `perilog run prolgo` drained every node that it named, and left a job that held them.
 #[test]
 fn an_action_that_no_node_configures_is_refused() {
     let usual = Some("epilog prolog");
@@ -53,7 +54,7 @@ fn an_action_that_no_node_configures_is_refused() {
     assert!(b.ask(Request::Run(request("prolgo", "j", Some("n[0,9]"), None))).0.is_ok());
 }
 
-/// Found by a trial: `perilog run` on a mistyped host waited for the host, and drained it.
+/// Regression test: `perilog run` on a mistyped host waited for the host, and drained it.
 #[test]
 fn a_mistyped_host_is_refused_and_begins_nothing() {
     for (hosts, known, text) in [
@@ -93,7 +94,8 @@ fn a_mistyped_host_is_refused_and_begins_nothing() {
     b.ask(Request::Run(RunRequest { known: true, ..request("prolog", "j", None, None) })).0.unwrap();
 }
 
-/// A node that does not configure a check is not at fault; a node that does not configure an after-action is.
+/// A node that refuses a check, because it does not configure the check, is not drained. A node that does not configure
+/// an after-action is drained.
 #[test]
 fn an_unconfigured_action_drains_only_as_an_after_action() {
     for (of, action, why, drained) in [
@@ -113,7 +115,7 @@ fn an_unconfigured_action_drains_only_as_an_after_action() {
     }
 }
 
-/// Found by a hunt: 2,050 short jobs filled a node with records, and every later prolog drained the node.
+/// Regression test: 2,050 short jobs filled a node with records, and every later prolog drained the node.
 #[test]
 fn a_full_node_is_drained_only_for_an_after_action() {
     for (action, outcome, drained) in [
@@ -132,7 +134,7 @@ fn a_full_node_is_drained_only_for_an_after_action() {
     }
 }
 
-/// Found by a trial: a mistyped hostlist drained hosts that do not exist.
+/// Regression test: a mistyped hostlist drained hosts that do not exist.
 #[test]
 fn a_host_that_was_never_heard_of_is_drained_only_by_force() {
     let (mut b, _) = site(&[None]);

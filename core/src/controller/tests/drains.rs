@@ -7,7 +7,7 @@ use super::*;
 use crate::job::Terms;
 use crate::outcome::Loss;
 
-/// The site adds a drain hook: the hook gets a notice of every existing drain.
+/// If a site configures a drain hook later, the hook gets a notice of every existing drain.
 #[test]
 fn a_hook_that_comes_later_is_told_of_the_drains_that_stand() {
     for by_restart in [false, true] {
@@ -33,7 +33,7 @@ fn a_hook_that_comes_later_is_told_of_the_drains_that_stand() {
     }
 }
 
-/// Found by a review: `ps` showed a failing hook only where a rank waited for the drain.
+/// Regression test: unless a rank waited for the drain, `ps` did not show that the drain hook failed.
 #[test]
 fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     let (mut b, _) = bench(3, hooked);
@@ -85,7 +85,7 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     assert_eq!((shown(&mut b), b.m.drains.failed.len()), (vec![], 0));
 }
 
-/// The hook never carries out a drain of an unknown host; an operator drops it.
+/// The drain hook fails for ever for a host that the resource manager does not know. An operator can drop such a drain.
 #[test]
 fn a_drain_that_the_hook_will_not_lift_is_dropped_by_hand() {
     let (mut b, _) = bench(1, |settings| settings.drain_hook = true);
@@ -137,7 +137,7 @@ fn a_further_fault_of_a_drained_host_is_told_and_awaited() {
     assert_eq!((b.store.drains[0].reason.as_str(), &b.store.drains[0].again), ("disk", &None));
 }
 
-/// Without a hook, the controller's list is the drain, and no rank waits.
+/// Without a drain hook, a drain is in force at once: no rank waits for it. A later fault becomes a further reason.
 #[test]
 fn what_else_is_wrong_is_kept_where_no_hook_is() {
     let (mut b, n) = bench(1, |_| {});
@@ -151,7 +151,8 @@ fn what_else_is_wrong_is_kept_where_no_hook_is() {
     assert!(b.store.attempts[0].complete);
 }
 
-/// Found by a hunt: an undrain crossed a new fault of a drained host, and the faulty rank went back into service.
+/// Regression test: an operator's undrain arrived just after a new fault of the host. The undrain also lifted the drain
+/// for the new fault, of which the operator could not know.
 #[test]
 fn an_undrain_leaves_a_fault_that_nobody_can_have_seen() {
     for hook in [false, true] {
@@ -176,7 +177,8 @@ fn an_undrain_leaves_a_fault_that_nobody_can_have_seen() {
     }
 }
 
-/// Found by a review: the hook confirmed an earlier notice, and the controller took this for the newer one.
+/// Regression test: the drain hook confirmed an earlier notice, and the controller took this for a confirmation of a
+/// newer notice.
 #[test]
 fn what_was_told_before_says_nothing_of_what_came_since() {
     let (mut b, n) = bench(1, hooked);
@@ -196,8 +198,8 @@ fn what_was_told_before_says_nothing_of_what_came_since() {
     assert!(b.store.attempts[0].complete);
 }
 
-/// Found by a review: a drain was confirmed once. While no hook was configured a new fault came, and the returning hook
-/// got no notice of it.
+/// Regression test: a drain was confirmed, and then the site removed the drain hook. A new fault came, and the hook got
+/// no notice of the fault when the site configured the hook again.
 #[test]
 fn drains_without_a_hook_are_told_to_a_later_hook() {
     for by_restart in [false, true] {
@@ -218,7 +220,8 @@ fn drains_without_a_hook_are_told_to_a_later_hook() {
     }
 }
 
-/// Found by a review: a drain that had waited for hours looked young after each new fault.
+/// Regression test: a drain had waited for its hook for hours, and `ps` showed it as new after each new fault of the
+/// host.
 #[test]
 fn what_waits_for_its_hook_is_as_old_as_that_was_asked() {
     let (mut b, n) = bench(1, hooked);
@@ -232,7 +235,8 @@ fn what_waits_for_its_hook_is_as_old_as_that_was_asked() {
     assert!(rows[0].why.contains("fan"), "{}", rows[0].why);
 }
 
-/// Found by a review: the controller took an earlier boot for the one that ends the second stuck script.
+/// Regression test: a second script was stuck after a reboot, and the controller took that earlier reboot for the end
+/// of the second script.
 #[test]
 fn what_is_stuck_once_more_waits_for_another_boot() {
     let (mut b, n) = bench(1, |_| {});
@@ -255,8 +259,8 @@ fn what_is_stuck_once_more_waits_for_another_boot() {
     assert_eq!(b.store.drains, []);
 }
 
-/// Found by the simulator: an operator cancelled the epilog and lifted the resulting drain before the prolog had run.
-/// The rank was released with neither a drain nor a clean-up.
+/// Regression test: an operator cancelled the epilog and lifted the resulting drain before the prolog had run. The rank
+/// was released with neither a drain nor a clean-up.
 #[test]
 fn a_script_past_its_cancelled_epilog_drains_its_node_again() {
     let ran = || Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };
@@ -301,8 +305,8 @@ fn a_script_past_its_cancelled_epilog_drains_its_node_again() {
     }
 }
 
-/// Found by a review: an operator cancelled the epilog, and the prolog became lost. Then the node came back and
-/// reported that the prolog had run.
+/// Regression test: an operator cancelled the epilog, and the prolog became lost. Then the node came back and reported
+/// that the prolog had run.
 #[test]
 fn a_lost_script_past_its_cancelled_epilog_drains_its_node() {
     let ran = Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };

@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Returns the store in a fixed order, for comparison.
+/// Returns a copy of the store with its rows in a fixed order, so that two stores can be compared.
 fn durable(store: &Snapshot) -> Snapshot {
     let mut s = store.clone();
     s.nodes.sort_by(|a, b| a.host.cmp(&b.host));
@@ -49,7 +49,7 @@ fn event_numbers_go_on_after_a_restart() {
     assert_eq!(b.events.iter().map(|(_, sequence, _)| *sequence).collect::<Vec<_>>(), [1, 2, 3, 4]);
 }
 
-/// A step of a random history on three nodes and two jobs.
+/// A random step of a history on three nodes and two jobs, for example that a node connects or that a task ends.
 #[derive(Debug, Clone)]
 enum Step {
     Up(u8, u8, u8),
@@ -164,7 +164,7 @@ proptest! {
     }
 }
 
-/// Found by a review: a restored store reused sequence numbers. An edge that remembered its position skipped the new
+/// Regression test: a restored store reused sequence numbers. An edge that remembered its position skipped the new
 /// notices and confirmed them as applied.
 #[test]
 fn a_store_that_was_put_back_uses_no_sequence_again() {

@@ -39,14 +39,15 @@ fn tolerable() -> Said {
     Said::Tolerable { check: Some("lustre".into()), message: "slow".into() }
 }
 
-/// Builds a report; `None` for `ranks` and `resources` means everything that the action covers.
+/// Builds a report about the action `stage`; `None` for both `ranks` and `resources` means everything that the action
+/// covers.
 fn report(ranks: Option<&str>, resources: Option<&str>, said: Said) -> Request {
     let targets = ranks.map(|ranks| ranks.parse().unwrap());
     let (action, resources) = (ActionName::new("stage").unwrap(), resources.map(names));
     Request::Report(Box::new(Report { job: job("j"), attempt: None, action, targets, resources, said }))
 }
 
-/// Returns the part that ended with this report, and the part that was late.
+/// Sends a report. Returns the part that ended with this report, and the part for which the report came late.
 fn reported(b: &mut Bench, request: Request) -> (Part, Part) {
     let (reply, effects) = b.ask(request);
     assert!(!effects.iter().any(|e| matches!(e, Effect::Send { .. } | Effect::Fan { .. })), "{effects:?}");
@@ -332,7 +333,7 @@ fn a_cancel_is_asked_of_the_service_and_drains_nobody() {
     assert_eq!(released(&b).resources, names("rabbit1,rabbit2"));
 }
 
-/// An operator has read that 4.96667m are left.
+/// Regression test: the rest of a lease was shown as 4.96667m.
 #[test]
 fn the_rest_of_a_lease_is_shown_in_whole_seconds() {
     let (mut b, _) = bench(4, |_| {});
@@ -388,7 +389,7 @@ fn a_service_restarts_its_action_after_a_lost_store() {
     assert_eq!(b.action("stage", "j", 0).ok, IdSet::new());
 }
 
-/// Found by a review: `stage` is a service's, and then the site lists `stage` among its after-actions.
+/// Regression test: a service carried out the action `stage`, and then the site added `stage` to its after-actions.
 #[test]
 fn no_service_cleans_up_for_an_after_action_of_its_name() {
     let (mut b, n) = staged("0", Some("0"), "", |_| {});
@@ -403,7 +404,8 @@ fn no_service_cleans_up_for_an_after_action_of_its_name() {
     assert_eq!(drained, ["n1", "n2", "n3"]);
 }
 
-/// Found by a review: a service of another job with this id asks for other resources, and the conflict vouched.
+/// Regression test: a service of another job with the same id asked for other resources. The controller refused the
+/// request, but the request vouched for the attempt of the restored store all the same.
 #[test]
 fn a_refused_start_of_a_service_vouches_for_nothing() {
     let (b, _) = staged("0", None, "", |_| {});
@@ -415,7 +417,7 @@ fn a_refused_start_of_a_service_vouches_for_nothing() {
     assert!(!b.in_recovery());
 }
 
-/// Found by a review: a job could hand over ranks early, but no named resources.
+/// Regression test: a job could hand over ranks early, but no named resources.
 #[test]
 fn a_job_may_drop_named_resources_and_keep_its_ranks() {
     let finish = |ranks: Option<&str>, resources: &str| Request::JobFinish {
@@ -445,7 +447,7 @@ fn a_job_may_drop_named_resources_and_keep_its_ranks() {
     assert_eq!((b.store.attempts[0].hold.clone(), released(&b)), (part("0,2-3", "rabbit2"), part("", "rabbit1")));
 }
 
-/// Found by a review: the list of failures for the job's owner named ranks only.
+/// Regression test: the list of failures for the job's owner named failed ranks, but no failed resources.
 #[test]
 fn who_failed_names_resources_too() {
     let (mut b, _) = staged("2", Some("0"), "rabbit1,rabbit2", |_| {});
@@ -460,7 +462,8 @@ fn who_failed_names_resources_too() {
     assert_eq!((ranks.to_string(), resources), ("0".into(), vec![rabbit2]));
 }
 
-/// Found by a review: an attach changed the lease in the machine but not in the store.
+/// Regression test: a repeated `action start` of an ended action changed the lease in the machine, but not in the
+/// store.
 #[test]
 fn what_is_over_has_the_lease_that_it_had() {
     let (mut b, _) = staged("0", None, "", |_| {});
@@ -472,8 +475,8 @@ fn what_is_over_has_the_lease_that_it_had() {
     assert_eq!(b.action("stage", "j", 0).external.as_ref().map(|external| external.lease_ms), Some(LEASE_MS));
 }
 
-/// Found by a review: a cancelled service may have done work, so its node is drained. A resolution by an operator
-/// answers for the work, and drains no node.
+/// Regression test: an epilog was cancelled, and then a service that may have worked on its node. The node must be
+/// drained. If an operator resolves the service's task instead, the node is not drained.
 #[test]
 fn a_service_past_its_cancelled_epilog_drains_its_node_again() {
     for stopped in [true, false] {
@@ -493,8 +496,8 @@ fn a_service_past_its_cancelled_epilog_drains_its_node_again() {
     }
 }
 
-/// Found by the simulator: an attempt whose ranks were released waited for a service, and the end of the service told
-/// its last resource as the last part, although the notices of all other parts were dropped.
+/// Regression test: an operator said that the resource manager had all parts of an attempt back. When a service then
+/// ended, the controller sent a release of the attempt's last resource all the same.
 #[test]
 fn nobody_is_told_of_what_was_given_back() {
     let (mut b, n) = staged("0", None, "rabbit1,rabbit2", each);

@@ -11,7 +11,7 @@ fn rabbits(names: &[&str]) -> BTreeSet<ResourceName> {
     names.iter().map(|name| ResourceName::new(name).unwrap()).collect()
 }
 
-/// Returns the rows that `ps` shows as held: holder, resource, reason.
+/// Returns the rows that `ps` shows as held, each as holder, held part and reason.
 fn held_rows(b: &mut Bench, all: bool) -> Vec<(String, String, String)> {
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: all }).0 else { panic!("no ps") };
     let held = rows.into_iter().filter(|row| row.state == "held");
@@ -22,8 +22,8 @@ fn held_rows(b: &mut Bench, all: bool) -> Vec<(String, String, String)> {
     .collect()
 }
 
-/// Found by a review: a job was finished by the names of all its ranks. Its named resources stayed held, and no command
-/// showed them.
+/// Regression test: a request finished a job by naming all of its ranks. The job still held its named resources, and no
+/// command showed them.
 #[test]
 fn with_its_last_rank_a_job_lets_go_of_what_is_no_rank() {
     for parts in [&["0-3"][..], &["0-1", "3", "2"], &["n[0-3]"]] {
@@ -120,7 +120,8 @@ fn what_is_held_is_shown_with_who_holds_it_and_until_when() {
     );
 }
 
-/// Found by a review: a bare job's other ranks were released with a note in the journal, and without an epilog.
+/// Regression test: an operator ran the epilog of a bare run on some ranks. The other ranks were released without an
+/// epilog, with only a line in the journal.
 #[test]
 fn an_epilog_by_hand_covers_all_that_a_bare_job_holds() {
     let (mut b, _) = bench(4, |_| {});
@@ -149,7 +150,8 @@ fn lingers() -> Phase {
     Phase::Lingering { processes: vec![Process { pid: 7, command: "mountd".into() }] }
 }
 
-/// Found by a review: the store had no record of the stuck script, and the next controller drained the node again.
+/// Regression test: an operator lifted the drain for a stuck script. The store had no record of the script, and the
+/// next controller drained the node again.
 #[test]
 fn an_undrain_of_a_stuck_script_outlives_a_restart() {
     for phase in [overdue(), lingers()] {
@@ -180,7 +182,8 @@ fn an_undrain_of_a_stuck_script_outlives_a_restart() {
     }
 }
 
-/// The node was drained when the script became overdue; the script's later end causes no second drain.
+/// The controller drains a node when a script becomes overdue. The later end of the script, as `timeout`, causes no
+/// second drain.
 #[test]
 fn a_stuck_script_drains_its_node_once() {
     for (lifted, drains) in [(false, 1), (true, 0)] {

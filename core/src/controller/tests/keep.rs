@@ -6,7 +6,8 @@ use super::*;
 use crate::job::Terms;
 use crate::outcome::Verdict;
 
-/// Ranks that one action forgave are gone for the next action, and all actions together keep at least `keep` ranks.
+/// Failures that were forgiven in one action count against the tolerance of the next. All actions together leave the
+/// job at least `keep` ranks.
 #[test]
 fn tolerance_and_keep_are_the_jobs_over_all_its_actions() {
     let soft = || Outcome::Tolerable;
@@ -39,7 +40,7 @@ fn tolerance_and_keep_are_the_jobs_over_all_its_actions() {
     }
 }
 
-/// A tolerance of all ranks still needs one good rank.
+/// A job that hands failed ranks over needs at least one good rank, even with a tolerance of all ranks.
 #[test]
 fn with_nobody_left_there_is_no_success() {
     let soft = Outcome::Tolerable;
@@ -49,8 +50,8 @@ fn with_nobody_left_there_is_no_success() {
     assert_eq!((contexts(&b, "shrink"), b.store.attempts[0].hold.ranks.to_string()), (vec![], "0-1".to_owned()));
 }
 
-/// An action before the deciding action (`keep-after`) leaves the spare ranks to the job: the deciding action needs
-/// them.
+/// The job keeps its ranks beyond `keep` until the action `keep-after` has succeeded, because further ranks may fail in
+/// that action.
 #[test]
 fn the_surplus_goes_back_after_the_action_that_decides() {
     let (mut b, n) = bench(3, |_| {});
@@ -67,7 +68,8 @@ fn the_surplus_goes_back_after_the_action_that_decides() {
     }
 }
 
-/// The event `job-finish` appears once, with all ranks that the job then holds.
+/// A job that hands over failed ranks logs no `job-finish`. The event appears once, at the end, with all ranks that the
+/// job still held.
 #[test]
 fn what_goes_back_while_the_job_goes_on_is_not_its_finish() {
     let (soft, ok) = (Outcome::Tolerable, Outcome::Ok);
@@ -80,7 +82,8 @@ fn what_goes_back_while_the_job_goes_on_is_not_its_finish() {
     assert_eq!((ranks(&b, "job-let-go"), ranks(&b, "job-finish")), (vec!["0".to_owned()], vec!["1".to_owned()]));
 }
 
-/// Found by a review: the job kept unprepared ranks and released prepared ranks.
+/// Regression test: a prolog ran on some ranks of a job with `keep`. The job kept ranks without the prolog, and
+/// released ranks with it.
 #[test]
 fn who_is_kept_was_prepared() {
     // Each row: the ranks of the prolog, and the ranks that are released.
@@ -98,7 +101,7 @@ fn who_is_kept_was_prepared() {
     }
 }
 
-/// Found by a review: `--keep 2 --tolerate 0` forgave every rank above the two.
+/// Regression test: `--keep 2 --tolerate 0` forgave every rank above the two.
 #[test]
 fn a_tolerance_of_none_is_none_also_where_some_are_to_be_kept() {
     let outcomes = [Outcome::Ok, Outcome::Tolerable, Outcome::Ok, Outcome::Ok];
@@ -108,7 +111,8 @@ fn a_tolerance_of_none_is_none_also_where_some_are_to_be_kept() {
     }
 }
 
-/// Found by a review: a waiting action began on a shed rank, and a failure there could fail the job.
+/// Regression test: a waiting action began on a rank that the job had handed over, and a failure there could fail the
+/// job.
 #[test]
 fn what_waits_on_shed_ranks_is_withdrawn_and_does_not_count() {
     let (mut b, n) = bench(3, |_| {});

@@ -71,8 +71,8 @@ fn a_nodes_limit_outlives_a_restart_and_hello_repeats_it() {
     assert_eq!(b.outcome(task("epilog", "j", 0)), Outcome::Lost { why: Loss::Unreachable });
 }
 
-/// An agent that restarts with another configuration reports the limit that holds from then on, even if it equals the
-/// request's limit.
+/// An agent that restarts with another configuration reports its new time limit. The new limit replaces the earlier
+/// one, even if it equals the request's limit.
 #[test]
 fn the_limit_that_a_node_told_last_stands() {
     let mut b = Bench::new();
@@ -103,7 +103,7 @@ fn of_a_limit_nobody_tells_for_another() {
     assert_eq!(b.action("epilog", "j", 0).limits, Default::default());
 }
 
-/// The task waited for its turn on an exclusive host: the limit counts from the start of its script.
+/// A task waits on its node until another task has ended. Its time limit counts from the start of its first script.
 #[test]
 fn a_limit_counts_from_the_begin_of_the_scripts() {
     let waits = Phase::Waiting { why: "another".to_owned() };
@@ -196,7 +196,8 @@ fn attempts_past_retention_are_pruned_with_their_tombstones() {
     assert_eq!(b.outcome(t), exit(1));
 }
 
-/// Found by a review: with a node's key, one task could add 40 MiB of events a second under ever new script names.
+/// Regression test: with a stolen node key, reports about one task, each with a new script name, could add 40 MiB of
+/// events a second to the job's log.
 #[test]
 fn what_one_task_adds_to_the_log_is_bounded() {
     let mut b = Bench::new();

@@ -11,7 +11,7 @@ fn told(b: &Bench) -> Vec<Value> {
     contexts(b, "milestone")
 }
 
-/// Returns the ranks of each event, or `job`.
+/// Returns the ranks of each `milestone` event; `job` stands for an event that the whole job has reached the milestone.
 fn who(b: &Bench) -> Vec<String> {
     told(b).iter().map(|c| c["ranks"].as_str().unwrap_or("job").to_owned()).collect()
 }
@@ -84,7 +84,8 @@ fn ranks_that_say_it_in_one_batch_are_one_event() {
     assert_eq!(who(&b), ["0-3", "job"]);
 }
 
-/// A milestone does not wait for ranks that failed within the tolerance, or were released while the job went on.
+/// The job reaches a milestone without ranks that failed within the tolerance, or that were released while the job went
+/// on.
 #[test]
 fn the_job_reaches_it_without_those_that_it_goes_on_without() {
     let terms = Terms { tolerate: Some(Tolerance::Ranks(1)), shrink: true, ..Terms::default() };
@@ -178,8 +179,8 @@ fn what_operators_say() {
     assert!(matches!(b.ask(older).0, Err(Refusal::AttemptClosed(_))));
 }
 
-/// A milestone waits for a rank that was handed over early until the rank is released, however long its epilog takes.
-/// The job may have ended meanwhile.
+/// The job does not reach a milestone without a rank that it handed over early, until that rank is released. This holds
+/// even if the job ends before the rank's epilog does.
 #[test]
 fn a_rank_let_go_of_early_counts_until_it_is_given_back() {
     for late in [false, true] {
@@ -204,7 +205,7 @@ fn a_rank_let_go_of_early_counts_until_it_is_given_back() {
     }
 }
 
-/// Found by a hunt: a client that waited for the 65th milestone waited for ever.
+/// Regression test: an attempt has room for 64 milestones, and a client that waited for the 65th waited for ever.
 #[test]
 fn that_there_is_room_for_no_other_name_is_told_once() {
     let (mut b, n) = bench(1, |_| {});
@@ -225,8 +226,8 @@ fn that_there_is_room_for_no_other_name_is_told_once() {
     assert!(!told(&b).iter().any(|told| told["name"] == "m64"));
 }
 
-/// Found by a hunt: prolog and epilog reported 40 milestones each, every script was told that it was heard, and 16
-/// names were dropped.
+/// Regression test: prolog and epilog reported 40 milestones each. Every script got a confirmation, but the controller
+/// dropped 16 of the names.
 #[test]
 fn a_start_brings_the_milestones_that_its_attempt_has() {
     let brought = |effects: &[Effect]| {

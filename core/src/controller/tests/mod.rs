@@ -89,14 +89,14 @@ impl Bench {
         bench
     }
 
-    /// Kills the controller, starts it on the committed store, and lets the wait for absent nodes pass.
+    /// Kills the controller, starts it on the committed store, and lets time pass until the gate opens.
     pub(super) fn restart(self) -> Self {
         let mut bench = self.restart_settling();
         bench.pass(10_000);
         bench
     }
 
-    /// Kills the controller and starts it on the committed store; the gate still waits for the nodes.
+    /// Kills the controller and starts it on the committed store. The gate is still shut, and waits for the nodes.
     pub(super) fn restart_settling(self) -> Self {
         let now = Now { mono_ms: self.now.mono_ms + 1, wall_ms: self.now.wall_ms + 1 };
         let (events, sessions) = (self.events, self.sessions);
@@ -160,7 +160,7 @@ impl Bench {
         SessionId(self.sessions)
     }
 
-    /// Connects a node that holds the given tasks. Returns its session and the effects after the Welcome.
+    /// Connects a node that holds the tasks `held`. Returns the node's session, and the effects after the Welcome.
     pub(super) fn up(&mut self, host: &str, boot: &str, held: Vec<Held>) -> (SessionId, Vec<Effect>) {
         let session = self.session();
         let mut effects = self.says(session, FromAgent::Hello(hello(host, boot, session.0, held)));
@@ -202,7 +202,7 @@ impl Bench {
         self.store.ranks.iter().find(|r| r.task == task).expect("the rank is stored").ended.outcome.clone()
     }
 
-    /// Returns the names of a job's events.
+    /// Returns the names of the events in a job's log, in order.
     pub(super) fn told(&self, job: &str) -> Vec<&str> {
         self.events.iter().filter(|(j, _, _)| j.as_str() == job).map(|(_, _, e)| e.name()).collect()
     }
@@ -216,7 +216,7 @@ pub(super) fn from_address(session: SessionId, address: &str, message: FromAgent
     Input::Message { session, names: None, peer: format!("{address}:{}", 5_000 + session.0), message }
 }
 
-/// Returns `true` if the controller told this session why it ends, and closed it.
+/// Returns `true` if the effects refuse the session `of`: the controller sends the reason, and closes the session.
 pub(super) fn is_turned_away(effects: &[Effect], of: SessionId) -> bool {
     matches!(effects, [Effect::Send { session, message: ToAgent::TurnedAway { .. } },
         Effect::Close { session: ended, .. }]
@@ -269,12 +269,12 @@ pub(super) fn ended(outcome: Outcome) -> Ended {
     Ended { elapsed_ms: Some(5), ..Ended::bare(outcome, 1) }
 }
 
-/// The end of a task for which no script was configured.
+/// Returns the end of a task for which no script was configured.
 pub(super) fn empty() -> Ended {
     Ended { empty: true, ..ended(Outcome::Ok) }
 }
 
-/// A step of a script that succeeded.
+/// Returns the step of a script that ended with exit status 0.
 pub(super) fn step() -> Step {
     Step {
         script: "10-a".to_owned(),

@@ -8,7 +8,7 @@ use super::*;
 use crate::job::Terms;
 use crate::outcome::Verdict;
 
-/// Returns the action and rank of each Start.
+/// Returns the action and rank of each Start among the effects.
 fn begun(effects: &[Effect]) -> Vec<(String, u32)> {
     let of = |effect: &Effect| match effect {
         Effect::Fan { start, to } => {
@@ -28,7 +28,7 @@ fn released(b: &Bench) -> Vec<String> {
     contexts(b, "release").iter().map(|c| c["ranks"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// The node accepts the task, and reports its success.
+/// Lets the node accept the task, and report it as `ok`.
 fn runs(b: &mut Bench, session: SessionId, action: &str, rank: u32) -> Vec<Effect> {
     b.says(session, FromAgent::Accepted { task: task(action, "j", rank), limit_ms: None });
     b.says(session, finished(task(action, "j", rank), Outcome::Ok))
@@ -124,8 +124,8 @@ fn a_growing_epilog_waits_for_a_later_service() {
     assert_eq!(begun(&b.ask(Request::Report(Box::new(said))).1), one("epilog", 1));
 }
 
-/// The site empties its list of after-actions while `sweep` waits for the epilog: `sweep` begins after the epilog all
-/// the same.
+/// The site empties its list of after-actions while the after-action `sweep` waits for the epilog. All the same,
+/// `sweep` begins when the epilog has ended.
 #[test]
 fn what_follows_jobs_no_more_is_not_waited_for() {
     let name = |name| ActionName::new(name).unwrap();
@@ -140,8 +140,8 @@ fn what_follows_jobs_no_more_is_not_waited_for() {
     assert_eq!(begun(&runs(&mut b, n[0], "epilog", 0)), one("sweep", 0));
 }
 
-/// An operator ran the epilog by hand on all ranks of the job. Running or ended, it makes a later prolog impossible: no
-/// epilog would follow the prolog.
+/// An operator ran the epilog by hand on all ranks of the job. Whether this epilog runs or has ended, the controller
+/// refuses a later prolog: no epilog would follow the prolog.
 #[test]
 fn nothing_prepares_ranks_where_an_epilog_has_been() {
     for ended in [false, true] {
@@ -189,8 +189,8 @@ fn housekeeping_follows_the_epilog_and_neither_joins_a_prolog() {
     assert_eq!(released(&b), ["0-1"]);
 }
 
-/// Found by the simulator: the site removed `sweep` from the list while it waited for the epilog. The controller
-/// cancelled the waiting task when the node reported the epilog.
+/// Regression test: the site removed `sweep` from its after-actions while a `sweep` task waited for the epilog. The
+/// controller cancelled the waiting task when the node reported the epilog.
 #[test]
 fn a_task_behind_an_epilog_begins_though_the_setting_changed() {
     let after = |names: &[&str]| names.iter().map(|name| ActionName::new(name).unwrap()).collect();

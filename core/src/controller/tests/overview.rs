@@ -1,4 +1,5 @@
-//! The views of a page: states as `perilog nodes` has them, folded, in the order of an eye, and bounded.
+//! Views of the controller's web page: node states as in `perilog nodes`, grouped, with the most important first, and
+//! bounded in size.
 
 use super::release::{add, bench, finish};
 use super::*;
@@ -25,7 +26,7 @@ fn node(b: &mut Bench, host: &str) -> WhyView {
     *view
 }
 
-/// A group as a line: state, action and marks, hosts.
+/// Returns each group of nodes as a line: state, action, marks and hosts.
 fn lines(view: &Overview) -> Vec<String> {
     let line = |group: &NodeGroup| {
         let marks = [("after", group.after), ("stuck", group.stuck), ("drained", group.drained), ("held", group.held)];
@@ -143,7 +144,7 @@ fn names_are_in_the_order_of_their_numbers() {
     assert_eq!(hosts, ["gpu2-a", "gpu2-b", "gpu10-a", "login", "n1", "n2", "n9", "n10", "n010"]);
 }
 
-/// However many jobs, failures and reasons there are.
+/// Each list of a view has a maximum length, however many jobs, failures and drain reasons the cluster has.
 #[test]
 fn lists_have_a_bound_and_say_what_is_left_out() {
     let (mut b, n) = bench(200, |_| {});
@@ -183,7 +184,7 @@ fn lists_have_a_bound_and_say_what_is_left_out() {
     assert!(bytes < 150_000, "{bytes}");
 }
 
-/// Ten thousand nodes in the states of a working day are a few kilobytes.
+/// The overview of ten thousand nodes, in the states of a usual working day, has a few kilobytes.
 #[test]
 fn ten_thousand_nodes_are_small() {
     let mut b = Bench::new();

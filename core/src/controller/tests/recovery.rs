@@ -12,7 +12,7 @@ pub(super) fn commit(number: u64, nonce: u64, of: u64) -> Commit {
     Commit { epoch: Epoch { number, nonce }, number: of }
 }
 
-/// Builds a Hello with the commit that the node obeyed last.
+/// Builds the Hello of a node; `newest`: the newest commit that the node has obeyed.
 fn obeyed(host: &str, link: u64, newest: Commit, held: Vec<Held>) -> FromAgent {
     let newest = Some(Mark { cluster: settings().cluster, commit: newest });
     FromAgent::Hello(Hello { newest, ..hello(host, "b", link, held) })
@@ -72,7 +72,7 @@ impl Bench {
     }
 }
 
-/// Adds a finished job whose epilog is owed on n1, which is away; n0 has ended its epilog.
+/// Creates a bench with a finished job on n[0-1]. Its epilog has ended on n0, and waits on n1, which is away.
 pub(super) fn owing() -> (Bench, SessionId) {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
@@ -162,8 +162,8 @@ fn what_is_known_of_other_lives_is_no_evidence() {
     assert!(!b.in_recovery() && b.view().suspects.is_empty());
 }
 
-/// A fault restored the controller's memory with its nonce, so the controller repeats its commit numbers. It continues
-/// in a new life.
+/// A snapshot of the running controller was put back, with the nonce of its epoch, so it repeats commit numbers. A
+/// node's later commit shows that, and the controller goes on in a new epoch.
 #[test]
 fn a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own() {
     let (mut b, n) = bench(2, |_| {});
@@ -228,7 +228,8 @@ fn an_owed_release_is_told_when_its_attempt_was_vouched_for() {
     }
 }
 
-/// Found by the simulator: the copy owed the releases of two ranks, and the lost life had told one of them.
+/// Regression test: a restored store had the notices of two releases, and the lost life had sent one of them. The
+/// controller must send only the release of the rank that is still listed.
 #[test]
 fn an_owed_release_is_told_of_listed_ranks_alone() {
     let (mut b, n) = bench(2, |settings| {
@@ -253,7 +254,8 @@ fn an_owed_release_is_told_of_listed_ranks_alone() {
     assert_eq!(finals.count(), 2, "n1 is the last that the resource manager waits for");
 }
 
-/// No edge speaks for the hosts that a hook or an operator leaves out: they count as released by the lost life.
+/// A hook or an operator adds a job again after a restore, with fewer hosts. The other hosts count as released by the
+/// lost life, because no edge speaks for them.
 #[test]
 fn who_adds_a_job_with_fewer_hosts_answers_for_the_others() {
     let (mut b, _) = bench(3, |_| {});
@@ -269,7 +271,8 @@ fn who_adds_a_job_with_fewer_hosts_answers_for_the_others() {
     assert_eq!(starts(&b.ask(finish("j", None)).1), [(n2, 2)]);
 }
 
-/// Found by a review: the ranks that such a request leaves out were shown as resolved by uid 0.
+/// Regression test: a user added a job again after a restore, with fewer hosts. The tasks on the other hosts were shown
+/// as resolved by uid 0.
 #[test]
 fn ranks_that_a_request_leaves_out_are_resolved_by_its_user() {
     let (mut b, n) = bench(2, |_| {});
@@ -325,7 +328,8 @@ fn an_attempt_that_an_edge_does_not_list_is_over_in_silence() {
     over_in_silence(|_| Request::Attempts(AttemptsOf { source: source(), jobs: None, after: None, limit: 9 }));
 }
 
-/// Runs the story of an unlisted attempt. `heard` is the request with which the edge learns of a release.
+/// Checks that an attempt which its edge does not list is cleaned up, and that no notice is sent. `heard`: the request
+/// with which the edge learns of a release.
 fn over_in_silence(heard: fn(&Bench) -> Request) {
     let (mut b, n) = bench(3, |s| s.release_hook = true);
     b.ask(assert(vec![listed("a", "n0", JobPhase::Running), listed("b", "n[1-2]", JobPhase::Running)])).0.unwrap();
@@ -404,7 +408,7 @@ fn what_contradicts_is_refused_and_changes_nothing() {
     }
 }
 
-/// Found by a review: an operator had to forget the false reports of a stolen node key job by job.
+/// Regression test: a thief of a node's key reported false tasks, and an operator had to drop them job by job.
 #[test]
 fn one_command_forgets_all_that_a_host_told() {
     let forget = |host| Request::Recover(Recover::Forget { host: HostName::new(host).unwrap() });

@@ -27,7 +27,7 @@ pub(super) fn finish(name: &str, targets: Option<&str>) -> Request {
     Request::JobFinish { job: job(name), attempt: None, targets: targets.map(|t| t.parse().unwrap()), resources: None }
 }
 
-/// Creates a bench with `nodes` connected nodes and changed settings.
+/// Creates a bench with `nodes` connected nodes, and with settings that `change` has changed.
 pub(super) fn bench(nodes: u32, change: impl Fn(&mut Settings)) -> (Bench, Vec<SessionId>) {
     let mut b = Bench::new();
     let mut settings = settings();
@@ -38,7 +38,7 @@ pub(super) fn bench(nodes: u32, change: impl Fn(&mut Settings)) -> (Bench, Vec<S
     (b, sessions)
 }
 
-/// Creates a bench whose epilogs drop their holds by this policy.
+/// Creates a bench with this release policy for the action `epilog`.
 fn with_policy(policy: ReleasePolicy, nodes: u32) -> (Bench, Vec<SessionId>) {
     bench(nodes, |settings| {
         settings.release.insert(ActionName::new("epilog").unwrap(), policy);
@@ -51,7 +51,7 @@ pub(super) fn contexts(b: &Bench, name: &str) -> Vec<Value> {
     of.map(|(_, _, event)| Value::Object(event.context().cloned().unwrap())).collect()
 }
 
-/// Returns `ranks` and `final` of each release so far.
+/// Returns the fields `ranks` and `final` of each `release` event so far.
 fn releases(b: &Bench) -> Vec<(String, bool)> {
     let told = contexts(b, "release");
     told.iter().map(|c| (c["ranks"].as_str().unwrap().to_owned(), c["final"].as_bool().unwrap())).collect()
@@ -294,8 +294,8 @@ fn an_idle_job_that_somebody_will_finish_is_not_pruned() {
     assert_eq!(b.store.attempts, []);
 }
 
-/// A clock that belonged to one policy went on under the next: the machine asked again and again for a wake-up at a
-/// time in the past.
+/// Regression test: the timer of one release policy stayed in force when the policy changed. The machine then asked
+/// again and again for a wake-up at a time in the past.
 #[test]
 fn a_policy_change_stops_the_clock_of_a_waiting_batch() {
     let batches = ReleasePolicy::Batches { first_ms: 10_000, ceiling_ms: 60_000 };
@@ -315,8 +315,8 @@ fn a_policy_change_stops_the_clock_of_a_waiting_batch() {
     }
 }
 
-/// A prolog beside or after the epilog would leave its work on released ranks; an epilog on a part of the ranks would
-/// leave out the rest.
+/// The controller refuses a prolog on ranks that the job has handed over, because no epilog would clean up after it. It
+/// also refuses an epilog over a part of the held ranks, because it would never run on the rest.
 #[test]
 fn setup_begins_on_held_ranks_and_an_epilog_covers_them_all() {
     let (mut b, n) = bench(4, |_| {});

@@ -7,7 +7,7 @@ use crate::job::Terms;
 const HOUR_MS: u64 = 3_600_000;
 const RETENTION_MS: u64 = 30 * 86_400_000;
 
-/// Returns the attempts in the store.
+/// Returns the attempts in the store, sorted, each as `JOB.ATTEMPT`.
 fn kept(b: &Bench) -> Vec<String> {
     let mut all: Vec<_> = b.store.attempts.iter().map(|row| format!("{}.{}", row.job, row.attempt)).collect();
     all.sort();
@@ -27,7 +27,7 @@ fn over(b: &mut Bench, n: &[SessionId], name: &str, epilog: Outcome) {
     ended(b, n, name, 0, "epilog", epilog);
 }
 
-/// Creates a bench that keeps this number of attempts.
+/// Creates a bench with one node, and with `keep` as the setting `keep-attempts`.
 fn at(keep: usize, change: impl Fn(&mut Settings)) -> (Bench, Vec<SessionId>) {
     bench(1, |settings| {
         settings.keep_attempts = keep;
@@ -76,8 +76,8 @@ fn what_waits_for_a_drain_stays() {
     }
 }
 
-/// No resource manager finishes a bare run, so its job may still run. Above the number, a bare run goes only if its
-/// after-actions have ended.
+/// No resource manager finishes a bare run, so its job may still run. Above `keep-attempts`, the controller forgets a
+/// bare run only if its after-actions have ended.
 #[test]
 fn a_bare_run_goes_when_its_retention_is_over() {
     let (mut b, n) = at(0, |_| {});
@@ -103,7 +103,8 @@ fn a_bare_run_goes_when_its_retention_is_over() {
     assert_eq!(kept(&b), Vec::<String>::new());
 }
 
-/// Otherwise the number of the newer attempt, and the ids of its tasks, would be used again.
+/// The controller forgets no attempt before an older attempt of the same job. Otherwise the number of the newer
+/// attempt, and the ids of its tasks, would be used again.
 #[test]
 fn of_a_job_the_older_attempts_go_first() {
     let (mut b, n) = at(0, |settings| settings.release_hook = true);
@@ -133,7 +134,7 @@ fn of_a_job_the_older_attempts_go_first() {
     assert_eq!(kept(&b), Vec::<String>::new());
 }
 
-/// A job without actions is over like any other.
+/// The controller also forgets a finished job that had no actions.
 #[test]
 fn a_job_without_any_action_is_forgotten_too() {
     let (mut b, _) = at(1_000, |settings| settings.after.clear());
@@ -145,7 +146,8 @@ fn a_job_without_any_action_is_forgotten_too() {
     assert_eq!(kept(&b), Vec::<String>::new());
 }
 
-/// The tick comes before the request in a batch: the store must not forget the attempt that the request has begun.
+/// In one batch, a tick forgets an attempt, and then a request begins the same attempt anew. The store must have the
+/// new attempt.
 #[test]
 fn what_is_asked_for_in_the_batch_that_forgets_it_is_there() {
     let asked = [add("j", "n0", Terms::default()), Request::Run(request("prolog", "j", Some("n0"), None))];
@@ -175,7 +177,8 @@ fn a_late_milestone_of_a_forgotten_attempt_leaves_nothing() {
     assert_eq!(b.m.sizes()[1], ("jobs", 0));
 }
 
-/// Found by a review: a configuration without the release hook dropped the releases that the hook had not carried out.
+/// Regression test: the site removed the release hook from its configuration, and the controller dropped the releases
+/// that the hook had not carried out.
 #[test]
 fn what_a_release_hook_is_owed_stays_when_it_is_taken_out() {
     let (mut b, n) = at(1_000, |settings| settings.release_hook = true);

@@ -14,7 +14,8 @@ fn a_certificate_for_another_host_is_turned_away() {
     assert_eq!(b.store.nodes, []);
 }
 
-/// Certificates name a host in small letters without a final dot; R and agent.toml may write the name otherwise.
+/// Certificates name a host in small letters without a final dot. R and agent.toml may write the name with capital
+/// letters or a final dot; it matches all the same.
 #[test]
 fn a_certificate_names_its_host_in_whatever_letters() {
     let cases = [("n0", "n0", true), ("n0", "N0", true), ("N0.", "n0", true), ("n0", "n00", false)];
@@ -48,8 +49,8 @@ fn a_newer_session_of_one_agent_replaces_the_older() {
     assert!(b.notes.iter().any(|note| note == replaced), "{:?}", b.notes);
 }
 
-/// An agent was killed with its Hello on the way. Its successor connected, accepted a task and was killed too. Then the
-/// old Hello arrived without the task, and the controller marked a running task as lost.
+/// Regression test: an agent was killed with its Hello on the way. Its successor connected, accepted a task and was
+/// killed too. Then the old Hello arrived without the task, and the controller marked a running task as lost.
 #[test]
 fn a_hello_older_than_the_last_session_is_ignored() {
     let mut b = Bench::new();
@@ -120,8 +121,8 @@ fn a_dead_session_is_replaced_without_an_answer_or_transport() {
     assert!(matches!(&effects[..], [Effect::Send { session, message: ToAgent::Welcome { .. } }] if *session == new));
 }
 
-/// While a clone waited for the old session's answer, the true agent redialled. When the old session closed, the
-/// controller let the clone in beside the true agent.
+/// Regression test: while another machine that claimed the host waited for the probe of the old session, the true agent
+/// connected again. When the old session closed, the controller opened the other machine's session too.
 #[test]
 fn a_rival_of_a_replaced_session_waits_for_the_new_one() {
     let (mut b, old, clone, _) = rivals();
@@ -159,7 +160,8 @@ fn hello_may_come_in_pages_and_nothing_before_it_counts() {
     assert_eq!(b.m.nodes["n0"].unsettled.orphans.len(), 2);
 }
 
-/// Each page fits into a frame, but all pages together list more tasks than a node can hold.
+/// A Hello is refused if all its pages together list more tasks than a node can hold, even if each page fits into a
+/// frame.
 #[test]
 fn a_hello_of_more_tasks_than_a_node_can_hold_ends_its_session() {
     for (most, state) in [(20_000, HeldState::Ended), (400, HeldState::Unclaimed), (400, live())] {
@@ -180,7 +182,7 @@ fn a_hello_of_more_tasks_than_a_node_can_hold_ends_its_session() {
     }
 }
 
-/// Found by a review: any user of a node can read its machine id and boot id. A thief with these ids and the node's key
+/// Regression test: any user of a node can read its machine id and boot id. A thief with these ids and the node's key
 /// replaced the node's session without a journal line. The thief's session number, 2^64-1, then kept the true agent out
 /// until the node booted.
 #[test]

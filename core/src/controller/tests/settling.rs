@@ -66,7 +66,8 @@ fn equal_results_of_a_batch_are_one_event() {
     );
 }
 
-/// Brings one task to a state, loses the session, and lets the node say Hello. Returns the effects and the bench.
+/// Starts a task, ends the node's session, and lets the node say Hello in `boot`. `state`: the task's state in the
+/// Hello; `None`: the node does not hold the task.
 fn settle(accepted: bool, boot: &str, state: Option<HeldState>) -> (Vec<Effect>, Bench, SessionId) {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);
@@ -219,8 +220,8 @@ fn an_ended_task_is_fenced_before_its_begin_and_late_after_it() {
     assert_eq!(b.store.ranks[0].late.len(), 1);
 }
 
-/// Found by the simulator: an operator had lifted the drain of an absent node. A rank was released while its script
-/// lived.
+/// Regression test: an operator lifted the drain of an absent node with a lost task. The node came back, and the rank
+/// was released while the task's script lived.
 #[test]
 fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
     let t = task("prolog", "j", 0);
@@ -259,7 +260,8 @@ fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
     }
 }
 
-/// Found by a review: the end of a lost task counted only if its scripts were seen alive.
+/// Regression test: the node of a lost task came back and reported that the task had failed. The node was drained only
+/// if a report had shown the scripts alive before.
 #[test]
 fn a_lost_task_that_failed_drains_its_node_again() {
     let t = task("prolog", "j", 0);
@@ -281,7 +283,7 @@ fn a_lost_task_that_failed_drains_its_node_again() {
 }
 
 impl Bench {
-    /// Connects the same agent with a newer session.
+    /// Opens a newer session of the same agent on `host`, whose node holds the tasks `held`.
     fn up_again(&mut self, host: &str, held: Vec<Held>) -> (SessionId, Vec<Effect>) {
         let session = self.session();
         let effects = self.says(session, FromAgent::Hello(hello(host, "b1", session.0, held)));
@@ -309,8 +311,8 @@ fn a_milestone_told_twice_is_an_event_once() {
     assert_eq!(b.told("j"), ["attempt", "action-start", "milestone", "milestone", "finish", "verdict"]);
 }
 
-/// A job's number came again on other nodes while an old node was away. The controller turned the old node away at each
-/// Hello, for ever.
+/// Regression test: a job's id was used again on other nodes while an old node was away. The controller refused the old
+/// node at each Hello, for ever.
 #[test]
 fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     let mut b = Bench::new();
@@ -341,7 +343,8 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
 }
 
-/// An operator resolved a task, and its own result came late. Then the store was restored from an older copy.
+/// An operator resolved a task, and the task's own result came late. After a restore of an older store, the tombstone
+/// on the node brings the result again.
 #[test]
 fn what_came_late_is_told_again_by_the_tombstone() {
     let mut b = Bench::new();
@@ -364,8 +367,8 @@ fn what_came_late_is_told_again_by_the_tombstone() {
     assert_eq!(b.told("j").iter().filter(|name| **name == "late").count(), 1);
 }
 
-/// A controller lost its store, and clients repeated their requests before the nodes had come. Tasks became `lost
-/// (unknown node)` while their scripts ran.
+/// Regression test: a controller lost its store, and clients repeated their requests before the nodes had connected.
+/// Tasks became `lost (unknown node)` while their scripts ran.
 #[test]
 fn an_empty_store_gives_nodes_time_before_they_are_unknown() {
     let mut b = Bench::new();

@@ -1,4 +1,4 @@
-//! Views of nodes. Found by a trial: `why`, `nodes`, `status` and the journal showed neither drained nor held nodes.
+//! Views of nodes: `perilog why`, `nodes` and `status`, and the journal, show drained and held nodes.
 
 use super::release::{add, bench, contexts, finish};
 use super::*;
@@ -15,7 +15,7 @@ fn status(b: &mut Bench) -> StatusView {
     *view
 }
 
-/// Returns drained and held of each node, as `nodes` shows them.
+/// Returns for each node whether `perilog nodes` shows it as drained, and whether as held.
 fn nodes(b: &mut Bench) -> Vec<(bool, bool)> {
     let Ok(Reply::Nodes(nodes)) = b.ask(Request::Nodes { targets: None }).0 else { panic!("no nodes") };
     nodes.iter().map(|node| (node.drain.is_some(), node.held)).collect()
@@ -59,7 +59,7 @@ fn why_a_node_is_not_free_is_said_of_each_node_that_is_not() {
     assert_eq!((view.drained, view.held, nodes(&mut b)[..3].contains(&(false, true))), (0, 0, false));
 }
 
-/// The stuck script is the first step: while it runs, undraining its node helps no job.
+/// `perilog why` suggests no undrain for a node with a stuck script: an undrain helps no job while the script runs.
 #[test]
 fn a_job_holds_its_nodes_and_a_stuck_script_is_the_next_step() {
     let (mut b, n) = bench(1, |_| {});
@@ -110,7 +110,7 @@ fn the_journal_has_a_line_for_each_drain_and_its_lifting() {
     assert_eq!(verdicts[0]["hosts"], "n0");
 }
 
-/// Found by a trial: a prolog directory held no executable file. The prolog was `ok` on every node, and only `perilog
+/// Regression test: a prolog directory held no executable file. The prolog was `ok` on every node, and only `perilog
 /// logs` showed the cause.
 #[test]
 fn an_ok_that_ran_nothing_says_so_to_everybody_and_for_good() {

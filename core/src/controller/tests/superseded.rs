@@ -9,7 +9,7 @@ pub(super) fn of(attempt: u64, action: &str, rank: u32) -> TaskId {
     TaskId { action: id(action, "j", attempt), rank: Rank(rank) }
 }
 
-/// Requests the prolog of this attempt, over the hosts of the attempt before.
+/// Requests the prolog of a new attempt, over the hosts of the attempt before.
 fn again(b: &mut Bench, attempt: u64) -> Vec<Effect> {
     let hosts = b.store.attempts.iter().filter(|row| row.job == job("j")).map(|row| row.hosts.to_string()).next_back();
     let (reply, effects) = b.ask(Request::Run(request("prolog", "j", hosts.as_deref(), Some(attempt))));
@@ -21,7 +21,7 @@ pub(super) fn end(b: &mut Bench, session: SessionId, task: TaskId, outcome: Outc
     starts(&b.says(session, finished(task, outcome)))
 }
 
-/// Returns the action and attempt of each Start.
+/// Returns the action and attempt of each Start among the effects.
 pub(super) fn begun(effects: &[Effect]) -> Vec<(String, String)> {
     let start = |effect: &Effect| match effect {
         Effect::Fan { start, .. } => Some((start.action.to_string(), start.attempt.to_string())),
@@ -76,7 +76,8 @@ fn the_new_attempt_waits_for_the_epilog_of_a_begun_one() {
     assert!(b.store.attempts.iter().any(|row| row.attempt == Attempt::FIRST && row.complete && !row.open));
 }
 
-/// Found by an operator: `why` suggested a command that meant the other attempt, and was refused.
+/// Regression test: `perilog why` suggested a command without `--attempt`, which meant the other attempt and was
+/// refused.
 #[test]
 fn advice_names_the_attempt_if_the_default_is_another() {
     let (mut b, n) = bench(1, |_| {});
@@ -108,7 +109,7 @@ fn advice_names_the_attempt_if_the_default_is_another() {
     assert_eq!(reply, Err(Refusal::NoSuchAction(text)));
 }
 
-/// The epilog never runs beside its prolog, and follows the prolog however the prolog ends.
+/// The epilog of a superseded attempt begins only when the attempt's running prolog has ended, whatever its outcome.
 #[test]
 fn a_prolog_that_runs_goes_on_and_its_epilog_comes_after_it() {
     for outcome in [Outcome::Ok, exit(3)] {
@@ -123,7 +124,8 @@ fn a_prolog_that_runs_goes_on_and_its_epilog_comes_after_it() {
     }
 }
 
-/// A third attempt opens while the second still waits: the second never begins, and leaves no rank to clean up.
+/// A third attempt opens while the tasks of the second attempt still wait. These tasks never begin, so no epilog of the
+/// second attempt runs.
 #[test]
 fn what_was_never_sent_does_not_begin_and_is_not_followed() {
     let (mut b, n) = bench(1, |_| {});
@@ -139,8 +141,7 @@ fn what_was_never_sent_does_not_begin_and_is_not_followed() {
     assert_eq!(begun(&effects), named("prolog", "2"));
 }
 
-/// Found by a review: the site removed every after-action from its list. A waiting epilog then counted as a setup
-/// action.
+/// Regression test: the site removed every after-action from its list. A waiting epilog then counted as a setup action.
 #[test]
 fn a_waiting_epilog_begins_though_no_action_is_an_after_action() {
     let (mut b, n) = bench(1, |_| {});
@@ -162,7 +163,8 @@ fn without_anything_begun_it_goes_back_at_once() {
     assert_eq!(released(&b), [("0".to_owned(), "0-1".to_owned())]);
 }
 
-/// An epilog that was requested by hand, running or ended, is the attempt's epilog: it does not begin again.
+/// An operator ran the epilog of an attempt by hand. When a newer attempt supersedes this one, the epilog does not run
+/// again.
 #[test]
 fn an_epilog_that_was_asked_for_is_the_one() {
     for ended in [false, true] {
@@ -182,7 +184,7 @@ fn an_epilog_that_was_asked_for_is_the_one() {
     }
 }
 
-/// Hosts that only one of the attempts has do not wait.
+/// A newer attempt waits only on hosts that the older attempt has too. On its other hosts it begins at once.
 #[test]
 fn only_hosts_that_both_have_wait() {
     let (mut b, n) = bench(3, |_| {});
@@ -269,14 +271,15 @@ fn report(attempt: Option<u64>, said: Said) -> Request {
     Request::Report(Box::new(Report { job: job("j"), attempt, action, targets: None, resources: None, said }))
 }
 
-/// Returns the service's reply: the part that has just ended, the part that is open, the part that should stop.
+/// Sends a service's report. Returns three parts from the reply: the newly ended part, the open part, and the part on
+/// which the service should stop.
 fn hears(b: &mut Bench, request: Request) -> (String, String, String) {
     let (reply, _) = b.ask(request);
     let Ok(Reply::Reported { ended, open, cancelling, .. }) = reply else { panic!("{reply:?}") };
     (ended.to_string(), open.to_string(), cancelling.to_string())
 }
 
-/// A service knows nothing of a requeue. Its report without a number means the attempt for which the service works,
+/// A service knows nothing of a requeue. A report that names no attempt means the attempt for which the service works,
 /// and the reply asks the service to stop.
 #[test]
 fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
@@ -311,7 +314,8 @@ fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
     }
 }
 
-/// Reports about resources find their attempt too. Two attempts with an open action need an explicit number.
+/// A report that names no attempt means the only attempt with that action open. If several attempts have the action
+/// open, the report must name one.
 #[test]
 fn a_report_without_an_attempt_means_the_only_candidate() {
     let (mut b, _) = bench(1, |_| {});

@@ -67,7 +67,7 @@ fn tolerance_covers_named_checks_up_to_its_limit() {
     }
 }
 
-/// The site says that a straggler is one of the failures that a job may tolerate.
+/// With the site's setting `tolerate-timeout`, a job may forgive a rank past its time limit.
 #[test]
 fn a_rank_past_its_limit_is_forgiven_where_the_site_says_so() {
     let late = Outcome::Timeout { status: None };
@@ -83,8 +83,8 @@ fn a_rank_past_its_limit_is_forgiven_where_the_site_says_so() {
     }
 }
 
-/// A script hangs past its limit on one of two nodes. A job that may go on without the rank does, once the drain of the
-/// node is in force, over a restart too; the script's own end is late. Any other job waits.
+/// A script hangs past its limit on one of two nodes. A job that may forgive the rank goes on once the node's drain is
+/// in force, and the script's own end is recorded as late. Any other job waits for the script.
 #[test]
 fn a_job_goes_on_without_a_straggler() {
     let phase = || Phase::Overdue { script: "10-mount".into(), limit_ms: 1_000, doing: String::new() };
@@ -114,7 +114,8 @@ fn a_job_goes_on_without_a_straggler() {
     }
 }
 
-/// Found by a review: the straggler's own end has the outcome of the end that it was given, and was dropped as known.
+/// Regression test: the controller gave a script past its limit up, with the outcome `timeout`. The script itself then
+/// ended as `timeout` too, and the controller dropped this end as known.
 #[test]
 fn the_own_end_of_a_straggler_is_late() {
     let (mut b, n) = bench(2, |s| s.tolerate_timeout = true);
@@ -186,8 +187,8 @@ fn a_check_with_a_tolerance_of_its_own_has_no_more() {
     }
 }
 
-/// A failure that one action forgave is used up for the next action, check by check; a rank that fails again counts
-/// once.
+/// Failures of a check that were forgiven in one action count against the check's tolerance in the next. A rank that
+/// fails the check again counts once.
 #[test]
 fn the_tolerance_of_a_check_is_of_the_whole_job() {
     for (second, expect) in [
@@ -235,7 +236,7 @@ fn tolerated_ranks_are_told_in_a_non_fatal_exception() {
     assert_eq!(contexts(&b, "shrink"), [] as [serde_json::Value; 0]);
 }
 
-/// Requirement A21, with `tolerate-lost`.
+/// With `tolerate-lost`, one exception names both the lost node and the node with a failed check (requirement A21).
 #[test]
 fn a_dead_node_shares_the_exception_of_failed_checks() {
     let (mut b, n) = bench(3, |s| s.tolerate_lost = true);
@@ -259,8 +260,8 @@ fn a_dead_node_shares_the_exception_of_failed_checks() {
     assert_eq!(b.store.drains.iter().map(|drain| drain.host.as_str()).collect::<Vec<_>>(), ["n2", "n1"]);
 }
 
-/// Requirement A21: a node is lost while the job runs, after its prolog. The next action of the job shows the loss, for
-/// example `perilog run JOB check`.
+/// A node is lost after the prolog, while the job runs (requirement A21). The loss shows in the job's next action, for
+/// example `perilog run check --job JOB`.
 #[test]
 fn a_job_tolerates_a_node_lost_before_a_later_action() {
     for (tolerate, expect) in [("1", Verdict::Ok), ("0", Verdict::Lost)] {
@@ -292,7 +293,7 @@ fn a_job_tolerates_a_node_lost_before_a_later_action() {
     }
 }
 
-/// Requirement C15: a failed epilog gets its own verdict and drains its node; the job's success stands.
+/// A failed epilog has a verdict of its own and drains its node; no failure of the job is reported (requirement C15).
 #[test]
 fn a_clean_up_that_fails_leaves_the_job_a_success() {
     let (mut b, n) = bench(2, |_| {});
@@ -418,7 +419,8 @@ fn a_rank_at_fault_is_released_when_its_drain_is_in_force() {
     assert_eq!(b.store.drains, []);
 }
 
-/// Found by a test on real nodes: the limit passed between a kill of the controller and the node's next Hello.
+/// Regression test: a script passed its limit while the controller was down, and the controller did not drain the node
+/// when the node's next Hello reported it.
 #[test]
 fn a_limit_that_passed_unheard_drains_the_node_too() {
     let (mut b, n) = bench(1, |_| {});

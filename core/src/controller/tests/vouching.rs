@@ -5,7 +5,7 @@ use super::release::{add, bench, contexts, finish};
 use super::*;
 use crate::job::Terms;
 
-/// A restored store has the unvouched attempt 0 on n[0-1]; its requeue, attempt 1, has n0 alone.
+/// Creates a bench on a restored store with an unvouched attempt 0 on n[0-1]. Its requeue, attempt 1, has n0 alone.
 fn requeued() -> (Bench, SessionId) {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
@@ -31,7 +31,8 @@ fn a_persons_word_on_disowned_ranks_outlives_a_restart() {
     assert_eq!(starts(&effects), [(n1, 1)]);
 }
 
-/// An operator vouches for all jobs; only the edge's next list can say who holds the disowned rank's host.
+/// An operator's statement about all jobs does not cover a disowned rank of an edge's attempt. Only the edge's next
+/// list can say which job holds the rank's host.
 #[test]
 fn vouching_for_all_jobs_excludes_an_edges_disowned_ranks() {
     let (mut b, _) = bench(2, |_| {});
@@ -49,7 +50,8 @@ fn vouching_for_all_jobs_excludes_an_edges_disowned_ranks() {
     assert_eq!(b.drained(), [("n1", false)], "n1 may be another job's: it is drained before it is cleaned up");
 }
 
-/// Found by the simulator: the resource manager was restored too, and listed the rank again.
+/// Regression test: an edge's list lacked a rank, and a later list had the rank again, because the resource manager was
+/// restored too. The rank's epilog must begin.
 #[test]
 fn a_rank_that_is_listed_again_is_cleaned_up() {
     let (mut b, _) = bench(3, |_| {});
@@ -71,7 +73,8 @@ fn waits(b: &mut Bench, job: &str) -> Option<String> {
     view.attempts[0].waits.clone()
 }
 
-/// `perilog wait`, `run` and the hooks show this text.
+/// A job that waits for its node or for recovery has a text with the reason. `perilog wait`, `perilog run` and the
+/// hooks show the text.
 #[test]
 fn who_waits_for_a_job_is_told_what_it_waits_for() {
     let (mut b, n) = bench(1, |_| {});
@@ -123,8 +126,8 @@ fn a_refused_attempts_host_is_cleaned_up_once_unlisted() {
     assert_eq!(starts(&b.ask(assert(vec![])).1), [(n[0], 0)]);
 }
 
-/// A drain of the copy is in doubt until the resource manager lists it. A drain that the copy lacks is adopted if it is
-/// perilog's own; a drain by hand stays the resource manager's.
+/// A drain in a restored store is in doubt until the resource manager lists it. A listed drain that the store lacks is
+/// adopted only if perilog made it.
 #[test]
 fn listed_drains_are_the_stores_again() {
     let (mut b, _) = bench(3, |s| s.drain_hook = true);
@@ -147,7 +150,8 @@ fn listed_drains_are_the_stores_again() {
     assert_eq!(stands(&b), [("n0".to_owned(), true, false), ("n1".to_owned(), true, false)]);
 }
 
-/// The lost life may have begun a prolog of which the store does not know.
+/// The epilog of a recovered attempt runs on all its ranks: a lost life may have begun a prolog there that the store
+/// does not have.
 #[test]
 fn a_recovered_attempt_is_cleaned_up_on_all_its_ranks() {
     let (mut b, _) = bench(2, |_| {});
@@ -163,8 +167,8 @@ fn a_recovered_attempt_is_cleaned_up_on_all_its_ranks() {
     assert_eq!(starts(&effects), [(sessions[0], 0), (sessions[1], 1)], "the epilog of attempt 0");
 }
 
-/// An attempt that its edge has no more waits for its node and for the list of a new life. Only that edge, or an
-/// operator who names the job, lets the clean-up begin.
+/// After a restart, the clean-up of an attempt that its edge no longer lists waits for the edge's next list. Only that
+/// edge, or an operator who names the job, lets the clean-up begin.
 #[test]
 fn a_clean_up_waits_for_the_list_of_its_own_instance() {
     let other = Source { name: "flux".into(), instance: "i2".into() };
@@ -215,7 +219,8 @@ fn a_forgotten_release_is_told_again_beside_another() {
     assert!(told.iter().any(|ranks| ranks.contains('1')), "{told:?}");
 }
 
-/// Found by the simulator: a store was lost, and a node reported an epilog while the job's prolog waited for an orphan.
+/// Regression test: a store was lost. A node then reported an epilog of a job whose prolog waited for an orphan, and
+/// the prolog began after the epilog.
 #[test]
 fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
     let (mut b, _) = bench(0, |_| {});
@@ -232,8 +237,8 @@ fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
     assert_eq!(starts(&effects), [], "its rank was cleaned up");
 }
 
-/// Found by the simulator: the epilog of a lost life had ended on the node, and a prolog that was requested later began
-/// after it.
+/// Regression test: the epilog of a lost life had ended on the node, and a prolog that was requested later began after
+/// it.
 #[test]
 fn no_setup_action_follows_an_adopted_epilog() {
     let (mut b, _) = bench(0, |_| {});
@@ -247,8 +252,8 @@ fn no_setup_action_follows_an_adopted_epilog() {
     assert_eq!(starts(&b.ends(n0, task("epilog", "j", 0))), []);
 }
 
-/// Found by the simulator: an operator lifted the drain for which a release waited, and a clean-up drained the host in
-/// the same batch. The rank was released undrained.
+/// Regression test: an operator lifted the drain for which a release waited, and a clean-up drained the host in the
+/// same batch. The rank was released undrained.
 #[test]
 fn a_release_waits_for_the_drain_of_the_same_batch() {
     let (mut b, n) = bench(2, |settings| settings.drain_hook = true);
@@ -268,8 +273,8 @@ fn a_release_waits_for_the_drain_of_the_same_batch() {
     assert_eq!(contexts(&b, "release").len(), 1);
 }
 
-/// A copy has the epilog of `a` on n0 and n1. Their agents were restarted before they began it, so both hold it
-/// unclaimed. The edge lists n0 alone.
+/// Creates a bench on a restored store, in which n0 and n1 both hold the epilog of job `a` unclaimed. The edge lists n0
+/// alone for `a`. Returns the bench, the nodes' sessions, and the effects of the list.
 fn unclaimed(drain_hook: bool) -> (Bench, [SessionId; 2], Vec<Effect>) {
     let (mut b, n) = bench(2, |s| s.drain_hook = drain_hook);
     b.ask(assert(vec![listed("a", "n[0-1]", JobPhase::Running)])).0.unwrap();
@@ -293,7 +298,7 @@ fn begins(session: SessionId, rank: u32) -> Effect {
     send(session, ToAgent::Begin { task: task("epilog", "a", rank) })
 }
 
-/// Found by a review: an unclaimed epilog on a disowned rank began only with its node's next Hello.
+/// Regression test: an unclaimed epilog on a disowned rank began only with its node's next Hello.
 #[test]
 fn an_unclaimed_epilog_on_a_disowned_rank_begins_once_its_host_is_drained() {
     let (b, n, effects) = unclaimed(false);

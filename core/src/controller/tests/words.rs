@@ -6,7 +6,7 @@ use super::*;
 use crate::job::Terms;
 use crate::mark::Mark;
 
-/// Returns the action and job of each Start.
+/// Returns the action and job of each Start among the effects.
 fn begun(effects: &[Effect]) -> Vec<String> {
     let start = |effect: &Effect| match effect {
         Effect::Send { message: ToAgent::Start(start), .. } => Some(format!("{} of {}", start.action, start.job)),
@@ -103,7 +103,7 @@ fn a_word_for_a_job_of_two_attempts_names_one() {
     assert!(matches!(&refused, Refusal::Conflict(text) if text.contains("--attempt")), "{refused:?}");
 }
 
-/// The list of unvouched attempts names the job that has a node by now.
+/// The list of unvouched attempts shows, beside each attempt, the later job that holds one of its hosts now.
 #[test]
 fn the_list_names_who_has_a_node_by_now() {
     let (mut b, _) = bench(3, |_| {});
@@ -144,7 +144,8 @@ fn a_recovery_prunes_nothing() {
     assert!(!b.in_recovery() && !is_there(&b));
 }
 
-/// Found by the simulator: a node reported an unclaimed task, because systemd had not started the unit yet.
+/// Regression test: a node reported a cancelled task as unclaimed, because systemd had not started its unit yet.
+/// Recovery held the task back, and the node got no Cancel.
 #[test]
 fn a_cancel_reaches_an_unclaimed_task_that_is_held_back() {
     let (mut b, n) = bench(1, |_| {});
@@ -160,7 +161,8 @@ fn a_cancel_reaches_an_unclaimed_task_that_is_held_back() {
     assert_eq!(effects.iter().filter(cancels).count(), 1, "{effects:?}");
 }
 
-/// Found by the simulator: the Start of an epilog was under way when an operator said that its node was given back.
+/// Regression test: the Start of an epilog was on its way to a node. Then an operator said that the node was given
+/// back, and the controller released the rank at once.
 #[test]
 fn what_was_given_back_keeps_a_rank_whose_start_is_under_way() {
     let epilog = task("epilog", "j", 0);

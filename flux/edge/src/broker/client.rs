@@ -17,11 +17,11 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
 
 use super::wire::{Kind, Message};
 
-/// Limit for one answer of Flux. A module that Flux reloaded meanwhile never answers.
+/// Longest wait for the answer to one call. A module that Flux reloaded meanwhile never answers.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Maximum number of replies of one stream that wait for the session.
+/// Maximum number of replies of one stream that wait until the session reads them.
 const REPLIES: usize = 1_024;
-/// Maximum number of requests to perilog's service name that wait for their refusal.
+/// Maximum number of requests to the edge's service `perilog` that wait until the edge refuses them.
 const REQUESTS: usize = 64;
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
@@ -40,7 +40,7 @@ pub enum RpcError {
 }
 
 impl RpcError {
-    /// Returns the errno with which Flux refused; `None`: another error.
+    /// Returns the errno with which Flux refused the call; `None`: the call failed in another way.
     pub const fn errnum(&self) -> Option<u32> {
         match self {
             Self::Refused { errnum, .. } => Some(*errnum),
@@ -56,7 +56,7 @@ enum Waits {
     Stream(mpsc::Sender<Answer>),
 }
 
-/// A connection, which all clones share. The last clone closes the connection.
+/// A connection to Flux's broker. All clones share the connection; it closes when the last clone is dropped.
 #[derive(Clone)]
 pub struct Broker(Arc<Inner>);
 
@@ -70,7 +70,7 @@ struct Inner {
 #[derive(Default)]
 struct Waiting {
     by_tag: HashMap<u32, (String, Waits)>,
-    /// The reason why the connection ended.
+    /// The reason why the connection ended; `None`: the connection is open.
     ended: Option<String>,
 }
 
@@ -228,8 +228,8 @@ fn answer(topic: &str, errnum: u32, message: &Message) -> Answer {
     serde_json::from_slice(text).map_err(|_| RpcError::Malformed(topic.to_owned()))
 }
 
-/// Refuses all requests. The service name is only a lock. Guests can reach the service too, and a request without an
-/// answer would wait for ever.
+/// Refuses each request to the edge's service `perilog`, whose name is only a lock. Guests can send requests too, and a
+/// request without an answer would wait for ever.
 async fn refuse(inner: std::sync::Weak<Inner>, mut requests: mpsc::Receiver<Message>) {
     while let Some(request) = requests.recv().await {
         let errnum = if request.is_of_owner() { ENOSYS } else { EPERM };

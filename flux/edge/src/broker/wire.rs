@@ -15,7 +15,7 @@ const PROTO_MAGIC: u8 = 0x8e;
 const VERSION: u8 = 1;
 const PROTO_SIZE: usize = 20;
 /// Maximum size of a message in bytes: room for R and the jobspec of a large job. The edge treats a larger message as
-/// damage.
+/// malformed.
 const MAX_MESSAGE: usize = 256 * 1024 * 1024;
 
 const REQUEST: u8 = 1;
@@ -40,7 +40,7 @@ pub enum Kind {
     Response {
         errnum: u32,
     },
-    /// An event, or a message of the overlay: not for the edge.
+    /// An event, or a message of Flux's overlay network; the edge ignores both.
     Other(u8),
 }
 
@@ -57,7 +57,7 @@ pub struct Message {
     pub payload: Option<Bytes>,
 }
 
-/// The bytes are no message, so the connection is useless.
+/// The bytes from the broker are no message: the connection is of no further use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the broker's message cannot be read: {0}")]
 pub struct Malformed(&'static str);
@@ -119,7 +119,7 @@ impl Message {
         bytes
     }
 
-    /// Takes the next message from the front; `None` while it is incomplete.
+    /// Takes the next message from the front of the buffer; `None`: the buffer has no whole message yet.
     ///
     /// # Errors
     /// [`Malformed`]

@@ -1,10 +1,11 @@
-//! Actions of the edge. The edge may send each action again: after a kill the next edge does not know whether the last
-//! action arrived.
+//! Actions of the edge: calls to the controller or to Flux. The edge may send each action again: after a kill the next
+//! edge does not know whether the last action arrived.
 
 use perilog_core::{ActionName, Attempt, HostName, JobId};
 use serde_json::Value;
 
-/// A reference that the plugin holds.
+/// A reference of the plugin on a job in Flux. While the plugin holds it, Flux does not start the job (prolog) or does
+/// not free it (epilog).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reference {
     Prolog,
@@ -28,28 +29,28 @@ pub enum Action {
     Run { id: u64, job: JobId, attempt: Attempt, what: Reference },
     /// Calls `ActionStart` of the controller for an external action.
     Start { id: u64, job: JobId, attempt: Attempt, name: ActionName },
-    /// Calls `JobFinish` of the controller: the epilog has the ranks from then on.
+    /// Calls `JobFinish` of the controller: the after-actions hold the ranks from then on.
     LetGo { id: u64, job: JobId, attempt: Attempt },
     /// Calls `Cancel` of the controller for an action before the job.
     Cancel { id: u64, job: JobId, attempt: Attempt, name: ActionName },
-    /// Posts an event to the job in Flux: an exception, or a milestone for the user. `mark`: the subject, in the
-    /// event's context.
+    /// Posts an event to the job's eventlog in Flux: an exception, or a milestone for the user. `mark`: a name for the
+    /// event, kept in its context, so that the edge posts it once.
     Post { id: u64, name: String, mark: String, context: Value },
-    /// Finishes a reference that the plugin holds.
+    /// Makes the plugin finish a reference. `status`: a wait status (wait(2)), 0 for success.
     Finish { id: u64, what: Reference, status: i32 },
     /// Calls `resource.drain` of Flux. `overwrite`: replaces an outdated reason of perilog.
     Drain { host: HostName, reason: String, overwrite: bool },
     /// Calls `resource.undrain` of Flux.
     Undrain { host: HostName },
-    /// Calls `DrainTold` of the controller: Flux shows this drain, or no longer shows a lifted drain. `telling`: the
-    /// notice's number.
+    /// Calls `DrainTold` of the controller: Flux shows this drain, or (`lifted`) shows it no more. `telling`: the
+    /// number of perilog's notice about the drain.
     Told { host: HostName, telling: u64, lifted: bool },
     /// Calls `Undrain` of the controller: a person has lifted the drain in Flux.
     Lifted { host: HostName },
 }
 
 impl Action {
-    /// Returns the id of the action's job.
+    /// Returns the id of the action's job; `None`: the action is about a host's drain.
     pub const fn id(&self) -> Option<u64> {
         match self {
             Self::Add { id, .. }
@@ -63,7 +64,7 @@ impl Action {
         }
     }
 
-    /// Returns the action for people, such as `Run of its prolog`.
+    /// Describes the action in log lines, for example as `Run of its prolog`.
     pub fn what(&self) -> String {
         match self {
             Self::Add { .. } => "JobAdd".to_owned(),

@@ -1,5 +1,5 @@
-//! The edge's first message at each connect (`Assert`): all attempts and drains of Flux. The controller closes every
-//! other attempt of this edge, and cleans up its ranks.
+//! `Assert`, the edge's first call on each connection to the controller: lists all attempts and drains of Flux. The
+//! controller closes every other attempt of this edge, and cleans up its ranks.
 
 use perilog_core::Tolerance;
 use serde_json::{Map, Value, json};
@@ -8,9 +8,8 @@ use super::external;
 use super::job::{Allocated, Job};
 use super::view::View;
 
-/// Returns `true` if the edge has to send `Assert` again, in one of two cases. The controller waits for word about an
-/// attempt that it has not refused: an operator restored its store while the edge was connected. Or Flux has lost a job
-/// meanwhile.
+/// Returns `true` if the edge has to send `Assert` again. Either Flux has lost a job meanwhile. Or the controller has
+/// an attempt that is not asserted and not refused: an operator restored its store while the edge was connected.
 pub fn is_due(view: &View) -> bool {
     view.has_lost || view.attempts.iter().any(|(id, attempt)| attempt.unvouched && !view.refused.contains_key(id))
 }
@@ -37,8 +36,9 @@ fn listed(view: &View, job: &Job, of: &Allocated<'_>) -> Value {
     listed
 }
 
-/// Returns what the job is forgiven and its named resources, as parameters of `JobAdd` and `Assert`: its terms within
-/// the site's cap. The edge always sends them, also a tolerance of zero, because Flux may issue an id again.
+/// Returns the job's tolerance and its named resources, as parameters of `JobAdd` and `Assert`. The tolerance is that
+/// of the job's terms within the site's cap. The edge also sends a tolerance of zero, because Flux may issue an id
+/// again.
 pub fn terms(view: &View, job: &Job, of: &Allocated<'_>) -> Map<String, Value> {
     let forgiven = job.terms.within(&view.cap, of.r.ranks().len());
     let count = |ranks: u64| Tolerance::Ranks(u32::try_from(ranks).unwrap_or(u32::MAX)).to_string();

@@ -67,7 +67,7 @@ fn reason(drain: &DrainRow) -> String {
     format!("perilog: {} [perilog:{}]", drain.newest().reason, drain.telling)
 }
 
-/// Returns the number of perilog's notice in a drain's reason.
+/// Returns the number of perilog's notice in the reason of a drain; `None`: a person made the drain.
 pub(super) fn telling(reason: &str) -> Option<u64> {
     reason.rsplit_once("[perilog:")?.1.strip_suffix(']')?.parse().ok()
 }
@@ -77,8 +77,8 @@ pub(super) fn are_awaited(view: &View, hosts: &HostList) -> bool {
     hosts.iter().filter_map(|host| HostName::new(host).ok()).any(|host| view.is_draining(&host))
 }
 
-/// Returns `then` once the brokers of all ranks of the job are online. After the site's patience, drains the hosts of
-/// the missing brokers, one by one.
+/// Returns `then` if the brokers of all ranks of the job are online, and otherwise a wait. After the site's patience,
+/// returns a drain for each host without its broker, one at a time, and then `then`.
 pub(super) fn when_online(view: &View, of: &Allocated<'_>, since_ms: u64, now_ms: u64, then: Step) -> Step {
     let away = view.away(of);
     if away.is_empty() {

@@ -51,15 +51,15 @@ pub fn resources(view: &View, job: &Job) -> BTreeSet<ResourceName> {
     externals.flat_map(|external| external.resources.iter().cloned()).collect()
 }
 
-/// Returns the start of the job's first external action beside the reference `at` (prolog or epilog) that has not
-/// begun.
+/// Returns the action that starts the job's next external action; `None`: all have begun. `at`: whether those with the
+/// prolog or those with the epilog count.
 pub(super) fn start(view: &View, job: &Job, of: &Allocated<'_>, known: &EdgeAttempt, at: Reference) -> Option<Action> {
     let begun = |name: &&ActionName| known.actions.iter().any(|action| action.name == **name);
     let name = names(view, job, at).find(|name| !begun(name))?;
     Some(Action::Start { id: job.id, job: of.job.clone(), attempt: of.attempt, name: name.clone() })
 }
 
-/// Returns `true` if the job has external actions beside the reference `at` (prolog or epilog).
+/// Returns `true` if the job has external actions with the prolog or with the epilog (`at`).
 pub(super) fn has_any(view: &View, job: &Job, at: Reference) -> bool {
     names(view, job, at).next().is_some()
 }

@@ -8,17 +8,18 @@ use perilog_core::{ActionName, Attempt, Event, Fluid, JobId, ResourceSet};
 use perilog_terms::Terms;
 use serde_json::{Map, Value};
 
-/// The description of the plugin's references.
+/// The description that the plugin's prolog and epilog references have in the eventlog.
 pub const DESCRIPTION: &str = "perilog";
-/// Key of perilog's contexts in events. `flux job raise` cannot set this key, so no user's exception has the key.
+/// Key of perilog's mark in the context of an event ([`Job::context`]). `flux job raise` cannot set this key, so no
+/// user's exception has the mark.
 pub const MARK: &str = "perilog";
 
-/// The state of a reference of the plugin, according to the eventlog.
+/// The state of a reference of the plugin on a job, according to the job's eventlog.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
     started: u32,
     finished: u32,
-    /// Whether the plugin has accepted the edge's finish. The journal has not reported the finish yet.
+    /// Whether the plugin has accepted the edge's request to finish. The journal has not reported the finish yet.
     pub asked: bool,
 }
 
@@ -33,7 +34,7 @@ impl Held {
     }
 }
 
-/// A job with resources: its ids and its R.
+/// A job to which Flux has allocated resources: its id, its attempt and its R.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allocated<'a> {
     pub job: JobId,
@@ -80,8 +81,8 @@ impl Job {
         Self { id, ..Self::default() }
     }
 
-    /// Returns the job's id, attempt and R. `None`: Flux has not allocated the job, did so without the scheduler, or
-    /// has freed it (except a job in housekeeping).
+    /// Returns the job's id, attempt and R. `None`: Flux has not allocated the job, allocated it without the scheduler,
+    /// or has freed it. A freed job in housekeeping still counts.
     pub fn held(&self) -> Option<Allocated<'_>> {
         let (attempt, r) = (self.alloc?, self.r.as_deref()?);
         let is_ours = !self.bypass && (!self.freed || self.is_in_housekeeping());
@@ -100,7 +101,7 @@ impl Job {
         self.is_in_housekeeping() && self.needs_rejoin()
     }
 
-    /// Folds the next event into the job.
+    /// Updates the job by the next event of its eventlog.
     pub fn take(&mut self, event: &Event) {
         if let Some(mark) = event.get(MARK).and_then(|mark| mark.get("what")).and_then(Value::as_str)
             && event.get(MARK).and_then(|mark| mark.get("attempt")).and_then(Value::as_str)
@@ -183,7 +184,8 @@ impl Job {
         self.before && self.may_have_tasks
     }
 
-    /// Returns the context of an event of the edge.
+    /// Returns the context of an event that the edge posts: `context` with perilog's mark, which has the attempt and
+    /// `what`.
     pub fn context(&self, what: &str, context: Value) -> Value {
         let mut context = match context {
             Value::Object(context) => context,

@@ -7,10 +7,10 @@
 //!   attempts and drains of perilog ───┘    ^                                  │
 //!                                          └── the answers change the View ───┘
 //! ```
-//! At most one action per job is due at a time, and its answer makes the next action due. So a kill may end the edge
-//! between any two actions. The next edge reads both sides again, and finds the same action due, or the next. Where
-//! the controller's answer can only make one action due, [`follower`] names that action: the shell sends both in one
-//! go, and the controller commits both at once.
+//! At most one action of a job's prolog or epilog is due at a time, and the answer to that action makes the next one
+//! due. So a kill may end the edge between any two actions. The next edge reads both sides again, and finds the same
+//! action due, or the next. Where the controller's answer can only make one action due, [`follower`] names that action:
+//! the shell sends both in one go, and the controller can commit both at once.
 //!
 //! | module | decides |
 //! |---|---|
@@ -40,7 +40,7 @@ pub use external::External;
 pub use job::Job;
 pub use view::View;
 
-/// The due actions, and the time of the next plan if nothing changes.
+/// The actions that are due now, and the time of the next plan if nothing changes before.
 #[derive(Debug, Default, PartialEq)]
 pub struct Due {
     pub actions: Vec<Action>,
@@ -58,7 +58,7 @@ impl Due {
     }
 }
 
-/// The next step of a job.
+/// The next step for a job or a drain: an action, or a wait.
 #[derive(Debug, PartialEq)]
 enum Step {
     Do(Action),
@@ -84,8 +84,8 @@ pub fn plan(view: &View, now_ms: u64) -> Due {
     due
 }
 
-/// Returns the action that is due as soon as the controller has answered `action` well, whatever else happens
-/// meanwhile; `None`: the answer, or Flux, decides what is due.
+/// Returns the action that becomes due when the controller accepts `action`, whatever else happens meanwhile. `None`:
+/// the next action depends on the answer, or on Flux.
 pub fn follower(view: &View, action: &Action) -> Option<Action> {
     match action {
         Action::Add { id, .. } => {
@@ -99,8 +99,8 @@ pub fn follower(view: &View, action: &Action) -> Option<Action> {
     }
 }
 
-/// Returns the step of a job without ranks in perilog: an allocation without a scheduler, or an R that perilog cannot
-/// read. The plugin holds such a job's references all the same.
+/// Returns the step of a job without ranks in perilog: Flux allocated it without the scheduler, or perilog cannot read
+/// its R. The plugin may hold references on such a job, and the edge finishes them.
 fn without_r(job: &Job) -> Option<Step> {
     job.alloc?;
     let status = match (&job.malformed, job.bypass) {

@@ -25,7 +25,7 @@ use super::{Step, drains, external};
 
 /// The wait status (wait(2)) of an exit with 1.
 pub(super) const FAILED: i32 = 256;
-/// First word of the mark of an exception for tolerated failures, which is not fatal.
+/// First word of the mark of the exception about tolerated failures. That exception is not fatal.
 const TOLERATED: &str = "tolerated";
 /// Maximum length in bytes of an exception's note. Flux keeps the note in the KVS, and `flux jobs` reads it each time.
 const MAX_NOTE: usize = 1024;
@@ -98,7 +98,8 @@ pub(super) fn begins_at_once(view: &View, job: &Job, of: &Allocated<'_>) -> Opti
     (is_first && is_alone && job.fatal.is_none() && !view.is_behind(of)).then(|| run(job, of))
 }
 
-/// Plans the exception about an action's tolerated failures; `None`: no failure, or the job has the exception already.
+/// Plans the exception that tells the user of an action's tolerated failures. `None`: no rank or resource failed, or
+/// the job has the exception already.
 pub(super) fn forgiven(job: &Job, action: &EdgeAction) -> Option<Step> {
     let mark = if is_prolog(action) { TOLERATED.to_owned() } else { format!("{TOLERATED} {}", action.name) };
     if action.bad.is_empty() && action.bad_resources.is_empty() || job.told.contains(&mark) {
@@ -142,7 +143,8 @@ pub(super) fn post(job: &Job, mark: &str, severity: u8, note: &str, more: &Value
     Step::Do(Action::Post { id: job.id, name: "exception".to_owned(), mark: mark.to_owned(), context })
 }
 
-/// Returns the part of an exception that programs read.
+/// Returns the context of an exception, for programs: the failed ranks, hosts and resources, the action, and each
+/// failure.
 pub(super) fn told(action: &EdgeAction) -> Value {
     let mut told =
         json!({ "ranks": action.bad, "hosts": action.bad_hosts, "action": action.name, "checks": action.failures });
@@ -152,8 +154,9 @@ pub(super) fn told(action: &EdgeAction) -> Value {
     told
 }
 
-/// Returns `lustre: /p/lustre1 is not mounted (n2); failed (exit 3) (n4)`, without hosts where one reason is that of
-/// all bad hosts. The text has no output of scripts, because guests can read the text.
+/// Describes the failures of an action to users, for example `lustre: /p/lustre1 is not mounted (n2); failed (exit 3)
+/// (n4)`. A reason that all bad hosts share stands without hosts. The text has no output of scripts, because guests can
+/// read the text.
 pub(super) fn reasons(action: &EdgeAction) -> String {
     let all = action.bad_hosts.to_string();
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();

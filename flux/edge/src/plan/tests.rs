@@ -112,7 +112,7 @@ fn drain(name: &str) -> DrainRow {
     DrainRow { telling: 7, ..DrainRow::new(host(name), "prolog 10-a: failed".to_owned(), None, NOW_MS - 1_000) }
 }
 
-/// Returns the due actions at the usual time, one word each.
+/// Returns the actions that are due at [`NOW_MS`], each as a text such as `finish prolog 0`.
 fn due(view: &View) -> Vec<String> {
     due_at(view, NOW_MS)
 }

@@ -1,4 +1,4 @@
-//! The state of both sides, as the edge knows it.
+//! The view: the state of Flux and of the controller, as far as the edge knows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use super::job::{Allocated, Job};
 /// The site's settings for the edge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Site {
-    /// Time (ms) for which a reference waits for the brokers of its job, from the verdict or from the end of the job's
-    /// tasks.
+    /// Time (ms) for which a job waits for its absent brokers: with its prolog from the verdict on, with its epilog
+    /// from the end of its tasks or actions on.
     pub online_patience_ms: u64,
-    /// External actions, by name.
+    /// The external actions that the site configures, by name.
     pub externals: BTreeMap<ActionName, External>,
 }
 
@@ -44,8 +44,8 @@ pub struct View {
     pub flux_lifted: BTreeSet<HostName>,
     pub attempts: BTreeMap<(JobId, Attempt), EdgeAttempt>,
     pub drains: BTreeMap<HostName, DrainRow>,
-    /// Whether Flux has freed nodes of a job unseen: the edge has to report Flux's remaining attempts to the
-    /// controller.
+    /// Whether Flux has freed the nodes of a job while their brokers were away. The edge then has to list Flux's
+    /// remaining attempts to the controller again (`Assert`).
     pub has_lost: bool,
     /// Attempts that the controller will never accept, with the reason.
     pub refused: BTreeMap<(JobId, Attempt), String>,
@@ -70,13 +70,13 @@ impl View {
         }
     }
 
-    /// Sets the instance's ranks and hosts from `resource.status`.
+    /// Sets the instance's ranks and hosts. `r`: all resources of the instance, from `resource.status`.
     pub fn set_ranks(&mut self, r: &ResourceSet) {
         let hosts = r.hosts().iter().filter_map(|host| HostName::new(host).ok());
         self.ranks = hosts.zip(r.ranks().iter()).collect();
     }
 
-    /// Returns a job with its hosts, for people: `f2mKAgF7 on n[0-3]`; the job alone before it has hosts.
+    /// Names a job with its hosts in log lines, for example `f2mKAgF7 on n[0-3]`; without hosts, names the job alone.
     pub fn subject(&self, id: u64) -> String {
         let job = perilog_core::Fluid(id).job();
         match self.jobs.get(&id).and_then(|job| job.r.as_deref()) {
@@ -89,8 +89,8 @@ impl View {
         self.attempts.get(&(of.job.clone(), of.attempt))
     }
 
-    /// Returns the hosts of the job's ranks whose brokers are away. The rank of a host changes when an operator
-    /// reconfigures an instance, so the host's present rank counts, and the job's own rank if the host has none.
+    /// Returns the job's hosts whose brokers are offline. The rank of a host changes when an operator reconfigures an
+    /// instance, so the host's present rank counts, and the job's own rank if the host has none.
     pub(super) fn away(&self, of: &Allocated<'_>) -> Vec<HostName> {
         let hosts = of.r.hosts().iter().filter_map(|host| HostName::new(host).ok());
         let is_away = |(rank, host): &(u32, HostName)| !self.online.contains(*self.ranks.get(host).unwrap_or(rank));
@@ -102,7 +102,7 @@ impl View {
         self.drains.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
     }
 
-    /// Returns `true` if another attempt has ended, but still cleans up on a host of this attempt.
+    /// Returns `true` if a host of this attempt is still being cleaned up after another attempt that has ended.
     pub(super) fn is_behind(&self, of: &Allocated<'_>) -> bool {
         let hosts: BTreeSet<&str> = of.r.hosts().iter().collect();
         let others = self.attempts.values().filter(|other| (&other.job, other.attempt) != (&of.job, of.attempt));
@@ -120,7 +120,7 @@ impl View {
         is_left || freed.filter(is_held).any(|freed| freed.r.hosts().iter().any(|host| hosts.contains(host)))
     }
 
-    /// Forgets a job, if both sides have completed it.
+    /// Forgets a job that is inactive in Flux, unless perilog has still to clean up its ranks.
     pub fn settle(&mut self, id: u64) {
         let Some(job) = self.jobs.get(&id).filter(|job| job.clean) else { return };
         let of = job.held().map(|held| (held.job, held.attempt));
@@ -132,7 +132,8 @@ impl View {
         }
     }
 
-    /// Records that the other side answered this action. The other side reports the same change again later.
+    /// Records the effect of an action that Flux or the controller has accepted. Both report the same change
+    /// themselves, a little later.
     pub fn did(&mut self, action: &Action) {
         match action {
             Action::Finish { id, what, .. } => {

@@ -77,7 +77,7 @@ impl Session {
     }
 }
 
-/// Folds a reply of `job-manager.events-journal`. Returns `true` if the backlog ends here.
+/// Updates the view by a reply of `job-manager.events-journal`. Returns `true` if this reply ends the backlog.
 pub(super) fn journal(view: &mut View, reply: &Value) -> bool {
     // The sentinel is -1, which some versions encode as the largest id.
     let Some(id) = reply["id"].as_u64().filter(|id| *id != u64::MAX) else { return true };
@@ -103,7 +103,7 @@ pub(super) fn journal(view: &mut View, reply: &Value) -> bool {
     false
 }
 
-/// Returns the object that the value is, or that the value contains as JSON text.
+/// Returns the value itself if it is an object, and the parsed JSON if it is a string; `None`: neither.
 fn object(value: &Value) -> Option<Value> {
     match value {
         Value::Object(_) => Some(value.clone()),
@@ -112,7 +112,7 @@ fn object(value: &Value) -> Option<Value> {
     }
 }
 
-/// Folds `resource.status`: ranks and drains.
+/// Updates the view's ranks and drains from an answer to `resource.status`.
 pub(super) fn status(view: &mut View, status: &Value) {
     open::ranks(view, status);
     view.flux_drains.clear();
@@ -125,7 +125,7 @@ pub(super) fn status(view: &mut View, status: &Value) {
     }
 }
 
-/// Folds events of `resource.journal`: the hosts that were undrained last.
+/// Updates, from events of `resource.journal`, the set of hosts whose newest drain event is an undrain.
 fn lifted(view: &mut View, reply: &Value) {
     for event in reply["events"].as_array().into_iter().flatten() {
         let ranks = idset(&event["context"]["idset"]);
@@ -144,7 +144,8 @@ fn lifted(view: &mut View, reply: &Value) {
     }
 }
 
-/// Folds a reply of the feed. Returns `true` if the view is current now.
+/// Updates the view's attempts and drains by a reply of the controller's feed. Returns `true` if the reply says that
+/// the view is current.
 pub(super) fn feed(view: &mut View, reply: &Value) -> bool {
     for attempt in reply["attempts"].as_array().into_iter().flatten() {
         match EdgeAttempt::deserialize(attempt) {

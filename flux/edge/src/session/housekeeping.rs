@@ -41,7 +41,7 @@ impl Session {
     }
 }
 
-/// The answers of Flux about its housekeeping.
+/// Flux's answers about its housekeeping: the jobs there, and whether a command is configured for it.
 #[derive(Debug)]
 pub(super) struct Told {
     /// The replies of `job-info.lookup`, one for each job.
@@ -69,7 +69,7 @@ fn running(stats: &Value) -> Vec<u64> {
     running.filter_map(|(id, _)| id.parse::<Fluid>().ok()).map(|id| id.0).collect()
 }
 
-/// Folds the eventlog, R and jobspec of an inactive job, if the job's epilog runs as housekeeping.
+/// Adds an inactive job to the view from its eventlog, R and jobspec, if the job's epilog runs as Flux's housekeeping.
 fn inactive(view: &mut View, reply: &Value) {
     let Some(id) = reply["id"].as_u64() else { return };
     let lines = reply["eventlog"].as_str().unwrap_or_default().lines();

@@ -10,7 +10,8 @@ use crate::controller::{CallError, Controller};
 use crate::plan::{Job, assert};
 
 impl Session {
-    /// Begins the session with the controller; the loop folds the session's events.
+    /// Connects to the controller in a separate task: sends `Assert`, and hands the replies of the feed to the loop as
+    /// events.
     pub(super) fn link(&mut self) {
         let source = json!({ "name": "flux", "instance": self.config.instance.as_str() });
         let asserted = assert::parameters(&self.view, &source);
@@ -44,7 +45,8 @@ impl Session {
         self.link = Some(task.abort_handle());
     }
 
-    /// Handles the reply to `Assert`. The feed that follows has all attempts.
+    /// Handles the reply to `Assert`: records the refused attempts, and forgets all known attempts, because the feed
+    /// lists them anew.
     pub(super) fn asserted(&mut self, told: &Value) {
         self.view.attempts.clear();
         self.view.refused.clear();
@@ -64,7 +66,8 @@ impl Session {
         }
     }
 
-    /// Sends `Assert` again if the controller and Flux differ about the jobs. Returns `true` if the edge sent it.
+    /// Ends the connection to the controller if `Assert` is due again: the next connection begins with it. Returns
+    /// `true` if the function ended the connection.
     pub(super) fn asserts_again(&mut self) -> bool {
         let is_due = assert::is_due(&self.view);
         if is_due {

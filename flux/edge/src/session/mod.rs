@@ -30,13 +30,14 @@ use crate::plan::{Action, View, follower, plan};
 pub use open::{Fault, open_references};
 use send::Outcome;
 
-/// Maximum number of events that wait for the loop. The number is small: a full queue slows down the senders.
+/// Maximum number of events that wait for the loop. The number is small, so that a full queue slows down the tasks that
+/// send events.
 const EVENTS: usize = 256;
-/// Maximum number of actions without an answer.
+/// Maximum number of actions (each with its follower) that wait for an answer at the same time.
 const AT_ONCE: usize = 32;
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const LAST_BACKOFF: Duration = Duration::from_secs(30);
-/// Delay before the edge asks a quiesced controller again, for one job's prolog.
+/// Time between two requests for a prolog to a quiesced controller; the edge sends one such request at a time.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// An event for the loop.
@@ -47,7 +48,7 @@ enum Event {
     Housekeeping(housekeeping::Told),
     /// A drain or a node changed in Flux.
     Resource(Value),
-    /// `resource.status`, requested after [`Event::Resource`].
+    /// The answer to `resource.status`, which the edge requests after an [`Event::Resource`].
     Status(Value),
     Online(Value),
     /// A stream of Flux ended: the session ends too.
@@ -75,20 +76,22 @@ pub struct Session {
     link: Option<tokio::task::AbortHandle>,
     link_backoff: Duration,
     link_at: Option<Instant>,
-    /// Actions without an answer, by key; each with its subject for people: the job may be gone when the answer comes.
+    /// The subject of each action without an answer, such as `f2mKAgF7 on n[0-3]`, by the action's key. The job may
+    /// have left the view when the answer comes.
     in_flight: HashMap<String, String>,
     delayed: HashMap<String, (Instant, Duration)>,
-    /// Time of the next prolog that the edge sends to a quiesced controller; `None`: the controller is not quiesced.
+    /// Time at which the edge next requests a prolog from the quiesced controller; `None`: the controller is not
+    /// quiesced.
     quiet: Option<Instant>,
     room: Arc<Semaphore>,
     status_asked: bool,
-    /// Why the edge waits for the controller, as the end of the status line.
+    /// The reason why the edge waits for the controller, as the end of the status line.
     why: String,
     said: String,
 }
 
 impl Session {
-    /// Runs until Flux is gone.
+    /// Runs the session until it has to end, for example because Flux is gone; returns the reason.
     pub async fn run(mut self) -> Fault {
         loop {
             let wake = self.turn();
@@ -107,7 +110,7 @@ impl Session {
         }
     }
 
-    /// Plans and sends; returns the time of the next plan.
+    /// Plans, and sends the due actions. Returns the time of the next plan; `None`: at the next event.
     fn turn(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let mut wake = self.link_at;

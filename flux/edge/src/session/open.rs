@@ -17,7 +17,7 @@ use crate::broker::{Broker, RpcError};
 use crate::config::Config;
 use crate::plan::{Job, Reference, View};
 
-/// The service name that the edge holds as a lock.
+/// The service name that the edge registers in Flux as a lock against a second edge.
 const SERVICE: &str = "perilog";
 const EEXIST: u32 = 17;
 const ENOSYS: u32 = 38;
@@ -55,7 +55,7 @@ pub enum Fault {
 }
 
 impl Session {
-    /// Connects to the broker, and checks it.
+    /// Connects to the broker, makes the first checks, and opens the streams of events.
     ///
     /// # Errors
     /// [`Fault`]: the session has changed nothing.
@@ -161,7 +161,8 @@ async fn plugin(broker: &Broker, view: &mut View) -> Result<bool, Fault> {
     Ok(list["epilog"] == Epilog::Housekeeping.word())
 }
 
-/// Returns the references that the eventlog shows open, of one job or of all, each with its job for people.
+/// Returns the plugin's references that are open according to the eventlog, of one job (`only`) or of all jobs. Each
+/// comes with the job's id, and with the job's name for log lines.
 ///
 /// # Errors
 /// [`Fault`]
@@ -184,7 +185,7 @@ pub async fn open_references(broker: &Broker, only: Option<u64>) -> Result<Vec<(
         .collect())
 }
 
-/// Sets the instance's ranks and hosts.
+/// Sets the view's ranks and hosts from an answer to `resource.status`.
 pub(super) fn ranks(view: &mut View, status: &Value) {
     if let Ok(r) = ResourceSet::from_json(&status["R"].to_string()) {
         view.set_ranks(&r);

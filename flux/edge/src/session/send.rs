@@ -17,11 +17,11 @@ const EINVAL: u32 = 22;
 const EPROTO: u32 = 71;
 const EALREADY: u32 = 114;
 
-/// The other side's answer to an action.
+/// The answer of Flux or of the controller to an action.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Done(Value),
-    /// The other side refuses the action, and would refuse it again.
+    /// Flux or the controller refuses the action, and would refuse a repetition too.
     Refused(String),
     /// The call failed; a later try may succeed.
     Failed(String),
@@ -29,7 +29,7 @@ pub(super) enum Outcome {
     Quiet(String),
 }
 
-/// Returns the key of an action; at most one action per key is on its way.
+/// Returns the key of an action. The edge sends no action while another one with the same key waits for its answer.
 pub(super) fn key(action: &Action) -> String {
     match action {
         Action::Post { id, mark, .. } => format!("{id} {mark}"),
@@ -44,13 +44,13 @@ pub(super) fn key(action: &Action) -> String {
     }
 }
 
-/// Returns `true` if a quiesced controller refuses this action.
+/// Returns `true` if this action begins a prolog. From a quiesced controller the edge requests one prolog at a time.
 pub(super) const fn begins_anew(action: &Action) -> bool {
     matches!(action, Action::Run { what: Reference::Prolog, .. })
 }
 
 impl Session {
-    /// Sends an action, and `then` in the same go.
+    /// Sends an action, and in the same go its follower `then`.
     pub(super) fn send(&self, action: Action, then: Option<Action>) {
         let actions: Vec<Action> = std::iter::once(action).chain(then).collect();
         let calls: Vec<Call> = actions.iter().map(|action| self.call(action)).collect();
@@ -233,7 +233,7 @@ enum Call {
     Controller { method: &'static str, parameters: Value },
 }
 
-/// Makes the calls of these actions. If there are several, all of them are for the controller.
+/// Makes the calls of these actions and returns their outcomes. Several calls in one list all go to the controller.
 async fn outcomes(socket: &Path, broker: &Broker, actions: &[Action], calls: Vec<Call>) -> Vec<Outcome> {
     let mut asked = Vec::new();
     for (action, call) in actions.iter().zip(calls) {
@@ -245,8 +245,8 @@ async fn outcomes(socket: &Path, broker: &Broker, actions: &[Action], calls: Vec
     ask(socket, &asked).await
 }
 
-/// Makes calls of the controller in one go, so that the controller can commit them at once. The outcomes end after a
-/// call that fails: the next plan decides about those behind it.
+/// Sends calls to the controller in one go, so that the controller can commit them at once. The outcomes end with the
+/// first failed call: the next plan decides about the calls behind it.
 async fn ask(socket: &Path, calls: &[(&str, Value)]) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     let asked = async {
@@ -263,7 +263,7 @@ async fn ask(socket: &Path, calls: &[(&str, Value)]) -> Vec<Outcome> {
     outcomes
 }
 
-/// Reads the attempts of a few jobs. The result may be outdated; only the feed is current.
+/// Reads the attempts of a few jobs from the controller. The result may be outdated; only the feed is current.
 async fn attempts(socket: &Path, parameters: &Value) -> Result<Value, CallError> {
     let mut controller = Controller::connect(socket).await?;
     controller.call_more("Attempts", parameters).await?;

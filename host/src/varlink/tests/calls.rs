@@ -77,7 +77,8 @@ async fn pipelined_requests_are_answered_in_order_oneway_ones_never() {
     assert_eq!(bed.service.calls.load(Ordering::SeqCst), 51);
 }
 
-/// A controller commits at once what begins at once. The first call here ends only after the second has begun.
+/// The controller commits two requests together if both begin together. The first call here ends only after the second
+/// has begun.
 #[tokio::test]
 async fn two_requests_that_arrive_together_begin_together() {
     let bed = bed();

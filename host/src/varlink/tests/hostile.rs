@@ -106,7 +106,7 @@ async fn a_reader_that_reads_nothing_is_cut_off() {
     assert!(rest.len() > 100_000);
 }
 
-/// Found by a review: a megabyte of small objects became a tree of 95 MB before the server checked the peer, and stayed
+/// Regression test: a megabyte of small objects became a tree of 95 MB before the server checked the peer, and stayed
 /// while the client did not read the refusal.
 #[tokio::test]
 async fn a_stranger_is_refused_before_its_parameters_are_parsed() {

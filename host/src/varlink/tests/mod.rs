@@ -181,7 +181,7 @@ fn bed_of(bounds: Bounds) -> Bed {
     Bed { _dir: dir, path, service, server }
 }
 
-/// A client without manners: bytes in, messages out.
+/// A client that sends any bytes, also invalid requests, and reads messages.
 struct Raw {
     stream: UnixStream,
     rest: Vec<u8>,

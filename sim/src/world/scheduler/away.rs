@@ -10,7 +10,7 @@ impl World {
         self.scheduler.asked.clear();
     }
 
-    /// Copies the current book; `scheduler_put_back` returns to the copy.
+    /// Copies the book; returns the number of the copy, for `scheduler_put_back`.
     pub(crate) fn scheduler_copied(&mut self) -> usize {
         self.scheduler.copies.push(self.scheduler.book.clone());
         self.scheduler.copies.len() - 1
@@ -50,13 +50,13 @@ impl World {
         self.schedule(1);
     }
 
-    /// Cuts the connection, because the resource manager talks to another controller from now on.
+    /// Cuts the resource manager's connection to the controller; an edge then connects and asserts anew.
     pub(crate) fn scheduler_cut(&mut self) {
         self.forget_asked();
         self.schedule(100);
     }
 
-    /// Ends the connection of an edge; the resource manager forgets its unanswered requests.
+    /// Ends the edge's connection, and has the resource manager forget its unanswered requests.
     pub(super) fn forget_asked(&mut self) {
         self.scheduler.link = Link::Down;
         self.scheduler.asked.clear();

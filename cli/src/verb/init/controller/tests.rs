@@ -156,7 +156,7 @@ fn a_drop_in_is_read_back_and_keeps_odd_names() {
     assert_eq!(OfController::of("= no TOML"), OfController::default());
 }
 
-/// The line for a rack that came later leaves the nodes that munge enrolled before in the list.
+/// A second `init controller --munge` for other nodes keeps the nodes that munge enrolled before.
 #[test]
 fn munge_enrols_the_nodes_of_all_lines() {
     let mut dropin = dropin();

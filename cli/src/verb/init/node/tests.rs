@@ -163,7 +163,7 @@ fn each_conflict_is_told_and_what_to_do() {
     }
 }
 
-/// Found by a review: a pin was not compared where certificates had been brought, and nothing said so.
+/// A pin counts also where an administrator brought the certificates: `init` once ignored it there in silence.
 #[test]
 fn a_pin_holds_for_certificates_that_were_brought() {
     #[derive(clap::Parser)]

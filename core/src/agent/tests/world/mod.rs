@@ -1,6 +1,6 @@
-//! Small world around the machine: files, systemd, a runner per unit, a controller's end of the link. The world answers
-//! effects in any order, fails them, answers late or never, and loses the bus and the agent. The world knows the truth,
-//! and compares every report with it.
+//! Simulated world around the machine: files, systemd, a runner per unit, and the controller's end of the connection.
+//! The world answers effects in any order, fails them, answers late or never, and loses the bus and the agent. The
+//! world knows what really ran, and compares every report of the machine with that.
 
 mod systemd;
 mod truth;
@@ -28,16 +28,16 @@ pub(super) struct Dir {
     pub(super) stop_asked: bool,
 }
 
-/// The world's answer to an effect of the machine.
+/// The way in which the world carries out an effect of the machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Fate {
     Done,
     Failed,
-    /// A start: done, but without an answer.
+    /// For a start of a unit: the unit starts, but the machine gets no answer.
     Unanswered,
-    /// A start: no answer, and the unit starts later.
+    /// For a start of a unit: the machine gets no answer, and the unit starts later.
     Late,
-    /// A start: no answer, and the unit never starts.
+    /// For a start of a unit: the machine gets no answer, and the unit never starts.
     Swallowed,
 }
 
@@ -60,19 +60,19 @@ pub(super) struct World {
     pub(super) tombs: BTreeMap<String, Tombstone>,
     obeyed: Option<Obeyed>,
     pub(super) units: BTreeMap<String, Unit>,
-    /// Starts that PID 1 has not handled.
+    /// Intents of the tasks whose start PID 1 has not handled yet.
     pub(super) late: Vec<Intent>,
     invocations: u8,
 
     pub(super) outstanding: Vec<Effect>,
-    /// Units whose changes the world reports to this agent on this bus, each with its task; and changes still to
-    /// report.
+    /// Stems of the units whose changes the world reports to the agent over the current bus, each with its task.
+    /// `stirs`: stems with a change that is still to be reported.
     interest: BTreeMap<String, TaskId>,
     watch_empty: BTreeSet<String>,
     pub(super) stirs: BTreeSet<String>,
 
-    /// The truth: how often the scripts of each task ran; `ends`: the exit status of each task, and whether the task
-    /// was cancelled.
+    /// How often the scripts of each task really ran. `ends`: the exit status of each task, and whether the task was
+    /// cancelled.
     ran: BTreeMap<TaskId, u32>,
     ends: BTreeMap<TaskId, (u8, bool)>,
     /// Tasks whose tombstones are gone: a late unit is the only trace of such a task.
@@ -81,7 +81,7 @@ pub(super) struct World {
     pub(super) ever_late: bool,
     pub(super) accepted: BTreeSet<TaskId>,
     pub(super) finished: BTreeMap<TaskId, Outcome>,
-    /// Answers of a controller: Begin to tasks in Hello, Ack to Finished.
+    /// The controller's answers that are still to be sent: Begin for unclaimed tasks of a Hello, Ack for a Finished.
     pub(super) replies: Vec<ToAgent>,
 }
 
@@ -147,14 +147,15 @@ impl World {
         }
     }
 
-    /// Carries out an effect that waits; the answer goes back if the agent still lives.
+    /// Carries out one of the waiting effects, which `at` chooses, as `fate` says. The machine gets the answer if its
+    /// agent still lives.
     pub(super) fn carry_out(&mut self, at: usize, fate: Fate) {
         if self.outstanding.is_empty() {
             return;
         }
         let mut at = at % self.outstanding.len();
         if !is_for_the_bus(&self.outstanding[at]) {
-            // The edge writes files in the order of the effects.
+            // The daemon writes files in the order of the effects.
             at = self.outstanding.iter().position(|effect| !is_for_the_bus(effect)).unwrap_or(at);
         }
         let effect = self.outstanding.remove(at);
@@ -269,7 +270,7 @@ impl World {
         }
     }
 
-    /// Kills the agent. `done`: its pending effects were carried out; either way their answers are lost.
+    /// Kills the agent. `done`: whether the pending effects were carried out; their answers are lost in any case.
     pub(super) fn kill_agent(&mut self, done: bool) {
         self.forget_bus(done);
         for effect in std::mem::take(&mut self.outstanding) {
@@ -282,7 +283,7 @@ impl World {
         self.machine = Machine::new(node());
     }
 
-    /// Joins: reports all units and directories to the machine, over a new connection to the bus.
+    /// Connects to the bus anew, and reports all units and directories to the machine in a `Joined`.
     pub(super) fn join(&mut self) {
         // The bus is a new connection: calls of the old connection get no answer.
         self.forget_bus(true);
@@ -330,14 +331,14 @@ impl World {
         }
     }
 
-    /// Sends a controller's message, if the link is open.
+    /// Sends a message of the controller to the machine, if the session is open.
     pub(super) fn order(&mut self, message: ToAgent) {
         if self.link == Link::Open {
             self.feed(Input::Message(message));
         }
     }
 
-    /// Lets everything come to rest: no failures any more, all scripts end, the controller answers.
+    /// Brings the history to its end: no effect fails any more, all scripts end, and the controller answers.
     pub(super) fn settle(&mut self) {
         self.link_down();
         for round in 0..200 {
@@ -383,7 +384,7 @@ impl World {
         assert_eq!(self.machine.status_line(), "connected; idle");
     }
 
-    /// Returns the number of units without a run: their start reached systemd after the task's end.
+    /// Returns the number of units whose task has run no script: their start reached systemd after the task's end.
     fn late_units(&self) -> usize {
         self.units.values().filter(|unit| !self.ran.contains_key(&unit.intent.start.task)).count()
     }

@@ -1,4 +1,4 @@
-//! Units, and the runner in each; systemd's bus, which the world can lose and restore.
+//! Simulated systemd: units with a runner in each, and the bus, which the world can lose and restore.
 
 use crate::agent::io::{Effect, Input, Seen, StartReply};
 use crate::task::{Claim, Intent, RunResult, UnitFacts};
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// Lets PID 1 handle a late start.
+    /// Lets PID 1 handle one of the late starts, which `at` chooses.
     pub(in crate::agent::tests) fn late_start(&mut self, at: usize) {
         if !self.late.is_empty() {
             let intent = self.late.remove(at % self.late.len());
@@ -64,8 +64,8 @@ impl World {
         }
     }
 
-    /// Moves a unit one step on: the runner claims or ends, the scripts end, or the processes that scripts left behind
-    /// end.
+    /// Moves one unit, which `at` chooses, one step on: its runner claims or ends, its scripts end, or the processes
+    /// that they left behind end.
     pub(in crate::agent::tests) fn step(&mut self, at: usize, code: u8, leaves: bool) {
         if self.units.is_empty() {
             return;
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// Carries out the runner's first act.
+    /// Lets the runner of a unit take the claim, its first act.
     pub(super) fn run(&mut self, stem: &str) {
         let Some(unit) = self.units.get_mut(stem) else { return };
         let dir = self.dirs.get_mut(stem).filter(|dir| dir.intent.as_ref() == Some(&unit.intent));
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Stops or resets a unit, as another program would.
+    /// Stops or resets one unit, which `at` chooses, as a program other than perilog would.
     pub(in crate::agent::tests) fn take_away(&mut self, at: usize) {
         if self.units.is_empty() {
             return;
@@ -164,7 +164,8 @@ impl World {
         }
     }
 
-    /// Loses the bus: calls under way get no answer; starts among them may happen all the same.
+    /// Loses the bus: calls under way get no answer. `starts_happen`: whether systemd still carries out the starts
+    /// among these calls.
     pub(in crate::agent::tests) fn lose_bus(&mut self, starts_happen: bool) {
         if !self.bus {
             return;

@@ -1,4 +1,4 @@
-//! Compares the machine's reports and effects with the truth.
+//! Compares the machine's reports and effects with what really happened in the simulated world.
 
 use crate::agent::io::Effect;
 use crate::ids::TaskId;

@@ -130,7 +130,7 @@ fn what_follows_the_job_is_begun_before_its_epilog() {
     }
 }
 
-/// Found by a review: old tasks of the job may live on the node whose broker has not joined anew.
+/// After a restart of rank 0, old tasks of the job may live on a node whose broker has not joined anew.
 #[test]
 fn no_service_copies_beside_old_tasks_after_a_restart_of_rank_0() {
     let mut view = rabbit();

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// The edge sends an action and its follower in one go, so the follower must be the next action without the go, too.
+/// The edge sends an action and its follower in one go. Without that, the answer to the action must make the same
+/// follower due.
 #[test]
 fn a_follower_is_what_the_answer_makes_due() {
     type Change = fn(&mut View);
