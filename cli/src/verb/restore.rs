@@ -117,12 +117,12 @@ fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path, keep: bool) 
     };
     owned().map_err(fault("cannot prepare", &temporary))?;
     let before = if keep && store.exists() { free_name(store) } else { None };
-    if let Some(before) = &before {
-        // Renames the log first: under its old name SQLite would apply it to the copy.
-        gone_is_fine(fs::rename(beside(store, "-wal"), beside(before, "-wal"))).map_err(fault("cannot keep", store))?;
-        fs::rename(store, before).map_err(fault("cannot keep", store))?;
-    }
     let placed = || {
+        if let Some(before) = &before {
+            // Renames the log first: under its old name SQLite would apply it to the copy.
+            let log = gone_is_fine(fs::rename(beside(store, "-wal"), beside(before, "-wal")));
+            log.and_then(|()| fs::rename(store, before)).map_err(fault("cannot keep", store))?;
+        }
         for suffix in ["-wal", "-shm"] {
             let path = beside(store, suffix);
             gone_is_fine(fs::remove_file(&path)).map_err(fault("cannot remove", &path))?;
@@ -131,7 +131,7 @@ fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path, keep: bool) 
     };
     if let Err(failed) = placed() {
         let Some(before) = &before else { return Err(failed) };
-        let back = fs::rename(before, store)
+        let back = gone_is_fine(fs::rename(before, store))
             .and_then(|()| gone_is_fine(fs::rename(beside(before, "-wal"), beside(store, "-wal"))));
         return Err(match back {
             Ok(()) => failed,
