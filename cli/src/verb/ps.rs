@@ -80,11 +80,7 @@ impl Faces for Answer<Ps> {
         let mut columns = Columns::new(["AGE", "JOB", "ATTEMPT", "ACTION", "NODES", "STATE", "WHY"]).right(0);
         for row in rows {
             let attempt = if several { row.attempt.to_string() } else { String::new() };
-            let why = if row.local {
-                format!("{} (the host's own task)", text::line(&row.why))
-            } else {
-                text::line(&row.why)
-            };
+            let why = if row.local { format!("{} (a local task)", text::line(&row.why)) } else { text::line(&row.why) };
             columns.row([
                 cell(text::age(row.age_ms)),
                 cell(row.job.as_ref().map_or("-", perilog_core::JobId::as_str)),

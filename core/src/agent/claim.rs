@@ -25,7 +25,7 @@ impl Machine {
     pub(super) fn on_cancel(&mut self, id: TaskId, key: (&JobId, Attempt, &ActionName), commit: u64, cx: &mut Cx) {
         if let Some(task) = self.tasks.get(&id) {
             if task.intent.local {
-                let text = format!("the controller cannot cancel {}: it is the host's own", task.name());
+                let text = format!("the controller cannot cancel {}: it is a local task of its node", task.name());
                 return cx.note(Level::Warning, Some(id), Some(key.0), text);
             }
             return self.cancel(id, cx);
