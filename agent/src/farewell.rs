@@ -187,7 +187,8 @@ fn say(seen: &Seen, said: &mut String) {
     }
 }
 
-/// Sends a signal with systemctl(1). systemctl needs no bus, and the bus may be gone when a node goes down.
+/// Sends a signal to the units of the tasks `stems` by `systemctl kill`, with the options `how`. systemctl(1) needs no
+/// bus, and the bus may be gone when a node goes down.
 async fn signal(stems: &BTreeSet<String>, how: &[&str]) {
     let units = stems.iter().map(|stem| format!("{stem}.service"));
     let mut command = Command::new("systemctl");

@@ -1,5 +1,5 @@
-//! Tasks that the loop should inspect. D-Bus signals and inotify show only *that* a task changed, and their readers
-//! report such tasks here.
+//! Tasks that the agent's event loop should inspect. D-Bus signals and inotify show only *that* a task changed, and
+//! their readers report such tasks here.
 //!
 //! Stirs are a set, not a queue: a thousand signals about one task are one entry, none is ever dropped, and the set
 //! never exceeds the host's tasks. A stir may be due *soon* rather than now: changes in a runner's directory wait for
@@ -24,7 +24,8 @@ struct Stems {
     due_ms: Option<u64>,
 }
 
-/// The set of tasks to inspect. The watchers of D-Bus and inotify add tasks, and the loop takes tasks.
+/// The set of tasks to inspect. The readers of D-Bus signals and inotify events add tasks, and the agent's event loop
+/// takes them out.
 #[derive(Debug, Default)]
 pub struct Stir {
     stems: Mutex<Stems>,

@@ -1,4 +1,4 @@
-//! Values shared by the tests of several rooms.
+//! Values that the tests of several modules share, such as a plan and an intent.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -10,7 +10,7 @@ use std::process::Command;
 
 /// The configuration that packages install.
 const INSTALLED: &str = include_str!("../../packaging/agent.toml");
-/// Each packaged drop-in, with its guide.
+/// File name of each packaged drop-in of agent.toml, with the text of the guide that describes it.
 const DROP_INS: [(&str, &str); 2] =
     [("slurm.toml", include_str!("../../docs/slurm.md")), ("flux.toml", include_str!("../../docs/flux.md"))];
 

@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use crate::noise::{Noise, machine};
 
-/// Target of the edge (docs/performance.md): maximum ratio of the time from prolog-start to prolog-finish to the time
-/// of the engine alone.
+/// Target (docs/performance.md): maximum ratio of the edge's prolog time, from prolog-start to prolog-finish, to the
+/// prolog time of the engine alone.
 const MOST_OVER_ENGINE: f64 = 1.1;
 const NODES: usize = 4;
 const ACTIONS: [&str; 2] = ["prolog", "epilog"];
@@ -30,23 +30,23 @@ const SIZES: [usize; 2] = [1, NODES];
 const WAYS: [&str; 4] = ["perilog.so, /bin/true", "perilog.so, the hook", "the edge", "perilog.so, /bin/true again"];
 const EDGE: usize = 2;
 const AGAIN: usize = 3;
-/// Shell script: releases a held job, and waits for its end. Flux's own programs for this are not Python, and the
-/// waiting program does not poll: both leave the processors to what is measured.
+/// Shell script: lets the held job `$0` go, and waits until Flux has cleaned up after it. It uses programs of Flux that
+/// are not Python and do not poll, so that they take little processor time from the measured programs.
 const LET_GO: &str =
     "export FLUX_URI=local:///run/flux/local; flux job urgency $0 default && flux job wait-event --quiet $0 clean";
-/// Lines of controller.toml that let the user flux call the controller's API, as the hooks do.
+/// Lines of controller.toml that let the group flux call the controller's API: Flux runs perilog's hooks as user flux.
 const HOOKS: &str = "[api]\ngroup = \"flux\"\n";
 
-/// Measured values of one way (such as the edge) with one size of jobs, in milliseconds.
+/// Times in milliseconds that jobs of one size took in one way of [`WAYS`], such as the edge.
 #[derive(Default)]
 struct Measured {
     /// From `prolog-start` to `prolog-finish`.
     prolog: Samples,
-    /// From `epilog-start` to `epilog-finish`; of the edge from `release`, for which the edge waits.
+    /// From `epilog-start` to `epilog-finish`; with the edge from `release`, the event at which its epilog begins.
     epilog: Samples,
     /// From `alloc` to `clean`.
     job: Samples,
-    /// The controller's own times of prolog and epilog.
+    /// Durations of prolog and epilog by the controller's own time stamps; empty for all ways but the edge.
     own: [Samples; 2],
 }
 
@@ -140,7 +140,7 @@ fn report(
     Ok(json!({"bench": "flux", "machine": machine(), "ways": ways, "noise": noise, "table": table.text()}))
 }
 
-/// Switches Flux from the edge to this way, an index of [`WAYS`]; does nothing for the edge.
+/// Reconfigures Flux from the edge to the way with the index `way` in [`WAYS`]; does nothing if that is the edge.
 fn set_up(flux: &Flux<'_>, way: usize) -> Result<()> {
     let (prolog, epilog) = match way {
         EDGE => return Ok(()),
@@ -154,7 +154,7 @@ fn set_up(flux: &Flux<'_>, way: usize) -> Result<()> {
     flux.ask(&["jobtap", "load", "perilog.so"]).map(drop)
 }
 
-/// Switches Flux from this way, an index of [`WAYS`], back to the edge.
+/// Reconfigures Flux from the way with the index `way` in [`WAYS`] back to the edge; does nothing if that is the edge.
 fn tear_down(flux: &Flux<'_>, way: usize) -> Result<()> {
     if way == EDGE {
         return Ok(());
@@ -192,10 +192,10 @@ impl Measured {
     }
 }
 
-/// A client of the controller's API, on the controller's host, which runs jobs without Flux.
+/// A client that runs jobs by the controller's API alone, without Flux, on the controller's host.
 struct Engine {
     socket: PathBuf,
-    /// Number of jobs so far.
+    /// Number of jobs that the client has run so far; the next job's name is one higher.
     jobs: usize,
 }
 

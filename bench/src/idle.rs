@@ -13,8 +13,9 @@ use crate::unit::node::{agent, run_systemctl};
 use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
 
-/// Targets for an idle agent (docs/performance.md): context switches, and memory in KiB.
+/// Target (docs/performance.md): maximum number of an idle agent's context switches in 120 s.
 const MOST_SWITCHES: u64 = 2;
+/// Target: maximum memory of an idle agent, in KiB.
 const MOST_KIB: u64 = 8 * 1024;
 /// Rest after the task, until its effects have ended: the status line for systemctl, and a worker thread that ends
 /// after 10 s without work.

@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Limit of open descriptors that each process asks for: enough for ten thousand connections.
 const NOFILE: u64 = 65_536;
-/// Number of descriptors of a process besides its connections.
+/// Number of descriptors that a process may need in addition to those of its connections.
 const OWN: usize = 64;
 
 /// Handle on a part of the bench that runs in a separate process. Dropping the handle ends that process.

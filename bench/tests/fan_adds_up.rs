@@ -1,5 +1,6 @@
-//! A small fan runs, and its own accounting checks itself (every rank ok in every round, as many acknowledgements as
-//! starts, also over two kill -9). The test times nothing. Needs `perilog-controller` built beside it.
+//! Runs a small fan bench and expects success. The bench itself fails unless every rank is ok in every round, and each
+//! start is acknowledged, even when the controller is killed with -9. The test checks no times, and needs
+//! `perilog-controller` in the directory of its own program.
 
 use std::process::Command;
 

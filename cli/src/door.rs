@@ -106,7 +106,7 @@ impl Door {
         self.read(raw)
     }
 
-    /// Returns the version of the daemon that listens here.
+    /// Returns the version of the daemon that listens on this socket.
     pub(crate) fn version(&self) -> Result<String, Fault> {
         #[derive(Deserialize)]
         struct Info {

@@ -80,7 +80,7 @@ pub(crate) fn worse(a: Verdict, b: Verdict) -> Verdict {
     if blame(b) > blame(a) { b } else { a }
 }
 
-/// Formats the table for `--help`.
+/// Formats the table of exit codes for `--help`.
 pub(crate) fn help() -> String {
     let mut text = "Exit status:".to_owned();
     for (_, code, meaning) in TABLE {

@@ -66,7 +66,7 @@ fn help_of(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Returns the command line, the source of `--help`.
+/// Returns the definition of the command line, from which clap makes `--help`.
 pub fn command() -> clap::Command {
     Cli::command()
 }

@@ -41,7 +41,7 @@ fn entries<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Entr
     raw.into_iter().map(|raw| Entry::read(raw).map_err(serde::de::Error::custom)).collect()
 }
 
-/// Shortest and longest time, in milliseconds.
+/// Shortest and longest duration among several ranks, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) struct Spread {
     pub(crate) min: u64,

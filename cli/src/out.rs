@@ -22,7 +22,7 @@ pub(crate) enum Face {
     Quiet,
 }
 
-/// Output of a verb, or a part of that output, in three faces. A face may be empty.
+/// Output of a verb, or a part of that output, in three faces: table, JSON, quiet. A face may be empty.
 pub(crate) trait Faces {
     fn table(&self, page: &mut Page);
     fn json(&self) -> Option<Value>;
@@ -79,7 +79,7 @@ impl Out {
         }
     }
 
-    /// Prints `what` in the requested face, at once.
+    /// Prints `what` in the requested face (table, JSON or quiet) and flushes the output.
     pub(crate) fn show(&mut self, what: &dyn Faces) -> Result<(), Fault> {
         let mut page = Page::new(self.width, perilog_host::clock::wall_ms());
         match self.face {
@@ -109,7 +109,8 @@ pub(crate) fn aside(text: impl Display) {
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns the faces of `what` without colours, as written to a file at the time `now_ms`.
+    /// Returns what `what` prints at the time `now_ms` as table, JSON and quiet output, in this order and without
+    /// colours.
     pub(crate) fn faces(what: &dyn Faces, now_ms: u64) -> [String; 3] {
         let mut table = Page::new(None, now_ms);
         what.table(&mut table);

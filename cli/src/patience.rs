@@ -32,25 +32,26 @@ pub(crate) enum Happening<T> {
     Interrupted,
 }
 
-/// Maximum number of events that wait for display. The session can read the log again, so a slow terminal delays only
-/// its own reader.
+/// Maximum number of events in the channel from the session to the verb. While the channel is full, the session waits
+/// and reads nothing from the daemon. It can read the log again later, so a slow terminal delays only its own reader.
 const BACKLOG: usize = 256;
 
-/// Pauses between tries to reach an absent daemon: first short, because a restart takes less than a second; then long.
+/// First pause between tries to reach an absent daemon: short, because a restart takes less than a second. Each further
+/// pause is twice as long, at most `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Signals that ask the verb to stop.
 pub(crate) type Asking = &'static [Signal];
 pub(crate) const ANY: Asking = &[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
-/// Ctrl-C alone. SIGTERM and SIGHUP express no wish of a user: systemd sends them to every process of a service that
-/// stops or has lost its main process.
+/// The signal of Ctrl-C alone. SIGTERM and SIGHUP express no wish of a user: systemd sends them to every process of a
+/// service that stops or has lost its main process.
 pub(crate) const TYPED: Asking = &[Signal::SIGINT];
 
 /// Sends a session's events to the verb.
 pub(crate) struct Teller<T> {
     to: SyncSender<Happening<T>>,
-    /// The text of the next [`Happening::Back`]; `None`: no absence was reported.
+    /// The text of the [`Happening::Back`] to send when the daemon answers again; `None`: no absence was reported.
     away: Option<String>,
     /// Whether the daemon has answered once, or has gone away during a call. From then on the session waits out an
     /// absence.
@@ -74,7 +75,8 @@ impl From<Fault> for Stop {
 }
 
 impl<T> Teller<T> {
-    /// Records that the daemon has answered: the next pause is short again.
+    /// Records that the daemon has answered: the next pause is the shortest again. Reports the end of an absence, if
+    /// there was one. Fails if the verb no longer receives events.
     pub(crate) fn met(&mut self) -> Result<(), Stop> {
         self.met = true;
         self.pause = FIRST_PAUSE;

@@ -22,7 +22,8 @@ pub(crate) struct Remote {
     host: OsString,
     /// Arguments of the remote `perilog`.
     arguments: Vec<OsString>,
-    /// Whether the command line has no `--json`, `--quiet` or `-q`. On terminals, the answer is then for a person.
+    /// Whether the answer may be for a person: the command line has no `--json`, `--quiet` or `-q`. Only then may ssh
+    /// allocate a terminal on the host.
     for_people: bool,
 }
 

@@ -13,7 +13,8 @@ use crate::patience::{Stop, Teller};
 
 /// A message of a tail to the verb that follows the log.
 pub(crate) enum News {
-    /// The action exists; this request or another has begun it. Only `run` and the prolog hook report it.
+    /// The controller's reply that the action exists, begun by this request or an earlier one. Only `run` and the
+    /// prolog hook send this message.
     Attached(Answer<Running>),
     /// The reason, for people, why this attempt waits for recovery.
     Waits(Attempt, String),
@@ -53,7 +54,7 @@ pub(crate) struct Tail {
     job: JobId,
     /// Sequence number after which the tail begins.
     start: u64,
-    /// Sequence number and time stamp (seconds since 1970) of the last reported event.
+    /// Sequence number and time stamp (seconds since 1970) of the last reported event; `None`: no event was reported.
     last: Option<(u64, f64)>,
     /// Whether the tail ends with [`Stop::Again`] when the attempt waits for vouching.
     asks_again: bool,
@@ -87,7 +88,7 @@ impl Tail {
         teller.tell(News::CaughtUp)
     }
 
-    /// Reports each attempt of the job that waits, with the reason.
+    /// Reports each attempt of the job that waits for recovery, with the reason.
     pub(crate) fn waits(&self, client: &mut Client, teller: &mut Teller<News>) -> Result<(), Stop> {
         match self.door.ask_on::<Shown>(client, "Show", &json!({"job": self.job})) {
             Ok(shown) => {

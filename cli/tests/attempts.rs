@@ -63,8 +63,8 @@ fn a_timeline_is_of_the_attempt_that_was_asked_for() {
     assert_eq!((said.code, asked.last().unwrap()["attempt"].as_str()), (Some(0), Some("3")), "{}", said.err);
 }
 
-/// A prolog that slurmctld runs again is of the requested attempt. The hook once added the attempt that a node had
-/// reported, which closed the running one.
+/// Regression test: for a prolog that slurmctld ran again, the hook added the attempt that a node had reported. That
+/// closed the running attempt. The hook must count only requested attempts.
 #[test]
 fn a_hook_counts_the_requested_attempts() {
     let finish =
@@ -82,7 +82,8 @@ fn a_hook_counts_the_requested_attempts() {
     }
 }
 
-/// An upgrade replaces the hook's program before it restarts the agent, so an older agent can get the call.
+/// A hook repeats a call that an older agent refuses, without the parameters that this agent does not know. During an
+/// upgrade the hook's program is new before the agent restarts.
 #[test]
 fn a_hook_asks_an_older_agent_for_less() {
     let place = Place::new();

@@ -272,7 +272,8 @@ fn a_host_is_revoked_whole_however_its_name_was_written() {
     }
 }
 
-/// A crash in the middle of a write once left a list that stopped every revocation.
+/// Regression test: a crash in the middle of a write left a torn line in issued.jsonl, and every later revocation
+/// failed.
 #[test]
 fn a_torn_line_of_issued_jsonl_does_not_stop_a_revocation() {
     let ca = Ca::new();
@@ -294,7 +295,8 @@ fn a_torn_line_of_issued_jsonl_does_not_stop_a_revocation() {
     assert!(let_in(&ca, "nodes/n1").is_err());
 }
 
-/// Under umask 077 root once wrote a list that the controller could not read: neither a reload nor a start succeeded.
+/// Regression test: under umask 077, root wrote a revocation list that the controller could not read, so neither a
+/// reload nor a start succeeded.
 #[test]
 fn a_strict_umask_changes_neither_readers_nor_owners() {
     let ca = Ca::new();

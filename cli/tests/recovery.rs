@@ -1,4 +1,4 @@
-//! `perilog run` and `perilog wait` over a controller whose store was put back.
+//! `perilog run` and `perilog wait` while the controller's store is put back.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -22,8 +22,8 @@ fn refused(code: &str) -> Step {
     Error("io.perilog.Controller.Refused", json!({"code": code, "text": "no job f1"}))
 }
 
-/// The log of the copy is shorter than the part that the client has read: its new events have numbers that the client
-/// passed long ago.
+/// After a restore the log is shorter than the part that `perilog run` has read. `run` must read it again from the
+/// action's begin, because new events get sequence numbers that it has passed already.
 #[test]
 fn an_older_log_is_read_from_its_start() {
     let before = vec![
@@ -105,7 +105,7 @@ fn a_run_asks_again_when_its_attempt_waits_for_a_word() {
     assert_eq!(asked.last().unwrap()["after"], 5);
 }
 
-/// An end that only the lost life has recorded does not count after the restore.
+/// After a restore, `perilog wait` does not count an end that only the lost life has recorded.
 #[test]
 fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
     let begun = event(2, "action-start", json!({"id": "x", "ranks": "0-3", "hosts": "n[0-3]"}));

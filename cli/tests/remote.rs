@@ -68,8 +68,8 @@ fn an_option_is_no_host_and_a_missing_ssh_is_named() {
     );
 }
 
-/// Makes a directory in which `ssh` is the real one, with a configuration for a real sshd as host `ctl`. sshd runs the
-/// programs of `there`.
+/// Prepares the real ssh(1) to reach a real sshd under the host name `ctl`. That sshd finds programs in the directory
+/// `there`. Returns a directory with a program `ssh` that uses this configuration.
 fn real(place: &Place, there: &Path) -> PathBuf {
     let dir = place.dir();
     let bin = dir.join("here");

@@ -166,7 +166,8 @@ fn an_older_controller_is_asked_without_what_it_does_not_take() {
     assert_eq!((&asked[0]["known"], asked[1].get("known")), (&json!(true), None));
 }
 
-/// A controller killed right after its commit has begun the action, but told no client.
+/// `perilog run` repeats its request after a crash of the controller. A controller killed right after its commit has
+/// begun the action, but has told no client.
 #[test]
 fn a_controller_lost_in_the_first_call_is_asked_again() {
     let (said, asked) = Place::new().ask(RUN, vec![vec![Call("Run")], one_failed()]);

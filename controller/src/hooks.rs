@@ -56,8 +56,8 @@ impl Kind {
     }
 }
 
-/// One run of a hook's command: the notice, and the requests to the machine that follow a success (`done`) or a failure
-/// (`what`).
+/// One run of a hook's command for a notice. `done`: the requests to the machine after a success; `what`: what to
+/// report to the machine after a failure.
 #[derive(Debug, Clone)]
 struct Task {
     /// The job or the hosts that the notice is about. Two running notices never share a key.
@@ -182,7 +182,8 @@ impl Room {
     }
 }
 
-/// Returns the notices of this kind whose command may begin now, at most as many as `room` has.
+/// Returns the runs for the waiting notices of this kind that are not running and that are due at `now`. `room` limits
+/// the releases; for drains, [`Room::chosen`] applies the limit.
 async fn pending(kind: Kind, inlet: &Inlet, told: &mut Told, room: Room, now: Instant) -> Vec<Task> {
     match kind {
         Kind::Release => {

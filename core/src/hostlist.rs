@@ -30,7 +30,7 @@ pub struct HostList {
     names: Arc<Names>,
 }
 
-/// The names of a list, joined in one text: 65,536 hosts take two allocations.
+/// The names of a host list, all in one text. So a list of 65,536 hosts needs two allocations, not one for each name.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 struct Names {
     text: String,
@@ -39,8 +39,8 @@ struct Names {
 }
 
 impl HostList {
-    /// Maximum number of names in a list: sixteen times the largest machine that perilog is planned for. Flux expands
-    /// at most this number from one range.
+    /// Maximum number of names in a list: sixteen times the 65,536 hosts of the largest cluster that perilog is planned
+    /// for. Flux expands at most this number from one range.
     pub const MAX_HOSTS: usize = 1 << 20;
     /// Maximum length of a name in bytes: that of a DNS name (RFC 1035).
     pub const MAX_NAME: usize = 253;

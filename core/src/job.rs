@@ -139,8 +139,8 @@ impl From<Tolerance> for String {
     }
 }
 
-/// Maximum number of checks for which the terms of a job name a tolerance. At each failed rank the controller counts
-/// all of them.
+/// Maximum number of checks for which the terms of a job name a tolerance. The bound is needed because the controller
+/// goes through all these checks each time a rank fails.
 pub const MAX_CHECKS: usize = 64;
 
 /// The terms of a job, which the requester states when adding the job: its resources, and the failures that it

@@ -52,7 +52,7 @@ pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
         (claim, Some(unit), None) => (of_unit(unit, claim, evidence), None),
         (_, Some(unit), Some(result)) => of_both(unit, result, evidence),
     };
-    // No resource manager waits for the boot of a host's own task: an announced boot does not change its outcome.
+    // No resource manager waits for the boot of a local task (`Exec`): an announced boot does not change its outcome.
     let booted = (!intent.local && boot::was_shut_down(&outcome, evidence)).then(|| boot::of_steps(evidence.steps));
     let (outcome, note) = match (outcome, booted) {
         // `booted` is `lost` if scripts were still to begin. Then the TERM decides, as below.

@@ -31,10 +31,10 @@ pub struct Mark {
 pub struct Obeyed {
     #[serde(flatten)]
     pub epoch: Epoch,
-    /// `None`: an older agent wrote the file.
+    /// The cluster of the controller with this epoch. `None`: an older agent wrote the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterId>,
-    /// 0: an older agent wrote the file, or the controller does not number its commits.
+    /// The number of the commit. 0: an older agent wrote the file, or the controller does not number its commits.
     #[serde(default)]
     pub commit: u64,
 }

@@ -30,7 +30,7 @@ pub enum ToAgent {
         /// Number of the controller's last commit; 0: an older controller, which does not number commits.
         commit: u64,
     },
-    /// Refuses the session for the reason `why`: for example, a second machine claims this host, or the agent's
+    /// Refuses the session for the reason `why`: for example, another agent claims this host, or the agent's
     /// certificate names another host.
     TurnedAway {
         why: String,
@@ -73,7 +73,7 @@ pub enum ToAgent {
     Forget {
         tasks: Vec<TaskId>,
     },
-    /// Asks whether the agent is alive, because a second machine claims the agent's host. The agent answers with
+    /// Asks whether the agent is alive, because another connection claims the agent's host. The agent answers with
     /// `Probed` and the same nonce.
     Probe {
         nonce: u64,
@@ -157,7 +157,7 @@ pub struct Hello {
     pub boot: BootId,
     /// Number of the session within this boot: of two sessions of one agent, the higher number is newer.
     pub link: u64,
-    /// The agent's version, for people.
+    /// The version of the agent's program, as text for people, such as `0.1.0`.
     pub version: String,
     /// The newest commit that this host has obeyed; `None`: no commit, or an older agent that does not say.
     pub newest: Option<Mark>,
@@ -186,10 +186,11 @@ pub struct Held {
     pub userid: Option<u32>,
     /// The commit that caused the intent or the tombstone; `None`: an older agent or controller did not say.
     pub commit: Option<Commit>,
-    /// The task's limit in milliseconds, as in [`FromAgent::Accepted`]. A tombstone has a limit only if a boot is to
-    /// end the task.
+    /// The task's limit in milliseconds, as in [`FromAgent::Accepted`]. For a tombstone: `None` unless a script
+    /// announced a reboot that is to end the task.
     pub limit_ms: Option<u64>,
-    /// Whether the task is the host's own (`io.perilog.Agent.Exec`): the controller then ignores it.
+    /// Whether the task is local: a caller on the node's own socket requested it (`io.perilog.Agent.Exec`). The
+    /// controller ignores such a task.
     pub local: bool,
     pub state: HeldState,
 }
@@ -204,7 +205,8 @@ pub enum HeldState {
     /// The task has ended, and the end is not acknowledged: `Finished` follows.
     Ended,
     /// The task has ended, and the controller has acknowledged the end. `past_ms`: milliseconds since the task's
-    /// not-after, 0 before it. `reboot`: whether a reboot was to end the task, and whether the node has rebooted since.
+    /// not-after, 0 before it. `reboot`: whether a script announced a reboot as the task's end, and whether the node
+    /// has rebooted since.
     Tombstone { outcome: Outcome, past_ms: u64, reboot: Reboot },
 }
 

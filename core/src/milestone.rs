@@ -56,7 +56,7 @@ struct Said {
 pub struct TooMany;
 
 impl Milestones {
-    /// Records that these ranks have reached a milestone; returns the ranks that had not reported the milestone before.
+    /// Records that these ranks have reported the milestone `name`. Returns the ranks that had not reported it before.
     ///
     /// # Errors
     ///

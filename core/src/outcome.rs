@@ -196,8 +196,8 @@ impl Outcome {
         matches!(self, Self::Ok | Self::Tolerable)
     }
 
-    /// Returns `true` if the outcome says how scripts ended. `false` if no script began, or their end is unknown.
-    /// Exception: `true` for every `failed` and `ok`, even if no script ran.
+    /// Returns `true` if the outcome itself says how the scripts ended: `ok`, `tolerable`, `failed`, `timeout`, or
+    /// `cancelled` with a status. An `ok` or a `failed` counts even if no script ran.
     pub const fn is_of_scripts(&self) -> bool {
         match self {
             Self::Ok | Self::Tolerable | Self::Failed { .. } | Self::Timeout { .. } => true,

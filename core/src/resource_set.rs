@@ -58,7 +58,8 @@ pub struct ResourceSet {
     positions: Lookup,
 }
 
-/// The position of each rank in `ranks`, computed on first use, so that cutting one rank out of many walks no list.
+/// The position of each rank in `ranks`, computed on first use. With this index, cutting one rank out of many does not
+/// walk all ranks.
 #[derive(Debug, Clone, Default)]
 struct Lookup(OnceLock<Positions>);
 

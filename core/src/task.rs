@@ -191,9 +191,10 @@ pub struct Intent {
     pub not_after_boottime_ms: u64,
     /// CLOCK_BOOTTIME in milliseconds when the agent accepted the task.
     pub accepted_boottime_ms: u64,
-    /// Whether the task is the host's own (`io.perilog.Agent.Exec`): no controller orders the task or learns its end.
+    /// Whether the task is local: a caller on the node's own socket requested it (`io.perilog.Agent.Exec`). No
+    /// controller orders such a task or learns its end.
     pub local: bool,
-    /// The commit that caused the intent; `None`: the host's own task, or an older controller.
+    /// The commit that caused the intent; `None`: a local task (`Exec`), or an older controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,
     /// Facts that the resource manager's hook reported about its job; empty for a controller's task.
@@ -228,11 +229,12 @@ impl Intent {
     }
 }
 
-/// Facts that a resource manager's hook reports about its job.
+/// Facts that a resource manager's hook reports about its job. The hook is the program that the resource manager runs
+/// on the host, such as Slurm's prolog, and that requests a task with `io.perilog.Agent.Exec`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Hook {
-    /// The program that the agent runs for the task if the hook or its daemon has died, so that the hook cannot pass on
-    /// the end.
+    /// The program that the agent runs for the task if the hook or the resource manager's daemon has died. The hook can
+    /// then no longer pass on the task's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orphaned: Option<String>,
     /// The time at which the resource manager began this job, as text. It distinguishes two jobs with the same number.

@@ -33,7 +33,7 @@ impl Window {
         now_ms.saturating_sub(self.began_ms) < window_ms
     }
 
-    /// Counts an omitted line, which repeats the line before.
+    /// Counts a line that the caller omits because it is the same as the line before.
     pub fn repeat(&mut self) {
         self.unsaid += 1;
     }
@@ -56,7 +56,8 @@ impl Window {
     }
 }
 
-/// One window for each key, such as an address or a uid. Lines about one key do not use up the lines of another.
+/// Limit of journal lines with a separate [`Window`] for each key, such as an address or a uid: many lines about one
+/// key do not suppress lines about another.
 #[derive(Debug)]
 pub struct Each<K> {
     of: Mutex<HashMap<K, Own>>,

@@ -1,4 +1,5 @@
-//! The deliberate defect of a program. Only programs of `cargo xtask mutate` contain this module.
+//! Choice of the deliberate defect that a program is to have. Only programs that `cargo xtask mutate` builds contain
+//! this module.
 
 /// Environment variable that names the defect, for tests and the processes that they start.
 const VARIABLE: &str = "PERILOG_DEFECT";

@@ -12,7 +12,7 @@ compile_error!("fault-points are for tests: this build has no debug assertions, 
 /// Directory with a file for each armed fault point.
 pub const DIRECTORY: &str = "/run/perilog-fault";
 
-/// A fault point: a place in a daemon's code.
+/// A fault point: a place in a daemon's code at which a test can kill or stop the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
     pub name: &'static str,

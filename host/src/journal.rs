@@ -18,7 +18,8 @@ use tracing_subscriber::{Layer, Registry, reload};
 
 /// The variable that overrides the level in the configuration.
 const LEVEL_VARIABLE: &str = "PERILOG_LOG";
-/// Prefix of the targets of all perilog crates and of their journal fields.
+/// First part of the log targets of all perilog crates (`perilog_agent`); in capitals, that of journal fields
+/// (`PERILOG_JOB`).
 const OURS: &str = "perilog";
 
 /// The reason why the log could not be set up.

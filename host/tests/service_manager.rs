@@ -1,5 +1,5 @@
 //! Messages between a daemon and its service manager, through the environment and inherited descriptors. Each case
-//! needs a process of its own, so a test runs this program again with the ignored test that it names.
+//! needs a process of its own: each test starts this program again, to run one of its ignored tests.
 
 // A test that cannot go on says where.
 #![allow(clippy::unwrap_used)]
@@ -14,7 +14,8 @@ use std::time::Duration;
 use perilog_host::{activation, journal, notify};
 use rustix::io::{FdFlags, fcntl_getfd};
 
-/// Runs the ignored test `name` of this program after `prepare`, in a shell that then becomes the program.
+/// Returns a command that runs the ignored test `name` of this program. A shell runs the code `prepare` first, and then
+/// becomes the program by `exec`.
 fn child(name: &str, prepare: &str) -> Command {
     let mut command = Command::new("sh");
     command

@@ -80,7 +80,7 @@ async fn plain_python_introspects_streams_and_shows_credentials() {
     .await;
 }
 
-/// `accept` fails with EMFILE for as long as the flood lasts; that must be a pause, not the end.
+/// A server must survive the error EMFILE of accept(2): it serves the next client once others have disconnected.
 #[test]
 fn a_server_serves_again_once_it_has_descriptors() {
     // In a process of its own: the limit is the process's.

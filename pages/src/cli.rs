@@ -1,5 +1,5 @@
-//! perilog(1) and a page for each verb, from the command line that `--help` reads. A verb's page also has the verbs
-//! below it, such as `job add`.
+//! perilog(1) and a page for each verb, made from clap's definition of the command line, as `--help` is. The page of a
+//! verb also describes the verbs below it: perilog-job(1) describes `job add`.
 
 use clap::{Arg, Command};
 
@@ -103,7 +103,7 @@ fn description(command: &Command) -> Vec<Block> {
     if more.is_empty() { vec![Block::Paragraph(sentence(&about(command)))] } else { more }
 }
 
-/// Returns the text that `--help` prints after the options, such as the exit statuses.
+/// Returns the text that `--help` prints after the options, such as the exit statuses, as blocks without its heading.
 fn after(command: &Command) -> Vec<Block> {
     let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     usage::blocks(text.strip_prefix("Exit status:").unwrap_or(&text))

@@ -2,8 +2,8 @@
 //!
 //! clap_complete can ask the program itself for values only with an unstable feature. So each script here runs
 //! `perilog --quiet`, and waits for the controller at most two seconds. Without an answer, or for another host (`-H`),
-//! the script offers no names. The names of an argument's values in the command line (`JOB`) decide which names the
-//! script offers.
+//! the script offers no names. The placeholder of an argument in `--help` decides what the script offers: names of jobs
+//! for `JOB`, of nodes for `NODE`.
 
 use std::fmt::Write as _;
 
@@ -154,14 +154,15 @@ pub fn zsh(script: &str) -> String {
     text
 }
 
-/// Returns the kind of names that completes the argument with this identifier in clap. `None`: the value's name
-/// decides.
+/// Returns the kind of names for the argument with this identifier in clap, such as `nodes`. `None`: the argument's
+/// placeholder decides ([`kind`]).
 fn kind_of_id(id: &str) -> Option<&'static str> {
     (id == "nodes").then_some("nodes")
 }
 
-/// Returns the name of the value in a line of zsh's `_arguments`: `JOB` in `'--job=[...]:JOB:_default'`. A line of an
-/// argument without an option has the argument's identifier: `job` in `':job -- ...:_default'`.
+/// Returns the placeholder of an option in a line of zsh's `_arguments`, such as `JOB` in `'--job=[...]:JOB:_default'`.
+/// For a positional argument, returns its identifier in clap, such as `job` in `':job -- ...:_default'`. `None`:
+/// another line.
 fn value_of(line: &str) -> Option<&str> {
     let about = line.trim_end_matches(" \\").strip_suffix(":_default'")?;
     match about.rsplit_once("]:") {

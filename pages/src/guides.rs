@@ -17,7 +17,7 @@ const GUIDES: [(&str, &str); 12] = [
     ("troubleshooting.md", include_str!("../../docs/troubleshooting.md")),
 ];
 
-/// Files that the book includes, by the including line.
+/// Each line by which the book includes a file, with the text of that file.
 const INCLUDED: [(&str, &str); 3] = [
     (
         "{{#include ../controller/src/api/io.perilog.Controller.varlink}}",

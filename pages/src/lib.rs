@@ -32,7 +32,7 @@ use clap_complete::Shell;
 use crate::keys::Example;
 use crate::page::Page;
 
-/// Handwritten texts, by the file names of their pages.
+/// Handwritten texts, each after the file name of the page to which it belongs.
 const TEXTS: &[(&str, &str)] = &[
     ("perilog.1", include_str!("../text/perilog.1.md")),
     ("perilog-agent.8", include_str!("../text/perilog-agent.8.md")),

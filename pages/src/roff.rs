@@ -34,7 +34,7 @@ pub fn render(page: &Page, date: &str, version: &str) -> String {
 #[derive(Clone, Copy, PartialEq)]
 enum Breaks {
     Sentences,
-    /// Line ends as in the text, for a synopsis.
+    /// Each line of the text stays a line of its own: for a synopsis.
     Lines,
 }
 

@@ -89,8 +89,8 @@ fn flush(prose: &mut String, blocks: &mut Vec<Block>) {
     }
 }
 
-/// Moves all rows into blocks. Rows that begin with a number, such as an exit status, are sorted; the others keep their
-/// order.
+/// Turns all rows, each a term and its meaning, into blocks, and leaves `rows` empty. Rows that begin with a number,
+/// such as an exit status, are sorted; the others keep their order.
 fn tabulate(rows: &mut Vec<(String, String)>, blocks: &mut Vec<Block>) {
     let mut rows = std::mem::take(rows);
     rows.sort_by_key(|(term, _)| term.parse::<u32>().unwrap_or(0));

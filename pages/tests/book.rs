@@ -34,8 +34,8 @@ fn texts() -> Vec<(String, String)> {
     texts
 }
 
-/// Returns the `perilog` command that the line has behind a prompt: `# `, `ctl# `, `n[0-3]# `. Variables of the
-/// environment may come first.
+/// Returns the `perilog` command after the prompt of a line: `# `, `ctl# `, `n[0-3]# `. Variables before the command
+/// (`NAME=value`) are left out. `None`: the line has no prompt, or another command.
 fn typed(line: &str) -> Option<&str> {
     let (prompt, command) = line.trim_start().split_once("# ")?;
     if prompt.contains(char::is_whitespace) {
@@ -63,8 +63,8 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Returns a command that follows a line of usage: with its optional parts (`[--ranks ...]`), with the first of each
-/// choice (`ok|failed`), and with `labels.action` for `{{ $labels.action }}`.
+/// Makes a command that can be parsed from a line of usage. Keeps optional parts (`[--ranks ...]`), takes the first of
+/// each choice (`ok|failed`), and replaces `{{ $labels.action }}` by `labels.action`.
 fn said(usage: &str) -> String {
     let word = |word: &str| match word {
         "{{" | "}}" => String::new(),
@@ -107,7 +107,7 @@ fn bare_hostlist(text: &str) -> Option<&str> {
     None
 }
 
-/// Returns the command of any program that the line has behind a prompt, without a comment after the command.
+/// Returns the command after the prompt (`# ` or `$ `) of a line, without the comment at the end; `None`: no prompt.
 fn command_line(line: &str) -> Option<&str> {
     let (prompt, command) = line.trim_start().split_once("# ").or_else(|| line.trim_start().split_once("$ "))?;
     (!prompt.contains(char::is_whitespace)).then(|| command.split("  #").next().unwrap_or_default())

@@ -13,7 +13,7 @@ fn page(file: &str) -> Page {
     perilog_pages::pages().unwrap().into_iter().find(|page| page.file() == file).unwrap()
 }
 
-/// Returns the terms that the page explains, without marks.
+/// Returns the terms that the page explains, such as keys or options, without backticks and asterisks.
 fn terms(page: &Page) -> Vec<String> {
     let blocks = page.sections.iter().flat_map(|(_, blocks)| blocks);
     let tags = blocks.filter_map(|block| if let Block::Tagged(tags, _) = block { Some(tags) } else { None });
@@ -166,7 +166,7 @@ fn pages_that_are_named_are_there() {
     }
 }
 
-/// Regression test: `man perilog-controller` opened the verb that takes a cluster over.
+/// Regression test: `man perilog-controller` opened the page of the verb `perilog controller`, not that of the daemon.
 #[test]
 fn no_page_of_a_command_hides_that_of_a_daemon() {
     let pages = perilog_pages::pages().unwrap();
@@ -229,7 +229,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Runs a program and returns its output, on either stream.
+/// Runs a program. Returns `true` if it succeeded, and its standard output followed by its standard error.
 fn run(program: &str, arguments: &[&str]) -> (bool, String) {
     let output = Command::new(program).args(arguments).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error} (cargo xtask test installs it)"));

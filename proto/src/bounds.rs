@@ -57,8 +57,8 @@ pub fn check_start(ranks: &IdSet, hosts: &HostList, env: &BTreeMap<String, Strin
     }
 }
 
-/// Checks that a Start has room for the texts of its ranks and hosts beside any admitted environment. `ranks`, `hosts`:
-/// the sizes of the texts in bytes.
+/// Checks that the texts of a Start's ranks and hosts have together at most [`MAX_LAYOUT_TEXT`] bytes. Then the Start
+/// fits a frame with any environment that passes [`check_start`]. `ranks`, `hosts`: the sizes of the texts in bytes.
 pub(crate) const fn check_layout(ranks: usize, hosts: usize) -> Result<(), TooLarge> {
     let is = ranks.saturating_add(hosts);
     if is <= MAX_LAYOUT_TEXT {

@@ -17,8 +17,8 @@ pub const MAX_FIELDS: usize = 16_384;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decoded<T> {
     Known(T),
-    /// A message number, or a kind of a message, that this version does not know. The receiver answers `Unsupported`
-    /// and goes on.
+    /// Contains a message number: that of a message that this version does not know, or that of a known message with an
+    /// unknown kind of content. The receiver answers `Unsupported`, and the session goes on.
     Unknown(u32),
 }
 

@@ -19,7 +19,7 @@ const MAX_RELEASE: usize = 64;
 pub struct Preamble {
     pub lowest: u16,
     pub highest: u16,
-    /// The version of the program, for people.
+    /// The version of the program, as text for people, such as `0.1.0`.
     pub release: String,
 }
 

@@ -1,4 +1,4 @@
-//! Any bytes decode to a message or an error, and every encoded message fits.
+//! Property tests of the protocol: any bytes decode to a message or an error, and every encoded message fits a frame.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -189,8 +189,8 @@ fn the_largest_start_fits_and_what_is_larger_is_named_before() {
     assert!(perilog_core::environment::admit(&cut.env, &[]).is_err());
 }
 
-/// Regression test: the encoder sent these layouts as empty texts. The first is a machine whose host names fold badly,
-/// the second is every second rank of two machines of this size.
+/// Regression test: the encoder sent the texts of these two layouts as empty, although a frame has room for them. The
+/// first has 65,536 hosts whose names fold badly. The second has every second rank of 131,072.
 #[test]
 fn the_largest_machine_that_is_planned_for_fits() {
     let names =

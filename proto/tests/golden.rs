@@ -78,7 +78,8 @@ fn every_message_has_the_bytes_it_always_had() {
     check(common::samples::from_agent(), encode_from_agent, decode_from_agent);
 }
 
-/// Older agents list the ranks and hosts of each attempt in their Hello, in fields 3 and 4 of a task.
+/// The decoder skips the ranks and hosts of each attempt that older agents list in their Hello, in fields 3 and 4 of a
+/// task.
 #[test]
 fn a_hello_of_an_older_agent_is_read() {
     let (_, hello) = common::samples::from_agent().swap_remove(0);

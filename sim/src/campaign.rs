@@ -21,7 +21,8 @@ pub struct Sum {
     pub injected: Spread,
     /// The number of times that a fault struck at an effect, by the names of effect and fault (`plan::Spring::word`).
     pub hits: BTreeMap<(String, &'static str), u64>,
-    /// Counts by name, as in [`History::memory`].
+    /// By name: how often each fault of memory struck, and how many recoveries controllers entered and left
+    /// ([`History::memory`]).
     pub memory: BTreeMap<&'static str, u64>,
     /// Plans that violated an invariant, each with the violation.
     pub failed: Vec<(Plan, Violation)>,
@@ -39,7 +40,7 @@ impl Spread {
         *self.counts.entry(number).or_default() += 1;
     }
 
-    /// Returns the total over all histories.
+    /// Returns the sum of the counted number over all histories.
     pub fn sum(&self) -> u64 {
         self.counts.iter().map(|(number, times)| number * times).sum()
     }

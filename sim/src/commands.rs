@@ -25,9 +25,9 @@ const PROGRESS: Duration = Duration::from_secs(10);
 struct Options {
     /// The first seed of the campaign; `None`: a random seed.
     from: Option<u64>,
-    /// The file for the report in JSON.
+    /// The file for the report in JSON; `None`: no such report.
     json: Option<PathBuf>,
-    /// The directory for the smallest plans of failed seeds.
+    /// The directory for the smallest plans of failed seeds; `None`: the campaign shrinks and keeps no plan.
     keep: Option<PathBuf>,
     /// Whether the campaign ends at the first violation.
     first: bool,

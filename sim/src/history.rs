@@ -66,8 +66,8 @@ pub struct History {
     pub outcomes: u64,
     /// Number of times that each fault struck at each effect, by the names of effect and fault.
     pub hits: BTreeMap<(String, &'static str), u64>,
-    /// Number of times that a fault restored a memory ([`crate::plan::Fault::of_memory`]), and of recoveries entered
-    /// and left.
+    /// By name: how often each fault of memory struck ([`crate::plan::Fault::of_memory`]), and how many recoveries
+    /// controllers entered and left.
     pub memory: BTreeMap<&'static str, u64>,
 }
 

@@ -69,7 +69,8 @@ pub struct Done {
 
 impl Page {
     /// Runs the steps of the page in order. `machine` is the host of commands after a plain `#`; `None` if each prompt
-    /// names a host. `stand_in` runs the stand-in of a name (`<!-- stand-in: name -->`).
+    /// names a host. Where the page has `<!-- stand-in: NAME -->` before a block, `stand_in(NAME)` runs instead of the
+    /// block.
     ///
     /// # Errors
     /// A step failed, or the output differs from the page: the error has the page, the line and the difference.

@@ -20,9 +20,9 @@ use crate::node::Node;
 /// Name of the controller's node.
 pub const CONTROLLER: &str = "ctl";
 
-/// Time limits on a loaded machine: until every agent is online (normally tens of milliseconds), and until a line is in
-/// a journal.
+/// Time limit until every agent is online, on a loaded machine; normally tens of milliseconds.
 const ONLINE: Duration = Duration::from_secs(60);
+/// Time limit until a line is in a journal, on a loaded machine.
 const LOGGED: Duration = Duration::from_secs(90);
 /// Environment variable with the name of a deliberate defect, which every daemon of the cluster gets. Only builds with
 /// defects read it (`perilog_host::defect`, `cargo xtask mutate`).
@@ -32,8 +32,9 @@ const DEFECT_FILE: &str = "/etc/perilog/defect";
 /// protection, systemd gives the unit a fresh /proc with the machine's boot id.
 const OWN_BOOT_ID: &str = "[Service]\nProtectKernelTunables=no\nProtectControlGroups=no\n";
 
-/// Drop-in that lets the controller remove files of fault points, which are below /run: a daemon removes a point's file
-/// on dying or stopping there. The controller is not root and may otherwise write only its own directory of /run.
+/// Drop-in for the controller's unit that lets the controller write below /run, where the files of fault points are. A
+/// daemon removes a point's file when it dies or stops there. The controller is not root, and may otherwise write only
+/// to its own directory below /run.
 const MAY_SPRING: &str = "[Service]\nReadWritePaths=/run\n";
 
 /// Builder of a test cluster: the number of nodes, scripts, and configuration of the daemons.

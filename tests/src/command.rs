@@ -126,7 +126,8 @@ impl Running {
         self.output()
     }
 
-    /// Kills the process and all its descendants: behind nsenter(1) and timeout(1), a descendant does the work.
+    /// Kills the process and all its descendants. In a command under nsenter(1) and timeout(1), a descendant does the
+    /// work.
     pub fn kill(&mut self) -> Result<Output> {
         let below = descendants(self.pid());
         for &pid in &below {

@@ -155,8 +155,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Asserts what [`assert_true`](Self::assert_true) does, and that each task is `ok` or has an exit code and its
-    /// scripts. The death of a daemon is no excuse for `lost`, or for an outcome without details.
+    /// Asserts what [`assert_true`](Self::assert_true) does, and that each task is `ok`, or has an exit code and lists
+    /// the ends of its scripts. The death of a daemon must lead neither to `lost` nor to an outcome without these
+    /// details.
     pub fn assert_ran(&self, job: &str, actions: &[&str]) -> Result<()> {
         self.assert_true(job, actions)?;
         for known in ledger::known(&self.job(job)?) {

@@ -14,8 +14,8 @@ const BINARIES: [(&str, &str); 6] = [
     ("perilog-flux", "usr/sbin"),
     ("perilog-runner", "usr/libexec/perilog"),
 ];
-/// File name of Flux's plugin in the build directory, and its path on a node. `cargo build --bins` makes no library,
-/// and only tests with a real Flux need the plugin.
+/// File name of Flux's plugin in the build directory, and its path on a node. The build directory may lack the plugin,
+/// which `cargo build --bins` does not make. Only tests with a real Flux need it.
 const PLUGIN: (&str, &str) = ("libperilog_hold.so", "usr/lib/perilog/perilog-hold.so");
 const UNITS: &str = "usr/lib/systemd/system";
 /// Directories of the source tree that packages install as they are, with all below them: from, to, and the mode of
@@ -39,7 +39,8 @@ pub const BINARIES_VARIABLE: &str = "PERILOG_BIN_DIR";
 pub enum Layer {
     /// A directory that [`Layer::install`] has filled.
     Installed(PathBuf),
-    /// Built binaries; each bed installs the binaries in the bed's own directory.
+    /// Directory of built binaries. A bed first installs the binaries, with the files of the source tree, into a
+    /// directory of its own.
     Built(PathBuf),
 }
 
@@ -132,8 +133,8 @@ fn put_all(from: &Path, to: &Path, mode: u32) -> Result<()> {
     Ok(())
 }
 
-/// Installs a file, owned by root, with this mode. Hard-links a file that has them already, because debug binaries are
-/// large.
+/// Installs a file, owned by root, with this mode. Hard-links the file if it has this owner and mode already, because
+/// debug binaries are large.
 fn put(from: &Path, to: &Path, mode: u32) -> Result<()> {
     let put = || -> std::io::Result<()> {
         if let Some(parent) = to.parent() {

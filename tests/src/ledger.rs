@@ -27,13 +27,15 @@ pub const PATH: &str = "/var/lib/ledger/ledger";
 
 const PRELUDE: &str = include_str!("ledger/prelude.sh");
 
-/// Returns the text of a script that records its start and end in the ledger. `body` is sh(1). The body may `exit
-/// $(draw 0 1 37)`; otherwise the script exits with the status of the last command.
+/// Returns the text of a script that records its start and end in the ledger. `body` is sh(1). It can draw one of
+/// several exit codes at random, as in `exit $(draw 0 1 37)`. Without `exit`, the script exits with the status of the
+/// last command.
 pub fn script(body: &str) -> String {
     format!("#!/bin/sh\n{PRELUDE}\n{body}\n")
 }
 
-/// Key of one script of one task: the runs under it should be one.
+/// Names one script of one task. A [`Ledger`] lists the runs of the script under this key; more than one run is a
+/// fault.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     pub job: String,
@@ -58,7 +60,7 @@ pub struct Run {
     pub pid: u32,
     /// Seconds since the machine's boot, on the machine's clock; all nodes of a bed share this clock.
     pub started: f64,
-    /// Time of the end, and the exit code.
+    /// Time of the end, as [`Run::started`], and the exit code. `None`: the script still runs or was killed.
     pub ended: Option<(f64, i32)>,
 }
 

@@ -1,5 +1,5 @@
-//! Stand-in for the resource manager: a script behind the release hook and the drain hook. The script records every
-//! notice in a ledger:
+//! Stand-in for the resource manager: one script that is both the controller's release hook and its drain hook. The
+//! script records every notice in a ledger:
 //!
 //! ```text
 //! 812.40 {"event":"release","sequence":1,"epoch":1,"job":"j","attempt":"0","ranks":"4","hosts":"n0",
@@ -52,8 +52,8 @@ pub struct Share {
     pub properties: &'static [&'static str],
 }
 
-/// Resources of a job on four nodes. The ranks are all different and do not count from 0, as in a job on a part of a
-/// larger machine.
+/// Resources of a job on four nodes. No two ranks have the same resources and properties. The ranks do not count from
+/// 0, as in a job on a part of a larger machine.
 pub const FOUR: Handed = Handed {
     r: concat!(
         r#"{"version":1,"execution":{"R_lite":[{"rank":"4-5","children":{"core":"0-47","gpu":"0-3"}},{"rank":"6","#,
@@ -151,8 +151,8 @@ impl Release {
         ranks_of(self.r.as_ref().context("a release without R")?)
     }
 
-    /// Describes how this release differs from the handed-out resources of its ranks; `None` if it does not. `all` is
-    /// `handed`, rank by rank.
+    /// Describes this release if it differs from the handed-out resources of its ranks; `None` if it does not differ.
+    /// `all` has the resources of `handed` by rank.
     fn differs(&self, handed: &Handed, all: &Ranks) -> Option<String> {
         let expected: Ranks = all
             .iter()

@@ -188,8 +188,8 @@ impl Node {
         self.power.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks and returns the node's power; `None` inside if the node is off. First cleans up after a node that switched
-    /// itself off.
+    /// Locks and returns the node's power, which is `None` if the node is off. First cleans up after a node that
+    /// switched itself off.
     fn power(&self) -> MutexGuard<'_, Option<Power>> {
         let mut power = self.lock();
         if power.as_mut().is_some_and(|power| matches!(power.supervisor.has_ended(), Ok(true))) {

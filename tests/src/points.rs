@@ -32,7 +32,7 @@ pub struct Armed<'a> {
     node: &'a Node,
     point: Point,
     order: Order,
-    /// Pid of the daemon at the arming, in the node's numbering.
+    /// Pid, in the node's pid namespace, that the daemon had when the point was armed.
     pid: String,
 }
 

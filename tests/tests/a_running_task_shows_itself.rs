@@ -56,8 +56,8 @@ fn in_systemctl_and_in_the_journal() -> Result<()> {
     Ok(())
 }
 
-/// Found on a busy machine: journald read a script's lines only after the unit's end, and then stored them without the
-/// unit's slice.
+/// Regression test: on a busy machine, journald read a script's lines only after the unit's end, and stored them
+/// without the unit's slice. `perilog logs` must show such lines, too.
 #[test]
 fn logs_of_a_script_that_ended_before_journald_read() -> Result<()> {
     let cluster = Cluster::builder(1).script("prolog", "10-says", "echo said to nobody yet").boot()?;

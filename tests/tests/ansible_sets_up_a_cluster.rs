@@ -1,5 +1,6 @@
-//! The role for Ansible (`packaging/ansible`): a real ansible-playbook sets up a controller and a node, on each of them
-//! (a bed has no ssh). The same again changes nothing; a change reloads; a typo is refused and changes nothing.
+//! The Ansible role (`packaging/ansible`): a real ansible-playbook sets up a controller and a node. It runs on the host
+//! that it sets up, because a bed has no ssh. A second run changes nothing, and a changed variable reloads the daemon.
+//! A configuration with a typo is refused, and changes nothing.
 
 use std::path::Path;
 use std::process::Command;

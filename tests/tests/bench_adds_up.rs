@@ -1,5 +1,5 @@
-//! Trial of the bench: measures the price of a unit only three times. The bench runs on a real node and counts
-//! correctly; the test does not judge the times.
+//! The benchmark of a task's unit (`perilog-bench unit`) with three samples. It runs on a real node and reports every
+//! way to make a unit; the test does not judge the times.
 
 use std::process::Command;
 

@@ -69,8 +69,8 @@ fn a_file_that_others_can_write_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Regression test: `systemctl reload` ended with 0 over a typo, and only the journal knew that the old configuration
-/// was in force.
+/// Regression test: `systemctl reload` succeeded despite a typo in the new configuration. Only the journal said that
+/// the old configuration was still in force.
 #[test]
 fn a_reload_of_a_typo_fails_and_status_says_so() -> Result<()> {
     let cluster = Cluster::builder(1).script("prolog", "10-quick", "exit 0").boot()?;

@@ -35,8 +35,8 @@ fn times(cluster: &Cluster, job: &str) -> Result<Vec<(u32, Vec<i64>)>> {
     times.collect()
 }
 
-/// Asserts that all times of rank 0 and of rank 1 in this job's only action differ from `before` by `by[rank]` seconds,
-/// to within an hour.
+/// Asserts that each rank's clock shows its step in the reports of this job's only action. All times of rank `r` must
+/// differ from `before` (in seconds since the epoch) by `by[r]` seconds, to within an hour.
 fn assert_stepped(cluster: &Cluster, job: &str, before: i64, by: [i64; 2]) -> Result<()> {
     let times = times(cluster, job)?;
     let ranks: Vec<u32> = times.iter().map(|(rank, _)| *rank).collect();

@@ -18,7 +18,8 @@ const STORY: [&str; 10] = [
     "clean",
 ];
 
-/// A job of a guest has a prolog, tasks, and an epilog on all nodes of the job; both scripts get the environment.
+/// A job of a guest (a user who does not own the Flux instance) runs on all nodes. Prolog and epilog run once on each
+/// node, with Flux's variables of the job, such as FLUX_JOB_ID.
 #[test]
 fn a_job_has_its_prolog_and_its_epilog_once() -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;

@@ -39,8 +39,8 @@ fn an_epilog_that_hangs_loses_nothing_and_is_settled_by_a_word() -> Result<()> {
     flux.assert_once(&job, &[("prolog", BOTH, &[]), ("epilog", BOTH, &[])])
 }
 
-/// A job waits in its prolog because the edge is down. `perilog-flux --let-go` finishes the references that perilog
-/// holds for the job. When the edge is back, it begins no action for the job.
+/// A job waits in its prolog because the edge is down. `perilog-flux --let-go` finishes the prolog and epilog
+/// references by which perilog holds the job. When the edge is back, it begins no action for the job.
 #[test]
 fn a_job_is_let_go_by_hand_while_the_edge_is_away() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;

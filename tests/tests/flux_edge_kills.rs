@@ -21,7 +21,8 @@ fn the_controller_dies() -> Result<()> {
     at_each_stage(|_, cluster| Cluster::kill_unit(cluster.controller()?, "perilog-controller.service"), "COMPLETED")
 }
 
-/// Flux itself fails a job that runs at the kill, because the namespace of the job's guest disappears with the broker.
+/// Flux itself fails a job whose tasks run at the kill, because the job's guest namespace in the KVS disappears with
+/// the broker.
 #[test]
 fn rank_0_dies() -> Result<()> {
     at_each_stage(|flux, _| flux.kill_rank_0_after_sync(), "FAILED")
@@ -79,7 +80,7 @@ fn begin(flux: &Flux<'_>, cluster: &Cluster, stage: &str) -> Result<String> {
     Ok(job)
 }
 
-/// Lets the tasks of all jobs end, or, with `false`, run on.
+/// Lets the tasks of all jobs end (`true`), or lets the tasks of later jobs run until they are told to end (`false`).
 fn tasks(cluster: &Cluster, end: bool) -> Result<()> {
     let command = if end { "touch /tmp/end" } else { "rm -f /tmp/end" };
     cluster.nodes().iter().try_for_each(|node| node.sh(command).map(drop))

@@ -16,9 +16,11 @@ use anyhow::{Result, ensure};
 use perilog_tests::slurm::BY_GATE;
 use perilog_tests::{Cluster, Node, Output, Running};
 
-/// Id of the test's job in decimal; `SIGNED`: in F58 with the sign ƒ; `JOB`: as perilog writes it.
+/// Id of the test's job in decimal.
 const DECIMAL: &str = "6731191091817518";
+/// Id of the test's job in F58, with the sign ƒ.
 const SIGNED: &str = "ƒuZZybuNNy";
+/// Id of the test's job as perilog writes it.
 const JOB: &str = "fuZZybuNNy";
 const R: &str = concat!(
     r#"{"version":1,"execution":{"R_lite":[{"rank":"1-2","children":{"core":"0-3"}}],"starttime":0.0,"#,
@@ -41,9 +43,9 @@ esac
 /// Housekeeping example of docs/flux.md: its installed path, and its text.
 const HOUSEKEEPING: (&str, &str) =
     ("/usr/libexec/perilog/flux/housekeeping", include_str!("../../docs/examples/flux/housekeeping"));
-/// Drain command of docs/flux.md: its installed path, and its text. `AS_FLUX`: the drop-in that runs the controller as
-/// a user that Flux allows to drain.
+/// Drain command of docs/flux.md: its installed path, and its text.
 const DRAIN: (&str, &str) = ("/usr/libexec/perilog/flux/drain", include_str!("../../docs/examples/flux/drain"));
+/// Drop-in that runs the controller as a user that Flux allows to drain: its installed path, and its text.
 const AS_FLUX: (&str, &str) = (
     "/etc/systemd/system/perilog-controller.service.d/flux.conf",
     include_str!("../../docs/examples/flux/controller-as-flux.conf"),

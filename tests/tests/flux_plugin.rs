@@ -1,4 +1,5 @@
-//! The plugin under a real Flux, without the edge: the test finishes the references as the edge would.
+//! perilog's plugin under a real Flux, without the edge. The plugin holds a job by two references, of the prolog and of
+//! the epilog, until each is finished. The test finishes the references as the edge would.
 
 use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};
@@ -55,8 +56,8 @@ fn a_cancelled_job_is_held_until_both_are_finished() -> Result<()> {
     Ok(())
 }
 
-/// kill -9 of rank 0, first in the prolog and then in the epilog. The references are in the eventlog, and the reloaded
-/// plugin finishes them.
+/// kill -9 of rank 0, first in the prolog and then in the epilog. The job's eventlog keeps both references, so the
+/// reloaded plugin can finish them.
 #[test]
 fn references_outlive_a_kill_of_rank_0() -> Result<()> {
     let cluster = flux::cluster(2).boot()?;

@@ -24,7 +24,8 @@ flux run -N1 hostname > /tmp/ran
 flux kvs eventlog get --unformatted resource.eventlog > /tmp/log
 ";
 
-/// Submits a batch script for both nodes, with further arguments of the test.
+/// Installs perilog's rc1 script, and submits a batch script for both nodes. `more` is further arguments of `flux
+/// batch`. Returns the job's id.
 fn submit(flux: &Flux<'_>, script: &str, more: &[&str]) -> Result<String> {
     flux.install_rc1()?;
     flux.rank_0()?.write_script("/tmp/batch.sh", script)?;
@@ -78,7 +79,8 @@ fn a_running_batch_job_drains_a_node_that_goes_bad() -> Result<()> {
     Ok(())
 }
 
-/// Works without the edge: the test posts the job's exception as the edge does.
+/// A batch job's own instance begins with the node drained that failed the job's prolog. No edge runs: the test posts
+/// the job's exception as the edge would.
 #[test]
 fn a_batch_job_begins_with_its_failed_nodes_drained() -> Result<()> {
     let cluster = flux::cluster(2).boot()?;

@@ -1,4 +1,5 @@
-//! Flux's own monitor of systemd units (module sdmon, `[systemd] enable = true`), and the tasks of perilog.
+//! Tasks of perilog under Flux's own monitor of systemd units (module sdmon, `[systemd] enable = true`): Flux keeps a
+//! node offline while the unit of an epilog is alive there.
 
 use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};

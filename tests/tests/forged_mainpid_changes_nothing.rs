@@ -1,10 +1,12 @@
-//! A script leaves a process of another user behind. The process claims on systemd's notify socket to be the main
-//! process; the agent still reads the true status. With NotifyAccess=all the unit would read success.
+//! A script leaves a process of another user behind. On systemd's notify socket, this process claims to be the unit's
+//! main process. The agent still reads the true exit status of the script. With `NotifyAccess=all` in the unit, systemd
+//! would report success.
 
 use anyhow::Result;
 use perilog_tests::Cluster;
 
-/// Script body: forges a message as nobody to PID 1's socket, then waits at the gate and ends with 9.
+/// Script body: sends forged messages to systemd's notify socket as the user nobody, then waits at the gate and exits
+/// with 9.
 const FORGES: &str = r#"
 setpriv --reuid=65534 --regid=65534 --clear-groups python3 - <<'PY'
 import os, socket, subprocess

@@ -1,6 +1,7 @@
-//! An epilog hangs on one node of four. The controller releases the other three at once, each with its own part of R,
-//! over a kill -9 of the controller between two releases. The fourth node is held, drained past the limit, and settled
-//! by an operator. The release hook gets every release, and none under two sequence numbers.
+//! An epilog hangs on one node of four. The controller releases each other node, with its own part of R, as soon as the
+//! node's epilog has ended. Between two of these releases the controller is killed with kill -9. The hung node is held,
+//! is drained when the script passes its limit, and is released after an operator's resolution. The release hook gets
+//! every release, and no release under two sequence numbers.
 
 use std::time::Duration;
 

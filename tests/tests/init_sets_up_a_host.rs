@@ -8,8 +8,9 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::{Bed, Node, Output, book};
 
 const ENOUGH: Duration = Duration::from_secs(120);
-/// Configuration files as packages install them.
+/// agent.toml as the package installs it.
 const AGENT: &str = include_str!("../../packaging/agent.toml");
+/// controller.toml as the package installs it.
 const CONTROLLER: &str = include_str!("../../packaging/controller.toml");
 const HELLO: &str = "#!/bin/sh\necho \"hello, job $PERILOG_JOB on rank $PERILOG_RANK\"\n";
 
@@ -26,7 +27,8 @@ fn machines() -> Result<Bed> {
     Ok(bed)
 }
 
-/// Returns all files and links on the node that init may touch, by path: mode, owner and target, and for some a digest.
+/// Returns the state of all files and links on the node that init may touch. The value of a path is its mode, owner and
+/// target; the value of `sha256:PATH` is the digest of a file's content.
 fn tree(node: &Node) -> Result<BTreeMap<String, String>> {
     let listed =
         node.sh("find /etc /root /var/lib/perilog-agent /run/perilog-init.* -path '/root/.*' -prune -o ! -type d \

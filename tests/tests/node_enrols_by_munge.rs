@@ -1,6 +1,6 @@
-//! A node boots with neither key nor token and enrols by the real munge: root of the node asks, from the address of the
-//! node's name. The controller refuses a user who is not root, a request for another host, and a used credential. A
-//! revoked host comes back only by a token.
+//! A node boots with neither key nor token, and enrols with a credential of the real munge. The controller accepts a
+//! credential of root that comes from the address of the host's name. It refuses a user who is not root, a request for
+//! another host, and a credential that was used before. A revoked host enrols again only with a token.
 
 use std::time::Duration;
 
@@ -53,8 +53,8 @@ fn begin_anew(cluster: &Cluster) -> Result<()> {
     n1.systemctl(&["start", "perilog-agent"]).map(drop)
 }
 
-/// Makes n1 enrol again, and asserts that the controller refuses: the controller logs the reason `why`, and the node
-/// gets no details.
+/// Makes n1 enrol again, and asserts that the controller refuses. The controller's journal must name `by` (the sender's
+/// address), `asks_for` (the host to enrol) and the reason `why`. The node gets no details.
 fn is_refused(cluster: &Cluster, by: &str, asks_for: &str, why: &str) -> Result<()> {
     let (ctl, n1) = (cluster.controller()?, cluster.node(1)?);
     begin_anew(cluster)?;

@@ -126,8 +126,8 @@ fn a_certificate_renews_in_a_session_until_it_is_revoked() -> Result<()> {
     Ok(())
 }
 
-/// Found in an earlier version: a host in another spelling, such as `N1`, got certificates that a revocation of the
-/// host did not cover.
+/// Regression test: a host that enrolled in another spelling of its name, such as `N1`, got a certificate that a
+/// revocation of the host did not cover.
 #[test]
 fn a_revocation_covers_other_spellings_of_the_name() -> Result<()> {
     let cluster = bed()?;

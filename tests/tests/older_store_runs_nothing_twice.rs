@@ -23,8 +23,8 @@ fn run(cluster: &Cluster, action: &str, job: &str) -> Result<[(String, String); 
     Ok([cluster.outcome(job, action, 0)?, cluster.outcome(job, action, 1)?])
 }
 
-/// Kills the controller, starts it on this copy of the store (`None`: on an empty store), waits until the nodes refuse
-/// it, and orders the take-over.
+/// Kills the controller, and starts it on this copy of the store (`None`: on an empty store). Waits until the nodes
+/// refuse it, and makes them obey it with `perilog controller recover --take-over`.
 fn set_back(cluster: &Cluster, copy: Option<&str>) -> Result<()> {
     cluster.kill_controller()?;
     cluster.replace_store(copy)?;

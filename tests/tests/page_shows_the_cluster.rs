@@ -94,9 +94,9 @@ fn a_job_is_followed_over_a_kill_of_the_controller() -> Result<()> {
     cluster.assert_ran("j", &["prolog"])
 }
 
-/// Name of a script that a browser would take for markup if the page did not show it as text. `LINE`: such a line of
-/// output.
+/// Name of a script that a browser would take for markup if the page did not show it as text.
 const SCRIPT: &str = "10-<img src=x onerror=alert(1)>\"'&amp;";
+/// Line of output that a browser would take for markup if the page did not show it as text.
 const LINE: &str = "</q></li><script>document.title=\"gone\"</script> \u{202e}desrever";
 
 #[test]

@@ -1,5 +1,5 @@
 //! A script ends and leaves a child that holds the script's stdout. The runner does not wait for the child, and goes on
-//! to the next script; the key `lingering` decides about the child.
+//! to the next script. The setting `lingering` decides what happens to the child.
 
 use std::time::Duration;
 

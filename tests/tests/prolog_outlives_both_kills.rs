@@ -1,5 +1,5 @@
-//! kill -9 of the agents and of the controller in the middle of a script; all daemons are down until the script has
-//! ended.
+//! kill -9 of the agents and of the controller in the middle of a script. All daemons stay down until the script has
+//! ended; its exact status arrives when they are back.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};

@@ -1,4 +1,5 @@
-//! The test cuts the network of a node in the middle of a script, and heals the network after the script's end.
+//! The test cuts the network of a node in the middle of a script, and heals the network after the script's end. Then
+//! the script's exact status arrives.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};

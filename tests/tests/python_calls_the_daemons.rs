@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const STEPS: &str = include_str!("../../python/tests/on_a_node.py");
 const SOON: Duration = Duration::from_secs(60);
-/// Debian's own Python, which looks where packages put modules.
+/// Python of the distribution, which finds modules in the directory where packages install them.
 const PYTHON: &str = "/usr/bin/python3";
 
 fn step(node: &Node, name: &str) -> Result<String> {

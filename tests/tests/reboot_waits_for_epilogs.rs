@@ -17,7 +17,8 @@ fn epilog(body: &str) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Waits until systemd is shutting the node down, and stops `perilog-shutdown`, the unit that waits for scripts.
+/// Waits until the node is shutting down: systemd is stopping `perilog-shutdown`, the unit that delays a shutdown until
+/// the scripts have ended.
 fn wait_going(cluster: &Cluster, node: &Node) -> Result<()> {
     cluster.bed().wait_until("the node is going down", SOON, || {
         let state = node.systemctl(&["show", "--value", "--property=ActiveState", "perilog-shutdown"])?;

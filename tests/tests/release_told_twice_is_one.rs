@@ -22,7 +22,8 @@ const THREE: Handed = Handed {
     ],
 };
 
-/// Script body: waits at the gate and exits with 0. After a failure, the drain would wait for the same hook.
+/// Script body: waits at the gate and exits with 0. After a failure, the release would have to wait for a drain, which
+/// the same hook carries out.
 const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done";
 
 #[test]

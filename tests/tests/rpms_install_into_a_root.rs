@@ -1,5 +1,5 @@
-//! The .rpm files: their content, rights and dependencies. They are installed into a root directory of their own, where
-//! the scriptlets create the user and enable the units. An upgrade keeps the configuration, and a removal removes
+//! The .rpm files: their content, file modes and dependencies. They are installed into a root directory of their own,
+//! where the scriptlets create the user and enable the units. An upgrade keeps the configuration, and a removal removes
 //! everything.
 
 use anyhow::{Result, ensure};

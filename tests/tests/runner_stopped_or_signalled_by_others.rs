@@ -42,8 +42,8 @@ fn a_term_that_nobody_asked_perilog_for_makes_no_cancel() -> Result<()> {
     Ok(())
 }
 
-/// Regression test: under a stopped runner, `cancel` and `kill -s KILL` reported success, and nothing
-/// happened.
+/// Regression test: the runner of a task was stopped. `perilog cancel`, and `perilog kill --signal KILL`, reported
+/// success, but the script went on.
 #[test]
 fn a_kill_reaches_what_a_stopped_runner_does_not_pass_on() -> Result<()> {
     let (cluster, mut run) = at_work(AT_GATE)?;

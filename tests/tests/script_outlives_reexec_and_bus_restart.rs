@@ -1,4 +1,5 @@
-//! systemd re-executes itself, and the bus restarts, in the middle of a script.
+//! systemd re-executes or reloads itself, or the bus restarts, in the middle of a script. The script goes on, and its
+//! exact status arrives.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};

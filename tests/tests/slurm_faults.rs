@@ -65,8 +65,8 @@ fn a_restart_or_a_new_configuration_disturbs_nothing() -> Result<()> {
     ensure_undisturbed(&slurm, &job)
 }
 
-/// systemd kills a stopping slurmd that waits too long for a prolog. Regression test: Slurm then cancelled the user's
-/// job.
+/// Regression test: systemd killed a stopping slurmd that waited too long for a prolog, and Slurm cancelled the user's
+/// job. Slurm must begin the job again.
 #[test]
 fn a_restart_past_systemds_patience_begins_the_job_again() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -182,8 +182,8 @@ fn a_killed_slurmctld_or_agent_disturbs_nothing() -> Result<()> {
     ensure_undisturbed(&slurm, &job)
 }
 
-/// Slurm stops a hook at PrologEpilogTimeout. Regression test: an epilog waited for a prolog that lived on, was
-/// cancelled at that time, and no script cleaned up.
+/// Regression test: Slurm stopped the hook of a prolog at PrologEpilogTimeout, and the prolog went on. The epilog
+/// waited for the prolog, was cancelled at the same timeout, and no script cleaned up.
 #[test]
 fn an_epilog_that_slurm_did_not_wait_for_runs_all_the_same() -> Result<()> {
     let deaf = format!("trap '' TERM\n{BY_GATE}");

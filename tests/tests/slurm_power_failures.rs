@@ -41,8 +41,8 @@ fn wait_epilog(cluster: &Cluster, slurm: &Slurm<'_>, job: &str) -> Result<()> {
     slurm.ensure_apart()
 }
 
-/// Asserts that the job's scripts were, in this order, a prolog without an end (cut off), and those in `followed`:
-/// (rank, action, attempt, exit status).
+/// Asserts that these scripts of the job began, in this order: a prolog of rank 0 that was cut off and has no end, and
+/// then the scripts in `followed` (rank, action, attempt, exit status).
 fn ensure_followed(slurm: &Slurm<'_>, job: &str, followed: &[(u32, &str, &str, Option<i32>)]) -> Result<()> {
     let ends = slurm.ends(job)?;
     let shown: Vec<_> = ends
@@ -53,7 +53,8 @@ fn ensure_followed(slurm: &Slurm<'_>, job: &str, followed: &[(u32, &str, &str, O
     Ok(())
 }
 
-/// n0 boots at once. Slurm notices no loss of the job, and waits for the prolog until an operator cancels the job.
+/// n0 loses its power in a prolog and boots at once: Slurm notices no loss of the job, and waits for the prolog. When
+/// an operator cancels the job, its epilog cleans up before the prolog of the next job.
 #[test]
 fn a_node_that_is_back_at_once_is_cleaned_before_the_next_job() -> Result<()> {
     let cluster = gated(1).agent(SERIALIZED).boot()?;

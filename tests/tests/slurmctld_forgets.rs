@@ -10,7 +10,8 @@ use perilog_tests::slurm::{EXCLUSIVE, ON_NODES, SERIALIZED, Slurm, gated};
 /// Body of a batch job: records that it runs, and waits for a file.
 const WAITS: &str = "touch /run/body/$SLURM_JOB_ID; while [ ! -e /run/body/end ]; do sleep 0.05; done";
 
-/// Boots a cluster of one node, which the agent and Slurm give to one job at a time.
+/// Boots a cluster of one node whose agent lets a prolog wait for the epilog of the job before ([`SERIALIZED`]).
+/// Creates the directory in which the bodies of jobs record that they run.
 fn cluster() -> Result<Cluster> {
     let cluster = gated(1).agent(SERIALIZED).boot()?;
     cluster.node(0)?.sh("install -d -m 1777 /run/body")?;
@@ -114,9 +115,9 @@ fn the_next_prolog_waits_for_a_forgotten_one() -> Result<()> {
     Ok(())
 }
 
-/// Runs a job until its body runs. Kills slurmctld and puts its state back to before the job began. The next slurmctld
-/// ends what it finds of the job on the node, and begins the job again under the same restart count. Returns the job,
-/// whose second prolog waits at its gate.
+/// Runs a job until its body runs. Then kills slurmctld, puts slurmctld's state back to before the job began, and
+/// starts slurmctld. This slurmctld ends the running job on the node, and begins the job again under the same restart
+/// count. Returns the job, whose second prolog waits at its gate.
 fn begun_again(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<String> {
     slurm.open_all("prolog")?;
     slurm.open_all("epilog")?;
@@ -155,8 +156,8 @@ fn a_job_that_is_begun_again_has_its_scripts_again() -> Result<()> {
     slurm.ensure_ran(&job, &[all("0"), all("1")].concat())
 }
 
-/// slurmd dies after a job was begun again under the same restart count, from when on the node's attempt differs from
-/// that count.
+/// Slurm begins a job again under the same restart count, so the attempt on the node is higher than that count. If
+/// slurmd then dies in the prolog, the job is requeued all the same.
 #[test]
 fn a_job_begun_again_is_requeued_if_its_slurmd_dies() -> Result<()> {
     let cluster = cluster()?;

@@ -39,8 +39,8 @@ fn the_prolog_ends_once_and_the_job_begins_again() -> Result<()> {
     slurm.ensure_ran(&job, &[all("0"), all("1")].concat())
 }
 
-/// slurmd is down for longer than BatchStartTimeout: slurmctld itself requeues the job, and the first attempt's prolog
-/// does not touch the next attempt.
+/// slurmd is down for longer than BatchStartTimeout, and slurmctld itself requeues the job. When the first attempt's
+/// prolog ends, perilog does not have the job requeued a second time.
 #[test]
 fn a_job_that_slurm_has_requeued_is_left_alone() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -64,8 +64,8 @@ fn a_job_that_slurm_has_requeued_is_left_alone() -> Result<()> {
     slurm.wait_node(0, "IDLE")
 }
 
-/// `systemctl kill -s KILL slurmd` kills every process of the unit by default, also the hook: the agent notices that no
-/// hook is left.
+/// `systemctl kill -s KILL slurmd` kills every process of the unit by default, also perilog's hook. The agent notices
+/// that no hook waits for the prolog any more. Slurm begins the job again when the prolog has ended.
 #[test]
 fn a_job_begins_again_though_its_hook_was_killed_with_slurmd() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -103,8 +103,8 @@ fn a_job_begins_again_though_its_agent_was_killed_with_slurmd() -> Result<()> {
     slurm.ensure_completes_again(&job, &["0", "1"])
 }
 
-/// No agent runs when the prolog ends. Regression test: the hook heard of the end from the restarted agent, which did
-/// not know yet that slurmd was dead.
+/// Regression test: no agent ran when the prolog ended, so the hook got the status from the restarted agent. That agent
+/// did not know yet that slurmd was dead, and Slurm did not begin the job again.
 #[test]
 fn a_job_begins_again_though_no_agent_saw_the_prologs_end() -> Result<()> {
     let cluster = gated(1).build()?;
@@ -124,8 +124,8 @@ fn a_job_begins_again_though_no_agent_saw_the_prologs_end() -> Result<()> {
     slurm.ensure_completes_again(&job, &["0", "1"])
 }
 
-/// The hook's parent is a slurmstepd that outlives slurmd, as under `PrologFlags=RunInJob`, which this Slurm does not
-/// have.
+/// The hook's parent is a slurmstepd, as under `PrologFlags=RunInJob`, which this Slurm does not have. The hook notices
+/// the death of slurmd although its parent lives on.
 #[test]
 fn a_hook_of_a_slurmstepd_watches_slurmd() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -157,8 +157,8 @@ fn a_hook_of_a_slurmstepd_watches_slurmd() -> Result<()> {
     Ok(())
 }
 
-/// Slurm has lost its state, and counts job numbers from the start again: the scripts of an older job with the same
-/// number do not count for the new job.
+/// Slurm has lost its state, and counts job ids from the start again. The hook refuses a new job with the id of an
+/// older job, because the older job's prolog does not count for the new job.
 #[test]
 fn another_job_of_a_number_that_was_seen_fails() -> Result<()> {
     let cluster = gated(1).boot()?;

@@ -61,8 +61,8 @@ fn a_status_that_slurmd_did_not_live_to_hear_drains() -> Result<()> {
     Ok(())
 }
 
-/// `systemctl kill -s KILL slurmd` kills every process of the unit by default: no hook is left to report the epilog's
-/// status. The test kills the agent, too.
+/// `systemctl kill -s KILL slurmd` kills every process of the unit by default, so no hook is left to report the
+/// epilog's status. The test kills the agent, too. The node is drained all the same, and the reason names the status.
 #[test]
 fn a_status_that_no_hook_lived_to_hear_drains() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -83,7 +83,8 @@ fn a_status_that_no_hook_lived_to_hear_drains() -> Result<()> {
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
 }
 
-/// The hook hears the epilog's status from the restarted agent, and slurmd is no longer there to get it.
+/// No agent runs when the epilog ends. The hook gets the status from the restarted agent, but slurmd is dead and cannot
+/// get it from the hook. So the node is drained, and the reason names the status.
 #[test]
 fn a_status_that_no_agent_saw_drains() -> Result<()> {
     let cluster = gated(1).build()?;

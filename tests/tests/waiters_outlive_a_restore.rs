@@ -133,7 +133,7 @@ fn a_newer_attempt_and_a_younger_job_are_cleaned_up_after() -> Result<()> {
     Ok(())
 }
 
-/// Starts perilog's hook of slurmctld (`kind`) for job E on n0, and leaves it running.
+/// Starts `perilog hook KIND`, such as `slurmctld-prolog`, for job E on n0 as slurmctld would. Leaves the hook running.
 fn hook(cluster: &Cluster, kind: &str) -> Result<Running> {
     let job = ["SLURM_JOB_ID=E", "SLURM_JOB_UID=64001", "SLURM_JOB_NODELIST=n0"];
     cluster.controller()?.spawn(&[&["env"], &job[..], &["perilog", "hook", kind]].concat())

@@ -20,7 +20,7 @@ pub(crate) const ALL: [&str; 6] = ["unit", "hook", "flux", "idle", "fan", "core"
 /// Names of the bench's options, which say how much a measurement measures.
 const OPTIONS: [&str; 6] = ["samples", "bursts", "seconds", "agents", "rounds", "ranks"];
 
-/// Runs every measurement; that of Flux only if this machine has a Flux.
+/// Runs every measurement with default options, and `flux` only if this machine has a Flux. Never returns `false`.
 pub(crate) fn run_all() -> Result<bool> {
     let (major, minor) = flux::OLDEST;
     let names: Vec<&str> = ALL.into_iter().filter(|name| *name != "flux" || flux::is_here()).collect();
@@ -30,7 +30,7 @@ pub(crate) fn run_all() -> Result<bool> {
     run(&names, &[])
 }
 
-/// Runs the named measurements, each with these `options` (`--samples 30`).
+/// Runs the named measurements, each with these `options` (`--samples 30`). Never returns `false`: failures are errors.
 pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
     check(options)?;
     if names.iter().any(|name| *name != "core") {

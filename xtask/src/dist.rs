@@ -34,18 +34,19 @@ pub(crate) enum Kind {
     Rpm,
 }
 
-/// Directories with the content of packages.
+/// Content of the packages to make, and how tightly to compress it.
 struct Contents<'a> {
     /// Directory with the programs.
     binaries: &'a Path,
     /// Directory with the manual pages and completions.
     pages: &'a Path,
-    /// `true`: compresses fast and loosely, because a test installs its packages once, and tight compression would take
-    /// longest of all.
+    /// Whether to compress fast instead of tightly: a test installs its packages only once, and tight compression takes
+    /// longer than all other steps.
     loosely: bool,
 }
 
-/// Builds the programs and packs them; runs as a user, not as root. `kinds`: `deb`, `rpm`; empty: both.
+/// Builds the programs and packs them as `kinds`: `deb`, `rpm`, or both if empty. Runs as a user, not as root. Never
+/// returns `false`: failures are errors.
 pub(crate) fn run(kinds: &[&str]) -> Result<bool> {
     let kinds = kinds.iter().map(|kind| Kind::named(kind)).collect::<Result<Vec<_>>>()?;
     let kinds = if kinds.is_empty() { vec![Kind::Deb, Kind::Rpm] } else { kinds };

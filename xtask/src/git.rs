@@ -1,4 +1,4 @@
-//! Calls of git: the files of a release, and the history.
+//! Calls of git, which tells the files of a release and the commits of the source.
 
 use std::process::Command;
 

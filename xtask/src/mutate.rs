@@ -1,9 +1,9 @@
 //! `cargo xtask mutate`: can the simulator and the tests fail? Switches on one deliberate defect after the other
 //! (core/src/defect.rs) and names the seed, or the test, that turned red.
 //!
-//! A defect counts as found if something fails with it and passes without it: the same program plays the seed again
-//! without the defect, and a test runs both ways. The programs share cargo's target directory with other builds, which
-//! rebuild them: only with the feature `defects` can a program have one, and only with debug assertions.
+//! A defect counts as found if a seed or a test fails with it and passes without it. The same program runs both times:
+//! only builds with the feature `defects` and debug assertions can have a defect, and they have none unless told to.
+//! These builds share cargo's target directory with other builds, which replace them.
 
 mod hunt;
 mod report;

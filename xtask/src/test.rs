@@ -93,7 +93,8 @@ fn build(stages: &mut Stages) -> Result<Option<Built>> {
     Ok(built)
 }
 
-/// Makes packages of the built programs, and of the commit from which tests upgrade. Returns `true` if both are made.
+/// Makes packages of the built programs, and packages of an earlier commit ([`dist::of_earlier`]), from which tests
+/// upgrade. Returns `true` if both are made.
 fn pack(stages: &mut Stages, built: &Built) -> Result<bool> {
     let mut made = Vec::new();
     let packed = stages.run("packages", |_| {

@@ -22,7 +22,7 @@ pub(super) struct Answer {
     input: Input,
 }
 
-/// The current D-Bus connection, and the channel through which answers of calls reach the loop.
+/// The current D-Bus connection, and the channel through which answers of calls reach the agent's event loop.
 pub(super) struct Calls {
     bus: Option<Bus>,
     /// The number of the current connection, which grows with each connection of this agent.
@@ -73,7 +73,7 @@ impl Calls {
         })
     }
 
-    /// Adopts a unit, so that the loop inspects its task after each change. Without a bus the call has no effect,
+    /// Adopts a unit, so that the agent inspects its task after each change. Without a bus the call has no effect,
     /// because the next join lists all units anyway.
     pub(super) fn watch(&self, stem: String) {
         if let Some(bus) = self.bus.clone() {

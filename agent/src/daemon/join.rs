@@ -1,5 +1,6 @@
-//! State for the join when the bus comes up: the units that the keeper found, and the tasks' directories as the daemon
-//! reads them now. One input carries both, so the machine handles no other input in between.
+//! Builds the machine's input `Joined` when the connection to the bus comes up: the units that systemd has loaded, and
+//! the tasks' directories as the daemon reads them now. One input carries both, so the machine handles no other input
+//! in between.
 
 use std::collections::BTreeMap;
 

@@ -43,10 +43,11 @@ use crate::spool::{Spool, Watcher};
 use crate::stir::Stir;
 use crate::systemd::{BusEvent, Emptiness};
 
-/// Maximum number of answers that wait for the loop. Each live task has a few at most; a full queue only delays the
-/// calls.
+/// Maximum number of answers to D-Bus calls that wait for the event loop. Each live task has a few at most; a full
+/// queue only delays the calls.
 const ANSWERS: usize = 256;
-/// Maximum number of messages and requests that wait for the loop; a full queue delays the peer.
+/// Maximum number of messages of the controller, and of requests of the local socket, that wait for the event loop. A
+/// full queue delays the sender.
 const EVENTS: usize = 64;
 
 /// Paths that the daemon uses: its configuration file, its directory under /run, and the runner's program.
@@ -64,14 +65,15 @@ impl Places {
     }
 }
 
-/// The sources of events for which the loop waits.
+/// The sources of events for which the agent's event loop waits.
 struct Events {
     signals: shutdown::Signals,
     bus: mpsc::Receiver<BusEvent>,
     link: mpsc::Receiver<LinkEvent>,
     asked: mpsc::Receiver<Asked>,
     answers: mpsc::Receiver<calls::Answer>,
-    /// The tokio tasks that keep the bus, dial, and serve the socket. They never end.
+    /// The tokio tasks that keep the connection to the bus, dial the controllers, and serve the local socket. They
+    /// never end.
     crew: JoinSet<()>,
 }
 
@@ -82,11 +84,12 @@ struct Connected {
     session: Session,
 }
 
-/// State of the agent's loop.
+/// State of the agent's event loop.
 struct Daemon {
     places: Places,
     machine: Machine,
-    /// Inputs that the loop has not handled yet. The loop handles all of them before it waits for the next event.
+    /// Inputs that the machine has not handled yet. The event loop hands all of them to the machine before it waits for
+    /// the next event.
     inputs: VecDeque<Input>,
     spool: Spool,
     watcher: Watcher,
@@ -195,8 +198,8 @@ fn now() -> Now {
     Now { boot_ms: clock::boottime_ms(), wall_ms: clock::wall_ms() }
 }
 
-/// Returns the time from now until `boot_ms` of CLOCK_BOOTTIME, for a timer of the runtime. Such timers stop during a
-/// suspend: a tick is late by at most the suspend.
+/// Returns the time from now until `boot_ms` of CLOCK_BOOTTIME, for a timer of the runtime. Such timers stand still
+/// while the node is suspended, so a tick may be late by the length of the suspend.
 fn wait_until(boot_ms: u64) -> std::time::Duration {
     std::time::Duration::from_millis(boot_ms.saturating_sub(clock::boottime_ms()))
 }

@@ -43,7 +43,8 @@ fn inotify(source: std::io::Error) -> StartError {
     StartError::Inotify { source }
 }
 
-/// Advises what to do if root's inotify instances are used up; other services and containers use such instances too.
+/// Returns advice for an error message if root's inotify instances are used up (other services and containers use them
+/// too); empty for any other error.
 fn inotify_hint(error: &std::io::Error) -> &'static str {
     match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
         Some(rustix::io::Errno::MFILE) => {

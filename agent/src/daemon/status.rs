@@ -13,7 +13,7 @@ pub(super) struct StatusLine {
     wanted: Option<String>,
     /// Result of the last reload, if an operator must act: keys that need a restart, or a wrong configuration.
     remark: Option<String>,
-    /// Earliest time of the next update, on CLOCK_MONOTONIC.
+    /// CLOCK_MONOTONIC (ms) before which the status line is not updated again.
     next_ms: u64,
 }
 
@@ -22,7 +22,7 @@ impl StatusLine {
         self.remark = remark;
     }
 
-    /// Returns the line with the remark appended.
+    /// Returns `line` with the remark about the last reload appended, if there is a remark.
     pub(super) fn whole(&self, line: String) -> String {
         match &self.remark {
             Some(remark) => format!("{line}; {remark}"),
@@ -45,7 +45,7 @@ impl StatusLine {
         }
     }
 
-    /// Returns when to call `show` again; `None` if the line is up to date.
+    /// Returns how long to wait before the next call of `show`; `None` if the line is up to date.
     pub(super) fn due(&self) -> Option<Duration> {
         self.wanted.as_ref().map(|_| clock::until(self.next_ms))
     }

@@ -16,13 +16,15 @@ use super::window::Window;
 /// Controllers to dial. A reload replaces this value; the next dial uses the new value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Controllers {
-    /// `host:port`; the agent tries each in turn. The agent resolves a name at each dial.
+    /// Addresses of the controllers as `host:port`; the agent tries each in turn, and resolves a host's name at each
+    /// dial.
     pub addresses: Vec<String>,
-    /// `None`: plain text. Each dial reads the files, so a renewed certificate needs no reload.
+    /// Certificate files for TLS; `None`: the connection is plain text. Each dial reads the files, so a renewed
+    /// certificate needs no reload.
     pub tls: Option<TlsFiles>,
     /// The name in the controller's certificate, if not the host of the address.
     pub server_name: Option<String>,
-    /// `None`: an administrator installs the certificate.
+    /// Settings by which the agent obtains a certificate; `None`: an administrator installs the certificate.
     pub enroll: Option<Enroll>,
 }
 
@@ -38,8 +40,8 @@ enum DialError {
     Session(#[from] SessionError),
 }
 
-/// Dials the controllers in turn, and runs each session to its end. Returns when the loop, or the sender of
-/// `controllers`, is gone.
+/// Dials the controllers in turn, and runs each session to its end. Returns when the receiver of `events` or the sender
+/// of `controllers` is dropped.
 pub async fn dial(
     mut controllers: watch::Receiver<Controllers>,
     events: mpsc::Sender<LinkEvent>,

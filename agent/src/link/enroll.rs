@@ -36,7 +36,7 @@ const MAX_TOKEN: u64 = 4096;
 /// The settings by which this node gets its certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Enroll {
-    /// `host:port`; the agent tries each in turn.
+    /// Addresses as `host:port` at which controllers accept enrolment requests; the agent tries each in turn.
     pub addresses: Vec<String>,
     /// File with the one-time token for the first certificate.
     pub token: Option<PathBuf>,
@@ -106,7 +106,8 @@ struct Way<'a> {
     tls: ClientTls,
 }
 
-/// The proof that the node shows; without token and munge, the certificate of the connection is the proof.
+/// The proof of identity that the node sends with its request for a certificate. Without token and munge, the
+/// certificate of the connection is the proof.
 #[derive(Default)]
 struct Proof {
     token: Option<String>,
@@ -118,7 +119,8 @@ async fn by_token(way: &Way<'_>, path: &Path) -> Result<(), EnrollError> {
     obtain(way, proof).await
 }
 
-/// Asks with munge credentials. A credential is valid once, so each controller gets a new credential.
+/// Obtains a certificate with a munge credential as proof. A credential is valid once, so each controller that the
+/// agent tries gets a new credential.
 async fn by_munge(way: &Way<'_>, program: &Path) -> Result<(), EnrollError> {
     let path = &way.files.key;
     let wrong = |why| EnrollError::Key { path: path.clone(), why };

@@ -20,8 +20,8 @@ pub use window::Window;
 
 use perilog_core::message::ToAgent;
 
-/// An event of the link for the loop. `peer` is for people; `counter` numbers the session and grows with every session
-/// of this boot.
+/// An event of a session with a controller, sent to the agent's event loop. `peer` describes the controller in messages
+/// to people. `counter` numbers the sessions, and grows with every session of this boot.
 #[derive(Debug)]
 pub enum LinkEvent {
     Up { counter: u64, session: Session, peer: String },

@@ -20,11 +20,11 @@ const PREAMBLE_LIMIT: Duration = Duration::from_secs(20);
 /// milliseconds.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The queue of messages to the controller. An answer to an operator's question waits for room in the queue; the loop
-/// never waits.
+/// The queue of messages to the controller. An answer to an operator's question waits for room in the queue; the
+/// agent's event loop never waits.
 pub type Outbox = mpsc::Sender<FromAgent>;
 
-/// The loop's handle of a session; dropping the handle ends the session.
+/// Handle by which the agent's event loop sends messages in a session; dropping the handle ends the session.
 #[derive(Debug)]
 pub struct Session {
     pub outbox: Outbox,

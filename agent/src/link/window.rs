@@ -5,21 +5,24 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// First window in milliseconds, and the smallest that a controller may name.
+/// Length in milliseconds of the first redial window, and of the shortest window that a controller may name.
 const FLOOR_MS: u64 = 1_000;
-/// Largest window in milliseconds, unless the controller has named a larger window.
+/// Length in milliseconds up to which the redial window grows while dials fail, unless the controller has named a
+/// longer window.
 const CEILING_MS: u64 = 30_000;
-/// The largest window that a controller may name: a wrong number must not cut off a node for a day.
+/// Length in milliseconds of the longest redial window that a controller may name: a wrong number must not cut off a
+/// node for a day.
 const MOST_MS: u64 = 600_000;
 
-/// The window of the next dial. The loop and the dialler share this value: the loop sets the window that the controller
-/// named.
+/// The redial window: the time within which the agent dials a controller again. The agent's event loop and the dialler
+/// share this value: the event loop sets the length that the controller named.
 #[derive(Debug)]
 pub struct Window(Mutex<Sizes>);
 
 #[derive(Debug)]
 struct Sizes {
-    /// The window in milliseconds that the controller named in its Welcome; before the first Welcome, [`FLOOR_MS`].
+    /// The window's length in milliseconds that the controller named in its Welcome; before the first Welcome,
+    /// [`FLOOR_MS`].
     base: u64,
     now: u64,
     /// Whether a Welcome came since the last dial.
@@ -33,14 +36,14 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Sets the window to the milliseconds that the controller named in its Welcome.
+    /// Records a Welcome, and sets the window's length to the milliseconds that the controller named in it.
     pub fn set(&self, millis: u64) {
         let base = millis.clamp(FLOOR_MS, MOST_MS);
         *self.lock() = Sizes { base, now: base, welcomed: true };
     }
 
-    /// Records that a dial failed or its session ended. Without a Welcome (the controller is away, or turned the agent
-    /// away) the window grows. Returns `true` after a Welcome.
+    /// Records that a dial failed or its session ended. Returns `true` if the controller sent a Welcome after that
+    /// dial. Otherwise (the controller is away, or turned the agent away) the window grows.
     pub(super) fn close(&self) -> bool {
         let mut sizes = self.lock();
         let welcomed = std::mem::take(&mut sizes.welcomed);

@@ -1,4 +1,5 @@
-//! `Await`: the end of a task of the controller's, for a caller that knows the job and no attempt.
+//! `Await`: waits for the end of a task that the controller started, for a caller that knows the job but not the
+//! attempt.
 //!
 //! ```text
 //!   of the newest attempt that this host knows        the caller

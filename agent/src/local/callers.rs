@@ -1,4 +1,4 @@
-//! Callers that wait on the local socket, as the loop sees them.
+//! Clients of the local socket that wait for a reply of the agent's event loop.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ pub struct Followed {
     pub end: Option<End>,
 }
 
-/// The end of a call of `Exec`.
+/// The final result of a call of `Exec`.
 #[derive(Debug, Clone)]
 pub enum End {
     Ended(Box<Ended>),
@@ -38,8 +38,8 @@ pub struct NodeStatus {
     pub tasks: Vec<TaskStatus>,
 }
 
-/// A request of a client of the local socket to the loop. The socket's bound on connections also bounds the number of
-/// requests.
+/// A request of a client of the local socket to the agent's event loop. The socket's bound on connections also bounds
+/// the number of requests.
 #[derive(Debug)]
 pub enum Asked {
     Exec {

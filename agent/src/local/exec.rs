@@ -99,7 +99,7 @@ pub fn status(outcome: &Outcome) -> u8 {
         Outcome::Lost { .. } => 4,
         Outcome::Refused { .. } => 5,
         Outcome::Cancelled { .. } => 6,
-        // A host's own task has no job that could tolerate a failure.
+        // A local task has no job that could tolerate a failure.
         _ => 1,
     };
     outcome.status().filter(|status| *status != 0).unwrap_or(word)

@@ -30,7 +30,7 @@ pub(super) enum Turn {
     Ends,
 }
 
-/// A task of the host's own (a caller of `Exec` began it), of the requested job and rank.
+/// A task of the requested job and rank that a call of `Exec`, not the controller, began on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     pub action: ActionName,
@@ -51,7 +51,8 @@ pub(super) fn attempt(known: &[Known], action: &ActionName, turn: Turn) -> Attem
     }
 }
 
-/// Name of the action that ends an attempt for `begun`. The action that begins an attempt may have any name.
+/// Name of the action by which [`begun`] sees that an attempt has ended. The action that begins an attempt may have any
+/// name.
 const EPILOG: &str = "epilog";
 
 /// Returns the attempt of a call that numbers the attempt it begins: `number`, or the attempt after the last one whose

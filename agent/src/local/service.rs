@@ -1,4 +1,4 @@
-//! `io.perilog.Agent`, method by method.
+//! The methods of the Varlink interface `io.perilog.Agent`, which the agent serves on its local socket.
 
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
@@ -22,8 +22,8 @@ use crate::spool::Spool;
 const INTERFACES: &[InterfaceDescription] =
     &[InterfaceDescription { name: "io.perilog.Agent", text: include_str!("io.perilog.Agent.varlink") }];
 
-/// Varlink service of the agent. The service holds the configuration that it needs, and asks the loop for everything
-/// else.
+/// Varlink service of the agent. The service holds the configuration that it needs, and asks the agent's event loop for
+/// everything else.
 #[derive(Debug)]
 pub struct Agent {
     host: HostName,
@@ -141,7 +141,8 @@ impl Agent {
         }
     }
 
-    /// Passes a call about one task (`Cancel`, `Orphaned`) to the loop, and replies with the result or the refusal.
+    /// Passes a call about one task (`Cancel`, `Orphaned`) to the agent's event loop, and replies with the result or
+    /// the refusal.
     async fn about(
         &self,
         unit: &str,
@@ -233,7 +234,7 @@ impl Agent {
         }
     }
 
-    /// Tells the loop that a caller has disconnected; the caller's task goes on.
+    /// Tells the agent's event loop that a caller has disconnected; the caller's task goes on.
     async fn hang_up(&self, caller: Caller) -> Result<(), Gone> {
         // Without a loop, the process is ending.
         let _ = self.ask.send(Asked::Hangup { caller }).await;
@@ -243,13 +244,14 @@ impl Agent {
 
 const ENDING: &str = "the agent is ending; ask again, the task goes on";
 
-/// Returns the stem of the task that `exec` asks for: the host's own tasks belong to the cluster "here".
+/// Returns the stem of the task that `exec` asks for. The task belongs to no controller's cluster, so its ids use
+/// [`ClusterId::LOCAL`].
 fn exec_stem(exec: &Exec) -> String {
     let id = ActionId::of(ClusterId::LOCAL, &exec.job, exec.attempt, &exec.action);
     ids::stem(&exec.action, &exec.job, TaskId { action: id, rank: exec.rank })
 }
 
-/// Unit and attempt of a task, for its caller.
+/// Unit and attempt of the task that a call of `Exec` asked for. Each reply to the caller contains both.
 struct Named {
     unit: String,
     attempt: Attempt,

@@ -1,4 +1,5 @@
-//! Reads the journal through a journalctl process: on a full disk the read may take long, and the loop must not wait.
+//! Reads the journal through a journalctl process: on a full disk the read may take long, and the agent's event loop
+//! must not wait.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use super::{About, MAX_TEXT};
 /// Limit of a read; a journal of many gigabytes takes seconds.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Time for journald to store output that scripts have printed. A busy disk takes longer; the agent then reads the
-/// lines that are stored.
+/// Longest wait for journald to store output that scripts have printed. On a busy disk this may not suffice; the agent
+/// then reads the lines that are stored.
 const SYNC: Duration = Duration::from_secs(5);
 
 /// Returns the last lines that the job's scripts have printed, oldest first; empty if the journal has no such line.

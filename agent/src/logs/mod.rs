@@ -21,8 +21,9 @@ use crate::spool::Spool;
 
 /// Maximum number of questions about output that the agent answers at once; each may run a journalctl.
 const AT_A_TIME: usize = 4;
-/// Maximum number of open questions. A controller has one question per operator who asks about this node. Answers wait
-/// until the controller reads them.
+/// Maximum number of open questions: those whose answer is not completely in the queue to the controller. An answer
+/// waits for room in that queue until the controller reads. A controller asks one question per operator who asks about
+/// this node.
 const OPEN: usize = 16;
 /// Approximate limit in bytes of an answer about output. For more, the operator reads the journal on the node.
 const MAX_TEXT: usize = 1024 * 1024;
@@ -61,7 +62,8 @@ impl Logs {
     /// knows.
     ///
     /// # Errors
-    /// [`TooMany`]: without this bound, a controller that asks and reads no answers would fill the agent's memory.
+    /// [`TooMany`]: too many earlier questions are open. Without that bound, a controller that asks and reads no
+    /// answers would fill the agent's memory.
     pub fn answer(&self, question: u64, ask: Ask, tasks: Vec<TaskStatus>, outbox: Outbox) -> Result<(), TooMany> {
         let open = self.open.clone().try_acquire_owned().map_err(|_| TooMany)?;
         let permit = self.permits.clone().try_acquire_owned();

@@ -166,7 +166,7 @@ impl Running {
         Ok(())
     }
 
-    /// Reads what the stage has sent: the reason of its failure, or nothing.
+    /// Reads from the stage ([`crate::stage`]) the reason why it could not execute the script, if it has sent one.
     pub(crate) fn hear_stage(&mut self) {
         let Some(stage) = &mut self.stage else {
             return;
@@ -221,13 +221,13 @@ impl Running {
         pipes().next().is_none() || *self.grace_until.get_or_insert(now.saturating_add(PIPE_GRACE_MS)) <= now
     }
 
-    /// Returns CLOCK_MONOTONIC (ms) at which to call [`Self::done`] again; `None`: only more output or the script's end
-    /// matter.
+    /// Returns CLOCK_MONOTONIC (ms) at which to call [`Self::done`] again; `None`: no such time is set, and only more
+    /// output or the script's end can change the result.
     pub(crate) fn next(&self) -> Option<u64> {
         self.grace_until
     }
 
-    /// Returns the script's end, and the milliseconds until the end; `None` while the script runs.
+    /// Returns the script's exit status and how many milliseconds the script ran; `None` while the script runs.
     pub(crate) fn ended(&self) -> Option<(ExitStatus, u64)> {
         self.ended.map(|(status, at)| (status, at.saturating_sub(self.began)))
     }

@@ -35,8 +35,8 @@ const MAX_INTENT: u64 = 8 * 1024 * 1024;
 /// Expected size of an intent in bytes: the runner reads most intents with one read.
 const USUAL_INTENT: usize = 8 * 1024;
 
-/// Size in bytes of the reserve (file `room`). The last script's end record and the result take some hundred bytes
-/// each, and the agent's outcome needs space too.
+/// Size in bytes of the file `room`, which reserves space for the last records. The last script's end record and the
+/// result take some hundred bytes each, and the agent's outcome needs space too.
 const ROOM: usize = 32 * 1024;
 
 /// Mode of the runner's files. Only root may read them, because they contain the output of scripts.
@@ -46,7 +46,8 @@ const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 pub(crate) struct Directory {
     fd: OwnedFd,
     path: PathBuf,
-    /// Whether the file system is full and the reserve in use. The reserve serves the end of scripts, not new scripts.
+    /// Whether the file system was full, so that the runner uses the space that the file `room` reserved. The space is
+    /// for the end of a script: no new script begins.
     full: Cell<bool>,
 }
 
@@ -148,7 +149,7 @@ impl Directory {
         Ok(rustix::fs::renameat(&self.fd, &temp, &self.fd, name)?)
     }
 
-    /// Runs `write`; if the file system is full, frees the reserve and runs `write` again.
+    /// Runs `write`. If the file system is full, removes the file `room`, which reserves space, and runs `write` again.
     pub(crate) fn with_room<T>(&self, mut write: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         match write() {
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
@@ -160,12 +161,12 @@ impl Directory {
         }
     }
 
-    /// Returns `true` if the file system was full, and the runner has freed the reserve.
+    /// Returns `true` if the file system was full, so that the runner has removed the file `room` to free its space.
     pub(crate) fn is_full(&self) -> bool {
         self.full.get()
     }
 
-    /// Frees the reserve, because no write follows or no other space is left.
+    /// Removes the file `room`, which reserves space for the last records: no write follows, or no other space is left.
     pub(crate) fn give_up_room(&self) {
         // The reserve may be free already.
         let _ = rustix::fs::unlinkat(&self.fd, "room", AtFlags::empty());

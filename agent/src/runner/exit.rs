@@ -14,8 +14,8 @@ pub(crate) use perilog_core::task::NO_TASK;
 /// Exit status if not-after has passed, or another process has the claim: this runner claimed nothing.
 pub(crate) use perilog_core::task::NOT_OURS;
 
-/// Exit status if the task ran, but the scripts' status is reserved: [`NO_TASK`], [`NO_CLAIM`] and [`NOT_OURS`] mean
-/// that nothing ran.
+/// Exit status of the runner if the scripts' own status is one of [`NO_TASK`], [`NO_CLAIM`] and [`NOT_OURS`], which
+/// would mean that nothing ran.
 pub(crate) const FAILED: u8 = 1;
 /// Exit status if the task ran, but the runner could not write the result.
 pub(crate) const NO_RESULT: u8 = 74;

@@ -28,9 +28,10 @@ pub(crate) struct Headline {
     about: String,
     /// CLOCK_MONOTONIC (ms) at which the unit's status names the running script; `None`: the status is up to date.
     due: Option<u64>,
-    /// Whether the runner has sent a text. After the task's end the unit would still show that text.
+    /// Whether the runner has sent a text. If so, the task's end must replace the text, because the unit would still
+    /// show it.
     shown: bool,
-    /// `None`: not in a unit, or the unit accepts no notifications.
+    /// systemd's notification socket; `None`: the runner is in no unit, or the unit accepts no notifications.
     systemd: Option<SocketAddr>,
 }
 
@@ -72,8 +73,8 @@ impl Headline {
         self.tell(&format!("{}, {text} {}", self.script, self.about));
     }
 
-    /// Shows `text` as the end of the task. For a good end (`well`) that replaces no earlier text, shows nothing: the
-    /// agent unloads the unit before a person could look.
+    /// Shows `text` in the unit's status as the end of the task. After a good end (`well`), shows `text` only if it
+    /// replaces an earlier text: otherwise the agent unloads the unit before a person could look.
     pub(crate) fn end(&mut self, text: &str, well: bool) {
         if self.shown || !well {
             self.tell(text);

@@ -52,7 +52,7 @@ pub(crate) struct Reports {
     milestones: BTreeSet<String>,
     /// CLOCK_MONOTONIC (ms) before which the runner records no further progress.
     progress_at: u64,
-    /// The latest progress, while not yet recorded.
+    /// The latest progress report, if it is not recorded yet; `None`: no progress waits to be recorded.
     waiting: Option<StepRecord>,
 }
 

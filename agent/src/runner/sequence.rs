@@ -38,12 +38,12 @@ pub(crate) struct Sequence<'a> {
     pub(crate) sinks: Sinks,
     pub(crate) reports: Reports,
     pub(crate) headline: Headline,
-    /// Limit of the whole task.
+    /// Time limit of the whole task; `None`: no limit.
     pub(crate) limit: Option<Limit>,
     pub(crate) cancelled: bool,
     /// Number of the next try of a script; counts all tries of the task from 0.
     pub(crate) seq: u32,
-    /// The running script, and the script's uid.
+    /// The script that runs and may send reports, with the uid of its user; `None`: no script runs.
     pub(crate) speaker: Option<(Speaker, u32)>,
     /// Watch of the mark in [`crate::boot`], while a script that announced a reboot waits for the mark.
     mark: Option<Mark>,
@@ -157,7 +157,8 @@ impl<'a> Sequence<'a> {
         tally
     }
 
-    /// Tries a script until the script succeeds or no retry is left.
+    /// Tries a script until it succeeds or no retry is left, and returns the end of the last try. Does not retry after
+    /// a try past its limit, if the script could not be executed, or after a cancel or the task's limit.
     fn tries(&mut self, planned: &Planned, of: u32) -> io::Result<End> {
         let retries = planned.retries;
         let mut pause = retries.backoff_ms;
@@ -286,7 +287,7 @@ impl<'a> Sequence<'a> {
                     line.iter().try_for_each(record)?;
                 }
             }
-            // The host's own tasks have no controller to inform.
+            // A local task has no controller to inform.
             if !is_boot || intent.local {
                 return Ok(Reply::Heard);
             }

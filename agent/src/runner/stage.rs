@@ -139,7 +139,8 @@ mod tests {
         }
     }
 
-    /// Runs in a separate thread, because the system calls affect one thread.
+    /// The largest id means "leave unchanged" to setresuid(2), so it must be refused. Each try runs in a thread of its
+    /// own, because the system calls affect one thread.
     #[test]
     fn the_id_that_means_as_it_is_becomes_nobody() {
         let take = |uid, gid| std::thread::spawn(move || take_identity(&order(uid, gid))).join().unwrap();
@@ -148,7 +149,8 @@ mod tests {
         assert!(take(65534, u32::MAX).unwrap_err().contains("4294967295"));
     }
 
-    /// Simulates a kernel that accepted the calls and kept an id, in each of the six places.
+    /// Simulates a kernel that accepts the calls but leaves one id unchanged: each of the real, effective and saved uid
+    /// and gid.
     #[test]
     fn an_id_that_was_not_dropped_is_refused() {
         let order = order(1000, 100);

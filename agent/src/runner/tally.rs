@@ -59,7 +59,7 @@ impl Tally {
         Self { of, ..Self::default() }
     }
 
-    /// Adds the end of a script's last try.
+    /// Adds the end of the last try of the script `name` to the sum.
     pub(crate) fn add(&mut self, name: &str, end: End) {
         match end {
             End::Ended { status, tolerable, timed_out } => {
@@ -105,8 +105,8 @@ impl Tally {
         self.status = self.status.max(exit::TIMEOUT);
     }
 
-    /// Records that an error prevents further scripts. If the status is still 0, the script ended well but past its
-    /// limit: the status becomes that of a timeout.
+    /// Records that an error prevents further scripts. If the status is still 0, the failed script exited with 0 but
+    /// past its limit: the status becomes [`exit::TIMEOUT`].
     pub(crate) fn cut_short(&mut self) {
         if self.status == 0 {
             self.status = exit::TIMEOUT;

@@ -1,5 +1,5 @@
-//! Limits of a try of a script, as a value: the next deadline, and the action due then. All times are CLOCK_MONOTONIC
-//! in milliseconds.
+//! Limits of a try of a script, as a value: the next deadline, and what the runner must do then. All times are
+//! CLOCK_MONOTONIC in milliseconds.
 //!
 //! ```text
 //!   running --limit--> overdue (forensics, then TERM once) --drain--> the script goes on without a limit
@@ -70,7 +70,8 @@ impl Watchdog {
         limit.into_iter().chain(self.kill_at).min()
     }
 
-    /// Returns the action that is due at `now` (CLOCK_MONOTONIC, ms). The caller repeats the call until `None`.
+    /// Returns what the runner must do at `now` (CLOCK_MONOTONIC, ms); `None`: nothing more. The caller repeats the
+    /// call until it returns `None`.
     pub(crate) fn due(&mut self, now: u64) -> Option<Due> {
         if self.limits.last().is_some_and(|limit| limit.at <= now) {
             let limit = self.limits.pop()?;

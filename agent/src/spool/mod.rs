@@ -125,8 +125,9 @@ impl Spool {
     /// Creates the task's directory with `intent.json` inside. In an existing directory, whose intent was invalid,
     /// replaces the intent.
     ///
-    /// Unless the intent is rebuilt, first removes the tombstone, the outcome and the marks that an earlier begin of
-    /// the task left. Beside a tombstone, the next agent would remove the directory.
+    /// An intent that is not rebuilt begins the task anew. So this function first removes what an earlier begin of the
+    /// task left: the tombstone, the outcome and the marks. If the tombstone stayed, the next agent would remove the
+    /// new directory.
     pub fn write_intent(&self, stem: &str, intent: &Intent) -> Result<(), SpoolError> {
         self.restore()?;
         let dir = self.task(stem);
@@ -286,8 +287,8 @@ fn names(dir: &Path) -> Result<Vec<String>, SpoolError> {
     list().map_err(|e| SpoolError::io("list", dir, e))
 }
 
-/// Returns the file name that a runner uses if the stem is too long for a socket's path: the stem's last two parts,
-/// which distinguish tasks.
+/// Returns the name (without extension) of a task's files in `control/`, for a stem that is too long for a socket's
+/// path: the stem's last two parts, which distinguish tasks.
 fn short(stem: &str) -> String {
     let tail = stem.rmatch_indices('-').nth(1).map_or(0, |(at, _)| at + 1);
     stem[tail..].to_owned()

@@ -1,5 +1,5 @@
-//! The tasks of one job: the host's own, by which `Exec` numbers attempts, or the controller's, for which `Await`
-//! waits.
+//! Finds the tasks of one job on this host. `Exec` numbers attempts by the tasks that earlier calls of `Exec` began.
+//! `Await` waits for the tasks that the controller started.
 
 use perilog_core::ids::{JobId, Rank};
 use perilog_core::task::Tombstone;
@@ -21,8 +21,9 @@ impl Spool {
         self.tasks_of(job, |local, _| !local)
     }
 
-    /// Returns the tasks and tombstones of a job for which `is_meant` is `true`. Reads tasks first, then tombstones: a
-    /// task that the agent buries meanwhile may appear twice, but is never missing.
+    /// Returns the tasks and tombstones of a job for which `is_meant(local, rank)` is `true`. `local`: a call of `Exec`
+    /// began the task, not the controller. Reads tasks first, then tombstones: a task that the agent buries meanwhile
+    /// may appear twice, but is never missing.
     fn tasks_of(&self, job: &JobId, is_meant: impl Fn(bool, Rank) -> bool) -> Result<Vec<OfJob>, SpoolError> {
         // Filters by the format of `ids::stem`. An action or a job may contain the same text, so the file's content
         // decides.

@@ -42,8 +42,8 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// Regression test: the next agent took an outcome from before the task's new begin for the task's own, and stopped the
-/// running script.
+/// Regression test: a task began anew, but its directory still had the outcome of the earlier begin. The next agent
+/// took that outcome for the new one, and stopped the running script.
 #[test]
 fn an_end_of_another_life_goes_before_the_task_begins_anew() {
     let (_dir, spool, _lock) = spool();

@@ -28,7 +28,8 @@ pub struct Watcher {
 struct Shared {
     inotify: Inotify,
     spool: super::Spool,
-    /// Stem of each inotify watch. Each live task has two watches; the kernel reports when a watch ends with its file.
+    /// The task's stem for each inotify watch, by the watch's number. Each live task has two watches. When a watched
+    /// file is removed, the kernel reports the end of its watch, and the entry is removed too.
     stems: Mutex<HashMap<i32, String>>,
     /// Stems of live tasks whose runner has closed its steps file. [`Watcher::runner_is_gone`] removes a stem from this
     /// set.

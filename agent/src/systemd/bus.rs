@@ -44,7 +44,7 @@ const GONE: [&str; 3] =
     [NO_SUCH_UNIT, "org.freedesktop.systemd1.NoUnitForInvocationID", "org.freedesktop.DBus.Error.UnknownObject"];
 const PROPERTY_READ_ONLY: &str = "org.freedesktop.DBus.Error.PropertyReadOnly";
 
-/// Paths for a unit's command line, and the cgroups that count its processes.
+/// Paths for a unit's command line, and the cgroups by which the agent sees whether a unit has processes.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
     pub runner: PathBuf,
@@ -67,7 +67,8 @@ struct Shared {
     interest: Arc<Interest>,
     stir: Arc<Stir>,
     around: Surroundings,
-    /// Result of the last inspection of each unit, by stem: only of live tasks, and of units that the agent keeps.
+    /// Result of the last inspection of each unit, by stem: units of live tasks, and units of ended tasks that are
+    /// still loaded.
     looked: Mutex<HashMap<String, Looked>>,
 }
 
@@ -89,7 +90,7 @@ impl Bus {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Calls StartTransientUnit(name, "fail"). The end of the start job makes the loop inspect the task ([`Stir`]),
+    /// Calls StartTransientUnit(name, "fail"). The end of the start job makes the agent inspect the task ([`Stir`]),
     /// perhaps before this call returns.
     pub async fn start(&self, stem: &str, intent: &Intent) -> StartReply {
         self.shared.interest.starts(stem);
@@ -127,9 +128,9 @@ impl Bus {
         }
     }
 
-    /// Adopts a unit that another connection started: `Ref`, so that PID 1 reports changes of the unit, and a match for
-    /// these changes. Then requests one inspection ([`Stir`]), for earlier changes. Never fails: the function also does
-    /// this for a unit that it cannot watch, and the inspection reports the error.
+    /// Adopts a unit that another connection started: calls `Ref`, so that PID 1 reports changes of the unit, and
+    /// AddMatch for these signals. Then requests an inspection ([`Stir`]), which finds earlier changes. Never fails:
+    /// even if the unit cannot be watched, the inspection shows its state.
     pub async fn watch(&self, stem: &str) {
         if self.shared.interest.watch(stem) {
             let path = unit_path(&unit_of(stem));
@@ -189,7 +190,7 @@ impl Bus {
         Ok((facts, ids, processes))
     }
 
-    /// Returns the processes in the unit's cgroup, up to the bound; none if the cgroup is gone.
+    /// Returns the processes in the unit's cgroup, at most [`MAX_PROCESSES`]; none if the cgroup is gone.
     async fn processes(&self, stem: &str) -> Result<Vec<Process>, BusError> {
         match self.call(SYSTEMD, MANAGER_PATH, MANAGER, "GetUnitProcesses", &unit_of(stem)).await {
             Ok(reply) => {

@@ -19,8 +19,8 @@ use crate::stir::Stir;
 /// of dbus-daemon takes some 70 ms.
 const RETRY_FLOOR: Duration = Duration::from_millis(20);
 const RETRY_CEILING: Duration = Duration::from_secs(5);
-/// Minimum life of a steady connection. For each new connection PID 1 reports all units, so the keeper reconnects to an
-/// unsteady bus more slowly.
+/// Shortest life of a connection that counts as steady. After shorter ones, the agent waits longer and longer before it
+/// connects again, because PID 1 reports all units to each new connection.
 const STEADY: Duration = Duration::from_secs(10);
 /// Limit for socket, authentication and Hello: a bus may accept and stay silent (dbus.socket without its daemon).
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
@@ -34,17 +34,17 @@ pub struct UnitFound {
     pub ids: Option<UnitIds>,
 }
 
-/// An event of the keeper for the loop.
+/// An event of the connection to the system bus, sent to the agent's event loop.
 #[derive(Debug)]
 pub enum BusEvent {
-    /// The connection is open, with all units of perilog: the machine joins.
+    /// A new connection is open; `units` are all units of perilog. The machine compares them with its tasks (it joins).
     Up { bus: Bus, units: Vec<UnitFound> },
     /// The connection is lost; calls in flight fail, and `Up` follows later.
     Lost { why: String },
 }
 
-/// Keeps the connection: sends `Up` for each new connection, and `Lost` for its end. Runs until the loop stops
-/// listening.
+/// Keeps a connection to the system bus: sends `Up` for each new connection, and `Lost` for its end. Runs until the
+/// receiver of `events` is dropped.
 pub async fn keep(events: mpsc::Sender<BusEvent>, stir: Arc<Stir>, around: Surroundings) {
     let mut pause = RETRY_FLOOR;
     let mut flaps = Flaps::default();
@@ -78,15 +78,15 @@ pub async fn keep(events: mpsc::Sender<BusEvent>, stir: Arc<Stir>, around: Surro
     }
 }
 
-/// Delay before the next connection. The delay is zero if the lost connection was steady, or was the first unsteady
-/// one: while dbus-daemon and systemd start, one connection may be lost between them.
+/// Computes the delay before the next connection. The delay is zero after a connection that lasted for [`STEADY`], and
+/// after the first shorter one: while dbus-daemon and systemd start, one connection may be lost.
 #[derive(Debug, Default)]
 struct Flaps {
     pause: Duration,
 }
 
 impl Flaps {
-    /// Returns the delay after a connection that lasted for `held`.
+    /// Returns the delay before the next connection, after a lost connection that lasted for `held`.
     fn lost(&mut self, held: Duration) -> Duration {
         if held >= STEADY {
             self.pause = Duration::ZERO;

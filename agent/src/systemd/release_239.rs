@@ -28,7 +28,7 @@ const LIST: &str = include_str!("properties-239.txt");
 #[derive(Debug)]
 struct Taken {
     signature: &'static str,
-    /// Accepted values; empty: any value.
+    /// Values that the property or call accepts; if empty, it accepts any value.
     words: Vec<&'static str>,
 }
 

@@ -30,12 +30,13 @@ pub(super) struct Interest {
 struct Tables {
     /// Units for which this agent makes a start job: entered before the call, removed by the job's JobRemoved.
     starting: HashSet<String>,
-    /// Object paths of watched units, and their stems.
+    /// Stems of the watched units, by the unit's object path.
     watched: HashMap<String, String>,
 }
 
 impl Interest {
-    /// Sets the sender whose signals about jobs and units count. The first call wins.
+    /// Sets systemd's unique bus name: only this sender's signals about jobs and units count. Later calls have no
+    /// effect.
     pub(super) fn systemd_is(&self, unique: &str) {
         self.systemd.get_or_init(|| unique.to_owned());
     }

@@ -22,7 +22,7 @@ pub(crate) struct Bed {
     pub(crate) dir: tempfile::TempDir,
     /// The controller's side of the connection: the agent dials this listener.
     pub(crate) listener: Listener,
-    /// Lines of agent.toml in addition to the lines that every bed has.
+    /// Lines of agent.toml in addition to the lines that every test bed has.
     pub(crate) extra: String,
     pub(crate) authority: Authority,
     /// Certificate and key of the host n0, whose agent the bed starts.
@@ -36,7 +36,8 @@ pub(crate) struct Agent {
 }
 
 impl Bed {
-    /// Makes a bed whose directory every user may pass through.
+    /// Makes a test bed without an agent yet: a fake bus, a controller's listener, and a directory that every user may
+    /// enter.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();

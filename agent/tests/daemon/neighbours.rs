@@ -1,4 +1,4 @@
-//! Other users of the node.
+//! Other users of the node: their connections to the local socket must not make the agent's memory grow.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use crate::bed::{Bed, LIMIT};
 const CONNECTIONS: u32 = 64;
 /// Number of users in whose names the threads connect.
 const USERS: u32 = 8;
-/// Maximum growth of the agent in MiB: far below the memory that one connection took before the bound existed.
+/// Maximum growth of the agent's memory in MiB: far below the memory that one connection took before the bound existed.
 const MOST_MIB: u64 = 32;
 
 fn request(method: &str, parameters: Value) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! Scripted controller: a session with the agent.
+//! A controller that the test plays: a session with the agent, message by message.
 
 use std::collections::{BTreeMap, BTreeSet};
 

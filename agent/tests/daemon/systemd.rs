@@ -12,7 +12,7 @@ use zbus::{Guid, MessageStream, OwnedObjectPath, Variant, connection};
 type Listed<'a> =
     (&'a str, &'a str, &'a str, &'a str, &'a str, &'a str, OwnedObjectPath, u32, &'a str, OwnedObjectPath);
 
-/// Runs the fake system bus and systemd on the socket `path` for as long as the test runs.
+/// Starts the fake system bus and systemd on the socket `path`, as tokio tasks that run until the test ends.
 pub(crate) fn serve(path: &Path) {
     let listener = UnixListener::bind(path).unwrap();
     tokio::spawn(async move {

@@ -13,10 +13,11 @@ use crate::peer::Peer;
 
 /// Number of sessions of the thief, one after the other.
 const SESSIONS: usize = 3;
-/// Number of questions in a session, if the agent does not end the session: far more answers than the buffers of a
-/// connection hold.
+/// Number of questions that the thief asks in a session, unless the agent ends the session before. The buffers of a
+/// connection hold far fewer answers.
 const QUESTIONS: u64 = 400_000;
-/// Maximum growth of the agent in MiB. Before the bounds existed, the agent grew by hundreds of MiB.
+/// Maximum growth of the agent's memory in MiB. Before the agent bounded questions and answers, its memory grew by
+/// hundreds of MiB.
 const MOST_MIB: u64 = 24;
 
 /// Regression test: 1.09 million questions in eight seconds, whose answers the asker did not read, took 890 MiB.
@@ -53,7 +54,7 @@ async fn a_flood_of_questions_ends_the_session_and_grows_nothing() {
 /// 4.8 GB in four seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn output_without_an_end_is_answered_within_bounds() {
-    /// Number of step records of the task, each with its output.
+    /// Number of tries in the task's step records. Each try has endless files as its kept output.
     const SCRIPTS: u32 = 64;
     let bed = Bed::new();
     let agent = bed.start();

@@ -37,7 +37,7 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 pub(crate) struct Task {
-    /// The run directory, not below /tmp, where every user can write.
+    /// The run directory. It is not below /tmp, because every user can write to /tmp.
     pub(crate) dir: TempDir,
     pub(crate) intent: Intent,
     /// Words before the runner's own command line, for example `unshare --mount`; empty: the test starts the runner
@@ -238,7 +238,7 @@ impl Task {
     }
 }
 
-/// A running runner, or another running program.
+/// A process that a test has started: a runner, or another program.
 pub(crate) struct Live {
     child: Child,
     lines: Receiver<(bool, String)>,

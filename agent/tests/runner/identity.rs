@@ -17,7 +17,8 @@ fn command(task: &mut Task, words: &[&str]) {
     task.intent.plan.run = Run::Command(words.iter().map(|w| (*w).to_owned()).collect());
 }
 
-/// Regression test: with a list of 30,000 scattered ranks, no script could be executed.
+/// Regression test: a list of 30,000 scattered ranks was too long for an environment variable, so no script of the task
+/// could be executed.
 #[test]
 fn lists_too_long_for_a_variable_are_in_files() {
     for user in ["root", "nobody"] {

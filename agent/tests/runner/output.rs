@@ -1,4 +1,5 @@
-//! Output of scripts: forwarded, kept in part, never in the way.
+//! Output of scripts: the runner forwards all of it and keeps its first and last part. A journal that stops reading
+//! delays the task's result only by seconds.
 
 use std::io::Read;
 use std::os::fd::AsFd;

@@ -1,9 +1,11 @@
 //! Cases of the core bench: one action over few ranks and over many.
 //!
-//! A job with R over N nodes; its prolog, and after `job finish` its epilog: Accepted and Finished of one rank per
-//! batch, in random order, until everything is released. In turns with few ranks, many, and few again (A/A). `bad`:
-//! ranks that fail within the tolerance, every second rank another job's, a requeue while the epilog runs, a release
-//! hook that was away, and operators who look.
+//! Each case runs a job with R over N nodes: its prolog, and after `job finish` its epilog. The nodes report Accepted
+//! and Finished for one rank per batch, in random order, until everything is released. The case takes turns between few
+//! ranks, many, and few again; the two measurements with few ranks show the noise.
+//!
+//! The case `bad` adds trouble: the job has only every second rank, some ranks fail within the tolerance, and the job
+//! is requeued while the epilog runs. Meanwhile, operators make requests.
 
 use std::alloc::System;
 
@@ -122,8 +124,8 @@ fn hello(rounds: usize, allocator: Allocator) -> Result<[Samples; 3]> {
 const MANY_NODES: u32 = 10_240;
 const FEW_NODES: u32 = 1_280;
 
-/// Measures the overview that the browser page asks for, in milliseconds of the machine's time: with few nodes, with
-/// many, and with few again. All nodes are in a prolog.
+/// Measures how many milliseconds the machine takes for the overview that the browser page shows: with few nodes, with
+/// many, and with few again. All nodes run a prolog.
 fn page(rounds: usize, allocator: Allocator) -> Result<[Samples; 3]> {
     let mut measured = [Samples::default(), Samples::default(), Samples::default()];
     for round in 0..rounds {

@@ -1,5 +1,5 @@
-//! Site around a controller's machine: the messages of nodes, of a resource manager and of a release hook are made up
-//! here, in a random order from a seed. Only the machine's own time counts.
+//! Simulated site around a real controller's machine: plays the nodes, the resource manager and the release hook. Their
+//! messages come in a random order from a seed. Only the machine's own time counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::size;
 
 /// Number of Hellos in a batch, as many as the writer takes at once.
 const BATCH: usize = 1_024;
-/// Number of batches between two requests of the resource manager for new entries of the outbox.
+/// Number of batches after which the simulated resource manager again asks for new entries of the outbox.
 const FETCH_EVERY: u64 = 256;
 
 /// Time and work that the machine has used so far.
@@ -63,8 +63,8 @@ fn action(name: &str) -> Result<ActionName> {
     Ok(ActionName::new(name)?)
 }
 
-/// Returns the Hello of a node without tasks. `node`: the node's first session, whose number becomes its machine id and
-/// boot id.
+/// Returns the Hello of the node `host` without tasks, over its connection number `link`. The number of the node's
+/// first session, `node`, serves as machine id and boot id.
 fn hello(host: &str, node: SessionId, link: u64) -> Result<Hello> {
     Ok(Hello {
         host: HostName::new(host)?,
@@ -80,7 +80,8 @@ fn hello(host: &str, node: SessionId, link: u64) -> Result<Hello> {
 }
 
 impl<'a> Site<'a> {
-    /// Builds a site whose nodes have all said Hello. `stride`: every stride-th rank of the machine is the job's.
+    /// Builds a site with a job of `count` ranks, whose nodes have all said Hello. The job has every `stride`-th rank
+    /// of the cluster.
     pub(crate) fn new(
         count: u32,
         stride: u32,
@@ -179,8 +180,8 @@ impl<'a> Site<'a> {
             - isize::try_from(now.bytes_deallocated).unwrap_or(isize::MAX)
     }
 
-    /// Returns the bytes that the machine holds now, beyond those for its nodes, and the highest value that any call
-    /// has found.
+    /// Returns the allocated bytes that the machine holds now, without those for its nodes, and the highest such number
+    /// of this call and all earlier calls.
     pub(crate) fn memory(&mut self) -> (isize, isize) {
         let now = self.allocated() - self.memory_before;
         self.memory_most = self.memory_most.max(now);
@@ -242,7 +243,8 @@ impl<'a> Site<'a> {
         replies.into_iter().next().ok_or_else(|| anyhow::anyhow!("no answer"))
     }
 
-    /// Adds an attempt of the job with its R, whose nodes are of three kinds.
+    /// Adds an attempt of the job with the tolerance `tolerate`, such as `10%`. The nodes of its R have 64, 96 or 128
+    /// cores, so R has several parts.
     pub(crate) fn add(&mut self, attempt: u64, tolerate: &str) -> Result<()> {
         let kind = |n: u32| format!("{{\"core\":\"0-{}\"}}", [63, 95, 127][n as usize]);
         let of = |n: u32| self.ranks.iter().filter(|rank| rank / 16 % 3 == n).collect::<IdSet>();
@@ -336,14 +338,15 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// Moves the clock ten minutes ahead, by when any batch of releases is due.
+    /// Moves the clock ten minutes ahead: then every batch of releases is due.
     pub(crate) fn wait(&mut self) -> Result<()> {
         self.now.mono_ms += 600_000;
         self.handle(Vec::new())?;
         Ok(())
     }
 
-    /// Carries out all pending releases, as a release hook does that was away; returns their number.
+    /// Carries out all pending releases one by one, like a release hook after an outage: the hook's first run fails.
+    /// Returns the number of releases.
     pub(crate) fn hook(&mut self) -> Result<u64> {
         let mut count = 0;
         loop {

@@ -1,5 +1,5 @@
-//! Size of a record in the store: the texts as which the store keeps it (`controller/src/store/write.rs`), without
-//! SQLite's own pages.
+//! Estimated size of a record in the store: the bytes of the texts that the store writes for the record
+//! (`controller/src/store/write.rs`), without the overhead of SQLite's pages.
 
 use std::fmt::{self, Display, Write};
 
@@ -7,7 +7,7 @@ use perilog_core::controller::Record;
 use perilog_core::controller::io::{ActionRow, AttemptRow};
 use serde::Serialize;
 
-/// Estimated number of bytes for the numbers, flags and short names of a row.
+/// Estimated number of bytes that the numbers, flags and short names of one stored record take.
 const FIXED: usize = 64;
 
 pub(crate) fn of(record: &Record) -> usize {

@@ -1,4 +1,5 @@
-//! Real controller, in a process and a directory of its own, and its Varlink API as a resource manager would use it.
+//! Starts a real controller as a child process in a directory of its own, and calls its Varlink API as a resource
+//! manager would.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -86,8 +87,8 @@ impl Controller {
         Ok(client)
     }
 
-    /// Begins the prolog of attempt `attempt` on all agents; returns the sequence number of the job's last event before
-    /// it.
+    /// Begins the prolog of attempt `attempt` on all agents. Returns the sequence number of the job's last event before
+    /// the prolog, from which [`Self::verdict`] reads on.
     pub(super) fn begin(&self, client: &mut Client, attempt: usize) -> Result<u64> {
         let run =
             json!({"job": JOB, "attempt": attempt.to_string(), "action": "prolog", "nodes": swarm::hosts(self.agents)});

@@ -1,7 +1,7 @@
 //! The bare wire: the same frames to the same number of mutually authenticated TLS connections, from a server that
 //! neither decodes nor keeps what it receives. No fan-out over this wire can cost less.
 //!
-//! | told | answers when |
+//! | command | answers when |
 //! |---|---|
 //! | `listen COUNT` | at once, with its port |
 //! | `go` | every connection was sent a Start and gave two frames back; each is then sent an Ack |

@@ -29,9 +29,11 @@ use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
 use perilog_bench::stats::{Samples, figure};
 
-/// Targets for the fan-out (docs/performance.md): ratios over the bare server, and memory per agent in KiB.
+/// Target (docs/performance.md): maximum ratio of a round's time to that of the bare server.
 const MOST_OVER_BARE: f64 = 5.0;
+/// Target: maximum ratio of the controller's CPU time to that of the bare server.
 const MOST_CPU_OVER_BARE: f64 = 3.0;
+/// Target: maximum memory of the controller per agent, in KiB.
 const MOST_KIB: f64 = 24.0;
 /// Number of rounds that the bench does not count: buffers and files grow to their size.
 const WARM_UP: usize = 3;
@@ -168,7 +170,8 @@ impl Bench {
         Ok(took)
     }
 
-    /// Sends the frames of one round without a controller. Returns the milliseconds until every agent has answered.
+    /// Runs one round with the bare server in the controller's place. Returns the milliseconds until every agent has
+    /// answered.
     fn bare(&mut self, round: usize) -> Result<f64> {
         let began = clock::mono_us();
         self.echo.ask("go")?;
@@ -220,8 +223,9 @@ impl Bench {
         Ok(json!({"live": live, "ready_ms": ready, "all_ms": all, "window_ms": window, "cpu_us_per_agent": per}))
     }
 
-    /// Kills the controller with -9 while an action runs, and starts a new one after the tasks have ended. Measures
-    /// until the verdict, which the new controller gives once all nodes have reported.
+    /// Kills the controller with -9 while an action runs, and starts a new one. The agents report the ends of their
+    /// tasks as soon as they have connected again. Measures the time from the kill to the verdict of the new
+    /// controller.
     fn owed(&mut self, table: &mut Table) -> Result<Value> {
         progress(&format!("{} agents: kill -9, and a verdict is owed", self.agents));
         self.attempt += 1;
@@ -249,7 +253,7 @@ impl Bench {
         Ok(json!({"all_ms": all, "verdict_ms": verdict}))
     }
 
-    /// Checks that each task was started and acknowledged exactly once, by the swarms' own counts.
+    /// Checks that both swarms counted as many Starts and acknowledgements as the rounds had tasks.
     fn account(&mut self, rounds: usize) -> Result<()> {
         let expected = [("real", &mut self.real, rounds + WARM_UP + 2), ("bare", &mut self.bare, 2 * rounds + WARM_UP)];
         for (which, swarm, times) in expected {
@@ -262,7 +266,7 @@ impl Bench {
     }
 }
 
-/// Waits until the agents of the swarm have got `times` acknowledgements altogether.
+/// Waits until the agents of the swarm together have got `times` acknowledgements since the swarm's start.
 fn settle(swarm: &mut Part, times: usize) -> Result<()> {
     swarm.ask(&format!("await acks {times}")).map(drop)
 }

@@ -34,8 +34,9 @@ use tokio::sync::{Semaphore, watch};
 use crate::authority;
 use crate::part;
 
-/// Redial window of an agent in milliseconds: before a Welcome names one, and at most.
+/// Redial window of an agent in milliseconds until a Welcome names one, and the least that a Welcome can set.
 const WINDOW_MS: u64 = 1_000;
+/// Milliseconds to which failed dials may widen the redial window.
 const CEILING_MS: u64 = 30_000;
 /// Number of loopback addresses that agents dial: each address has a range of ephemeral ports of its own.
 const ADDRESSES: usize = 8;

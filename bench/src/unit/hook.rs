@@ -63,7 +63,8 @@ async fn measure(samples: usize) -> Result<Value> {
     }))
 }
 
-/// Runs one hook, of a job of its own, or one `systemd-run`; returns its duration in milliseconds.
+/// Runs the program of [`WAYS`] with the index `which` once: the hook for the job `job`, or `systemd-run`. Returns the
+/// duration in milliseconds.
 async fn one(which: usize, job: usize) -> Result<f64> {
     let mut command = Command::new(if which == 0 { "perilog" } else { "systemd-run" });
     match which {

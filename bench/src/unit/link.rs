@@ -22,7 +22,7 @@ const WAITING: usize = 64;
 /// Time in milliseconds within which a task may begin. Short, so that the agent may soon forget the tombstones.
 const NOT_AFTER_MS: u64 = 30_000;
 
-/// Connection to an agent, at which the bench takes the controller's place.
+/// Connection to an agent, for which the bench plays the controller.
 #[derive(Debug)]
 pub(crate) struct AgentLink {
     pub(crate) boot: BootId,

@@ -1,4 +1,4 @@
-//! Ways to make a unit, on the node, taking turns in one process.
+//! Measurement on the node: one process makes units in five ways, which take turns, and times each unit.
 
 use std::process::Stdio;
 
@@ -20,10 +20,13 @@ use perilog_bench::stats::{Samples, figure};
 pub(crate) const PROGRAM: &str = "/usr/local/bin/perilog-bench";
 pub(crate) const CERTIFICATES: &str = "/etc/perilog/bench";
 
-/// Targets for units (docs/performance.md), as ratios; and the number of units in flight in a burst.
+/// Target (docs/performance.md): maximum ratio of a task's time to that of a bare unit.
 const MOST_OVER_BARE: f64 = 1.5;
+/// Target: minimum ratio of the agent's units per second to those of the bare connection.
 const LEAST_THROUGHPUT: f64 = 0.85;
+/// Target: maximum ratio of a task's time to that of `systemd-run --wait`.
 const MOST_OVER_SYSTEMD_RUN: f64 = 0.5;
+/// Number of units of a burst that run at the same time.
 const IN_FLIGHT: u64 = 16;
 /// Number of units in one burst: so many that the beginning and the end, with fewer in flight, weigh little.
 const BURST: u64 = 96;
@@ -160,7 +163,8 @@ impl Ways {
         Ok(took as f64 / 1000.0)
     }
 
-    /// Runs bursts of three ways in turns, with [`IN_FLIGHT`] units at a time; reports the units per second.
+    /// Measures units per second: makes `bursts` bursts through the agent, over the bare connection, and over it again,
+    /// in turns. Adds rows to the table, and returns the figures as JSON.
     async fn bursts(&mut self, bursts: usize, table: &mut Table) -> Result<Value> {
         progress(&format!("{bursts} bursts of {BURST}, {IN_FLIGHT} in flight"));
         let mut noise = Noise::begin()?;

@@ -43,7 +43,8 @@ const TRANSIENT: &str = "/run/systemd/transient";
 /// Size in bytes of the buffer for file events: some dozens; the next read returns the rest.
 const BUFFER: usize = 8192;
 
-/// Watches for units that systemd has unloaded. Each wakes the caller that waits under the unit's name.
+/// Starts a tokio task that watches for units that systemd unloads. Returns the waiters: a caller that waits under a
+/// unit's name is woken when systemd has unloaded that unit.
 pub(crate) fn unloaded() -> Result<Arc<Waiters<String, ()>>> {
     std::fs::create_dir_all(TRANSIENT).with_context(|| format!("making {TRANSIENT}"))?;
     let fd = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).context("inotify")?;

@@ -140,7 +140,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     Ok(Exit::Ok)
 }
 
-/// The controller's answer to a call about an action. The table shows it as a sentence.
+/// The controller's answer to a call about an action, as output. The table face is a sentence.
 struct Told<T>(Of, Answer<T>);
 
 trait Sentence {

@@ -1,5 +1,5 @@
-//! `perilog failed`: the ranks on which an action before the job has failed. The verb is for scripts of the job's
-//! owner: for example, a Flux instance within the job drains these ranks in itself (docs/examples).
+//! `perilog failed`: the ranks on which a setup action of a job has failed. The verb is for scripts of the job's owner:
+//! for example, a Flux instance within the job drains these ranks in itself (docs/examples).
 
 use clap::ValueEnum;
 use perilog_core::{Attempt, HostList, IdSet, JobId, ResourceName};
@@ -49,7 +49,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
 struct Failed {
     ranks: IdSet,
     hosts: HostList,
-    /// Named resources; an older controller sends none.
+    /// The named resources on which the action failed. Empty if the controller is older and sends none.
     #[serde(default)]
     resources: Vec<Resource>,
 }

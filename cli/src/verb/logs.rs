@@ -75,7 +75,7 @@ struct Part {
 
 /// Assembles whole lines from the parts that the controller sends, for each host apart.
 struct Lines {
-    /// The unfinished line of each host; at most [`LONGEST_LINE`] each.
+    /// By host: the text of a line whose end has not arrived yet, at most [`LONGEST_LINE`] bytes.
     begun: BTreeMap<String, String>,
     none: bool,
 }

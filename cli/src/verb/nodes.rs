@@ -56,7 +56,8 @@ impl Nodes {
     }
 }
 
-/// Returns the agent's state and each reason that keeps the node from its next job: `online, drained, held`.
+/// Returns the state of the agent, followed by each reason that keeps the node from its next job: `online, drained,
+/// held`.
 fn state(node: &NodeView) -> String {
     let drain = node.drain.as_ref().map(super::drain::state);
     let all = [Some(text::line(&node.state)), drain.map(str::to_owned), node.held.then(|| "held".to_owned())];
@@ -87,7 +88,7 @@ fn line(node: &NodeView) -> [Cell; 8] {
     ]
 }
 
-/// Nodes one by one, with the days that each certificate lasts.
+/// Output of `perilog nodes --wide`: a line for each node, with the number of days that its certificate still lasts.
 struct Wide(Answer<Nodes>);
 
 impl Faces for Wide {

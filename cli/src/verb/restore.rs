@@ -1,8 +1,8 @@
-//! `perilog controller restore FILE`: replaces the store by a copy, and starts the controller with the copy.
+//! `perilog controller restore FILE`: replaces the store by a copy of FILE, and starts the controller with the copy.
 //!
-//! The controller's program makes the copy. FILE may be a backup, a file from a snapshot, or the store itself. The copy
-//! includes a log beside FILE. The copy is stamped, so that the controller starts in recovery. The anchor beside the
-//! store stays. The old store stays under another name.
+//! FILE may be a backup, a file from a snapshot, or the store itself. The program `perilog-controller` makes the copy:
+//! with the changes in SQLite's log beside FILE, and with a stamp, so that the controller starts in recovery. The
+//! anchor beside the store stays. The old store stays under another name.
 
 use std::fs;
 use std::io;
@@ -96,9 +96,9 @@ fn store(config: Option<&Path>) -> Result<PathBuf, Fault> {
     store.ok_or_else(|| Fault::Other(format!("{CONTROLLER} --print-config names no store: is it an older version?")))
 }
 
-/// Installs the copy that `copy` makes as the store, with the owner of the directory. SQLite's side files belong to the
-/// old store: applied to the copy, they would undo the restore or damage the copy. `keep`: renames the old store with
-/// its log, and returns the new name.
+/// Installs the copy that `copy` makes as the store. The copy gets the owner of the store's directory. Removes SQLite's
+/// side files (`-wal`, `-shm`) of the old store, which would undo the restore or damage the copy. `keep`: keeps the old
+/// store and its log under a new name. Returns that name; `None`: nothing was kept.
 fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path, keep: bool) -> Result<Option<PathBuf>, Fault> {
     let directory = store.parent().unwrap_or(Path::new("/"));
     let fault = |what, path: &Path| {
@@ -142,8 +142,8 @@ fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path, keep: bool) 
     Ok(before)
 }
 
-/// Returns the first name like `controller.db-before-1` that neither a store nor a log has: a log without its store
-/// would be applied to the next one of that name.
+/// Returns the first free path like `controller.db-before-1`; `None`: all are taken. A path with a log (`-wal`) beside
+/// it is not free: SQLite would apply that log to the store that gets this name.
 fn free_name(store: &Path) -> Option<PathBuf> {
     let mut names = (1..u16::MAX).map(|n| beside(store, &format!("-before-{n}")));
     names.find(|path| !path.exists() && !beside(path, "-wal").exists())

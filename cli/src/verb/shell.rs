@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// Limit of a program: systemctl and similar programs answer in milliseconds, or hang.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Maximum size of the output in bytes.
+/// Maximum number of bytes that are read of a program's standard output, and of its standard error.
 const MOST: u64 = 1024 * 1024;
 
 /// The end of a program, with its output. `ok`: its exit status was 0.

@@ -195,7 +195,7 @@ fn groups(ended: &[RankView]) -> Vec<Group<'_>> {
     groups
 }
 
-/// Returns the last line of the failed scripts' output that is not empty.
+/// Returns the last line of the failed scripts' output that is not empty; `None`: they printed nothing.
 pub(crate) fn last_line(ended: &Ended) -> Option<String> {
     let lines = ended.tails.iter().rev().flat_map(|tail| tail.text.lines().rev());
     lines.map(str::trim).find(|line| !line.is_empty()).map(text::line)
@@ -226,7 +226,7 @@ impl Group<'_> {
     }
 }
 
-/// Returns the text inside the parentheses of `failed (exit 7)`; the output already has the word before them.
+/// Returns the result without the outcome and the parentheses: `exit 7` for `failed (exit 7)`.
 fn detail<'a>(result: &'a str, outcome: &str) -> &'a str {
     let rest = result.strip_prefix(outcome).unwrap_or(result).trim_start();
     rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(rest)

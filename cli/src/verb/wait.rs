@@ -118,10 +118,11 @@ struct AttemptLog {
     closed: Option<String>,
     /// Whether all of the attempt is released.
     clean: bool,
-    /// Whether the job has handed over a part: actions that begin from here on are after-actions.
+    /// Whether the job has handed over ranks, all or some. Actions that begin later are after-actions.
     let_go: bool,
     awaited: Option<Entry>,
-    /// Milestones that ranks have reported; `full`: the attempt has as many as it may have.
+    /// Names of the milestones that ranks have reported. `full`: the attempt has as many as it may have, and gets no
+    /// others.
     said: BTreeSet<String>,
     full: bool,
 }
@@ -167,7 +168,7 @@ impl Ledger {
         (self.attempts, self.asked, self.caught_up) = (BTreeMap::new(), Asked::default(), false);
     }
 
-    /// Reports at once when the awaited attempt begins to wait for vouching, and when it was vouched for.
+    /// Prints a new event on standard error if it says that the awaited attempt waits for vouching, or was vouched for.
     fn say(&self, entry: &Entry) {
         let is_vouching = [UNVOUCHED, VOUCHED].contains(&entry.name.as_str());
         if is_vouching

@@ -197,8 +197,8 @@ mod tests {
         text.lines().skip(1).map(|line| format!("{line}\n")).collect()
     }
 
-    /// For a node that was drained, held or away, the verb once printed "nothing of any job is open on it", and no next
-    /// step.
+    /// Regression test: for a node that was drained, held or away, `perilog why` printed "nothing of any job is open on
+    /// it", and no next step.
     #[test]
     fn a_node_that_is_not_free_says_why() {
         let drain =
@@ -251,7 +251,8 @@ mod tests {
         }
     }
 
-    /// For a running script, the verb once printed the same words twice: as the script and as the reason.
+    /// Regression test: for a running script, `perilog why` printed the same words twice: as the script and as the
+    /// reason.
     #[test]
     fn a_running_script_is_named_once() {
         let running = |why: &str| {

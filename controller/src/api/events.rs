@@ -55,7 +55,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     }
 }
 
-/// A job's event log while a client reads it; `last`: the sequence number of the last event that was read.
+/// A client's reading position in a job's event log. `last`: the sequence number of the last event that was read.
 struct Log<'a> {
     api: &'a Api,
     job: JobId,

@@ -51,7 +51,8 @@ pub(crate) struct Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Look,
-    /// A call of a resource manager's edge: its jobs, their actions, the drains that it carries out.
+    /// A method that an edge needs: for its jobs, their actions, and the drains that it carries out. Root, members of
+    /// `[api] group` and edges may call it.
     Edge,
     /// A call that changes something, or that shows output of root's scripts.
     Change,
@@ -239,7 +240,8 @@ impl Api {
         }
     }
 
-    /// Adds to a reply about nodes when the certificate of each connected node ends, which the machine does not know.
+    /// Fills in, for each connected node in the reply, when its certificate ends. The machine does not know these
+    /// times.
     fn add_ends(&self, reply: &mut Reply) {
         let nodes = match reply {
             Reply::Nodes(nodes) => nodes.as_mut_slice(),

@@ -1,5 +1,5 @@
-//! Removes from replies what untrusted peers may not see: output of root's scripts. These peers see only the end of a
-//! task, and the last line in the task's event.
+//! Removes from a reply what a client that may only read must not see: the output and forensics of root's scripts. Such
+//! a client still sees how each task ended. The last line of output stays visible in the job's event log.
 
 use perilog_core::controller::io::Reply;
 use perilog_core::task::Ended;

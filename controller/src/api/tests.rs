@@ -154,8 +154,8 @@ fn api(inlet: Inlet, store: &std::path::Path) -> Api {
     }
 }
 
-/// The test plays the writer: a job changes, and before the API asks for the job, the writer commits a verdict and its
-/// drain.
+/// A follower that sees a new verdict also sees the drain that the verdict made. The test plays the writer: it reports
+/// a changed job, and commits verdict and drain before the API reads the job.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_verdict_comes_with_the_drain_that_it_made() {
     use crate::daemon::{Changes, Entry};

@@ -178,7 +178,8 @@ impl Enroll {
         Ok(authority::run_out(&authority::known(&issued).issued, &revoked, clock::wall_ms()))
     }
 
-    /// Returns the hosts that munge enrols, and the `unmunge` program; `None` if munge is disabled.
+    /// Returns the hosts that may enrol with a munge credential, and the `unmunge` program; `None` if munge is
+    /// disabled.
     pub(crate) fn munged(&self) -> Option<Munged> {
         let hosts = self.munge_hosts.as_ref().filter(|_| self.munge)?;
         Some(Munged::new(self.unmunge_program.to_path_buf(), hosts.list()))
@@ -371,7 +372,7 @@ impl Config {
         }
     }
 
-    /// Returns the settings for the machine's decisions.
+    /// Converts the configuration to the settings by which the controller's machine decides.
     pub fn settings(&self) -> Settings {
         let timeouts =
             self.action.iter().filter_map(|(name, action)| Some((name.clone(), action.timeout?.as_millis())));

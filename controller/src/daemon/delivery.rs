@@ -42,7 +42,8 @@ pub(crate) struct Delivery {
     outbox: watch::Sender<()>,
     /// Signals that a commit has written events.
     logged: watch::Sender<()>,
-    /// The encoded common part of the last Start, for ranks of the same action that begin one by one.
+    /// The last Start that was sent, encoded without the parts that differ by rank. The ranks of an action may begin
+    /// one by one, so the next Start often reuses it.
     fan: Option<StartFan>,
     /// Counts the journal lines that each host causes.
     of_nodes: Each<HostName>,

@@ -46,7 +46,7 @@ pub(crate) struct Feed {
     ring: mpsc::Sender<()>,
 }
 
-/// The follower's half of a feed: receives the changes.
+/// The receiving half of a feed, for a follower: returns the changes that the writer has added.
 #[derive(Debug)]
 pub(crate) struct Followed {
     changes: Arc<Mutex<Changes>>,

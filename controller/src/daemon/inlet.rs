@@ -22,7 +22,7 @@ const WEIGHT_KIB: usize = 64 * 1024;
 /// An entry for the writer, in order of arrival.
 #[derive(Debug)]
 pub(crate) enum Entry {
-    /// A session with a valid preamble. The session's messages follow.
+    /// A peer has sent a valid preamble. The entries of this session's messages follow.
     Opened {
         session: SessionId,
         outlet: Outlet,
@@ -52,7 +52,8 @@ pub(crate) enum Entry {
         events: EventQueue,
         ready: oneshot::Sender<()>,
     },
-    /// Registers a follower of all jobs. The writer answers `ready` once it reports every later commit to the follower.
+    /// Registers an edge that follows the changes of all jobs. The writer fires `ready` when the follower is
+    /// registered: `feed` gets the changes of every later commit.
     FollowAll {
         feed: Feed,
         ready: oneshot::Sender<()>,

@@ -44,7 +44,8 @@ pub(crate) struct Outlet {
 pub(crate) struct Outbound {
     pub(crate) frames: Drain<Bytes>,
     pub(crate) end: oneshot::Receiver<End>,
-    /// Queue for frames that the session itself sends, without the writer; open as long as the outlet.
+    /// Queue for frames that the session sends to its peer by itself, without the writer. Closed when the writer drops
+    /// the [`Outlet`].
     pub(crate) own: WeakQueue<Bytes>,
 }
 
@@ -70,7 +71,8 @@ impl Outlet {
     }
 }
 
-/// A part of a node's answer. `last`: no part of this node follows; `lost`: the node disconnected before its last part.
+/// A part of a node's answer to a client's question, for example lines of a job's output. `last`: no part of this node
+/// follows; `lost`: the node disconnected before its last part.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) host: HostName,

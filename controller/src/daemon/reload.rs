@@ -41,7 +41,8 @@ impl Reload {
         Self { file: file.to_owned(), last: config.clone(), started: config, inlet, certificates, hooks, remark }
     }
 
-    /// Reads the configuration and the certificates again, and applies them. `status` is the writer's line.
+    /// Reads the configuration and the certificates again, applies them, and reports the result to systemd. `status`:
+    /// the writer's part of the status line.
     pub(super) async fn now(&mut self, status: &watch::Receiver<String>) {
         notify::reloading();
         let remark = match self.apply().await {
@@ -86,7 +87,8 @@ impl Reload {
 mod tests {
     use super::*;
 
-    /// An operator who changes such a key and only reloads would wait for ever, so the guide names each key.
+    /// The administrators' guide names each key that takes a restart. Otherwise, an operator who changed one and only
+    /// reloaded would wait for ever.
     #[test]
     fn the_guide_names_each_key_that_takes_a_restart() {
         let guide = include_str!("../../../docs/administration.md");

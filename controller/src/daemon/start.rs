@@ -91,7 +91,7 @@ pub(super) struct Started {
     pub(super) remark: watch::Sender<Option<String>>,
 }
 
-/// Hands the certificates that a reload has read to the listeners that use them.
+/// Passes the certificates that a reload has read on to the listeners that use them.
 pub(super) struct Certificates {
     tls: watch::Sender<Option<ServerTls>>,
     enroll_tls: watch::Sender<Option<ServerTls>>,
@@ -134,7 +134,8 @@ pub(super) struct Doors {
 }
 
 impl Doors {
-    /// Stops accepting agents and nodes to enrol. Open sessions and the local API go on.
+    /// Stops accepting new connections from agents, and from nodes that want to enrol. Open sessions and the local API
+    /// go on.
     pub(super) fn close(&mut self) {
         self.agents.abort_all();
     }

@@ -257,7 +257,7 @@ fn disk_full() -> Refusal {
 }
 
 async fn sleep_until(at: Option<u64>) {
-    /// Longest sleep; the timer is set again afterwards.
+    /// Maximum length of one sleep. If `at` is later, the function returns early, and the caller sleeps again.
     const LONGEST: Duration = Duration::from_secs(24 * 3600);
     match at {
         Some(at) => tokio::time::sleep(clock::until(at).min(LONGEST)).await,

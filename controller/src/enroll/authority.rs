@@ -23,7 +23,7 @@ pub(crate) struct Authority {
 /// Serial number and end of the next certificate to sign.
 pub(super) struct Next {
     number: [u8; 16],
-    /// The serial number in hexadecimal.
+    /// The certificate's serial number in hexadecimal.
     pub(super) serial: String,
     pub(super) until_ms: u64,
 }

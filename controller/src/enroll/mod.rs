@@ -63,8 +63,8 @@ pub(crate) struct Enrolment {
     lasts_ms: AtomicU64,
     /// Bounds the journal lines about strangers.
     complaints: Complaints,
-    /// Bounds the journal lines about peers with some proof. An administrator must see these lines, however many
-    /// strangers connect.
+    /// Bounds the journal lines about peers that showed a token, a certificate or a munge credential ([`No::weighs`]).
+    /// An administrator must see these lines, however many strangers connect.
     weighty: ComplaintsOfEach,
     /// Ends of the certificates of open sessions. A renewed certificate moves the end at once, before the node connects
     /// again.
@@ -76,8 +76,8 @@ pub(crate) struct Enrolment {
 struct No {
     told: String,
     logged: String,
-    /// Whether the log keeps the refusal apart from those of strangers: the visitor needed a token, a certificate or
-    /// munge's key to cause it, or the controller is at fault.
+    /// Whether strangers' log lines must not crowd out the line about this refusal. `true` if the visitor needed a
+    /// token, a certificate or munge's key to cause it, or if the controller is at fault.
     weighs: bool,
 }
 
@@ -157,8 +157,9 @@ impl Enrolment {
         judged.await.unwrap_or_else(|error| Err(No::ours(error)))
     }
 
-    /// Checks the visitor's munge credential; the error says why the credential proves nothing. [`Self::judge`] reports
-    /// malformed requests.
+    /// Checks the munge credential in the visitor's request. The error says why the credential proves nothing. A
+    /// malformed host name or key is such an error, too, but [`Self::judge`] then refuses the request for that reason
+    /// first.
     async fn munged(&self, peer: SocketAddr, ask: &Ask) -> Result<(), Doubt> {
         let (None, Some(credential)) = (&ask.token, &ask.munge) else { return Err(munge::stranger("no credential")) };
         let host = HostName::new(&ask.host).map_err(munge::stranger)?;
@@ -261,9 +262,9 @@ impl Enrolment {
     }
 }
 
-/// Returns the maximum number of certificates of a host per hour. Each certificate is a line of the list of issued ones
-/// and one more to revoke, so no host may fill these lists. A host with certificates shorter than an hour renews more
-/// often, with at most three tries each.
+/// Returns the maximum number of certificates that a host may get per hour. The limit exists because each certificate
+/// adds a line to the list of issued certificates, and perhaps one to the revocation list. If certificates live for an
+/// hour or less, the host may also get three for each such life in the hour.
 fn most_an_hour(lasts_ms: u64) -> usize {
     let renewals = 3 * (HOUR_MS / lasts_ms.max(1));
     usize::try_from(renewals).unwrap_or(usize::MAX).saturating_add(MOST_AN_HOUR).min(COUNTED)

@@ -24,8 +24,8 @@ use tokio::sync::Semaphore;
 /// Maximum number of credentials that the controller judges at once. Each takes some milliseconds, so ten thousand
 /// nodes that boot at once pass within a minute or two.
 const AT_ONCE: usize = 8;
-/// Longest wait of a credential for one of the [`AT_ONCE`] turns. The later steps have limits of their own; the sum is
-/// below the limit of a whole decision.
+/// Maximum time for which a credential waits until fewer than [`AT_ONCE`] others are being judged. The later steps of
+/// the judgement have limits of their own; all limits together stay below the limit of a whole enrolment request.
 const TURN: Duration = Duration::from_secs(2);
 /// Limit of a lookup of a name's addresses. A resolver skips a dead server after 5 s (resolv.conf(5)).
 const LOOKUP: Duration = Duration::from_secs(6);
@@ -48,7 +48,7 @@ impl Munged {
 }
 
 pub(super) struct Munge {
-    /// `None` if munge is disabled.
+    /// The hosts and the program of munge, replaced by a reload; `None` if munge is disabled.
     set: RwLock<Option<Arc<Munged>>>,
     turns: Arc<Semaphore>,
     getent: PathBuf,
@@ -57,8 +57,8 @@ pub(super) struct Munge {
 /// The reason of a rejected credential, only for the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Doubt {
-    /// Whether the log keeps the line apart from those about strangers: the peer proved that it has munge's key, or the
-    /// controller is at fault.
+    /// Whether strangers' log lines must not crowd out the line about this rejection. `true` if the peer proved that it
+    /// has munge's key, or if the controller is at fault.
     pub(super) weighs: bool,
     pub(super) why: String,
 }
@@ -126,8 +126,8 @@ async fn addresses(getent: &Path, host: &str) -> Result<Vec<IpAddr>, String> {
     Ok(addresses)
 }
 
-/// Checks what needs no program and no lookup: `host` is one of `hosts`, and the peer's port is one that only root may
-/// use.
+/// Checks, without running a program or looking up a name, that `host` is one of `hosts`, and that only root can use
+/// the peer's port. The error is a sentence for the log.
 fn may_ask(hosts: &HashSet<String>, host: &str, peer: SocketAddr) -> Result<(), String> {
     if !hosts.contains(host) {
         return Err(format!(

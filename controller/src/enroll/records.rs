@@ -49,7 +49,7 @@ pub(super) struct Records {
 /// The certificates that the authority has issued for a host.
 #[derive(Default)]
 struct Given {
-    /// The serial number of the newest certificate.
+    /// Serial number (hexadecimal) of the newest certificate that the host has got.
     newest: String,
     /// Times at which the host got certificates within the last hour, in milliseconds since 1970.
     lately: Vec<u64>,
@@ -150,7 +150,8 @@ impl Records {
         Ok(())
     }
 
-    /// Reads the lines added since the last call.
+    /// Reads the lines that were added to the list of issued certificates since the last call; all lines if the file is
+    /// a new one.
     fn read_issued(&mut self, dir: &Path) -> io::Result<()> {
         let mut file = match File::open(dir.join(ISSUED)) {
             // The list does not exist yet, or was lost: the revocation list shows which.

@@ -381,7 +381,8 @@ async fn a_used_token_re_enrols_no_host_even_after_a_new_one() {
     assert_eq!(bed.known().len(), 3);
 }
 
-/// Regression test: a loss of the list of issued certificates also lost the revoked hosts.
+/// Regression test: after the list of issued certificates was lost, revoked hosts could enrol again, because only that
+/// list maps revoked serial numbers to hosts.
 #[tokio::test]
 async fn a_lost_list_after_a_revocation_stops_enrolment() {
     let bed = munged();
@@ -411,7 +412,8 @@ async fn a_lost_list_after_a_revocation_stops_enrolment() {
     assert!(!issued.exists());
 }
 
-/// Regression test: an attacker with a node's certificate could keep the node out by asking often.
+/// Regression test: an attacker with a node's certificate could use up the host's hourly number of certificates by
+/// asking often. The node then got no certificate, even for a new token.
 #[tokio::test]
 async fn a_new_token_brings_a_host_back_though_its_hour_is_used_up() {
     let bed = Bed::new();
@@ -425,7 +427,8 @@ async fn a_new_token_brings_a_host_back_though_its_hour_is_used_up() {
     bed.answer(None, "n0", Some(&bed.token("n0")), &node).await.unwrap();
 }
 
-/// Regression test: the list of issued certificates grew until no host could be revoked.
+/// Regression test: the list of issued certificates was never pruned, and became too large for `perilog ca revoke` to
+/// read, so that no host could be revoked.
 #[tokio::test]
 async fn a_long_list_is_pruned_when_the_controller_starts() {
     let bed = Bed::new();

@@ -126,8 +126,8 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Removes the tokens of these hosts, and returns their number. A used token counts while its time is not over,
-    /// because the same key could ask again.
+    /// Removes the tokens of these hosts that a host could still use, and returns their number. Until it expires, a
+    /// used token can still be used: the same key may ask again.
     pub(crate) fn take_back(&self, hosts: &HostList, now_ms: u64) -> io::Result<usize> {
         let hosts: BTreeSet<_> = hosts.iter().map(canonical).collect();
         let mut taken = 0;

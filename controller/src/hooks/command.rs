@@ -97,7 +97,7 @@ impl Command {
 pub(crate) struct Untold {
     /// The text for log lines and `perilog ps`: how the program ended, and the last line of its standard error.
     pub(crate) why: String,
-    /// The end of the program's standard error; `None` if that is no more than the last line.
+    /// The end of the program's standard error, for the log; `None` if `why` already has all of it.
     pub(crate) said: Option<String>,
 }
 
@@ -278,7 +278,8 @@ mod tests {
         }
     }
 
-    /// Regression test: a hook that started as the controller died had an empty standard input.
+    /// Regression test: if the controller died while it started a hook's command, the command ran with an empty
+    /// standard input.
     #[tokio::test]
     async fn what_a_program_is_told_is_whole_before_it_begins() {
         let body = json!({"event": "x".repeat(1 << 20)});

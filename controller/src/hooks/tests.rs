@@ -33,7 +33,7 @@ fn row(name: &str, lifted: bool) -> DrainRow {
     }
 }
 
-/// Returns the notices that would run now for these rows, each as event and hosts, for example `drain n[1-2]`.
+/// Returns the drain notices whose commands would begin at `now`, each as event and hosts, for example `drain n[1-2]`.
 fn would_tell(rows: &[DrainRow], told: &Told, now: Instant) -> Vec<String> {
     let tasks = drained(rows.to_vec(), told, now);
     tasks.iter().map(|task| format!("{} {}", task.body["event"], task.body["hosts"]).replace('"', "")).collect()
@@ -252,8 +252,8 @@ fn failed_notices_take_half_the_room_longest_waiting_first() {
     assert_eq!(turns(&many, room(1, 4)), [again(0)]);
 }
 
-/// Regression test: the query for the notices with the lowest sequence numbers returned only notices that waited for
-/// another try, and the notices of other jobs stayed behind.
+/// Regression test: a page of pending releases had only those with the lowest sequence numbers. When that many releases
+/// had failed and waited for their next try, no release of another job began.
 #[tokio::test]
 async fn jobs_whose_release_fails_keep_no_other_job_waiting() {
     const BAD: u64 = 40;

@@ -23,7 +23,7 @@ pub(super) enum Key {
     Host(HostName),
 }
 
-/// The right of a notice to run now. Turns are ordered: repeated notices come before new ones.
+/// The permission of a notice to run now, as its place in the queue: repeated notices sort before new ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
     /// The notice failed before. It is due since that time, together with the other notices of its group.
@@ -31,7 +31,7 @@ pub(super) enum Turn {
     Fresh,
 }
 
-/// A group of notices that the controller repeats together.
+/// Number of a group of failed notices; the controller repeats the notices of a group in one command.
 pub(super) type Group = u64;
 
 #[derive(Debug, Clone, Copy)]
@@ -44,20 +44,21 @@ enum Stand {
 #[derive(Debug, Clone, Copy)]
 struct Tried {
     stand: Stand,
-    /// Whether the notice lifts a drain: that notice differs from the notice of the drain itself.
+    /// Whether the notice lifts a drain instead of making it. A new notice of the other kind does not inherit the delay
+    /// of this one.
     lifts: bool,
     /// Delay before the next try, if the present try fails too.
     backoff: Duration,
-    /// The value of [`Told::successes`] at the notice's first failure, or later at its last failure alone. A higher
-    /// value now means that another command has succeeded since.
+    /// The value of [`Told::successes`] at the last failure of this notice alone, or else at its first failure; `None`
+    /// before. If `successes` is higher now, another command has succeeded since.
     at: Option<u64>,
     failed: Failed,
 }
 
-/// How the notice of a host or job failed last.
+/// Kind of the last failure of a notice, which decides when the controller repeats the notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failed {
-    /// The notice failed in a command with other notices, or has not failed yet.
+    /// The notice's last failure was in a command for several notices, or the notice has not failed yet.
     Together,
     /// The notice failed alone, and no command has succeeded since its earlier failure: the resource manager may be
     /// away.
@@ -99,7 +100,8 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Returns the notice's turn; `None` if a notice with this key runs, or the next try is not due yet.
+    /// Returns the turn of the notice about `key` if the notice may run at `now`. `None`: a notice about this key runs
+    /// already, or the notice failed and its next try is not due yet. `lifts`: whether the notice lifts a drain.
     pub(super) fn turn(&self, key: &Key, lifts: bool, now: Instant) -> Option<Turn> {
         match self.tried.get(key).map(|tried| (tried.stand, tried.lifts)) {
             Some((Stand::Telling, _)) => None,

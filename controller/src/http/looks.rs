@@ -19,7 +19,8 @@ use crate::daemon::Inlet;
 const ANSWER: Duration = Duration::from_secs(5);
 /// Time for which visitors with the same question get the same answer.
 const KEPT: Duration = Duration::from_secs(1);
-/// After each answer the writer has `REST` times the answer's duration for its own work, but at most [`PAUSE`].
+/// Rest of the writer after each answer, as a multiple of the time that the answer took: the writer gets no question
+/// until it is over. The rest is at most [`PAUSE`].
 const REST: u32 = 4;
 const PAUSE: Duration = Duration::from_secs(2);
 /// Maximum number of kept answers.
@@ -38,7 +39,7 @@ pub(crate) struct Looks {
 struct Kept {
     /// Kept answers, each with its question and time, the oldest first.
     answers: Vec<(Question, Instant, Seen)>,
-    /// Time until which the writer gets no question; `None`: no question was asked yet.
+    /// Time before which the writer gets no further question; `None`: the writer was not asked yet.
     rest: Option<Instant>,
 }
 

@@ -1,9 +1,9 @@
 //! The names by which a visitor may call this host.
 //!
-//! The same-origin rule of browsers keeps a stranger's page from reading the listener's answers. But the page's author
-//! may point the page's own name at this host's address (DNS rebinding). The origin is then the same, and only the
-//! header `Host` differs. So the listener answers only to names that no stranger can assign: an address, `localhost`,
-//! or the name that this host gives itself.
+//! The same-origin rule of browsers keeps a stranger's page from reading the listener's answers. But the author of such
+//! a page may point the page's own name at this host's address (DNS rebinding). The origin is then the same, and only
+//! the header `Host` differs. So the listener serves its own page and the page's JSON only under names that no stranger
+//! can assign: an address, `localhost`, or the name that this host gives itself.
 
 use std::net::IpAddr;
 
@@ -47,7 +47,7 @@ impl Names {
         host.parse::<IpAddr>().is_ok() || self.0.iter().any(|own| own.eq_ignore_ascii_case(name))
     }
 
-    /// Returns the names as text, for a refusal.
+    /// Returns all names of this host, separated by commas, for the text of a refusal.
     pub(super) fn shown(&self) -> String {
         self.0.join(", ")
     }

@@ -38,7 +38,7 @@ impl Bounds {
     };
 }
 
-/// Maximum size in bytes of a request's head; `HEADERS`: maximum number of its lines.
+/// Maximum size in bytes of a request's request line and headers together. `HEADERS`: maximum number of headers.
 const BUFFER: usize = 16 * 1024;
 const HEADERS: usize = 64;
 /// Pause after a failed accept: file descriptors may be short for a while.

@@ -40,8 +40,8 @@ pub(super) fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
-/// Journal lines about peers that proved to be a host of the site. Each address has its own limit, so lines about one
-/// address never suppress lines about another.
+/// Writes log lines about refused peers that have proved to be a host of the site. Each address has its own limit, so
+/// lines about one address never suppress lines about another.
 #[derive(Debug)]
 pub(crate) struct ComplaintsOfEach {
     each: Each<IpAddr>,

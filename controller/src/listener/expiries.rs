@@ -1,4 +1,4 @@
-//! Times at which the certificates of connected peers end, for people and figures. No decision depends on them.
+//! Times at which the certificates of connected peers expire, for people and for metrics. No decision depends on them.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

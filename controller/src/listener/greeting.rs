@@ -88,8 +88,8 @@ impl Places {
         }
     }
 
-    /// Moves peers that wait into free places, and into places whose turn is over. Returns the end of the next turn, if
-    /// a peer waits for it.
+    /// Moves waiting peers into free places, and into places of peers whose turn is over (those peers are sent away).
+    /// Returns the time at which the next turn ends; `None` if no peer waits any more.
     fn advance(&mut self, now: Instant) -> Option<Instant> {
         let home = self.home;
         let shared = if home.is_some() { OF_ONE - 1 } else { OF_ONE };
@@ -142,7 +142,8 @@ impl Greetings {
 }
 
 impl Place<'_> {
-    /// Waits for the turn of this peer. Returns `false` if a newer peer has taken the peer's turn or place before.
+    /// Waits until this peer has a place and may greet. Returns `false` if the controller sends the peer away first: a
+    /// newer peer of its address replaced it, or too many addresses wait already.
     pub(super) async fn turn(&mut self) -> bool {
         loop {
             let (changed, until) = {
@@ -190,7 +191,8 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Returns the network that counts as one address: IPv6 lets a host use any number of addresses of its /64 network.
+/// Returns the part of an address that identifies its host: an IPv4 address itself, but of an IPv6 address only the /64
+/// network, because one host may use any number of addresses in it.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -237,7 +239,8 @@ mod tests {
         assert!(greetings.lock().is_empty());
     }
 
-    /// A thief holds every place and dials again from each address as soon as a session ends.
+    /// An agent waits at most one turn of each address of a thief that uses the same certificate. The thief holds all
+    /// places for greeting peers, and dials again from each address as soon as a session ends.
     #[tokio::test(start_paused = true)]
     async fn a_new_address_waits_for_a_turn_of_each_other_address() {
         perilog_core::switch_on_defect!(perilog_host::defect::chosen());

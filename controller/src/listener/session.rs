@@ -30,7 +30,7 @@ const HELLO_BYTES: usize = 16 * 1024 * 1024;
 
 /// The reason why a session has ended.
 enum Over {
-    /// An orderly end, or a failure of the network.
+    /// The session ended in an orderly way, or the network failed. The text says which.
     Ended(String),
     /// The peer violated the protocol, with the reason.
     Refused(String),

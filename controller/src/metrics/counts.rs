@@ -152,7 +152,8 @@ fn seconds(millis: u64) -> f64 {
 #[derive(Debug, Clone)]
 pub(super) struct Histogram {
     pub(super) bounds: &'static [f64],
-    /// Number of values between each bound and the bound before; the last number is of values above all bounds.
+    /// Number of observed values by bucket: values up to each bound and above the bound before. The last number counts
+    /// the values above all bounds.
     pub(super) counts: Vec<u64>,
     pub(super) sum: f64,
 }

@@ -20,7 +20,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 const DAY_MS: u64 = 86_400_000;
 
-/// The sources of the figures. Cheap to clone.
+/// All that the metrics page reads its figures from. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub(crate) metrics: Metrics,
@@ -31,7 +31,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Content type of the page.
+    /// Content type of the metrics page.
     pub(crate) const CONTENT_TYPE: &str = text::CONTENT_TYPE;
 
     pub(crate) async fn page(&self) -> String {

@@ -88,8 +88,8 @@ fn event(name: &str, action: &str) -> Effect {
     Effect::Publish { job: JobId::new("f1").unwrap(), sequence: 1, event }
 }
 
-/// Found by an audit: the first overdue task of an action began its series with 1, and Prometheus' increase() does not
-/// see the step from no value to 1.
+/// Regression test: for the first overdue task of an action, the counter appeared with the value 1. Prometheus'
+/// increase() does not see the step from no value to 1, so no alert fired.
 #[test]
 fn what_is_counted_of_an_action_is_there_before_it_happens() {
     let of = |page: &str, series: &str| page.lines().filter(|line| line.starts_with(series)).count();
@@ -139,7 +139,7 @@ fn every_outcome_has_a_counter() {
     assert_eq!(page(&metrics), before);
 }
 
-/// The bound holds for any number of jobs, nodes, actions and scripts.
+/// The metrics page has a bounded number of lines, for any number of jobs, nodes, actions and scripts.
 #[test]
 fn labels_have_a_bound() {
     let metrics = Metrics::default();

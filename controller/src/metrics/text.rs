@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use super::counts::Histogram;
 
-/// Content type of the page.
+/// Content type of the metrics page.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 #[derive(Debug, Clone, Copy)]

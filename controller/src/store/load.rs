@@ -78,8 +78,9 @@ pub(super) fn job(db: &Connection, job: &JobId) -> Result<Job, StoreError> {
     Ok(Job { attempts: part.attempts, actions: part.actions, ranks: part.ranks })
 }
 
-/// Applies the rows of the table `moved` to the rows of actions: changes of an action's sets since its row was written.
-/// `only`: a WHERE clause that limits these changes.
+/// Applies the rows of the table `moved` to the rows of actions. A row of `moved` has the sets of ranks (waiting, sent,
+/// accepted and so on) that changed after the action's row was written. `only`: a WHERE clause that selects rows of
+/// `moved`.
 fn put_moved(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
     let mut by_id: BTreeMap<ActionId, &mut ActionRow> = snapshot.actions.iter_mut().map(|row| (row.id, row)).collect();
     let moved = |row: &Row<'_>| Ok((action_id(row, "action")?, json::<Stands>(row, "stands")?));

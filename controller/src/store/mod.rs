@@ -71,8 +71,8 @@ const BUSY_MS: u32 = 5_000;
 pub trait Durable {
     fn load(&mut self) -> Result<Snapshot, StoreError>;
 
-    /// Applies `records` in order, all or none. On return the records are on disk, and so are the durations in `ran`,
-    /// unless the disk had room only for the records. `ran` then has only the entries that were newly written.
+    /// Applies `records` in order, all or none, and stores the durations in `ran`. On return the records are on disk.
+    /// Only the newly stored durations remain in `ran`: none if the disk had room only for the records.
     fn commit_with(&mut self, records: &[Record], ran: &mut Vec<Ran>) -> Result<(), StoreError>;
 
     fn commit(&mut self, records: &[Record]) -> Result<(), StoreError> {

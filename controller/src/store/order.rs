@@ -23,7 +23,7 @@ pub(crate) struct Spot {
     event: Option<(JobId, u64)>,
 }
 
-/// An event with its spot.
+/// An event of a job's log, with its place ([`Spot`]) in the order of all events.
 pub(crate) struct Ordered {
     pub(crate) spot: Spot,
     pub(crate) job: JobId,
@@ -118,7 +118,8 @@ impl FromStr for Spot {
     }
 }
 
-/// Returns SQLite's plan of the query for a page, for the test that no page walks the whole log.
+/// Returns how SQLite would run the query for a page of events, as `EXPLAIN QUERY PLAN` describes it. A test checks
+/// that no page walks the whole log.
 #[cfg(test)]
 pub(super) fn plan(db: &rusqlite::Connection) -> String {
     let sql = "EXPLAIN QUERY PLAN SELECT job, sequence, timestamp, name, context, written FROM events

@@ -76,7 +76,7 @@ impl StepReader {
 
 /// The newest task of an action on a node.
 struct Newest {
-    /// Whether all scripts of the task ran, so that an absent script is missing on the node.
+    /// Whether all scripts of the task ran. Only then does the absence of a script show that the node does not have it.
     whole: bool,
     began_ms: u64,
     scripts: Vec<i64>,
@@ -132,7 +132,8 @@ fn compare(
     skew
 }
 
-/// Cache of one layout, that of the last action in question: all tasks of an action come one after the other.
+/// Finds the host of a rank. Caches the layout of the last action only, because the callers visit the tasks of an
+/// action one after the other.
 #[derive(Default)]
 pub(super) struct Layouts {
     of: Option<(i64, Option<Layout>)>,

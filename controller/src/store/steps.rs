@@ -70,8 +70,8 @@ impl Known {
         *self = Self::default();
     }
 
-    /// Writes the durations in `ran` after the records of the same batch. Leaves in `ran` only the entries that were
-    /// new.
+    /// Stores the durations in `ran`, after the records of the same batch. Only the newly stored durations remain in
+    /// `ran`.
     pub(super) fn write(&mut self, db: &Connection, records: &[Record], ran: &mut Vec<Ran>) -> Result<()> {
         // Pruning frees numbers for reuse, and a new attempt may have other hosts than an old attempt of the same name.
         if records.iter().any(|record| matches!(record, Record::Prune { .. })) {
@@ -111,7 +111,8 @@ impl Known {
         .map(|rows| rows > 0)
     }
 
-    /// Returns the action; `None` if the action is pruned, or its row is unreadable.
+    /// Returns the action's number, name and layout, from the cache or the store. `None`: the store has no such action
+    /// (any more), or its row is unreadable.
     fn action(&mut self, db: &Connection, id: ActionId) -> Result<Option<&Action>> {
         if !self.actions.contains_key(&id) {
             if self.actions.len() >= ACTIONS {
@@ -165,8 +166,9 @@ impl Known {
     }
 }
 
-/// Formats a step as JSON numbers, such as `[7,10,20,0]`: script, begin after the task's begin (ms), duration (ms),
-/// exit status. A try above 1 and marks follow if there are any.
+/// Formats a step as JSON numbers, such as `[7,10,20,0]`: the script's number, its begin after the task's begin (ms),
+/// its duration (ms), its exit status. The number of the try and the bits ([`TOLERABLE`], [`TIMED_OUT`]) follow only if
+/// needed.
 fn row(script: i64, step: &Step, began_ms: u64) -> String {
     let after = step.began_ms.saturating_sub(began_ms);
     let status = step.status.map(ExitStatus::shell).map_or_else(|| "null".to_owned(), |status| status.to_string());

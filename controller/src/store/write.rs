@@ -140,7 +140,8 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
     )
 }
 
-/// Writes an action; an existing action keeps its number, and so its place in the order of begins.
+/// Inserts or updates the row of an action. An existing row keeps its number, and the numbers order the actions by
+/// begin.
 fn action(db: &Connection, row: &ActionRow) -> Result<()> {
     run(db, "DELETE FROM moved WHERE action = ?1", [row.id.to_string()])?;
     run(

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, LIMIT};
 
-/// Number of clients that wait: one hook for each job of a large machine. Before, 768 clients used up all connections.
+/// Number of clients that wait at the same time: as many as a large machine has jobs, with one waiting hook each.
 const WAITERS: usize = 10_000;
 
 fn request(method: &str, parameters: Value, more: bool) -> Vec<u8> {
@@ -135,10 +135,12 @@ fn strangers_that_send_much_and_read_nothing_make_nothing_grow() {
     assert_eq!(ask(&socket, "Ps", json!({}))["rows"], json!([]));
 }
 
-/// Maximum number of journal lines about one user in a window, including the line that counts the omitted ones.
+/// Maximum number of journal lines about one user within a time window of the log limit, including the line that counts
+/// the omitted ones.
 const LINES: usize = 31;
 
-/// Regression test: one unprivileged process caused 44,049 warnings in five seconds.
+/// Regression test: with malformed API calls, one unprivileged process made the controller log 44,049 warnings in five
+/// seconds.
 #[test]
 fn a_misbehaving_user_does_not_fill_the_journal() {
     let mut bed = Bed::new();

@@ -1,4 +1,4 @@
-//! `NodeForget`: a dismantled node leaves the list, for good.
+//! Tests of the method `NodeForget`: the controller forgets a dismantled node, also over a restart.
 
 use serde_json::json;
 

@@ -161,7 +161,7 @@ fn connections(bed: &Bed, controller: &Controller) -> usize {
     open.filter(|fd| std::fs::read_link(fd.as_ref().unwrap().path()).is_ok_and(|path| path == bed.store())).count()
 }
 
-/// A sum over a million tasks, which an operator asks for, delays no scraper.
+/// The metrics page reads the store over its own connection. So `perilog stats` over a million tasks delays no scraper.
 #[test]
 fn scrapers_have_a_connection_of_their_own_to_the_store() {
     let mut bed = Bed::new();
@@ -189,7 +189,8 @@ fn named(text: &str) -> BTreeSet<String> {
     words.map(str::to_owned).collect()
 }
 
-/// Rules, dashboard and their page name only existing metrics, and the page names all of them.
+/// The alert rules, the dashboard and the README.md beside them name only metrics that the metrics page has, and the
+/// README.md names all of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_rules_and_dashboard_ask_for_is_there() {
     let page = page().await;

@@ -1,5 +1,5 @@
-//! Tests of the page: it is off by default, it refuses foreign host names and methods that change something, and it
-//! shows the true state.
+//! Tests of the HTTP listener's page for people (`[metrics] page`): it is off by default, it refuses foreign host names
+//! and methods that change something, and it shows the true state.
 
 use perilog_core::ExitStatus;
 use perilog_core::message::FromAgent;
@@ -123,7 +123,8 @@ fn who_asks_otherwise_than_by_get_changes_nothing() {
     assert_eq!(length(&head), Some(format!("content-length: {}", body.len())));
 }
 
-/// A foreign page, whose name its owner points at this host (DNS rebinding), can read no job and no node.
+/// The page refuses requests by a name that a stranger has pointed at this host (DNS rebinding). So a foreign web page
+/// cannot read jobs or nodes through a visitor's browser.
 #[test]
 fn a_name_that_a_stranger_has_given_is_refused() {
     let mut bed = bed();

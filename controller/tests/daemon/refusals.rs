@@ -9,7 +9,7 @@ use crate::agent::{Agent, hello, link, next_frame, raw_link};
 use crate::bed::{Bed, Controller};
 use crate::python::call;
 
-/// Waits until the controller has ended the link, by a goodbye or by a cut.
+/// Reads from the connection until the controller has ended it, in an orderly way or by cutting it.
 async fn assert_ended(mut link: perilog_host::link::Link) {
     while let Ok(Some(_)) = next_frame(&mut link).await {}
 }
@@ -150,7 +150,8 @@ async fn a_certificate_that_signs_is_no_authority() {
     assert_eq!(call(&bed, "Status", serde_json::json!({}))["status"]["online"], 0);
 }
 
-/// A reload ends the session of a revoked certificate, keeps the others, and refuses the certificate from then on.
+/// A reload with a new revocation list ends the sessions whose certificate the list names, and no other session. The
+/// controller then refuses new connections with such a certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_revoked_is_cut_off_by_a_reload_and_stays_out() {
     let mut bed = Bed::new();

@@ -122,8 +122,8 @@ async fn a_thief_of_many_addresses_keeps_no_node_from_greeting() {
 /// Number of addresses from which the thief connects.
 const ADDRESSES: u8 = 8;
 
-/// The agent was never welcomed from its own address, and dials beside a thief of eight addresses that dials from each
-/// address again as soon as a session ends.
+/// The agent greets in time although it was never welcomed from its own address, and a thief with its certificate
+/// competes. The thief dials from eight addresses, from each again as soon as its session there ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thief_of_many_addresses_delays_a_first_greeting_by_turns() {
     let mut bed = Bed::new();
@@ -177,8 +177,8 @@ async fn endless_hellos_of_many_certificates_take_bounded_memory() {
     other.run(Outcome::Ok).await;
 }
 
-/// Regression test: by invented names of scripts that are overdue, one task made the controller write 40 MiB of
-/// events a second.
+/// Regression test: one task could report any number of overdue scripts with invented names, and the controller wrote
+/// 40 MiB of events a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_words_of_a_task_do_not_fill_the_disk() {
     let mut bed = Bed::new();
@@ -206,7 +206,8 @@ async fn endless_words_of_a_task_do_not_fill_the_disk() {
     assert!(after.store_kib < before.store_kib + 5 * 1024, "{} KiB, then {}", before.store_kib, after.store_kib);
 }
 
-/// Maximum number of journal lines about one host in a window, including the lines that count the omitted ones.
+/// Maximum number of journal lines about one host within a time window of the log limit, including the lines that count
+/// the omitted ones.
 const LINES: usize = 40;
 
 /// The journal has a bounded number of lines about a thief, whatever the thief sends and however often it connects.

@@ -49,8 +49,9 @@ impl Machine {
         self.say_ended(id, cx);
     }
 
-    /// Reports a task's end to its callers, and to the controller unless the task is the host's own. Buries a host's
-    /// own task at once, unless the task has a program for orphans: then `tell_orphans` buries it.
+    /// Reports the end of a task to the callers that wait for it, and to the controller unless the task is local
+    /// (`Exec`). Replaces a local task at once by its tombstone. Exception: if the task has a program in
+    /// `Hook::orphaned`, `tell_orphans` does so later.
     pub(super) fn say_ended(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let State::Ended { ended } = &task.state else { return };
@@ -151,16 +152,16 @@ impl Machine {
         }
     }
 
-    /// Removes and returns the oldest tombstone of the host's own tasks, if the host has at least `most` of them. Keeps
-    /// tombstones whose unit is loaded.
+    /// Removes and returns the oldest tombstone of a local task (`Exec`), if the host has at least `most` of them.
+    /// Keeps tombstones whose unit is loaded. `None`: removed none.
     pub(super) fn evict_local(&mut self, most: usize) -> Option<Tomb> {
         let (kept, unloading) = (&self.kept_failed, &self.unloading);
         self.tombs.evict_local(most, |tomb| has_unit(kept, unloading, tomb))
     }
 
-    /// Makes room for one more task: past `max-tombstones`, evicts the oldest acknowledged tombstones. Otherwise the
-    /// tombstones of a lost store, for which no controller sends Forget, would fill the host. Keeps tombstones with a
-    /// loaded unit or with a boot to come.
+    /// Makes room for one more task: if the host has `max-tombstones` tasks and tombstones, removes the oldest
+    /// acknowledged tombstones. Otherwise they would fill the host after the loss of the controller's store, because no
+    /// controller sends Forget for them. Keeps a tombstone if its unit is loaded or its announced reboot has not come.
     pub(super) fn make_room(&mut self, cx: &mut Cx) {
         let surplus = (self.tasks.len() + self.tombs.len() + 1).saturating_sub(self.node.policy.max_tombstones);
         if surplus == 0 {
@@ -199,8 +200,8 @@ impl Machine {
         }
     }
 
-    /// Asks the daemon to unload a unit. While the system bus is lost, the request waits: the next `Joined` finds the
-    /// unit still loaded.
+    /// Asks the daemon to unload a unit. While the system bus is lost, asks for nothing: the `Joined` after the loss
+    /// reports the unit as still loaded, and the machine then asks.
     fn unload(&mut self, stem: String, cx: &mut Cx) {
         self.unloading.insert(stem.clone(), Backoff::default());
         if self.bus {
@@ -262,8 +263,8 @@ impl Task {
         self.write_again.failed(cx.now);
     }
 
-    /// Returns the task's end as the agent reports it in this boot: a reboot may have undone a success, or an announced
-    /// reboot may be still to come.
+    /// Returns the task's end as the agent reports it in the boot `boot`. Sets `expect_reboot` and `booted`: whether a
+    /// script announced a reboot as the task's end, and whether a reboot has come since.
     pub(super) fn told(&self, ended: &Ended, boot: &BootId) -> Ended {
         let well = ended.outcome.went_well();
         let reboot = Reboot::since(&self.intent.start.boot, ended.expect_reboot, boot);
@@ -292,8 +293,8 @@ impl Task {
     }
 }
 
-/// Returns `true` if the unit of the tombstone's task is still loaded. Such a tombstone stays: without it, the next
-/// join would take the unit for a task.
+/// Returns `true` if the unit of the tombstone's task is still loaded. The agent keeps such a tombstone: without it,
+/// the next `Joined` would make the machine take the unit for a live task's.
 fn has_unit(kept: &VecDeque<String>, unloading: &BTreeMap<String, Backoff>, tomb: &Tomb) -> bool {
     kept.contains(&tomb.stem) || unloading.contains_key(&tomb.stem)
 }

@@ -1,7 +1,7 @@
-//! Tasks of the host's own: decides whether a caller on the local socket starts a task or attaches to the task with the
-//! same key. The caller then follows the task's phases. No controller orders these tasks; Hello lists them, and the
-//! controller ignores them. The agent buries such a task once all callers, if any, know its end. If the hook named a
-//! program for orphans, `orphan` decides when the agent buries the task.
+//! Local tasks (`Exec`): decides whether a caller on the local socket starts a task or attaches to the task with the
+//! same key. The agent then sends the task's phases to the caller. No controller orders these tasks; Hello lists them,
+//! and the controller ignores them. The agent replaces such a task by its tombstone once all callers, if any, know its
+//! end. If the task has a program in `Hook::orphaned`, the module `orphan` decides when the agent does so.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,8 @@ use super::task::State;
 
 /// Maximum number of callers of one task, and of callers whose request has to wait (`Machine::early`).
 const MAX_CALLERS: usize = 64;
-/// Start-grace of a host's own task in milliseconds: after an hour no job still waits for its prolog.
+/// Not-after of a local task (`Exec`), in milliseconds after the request: no job still waits for its prolog after an
+/// hour.
 const NOT_AFTER_MS: u64 = 60 * 60 * 1000;
 
 impl Machine {
@@ -58,8 +59,8 @@ impl Machine {
         }
     }
 
-    /// Returns the job instance ([`Hook::instance`](crate::task::Hook)) that the hook of this task or tombstone named.
-    /// `None`: the task is unknown, or its hook named none.
+    /// Returns [`Hook::instance`](crate::task::Hook) of this task or tombstone: the job instance for which the task
+    /// ran. `None`: the task is unknown, or its request named no instance.
     fn known_instance(&self, id: TaskId) -> Option<String> {
         let task = self.tasks.get(&id).and_then(|task| task.intent.hook.instance.clone());
         task.or_else(|| self.tombs.get(id)?.tombstone.instance.clone())
@@ -86,8 +87,8 @@ impl Machine {
                 exec.attempt, exec.action, exec.job
             ));
         }
-        // The controller never forgets tombstones of the host's own tasks. The host evicts the oldest, to leave room
-        // for the controller's.
+        // No controller sends Forget for tombstones of local tasks. So the agent removes the oldest of them, to leave
+        // room for the controller's.
         while let Some(tomb) = self.evict_local((self.node.policy.max_tombstones / 2).max(1)) {
             self.drop_tomb(tomb, cx);
         }
@@ -123,7 +124,7 @@ impl Machine {
 
     fn attach(&mut self, caller: Caller, id: TaskId, bereft: bool, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        // Recorded first: a bereft caller cannot pass on an end, so the program for orphans must get the end.
+        // Recorded first: a bereft caller cannot pass on an end, so the program in `Hook::orphaned` must get the end.
         task.bereave(bereft);
         if task.callers.len() >= MAX_CALLERS {
             return refuse(caller, format!("{MAX_CALLERS} callers wait for this task"), cx);

@@ -5,7 +5,7 @@
 //! The queue is first come, first served. A task waits for tasks that may live and for tasks before it, never for a
 //! task behind it, so no circle can form. An unconfirmed task is not in the queue, but may live: an earlier agent may
 //! have requested its start. The controller confirms or cancels its unconfirmed tasks after the Welcome. The machine
-//! withdraws an unconfirmed task of the host's own when it keeps another from beginning.
+//! withdraws an unconfirmed local task (`Exec`) that keeps another task from beginning.
 
 use std::collections::HashMap;
 
@@ -81,8 +81,8 @@ impl Machine {
         }
     }
 
-    /// Returns `true` for an unconfirmed task of the host's own: its caller has not come back, and no controller
-    /// confirms or cancels it.
+    /// Returns `true` for an unconfirmed local task (`Exec`): its caller has not come back, and no controller confirms
+    /// or cancels it.
     fn is_forsaken(&self, id: TaskId) -> bool {
         self.tasks.get(&id).is_some_and(|task| task.intent.local && matches!(task.state, State::Unconfirmed))
     }

@@ -61,7 +61,7 @@ pub struct Found {
     pub tails: Vec<Tail>,
     /// `None`: systemd knows no such unit (LoadState=not-found).
     pub unit: Option<UnitFacts>,
-    /// Whether the directory contains [`crate::task::STOP_ASKED`].
+    /// Whether the directory contains the file [`crate::task::STOP_ASKED`]: perilog was asked to stop the task.
     pub stop_asked: bool,
     /// Processes in the unit's cgroup, including the main process.
     pub processes: Vec<Process>,
@@ -99,7 +99,7 @@ pub struct Seen {
     pub result: Option<RunResult>,
     pub steps: Vec<StepRecord>,
     pub tails: Vec<Tail>,
-    /// Whether the directory contains [`crate::task::STOP_ASKED`].
+    /// Whether the directory contains the file [`crate::task::STOP_ASKED`]: perilog was asked to stop the task.
     pub stop_asked: bool,
     /// The reason why the runner handles no signal and no limit: it is stopped, or hangs in the kernel. `None`: the
     /// runner works.
@@ -124,8 +124,8 @@ pub enum StartReply {
 /// A caller on the local socket; the daemon numbers the callers.
 pub type Caller = u64;
 
-/// The request of a caller on the local socket for a task of the host's own. The machine starts the task, or attaches
-/// the caller to the task if it exists already.
+/// The request of a caller on the local socket for a local task, which no controller orders. The machine starts the
+/// task, or attaches the caller to the task if it exists already.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exec {
     pub job: JobId,
@@ -142,10 +142,10 @@ pub struct Exec {
     pub bereft: bool,
 }
 
-/// The event that the agent reports to the program of an orphaned task, as the program's argument.
+/// The event for which the agent runs the program in [`Hook::orphaned`]; the program gets this word as its argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// The task goes on without its hook.
+    /// The task goes on, and the hook is gone or has lost the resource manager's daemon.
     Begun,
     Ended,
 }
@@ -159,7 +159,7 @@ impl std::fmt::Display for Word {
     }
 }
 
-/// A run of the program of an orphaned task ([`Hook::orphaned`]), with `word` as its argument.
+/// One run of the program in [`Hook::orphaned`] of a task, with `word` as its argument.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Telling {
     pub task: TaskId,
@@ -232,8 +232,8 @@ pub enum Input {
     /// The time requested by [`Effect::WakeAt`] has come.
     Tick,
     Policy(Policy),
-    /// A caller on the local socket asks for a task of the host's own: the machine starts the task, or attaches the
-    /// caller to it.
+    /// A caller on the local socket asks for a local task, which no controller orders. The machine starts the task, or
+    /// attaches the caller to the task if it exists already.
     Exec {
         caller: Caller,
         exec: Exec,
@@ -242,8 +242,8 @@ pub enum Input {
     Hangup {
         caller: Caller,
     },
-    /// A hook reports that the resource manager's daemon has died: no process waits for the hook's exit status any
-    /// more.
+    /// The resource manager's hook on this host, for example Slurm's prolog, reports that the resource manager's daemon
+    /// has died. So no process reads the hook's exit status any more.
     Bereft {
         caller: Caller,
         task: TaskId,
@@ -254,7 +254,7 @@ pub enum Input {
         word: Word,
         result: Result<(), String>,
     },
-    /// A local request to stop a task of the host's own.
+    /// A caller on the local socket asks to stop a local task (`Exec`).
     CancelLocal {
         caller: Caller,
         task: TaskId,
@@ -324,8 +324,9 @@ pub enum Effect {
     KillLingering {
         stem: String,
     },
-    /// Write `outcome.json` (temp, rename). If the directory or its intent is gone, the daemon writes `rebuilt` first:
-    /// without an intent, a restarted agent could match the outcome to no task. Answer: `OutcomeWritten`.
+    /// Write `outcome.json` (temp, rename). If the directory or the intent in it is gone, the daemon first writes the
+    /// intent `rebuilt`: without an intent, a restarted agent could match the outcome to no task. Answer:
+    /// `OutcomeWritten`.
     WriteOutcome {
         stem: String,
         task: TaskId,
@@ -346,8 +347,8 @@ pub enum Effect {
         task: TaskId,
         stem: String,
     },
-    /// Write `epoch.json`: the epoch of a session before the machine obeys its messages, or the newest commit of
-    /// tombstones that the machine removes. Answer: `EpochWritten`.
+    /// Write `epoch.json`. The machine asks for this before it obeys a session whose epoch or cluster the file does not
+    /// have, and when it removes a tombstone with a newer commit than the file's. Answer: `EpochWritten`.
     WriteEpoch {
         obeyed: Obeyed,
     },
@@ -380,7 +381,7 @@ pub enum Effect {
         ask: crate::message::Ask,
         tasks: Vec<TaskStatus>,
     },
-    /// Run the program of an orphaned task. Answer: `Told`.
+    /// Run the program in [`Hook::orphaned`] of a task. Answer: `Told`.
     Tell(Box<Telling>),
     /// Write a line for the operator to the journal.
     Note {
@@ -409,7 +410,8 @@ pub enum ExecReply {
     },
     Phase(Phase),
     Ended(Box<Ended>),
-    /// The task ended before the request. Either its details are gone, or the caller asked only for a cancel.
+    /// The task had ended before the request; contains its outcome. The agent sends no [`Ended`], because the details
+    /// are gone, or because the caller only asked to cancel the task.
     EndedBefore(crate::outcome::Outcome),
     Refused(String),
     Cancelling,

@@ -92,8 +92,8 @@ impl Machine {
         self.tombs.keep(Tomb { tombstone, stem, acked: true, forgotten: false });
     }
 
-    /// Inspects again each task that has or may have a unit, because the bus is back. A `Watch` leads to an inspection,
-    /// too.
+    /// Once the bus is back, asks for a new inspection of each task that has or may have a unit. For a live task the
+    /// effect `Watch` does so: the daemon answers it with a `Stirred`, which leads to an inspection.
     fn resume(&mut self, cx: &mut Cx) {
         for id in self.in_order() {
             let Some(task) = self.tasks.get_mut(&id) else { continue };

@@ -36,7 +36,8 @@ pub struct Machine {
     pub(super) joined: bool,
     /// Whether the daemon has a connection to the system bus, and so to systemd.
     pub(super) bus: bool,
-    /// Callers of Exec that wait: for the first `Joined`, or until their task of an earlier boot is buried.
+    /// Callers of Exec whose request waits: for the first `Joined`, or until the agent has written the tombstone of the
+    /// same task from before a soft reboot.
     pub(super) early: VecDeque<(Caller, Exec)>,
     pub(super) next_seq: u64,
     /// CLOCK_BOOTTIME (ms) of the tick that the machine has requested; `None`: it has requested no tick.

@@ -36,10 +36,11 @@
 //! or meant for another boot) the agent reports an end without a file.
 //!
 //! The rooms: `machine` (state and dispatch), `start` (acceptance), `guard` (turns), `unit` (systemd's answers),
-//! `claim` (withdrawing, cancelling, signals), `watch` (limits behind the runner's), `ending` (outcome to tombstone),
-//! `tombs`, `join` (findings at start), `session` and `hello` (the controller), `boot` (announced reboots), `exec` (the
-//! host's own tasks), `orphan` (own tasks without a hook), `marks` (commits that the host knows), `phase` and `status`
-//! (views), `task` and `backoff` (shared values).
+//! `claim` (withdrawing, cancelling, signals), `watch` (limits that a deaf runner misses), `ending` (outcome to
+//! tombstone), `tombs` (tombstones), `join` (what the host has at start), `session` and `hello` (the controller),
+//! `boot` (announced reboots), `exec` (local tasks, which a caller on the node's own socket requests), `orphan` (local
+//! tasks whose hook has died), `marks` (commits that the host knows), `phase` and `status` (views), `task` and
+//! `backoff` (shared values).
 
 mod backoff;
 mod boot;

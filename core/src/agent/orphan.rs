@@ -1,7 +1,8 @@
-//! Orphaned hooks: decides when the program of an orphaned task runs. A resource manager runs a hook on the host and
-//! believes the hook's exit status. If the hook or its daemon dies, that status is lost, and the resource manager
-//! assumes one. So a hook may name a program. The agent runs the program for an orphaned task: with `begun` while the
-//! task goes on, with `ended` and the outcome when the task has ended.
+//! Orphaned hooks: decides when the agent runs the program that a task's hook named in
+//! [`Hook::orphaned`](crate::task::Hook). A hook, such as Slurm's prolog, is a program that the resource manager's
+//! daemon runs on the host. It calls the agent, waits for the task, and passes the end on as its own exit status. If
+//! the hook or that daemon dies, the status is lost, and the resource manager assumes one. The agent then runs the
+//! named program: with the argument `begun` while the task goes on, and with `ended` when the task has ended.
 //!
 //! ```text
 //!   a caller waits --the last caller hangs up, or the agent came up--> alone --GONE_AFTER_MS--> gone: `begun`
@@ -29,13 +30,14 @@ use super::io::{Caller, Effect, ExecReply, Level, Now, Telling, Word};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// Time in milliseconds without a caller after which the hook counts as gone. A live hook dials again within two
-/// seconds; a host under load may take longer.
+/// Time in milliseconds without a caller after which the resource manager's hook counts as gone. A live hook calls
+/// again within two seconds of a lost connection; a host under load may need longer.
 pub(super) const GONE_AFTER_MS: u64 = 10_000;
-/// Time in milliseconds between two log lines about a program that keeps failing.
+/// Minimum time in milliseconds between two log lines about one task whose program in `Hook::orphaned` keeps failing.
 const NOTE_EVERY_MS: u64 = 60 * 60 * 1000;
 
-/// State of one task's hook: when the hook counts as gone, and what callers and the program for orphans have been told.
+/// State of one task's hook: when the hook counts as gone, and whether a caller and the program in `Hook::orphaned`
+/// know of the begin and the end.
 #[derive(Debug, Default)]
 pub(super) struct Orphan {
     /// CLOCK_BOOTTIME (ms) from which the hook counts as gone; `None` while a caller waits.
@@ -44,10 +46,10 @@ pub(super) struct Orphan {
     bereft: bool,
     /// Whether a caller has received the task's end.
     heard: bool,
-    /// Whether the program may have run for this task already, perhaps started by an earlier agent.
+    /// Whether the program in `Hook::orphaned` may have run for this task already, perhaps started by an earlier agent.
     known: bool,
     begun: bool,
-    /// Whether the program for orphans is running now.
+    /// Whether the program in `Hook::orphaned` is running now.
     telling: bool,
     again: Backoff,
     noted_ms: Option<u64>,
@@ -60,8 +62,8 @@ enum Due {
 }
 
 impl Machine {
-    /// Starts, for every task found when the agent started, the time after which the task's hook counts as gone. A hook
-    /// that dials again stops this time.
+    /// For every task found when the agent started, sets the time from which the task's hook counts as gone. A hook
+    /// that calls again clears this time.
     pub(super) fn wait_for_hooks(&mut self, cx: &Cx) {
         for task in self.tasks.values_mut() {
             task.orphan = Orphan { known: true, ..Orphan::default() };
@@ -69,7 +71,8 @@ impl Machine {
         }
     }
 
-    /// Runs the programs for orphans that are due, and buries ended tasks whose program need not run.
+    /// For each task with a program in `Hook::orphaned`: runs the program if it is due, or replaces the ended task by
+    /// its tombstone if the program need not run.
     pub(super) fn tell_orphans(&mut self, cx: &mut Cx) {
         let due: Vec<(TaskId, Due)> = self.tasks.iter().map(|(id, task)| (*id, task.due(cx.now))).collect();
         for (id, due) in due {
@@ -103,7 +106,7 @@ impl Machine {
         }
     }
 
-    /// Handles a hook's report that the resource manager's daemon, which waits for the hook's exit status, has died.
+    /// Handles a hook's report that the resource manager's daemon, which would read the hook's exit status, has died.
     pub(super) fn on_bereft(&mut self, caller: Caller, id: TaskId, cx: &mut Cx) {
         let reply = match self.tasks.get_mut(&id) {
             Some(task) => {
@@ -117,18 +120,20 @@ impl Machine {
 }
 
 impl Task {
-    /// Adds a caller that waits for the end of the task.
+    /// Adds a caller that waits for the task's end; the task's hook then no longer counts as gone.
     pub(super) fn listen(&mut self, caller: Caller) {
         self.orphan.gone_at_ms = None;
         self.callers.push(caller);
     }
 
-    /// If `bereft`, records for good that the daemon that waits for the hook's exit status has died.
+    /// If `bereft`, records for good that the resource manager's daemon, which would read the hook's exit status, has
+    /// died.
     pub(super) const fn bereave(&mut self, bereft: bool) {
         self.orphan.bereft |= bereft;
     }
 
-    /// If no caller is left, starts the time after which the hook counts as gone.
+    /// If no caller waits for the task any more, sets the time from which the resource manager's hook counts as gone:
+    /// [`GONE_AFTER_MS`] from now.
     pub(super) fn left_alone(&mut self, now: Now) {
         if self.callers.is_empty() {
             self.orphan.gone_at_ms = Some(now.boot_ms.saturating_add(GONE_AFTER_MS));
@@ -140,13 +145,13 @@ impl Task {
         self.orphan.heard = true;
     }
 
-    /// Returns `true` if the task's hook names a program for orphans.
+    /// Returns `true` if the task is local and has a program in `Hook::orphaned`.
     pub(super) const fn has_program(&self) -> bool {
         self.intent.local && self.intent.hook.orphaned.is_some()
     }
 
-    /// Returns the time (CLOCK_BOOTTIME in milliseconds) when the machine has to look at the program for orphans again;
-    /// `None`: no time is set.
+    /// Returns the time (CLOCK_BOOTTIME in milliseconds) when the machine next decides whether to run the task's
+    /// program in `Hook::orphaned`. `None`: no time is set.
     pub(super) fn orphan_due_ms(&self, now: Now) -> Option<u64> {
         if !self.has_program() || self.orphan.telling {
             return None;

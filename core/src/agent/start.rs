@@ -11,8 +11,8 @@ use super::io::{Effect, ExecReply, Level, Now};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// Longest start-grace in milliseconds: after it no task begins, even if the Start allows more. The tombstone of a task
-/// stays as long.
+/// Longest not-after in milliseconds: after it no process may claim a task, even if the Start allows more. The
+/// tombstone of a task stays as long.
 const MAX_NOT_AFTER_MS: u64 = 24 * 60 * 60 * 1000;
 
 impl Machine {
@@ -69,7 +69,7 @@ impl Machine {
     }
 
     /// Checks a new task and returns its intent. `plan`: a plan in place of the configured one. `local`: whether the
-    /// task is the host's own.
+    /// task is local (`Exec`).
     ///
     /// # Errors
     /// The end to report for a task that the agent does not accept: refused, or lost if the Start was meant for another
@@ -199,8 +199,8 @@ impl Machine {
         self.say(cx, FromAgent::Finished { task: id, ended });
     }
 
-    /// Sends a message about a task to the controller. If the session is not open, the Hello or the Welcome's catch-up
-    /// reports the change. Sends nothing about the host's own tasks.
+    /// Sends a message about a task to the controller. Before the session is open, marks the task instead: the agent
+    /// reports the change in the Hello or after the Welcome. Sends nothing about local tasks (`Exec`).
     pub(super) fn tell(&mut self, id: TaskId, message: FromAgent, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else {
             return;

@@ -29,10 +29,11 @@ pub(super) enum State {
     Withdrawing,
     /// The task has ended; the daemon is writing `outcome.json`.
     Concluding { ended: Box<Ended> },
-    /// The outcome is on disk. A task of the controller waits for the Ack. A task that the host runs for itself waits
-    /// until a caller or its program for orphans knows the end.
+    /// The outcome is on disk. A task of the controller waits for the Ack. A local task (`Exec`) with a program in
+    /// `Hook::orphaned` waits until a caller or that program knows the end.
     Ended { ended: Box<Ended> },
-    /// The end is known outside the agent; the daemon is writing the tombstone and removing the directory.
+    /// The agent need not keep the end any longer: the controller, a caller or the program in `Hook::orphaned` knows
+    /// it, or nobody waits for it. The daemon is writing the tombstone and removing the directory.
     Burying { ended: Box<Ended> },
 }
 
@@ -169,9 +170,9 @@ impl Task {
         now.boot_ms.saturating_sub(self.running_from_ms.unwrap_or(self.intent.accepted_boottime_ms))
     }
 
-    /// Returns `true` if a script of the task may be alive, or may begin without a further message. An unconfirmed task
-    /// counts: systemd may still handle an earlier agent's start. A task that is being withdrawn counts until the agent
-    /// has the claim.
+    /// Returns `true` if a script of the task may be alive, or may begin without a further message. That includes an
+    /// unconfirmed task, because systemd may still handle an earlier agent's start. It also includes a task that is
+    /// being withdrawn, until the agent has the claim.
     pub(super) const fn may_live(&self) -> bool {
         matches!(
             self.state,

@@ -113,7 +113,7 @@ impl Tombs {
         }
     }
 
-    /// Records the controller's Forget for a task. Does nothing for the host's own tasks.
+    /// Records the controller's Forget for a task. Does nothing for a local task (`Exec`).
     pub(super) fn forget(&mut self, task: TaskId) {
         let writing = self.writing.get_mut(&task).map(|(tomb, _)| tomb);
         let Some(tomb) = writing.filter(|tomb| !tomb.tombstone.local) else {
@@ -139,9 +139,9 @@ impl Tombs {
             .collect()
     }
 
-    /// Removes and returns the oldest tombstone of the host's own tasks, if the host has at least `most` of them. Keeps
-    /// those for which `stays` is `true`. No message about such a task can be under way, so the not-after does not
-    /// matter.
+    /// Removes and returns the oldest tombstone of a local task (`Exec`), if the host has at least `most` of them.
+    /// Keeps those for which `stays` is `true`. The not-after does not matter here, because no message about such a
+    /// task can be under way. `None`: removed none.
     pub(super) fn evict_local(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Option<Tomb> {
         let own = || self.kept.values().filter(|tomb| tomb.tombstone.local);
         if own().count() < most {
@@ -152,9 +152,9 @@ impl Tombs {
         self.kept.remove(&task)
     }
 
-    /// Removes and returns up to `most` of the oldest acknowledged tombstones. Keeps those for which `stays` is `true`.
-    /// A session keeps messages in order, and a controller starts no task whose end it has stored. So only a controller
-    /// with a lost store can send a Start for these tasks.
+    /// Removes and returns up to `most` of the oldest acknowledged tombstones, except those for which `stays` is
+    /// `true`. Only a controller with a lost store can still send a Start for such a task: a session keeps messages in
+    /// order, and a controller starts no task whose end it has stored.
     pub(super) fn evict_told(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
         let may_go = |tomb: &&Tomb| tomb.acked && !tomb.tombstone.local && !stays(tomb);
         let tombs = self.kept.values().filter(may_go);

@@ -21,11 +21,11 @@ use super::task::{State, Task};
 
 /// Time in milliseconds that a runner has to report a passed limit. Gathering forensics takes the runner two seconds.
 const BEHIND_MS: u64 = 30_000;
-/// Time in milliseconds that a signal has to arrive. The daemon stirs the task two seconds after the signal, so the
-/// inspection comes later.
+/// Time in milliseconds that a runner has to handle a signal. The first inspection after that time checks whether the
+/// runner is deaf; the daemon's `Stirred`, two seconds after the signal, leads to one.
 const HEARD_MS: u64 = 1_500;
-/// Time in milliseconds from the report that the runner is deaf to the agent's KILL; as long as the runner's own grace
-/// after TERM.
+/// Time in milliseconds that a deaf runner gets before the agent kills its unit, counted from when the agent first
+/// found the runner deaf past a limit. A working runner waits equally long between TERM and KILL.
 const KILL_GRACE_MS: u64 = 10_000;
 
 /// Observations of a task whose runner has the claim; all times are CLOCK_BOOTTIME (ms), as this agent saw them.

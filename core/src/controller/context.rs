@@ -74,8 +74,8 @@ pub(super) enum Change {
     Cancelled(TaskId, String),
     /// A task has ended. The node's task lists are updated, and the host may be drained.
     Ended(End),
-    /// A script of the host ended, or the node said Hello: a reboot may have ended the script for which the host is
-    /// drained.
+    /// A script of the host ended, or its node said Hello. If a reboot has ended the script for which the host is
+    /// drained, the drain is lifted.
     ScriptsEnded(HostName),
     /// The host of the task is to be drained for the reason `what`. `is_stuck`: a script of the task lives, and a
     /// reboot of the node ends the script.

@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use crate::controller::machine::Machine;
 
-/// Read-only view of the machine, with the facts as methods.
+/// Read-only view of the machine. Its methods answer questions that need more than one part of the machine.
 #[derive(Clone, Copy)]
 pub(super) struct Facts<'a>(pub(super) &'a Machine);
 

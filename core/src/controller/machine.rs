@@ -36,8 +36,8 @@ pub struct Machine {
     pub(super) drains: Drains,
     pub(super) recovery: Recovery,
     pub(super) quiesce: Quiesce,
-    /// Time (monotonic) until which tasks for unknown nodes wait; later such tasks end as `lost`. 0, except after a
-    /// start with a store that knows no node, because the store is new or was lost.
+    /// Time (monotonic) until which tasks wait for nodes that the store does not know; later such tasks end as `lost`
+    /// at once. 0 if the store knew a node when the controller started.
     pub(super) young_until_ms: u64,
     /// Time (monotonic) of the last search for attempts past their retention.
     pub(super) pruned_ms: u64,

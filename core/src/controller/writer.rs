@@ -50,7 +50,8 @@ impl Batch {
         &self.output
     }
 
-    /// Takes the effects out before the commit, for a defect that the tests of the drivers switch on.
+    /// Takes the effects out before the commit. Only deliberate defects that tests switch on call this function; a
+    /// driver must wait for the commit.
     pub fn steal_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.output.effects)
     }

@@ -9,9 +9,11 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hunt {
-    /// The simulator finds a violation with some fresh seed.
+    /// The simulator finds a violation: it plays random histories, each with a fresh seed, until one fails with the
+    /// defect.
     Simulator,
-    /// A test fails. `program`: the test program, as `cargo xtask test` names it. `filter`: a part of the test's name.
+    /// A test fails. `program`: the test program, as `cargo xtask test` names it, for example `core`. `filter`: a part
+    /// of the test's name.
     Unit { program: &'static str, filter: &'static str },
     /// A test on real nodes fails. `program`: the test program in `tests/tests`.
     Nodes { program: &'static str },

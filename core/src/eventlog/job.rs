@@ -26,7 +26,8 @@ pub enum JobEvent {
     },
     Alloc,
     Start,
-    /// `ranks`: the released ranks; `None`: all ranks. `last`: the value of the key `final`.
+    /// Ranks of the job were released. `ranks`: these ranks; `None`: all ranks of the job. `last`: whether this is the
+    /// job's last release (the key `final`).
     Release {
         ranks: Option<IdSet>,
         last: bool,
@@ -38,7 +39,7 @@ pub enum JobEvent {
         status: i64,
     },
     Exception(Exception),
-    /// `expiration`: seconds since the epoch.
+    /// The end of the job's resources has changed. `expiration`: the new end, in seconds since the epoch.
     ResourceUpdate {
         expiration: i64,
     },

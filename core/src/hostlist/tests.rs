@@ -165,7 +165,8 @@ fn serde_is_the_folded_text() {
 }
 
 proptest! {
-    /// Folds names that differ in few characters, in any order, which is the hardest case.
+    /// A list of names folds to a text that parses as the same names. The names drawn here are the hardest case: they
+    /// differ in few characters, and stand in any order.
     #[test]
     fn folding_loses_nothing(names in prop::collection::vec("[an.+]{0,1}[0-3]{0,3}[.a-]?[019]{1,2}[b.]?", 0..24)) {
         let hosts = HostList::from_names(&names).unwrap();

@@ -31,9 +31,9 @@ pub(super) fn was_shut_down(outcome: &Outcome, evidence: &Evidence<'_>) -> bool 
     matches!(outcome, Outcome::Cancelled { .. }) && !evidence.cancelled && is_announced(evidence.steps)
 }
 
-/// Returns the outcome of a task that the announced boot ended, from its scripts before the boot. A script that the
-/// boot interrupts counts as ended well. If further scripts have not begun, the boot came too early: then a task
-/// without a failure is lost.
+/// Returns the outcome of a task that the announced boot ended, as its scripts' records up to the boot (`steps`) give
+/// it. A script that the boot interrupted counts as a success. If a script had not begun, the boot came too early: the
+/// task is lost, unless a script failed or ran past its limit.
 pub(super) fn of_steps(steps: &[StepRecord]) -> Outcome {
     let (mut worst, mut exec, mut timed_out, mut termed) = (None::<ExitStatus>, None::<String>, false, false);
     // The failure of the current script's last try; a further try replaces it.

@@ -1,5 +1,5 @@
-//! Report: fills in the details of an outcome: times, steps, checks, milestones, the end of the output. Cuts every list
-//! so that the report fits a frame; the note names each cut.
+//! Report: adds the details to a task's outcome: times, steps, checks, milestones, the end of the output. Cuts every
+//! list so that the report fits a frame, and names each cut in the field `note` of [`Ended`].
 
 use std::fmt::Write as _;
 

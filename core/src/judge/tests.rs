@@ -218,8 +218,8 @@ fn only_the_runner_knows_whether_a_cancel_reached_the_scripts() {
     assert_eq!(asked(None, None), LOST);
 }
 
-/// Regression test: a script sent TERM to its own runner, or a person ran `systemctl stop` on the unit. perilog took
-/// `exit 37` for a cancel, which drains no node.
+/// Regression test: a script sent TERM to its own runner, or a person ran `systemctl stop` on the unit, and a script
+/// ended with 37. perilog reported the task as cancelled and not as failed, so the node was not drained.
 #[test]
 fn a_term_that_nobody_asked_perilog_for_is_a_failure() {
     let runner = Claim::Runner(invocation(CLAIMED));
@@ -475,7 +475,7 @@ fn an_announced_boot_ends_the_task_as_its_scripts_ended() {
         for unit in [None, Some(&failed_unit)] {
             let evidence = Evidence { steps, cancelled, ..evidence(unit, Some(&runner), Some(&shut_down)) };
             assert_eq!(ended(&evidence).outcome, expect, "{cancelled}");
-            // No resource manager waits for the boot of a host's own task.
+            // No resource manager waits for the boot of a local task (`Exec`).
             let own = Intent { local: true, ..intent("j", 1, "prolog", 0) };
             let alone = if cancelled { Outcome::Cancelled { status: Some(Signal(15)) } } else { failed(F::Signal(15)) };
             assert_eq!(judge(&evidence, &own, 99).outcome, alone);

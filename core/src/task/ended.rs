@@ -50,8 +50,8 @@ pub struct Ended {
     /// Whether the outcome is `ok` because the task had no script to run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub empty: bool,
-    /// Whether the outcome is `refused` because the host has as many tasks or tombstones as it takes. Such a host is
-    /// not at fault.
+    /// Whether the outcome is `refused` because the host has its maximum of tasks or tombstones. A full host is not at
+    /// fault.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub full: bool,
 }

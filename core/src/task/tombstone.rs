@@ -7,8 +7,8 @@ use crate::ids::{ActionName, Attempt, BootId, JobId, TaskId};
 use crate::mark::Commit;
 use crate::outcome::{Loss, Outcome};
 
-/// The record of an ended task on its node, at most 512 bytes on disk. The agent writes it when the controller has
-/// acknowledged the end, when a host's own task is over, or when a Cancel names an unknown task.
+/// The record of an ended task on its node, at most 512 bytes on disk. The agent writes it in three cases: when the
+/// controller has acknowledged the end, when a local task (`Exec`) is over, or when a Cancel names an unknown task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
     pub task: TaskId,
@@ -27,8 +27,8 @@ pub struct Tombstone {
     /// Whether a script announced a reboot as the task's end, and the task had succeeded until then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expects_boot: bool,
-    /// Limit of the task in milliseconds ([`crate::task::Intent::limit_ms`]), if a reboot is to end the task; otherwise
-    /// `None`, as for a task without a limit.
+    /// Limit of the task in milliseconds ([`crate::task::Intent::limit_ms`]). The agent stores it only if a script
+    /// announced a reboot that is to end the task. `None`: no such announcement, or no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_ms: Option<u64>,
     /// Whether the task belonged to an after-action.
@@ -50,8 +50,8 @@ impl Tombstone {
         self.boot.as_ref().map_or(Reboot::None, |of| Reboot::since(of, expects, now))
     }
 
-    /// Returns `true` if a reboot has undone the work of a host's own task, so that the next request runs the task
-    /// again. A full reboot empties /run, and so removes the tombstone itself.
+    /// Returns `true` if a reboot has undone the work of this local task (`Exec`), so that the next request runs the
+    /// task again. Only a soft reboot leaves the tombstone: a full reboot empties /run.
     pub fn is_undone(&self, now: &BootId) -> bool {
         let is_gone = self.reboot(now) == Reboot::Since && !survives_reboot(&self.action);
         is_gone || self.outcome == (Outcome::Lost { why: Loss::Rebooted })

@@ -116,6 +116,9 @@ impl Plugin {
     }
 
     /// Takes a prolog or epilog reference on the job of the current callback.
+    ///
+    /// # Errors
+    /// [`Errno`]: Flux refuses the reference.
     pub(crate) fn take(&self, what: What) -> Result<(), Errno> {
         Errno::result(match what {
             // SAFETY: a loaded plugin, and a C string.

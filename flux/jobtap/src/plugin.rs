@@ -53,7 +53,11 @@ pub(crate) fn called(plugin: &Plugin, topic: &[u8], call: &Call) -> Result<(), S
     Ok(())
 }
 
-/// Handles a panic of the callback for `topic`: the job must not continue without the callback's work.
+/// Logs a panic of the callback for `topic`, and keeps the job from continuing without the callback's work. After a
+/// panic before the prolog (`job.state.run`), raises a fatal exception on the job.
+///
+/// # Errors
+/// The text with which Flux refuses the user's job (`job.validate`) or the configuration (`conf.update`).
 pub(crate) fn panicked(plugin: &Plugin, topic: &[u8]) -> Result<(), String> {
     let text = format!("perilog-hold: a defect in {}; Flux's log has more", String::from_utf8_lossy(topic));
     plugin.log(Level::Critical, &text);
@@ -65,11 +69,14 @@ pub(crate) fn panicked(plugin: &Plugin, topic: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the site's table, at load and at each `flux config reload`. A malformed table:
+/// Reads the site's table `[perilog]`, at load and at each `flux config reload`.
 ///
-/// * At load, a refusal would keep rank 0 from starting: the plugin accepts the table and tolerates nothing. Flux calls
-///   twice at load, so the plugin accepts a table with the same mistake again, at a reload too.
-/// * At a reload, the plugin refuses a table with any other mistake.
+/// At load, a refusal of a malformed table would keep rank 0 from starting. So the plugin logs the mistake and accepts
+/// the table, and no job may tolerate a failure. Flux makes this call twice at load, so the plugin always accepts a
+/// table with the same mistake as the table in force.
+///
+/// # Errors
+/// At a reload: a mistake that the table in force does not have.
 fn configure(plugin: &Plugin, call: &Call) -> Result<(), String> {
     let all = call.configuration();
     let read = all.as_deref().and_then(|all| json::at(all, &["conf", "perilog"])).map_or(Ok(Site::new()), Site::read);
@@ -101,7 +108,8 @@ fn validate(call: &Call) -> Result<(), String> {
     held().site.check(&terms, jobspec)
 }
 
-/// Records a job that had resources before Flux loaded the plugin. A new job has none.
+/// Records the callback's job if it has resources: the job then existed before Flux loaded the plugin. A newly
+/// submitted job has no resources yet, and is not recorded.
 fn found(call: &Call) {
     if let (Some(id), Some(state)) = (call.id(), call.state().and_then(State::read)) {
         held().references.found(id, state);

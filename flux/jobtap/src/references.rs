@@ -132,7 +132,7 @@ impl References {
         }
     }
 
-    /// Takes back a finish that Flux did not accept. The job may be gone by now.
+    /// Restores the reference's state from before a finish that Flux did not accept. Does nothing if the job is gone.
     pub(crate) fn take_back(&mut self, Granted(id, what, was): Granted) {
         if let Some(job) = self.0.get_mut(&id) {
             *job.of(what) = was;

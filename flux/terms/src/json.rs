@@ -2,7 +2,7 @@
 //! and builds nothing. The reader is made for the output of Flux's own encoder. A text that is no JSON has no members.
 //! Nesting costs no stack.
 
-/// Longest part of a value that the text of an error repeats, in bytes.
+/// Maximum length in bytes of a value that the text of an error repeats; a longer value is cut.
 const SHOWN: usize = 40;
 
 /// Returns a member's value as a slice of the object's text; `None`: the object has no such member, or the text is no
@@ -101,7 +101,7 @@ fn end_of_value(text: &str) -> Option<usize> {
     if depth == 0 && !quoted { end_of_word(text.len()) } else { None }
 }
 
-/// Returns the end `at` of a value without brackets or quotes; `None`: the value has no characters.
+/// Returns `at`, the end of a value without brackets or quotes; `None` if `at` is 0, because the value is then empty.
 fn end_of_word(at: usize) -> Option<usize> {
     (at > 0).then_some(at)
 }

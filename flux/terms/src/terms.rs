@@ -15,7 +15,7 @@ const MAX_CHECKS: usize = 32;
 /// Terms that a user sets with `--setattr=perilog.TERM=VALUE`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Number of ranks that may fail named checks.
+    /// Number of failed ranks that the job tolerates, over all checks together.
     pub tolerate: Option<Count>,
     /// Number of good ranks that suffice; at least 1.
     pub keep: Option<u32>,

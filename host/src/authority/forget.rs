@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 
 use super::{ISSUED, Issued, Lock, canonical};
 
-/// Time for which a certificate stays in the list after its expiry, because clocks differ.
+/// Milliseconds (one day) for which a certificate stays in the list after its expiry, because clocks of hosts differ.
 const KEPT_MS: u64 = 86_400_000;
 
 /// Drops the lines of enrolled certificates that have expired, and returns the number of dropped lines.

@@ -49,11 +49,11 @@ pub fn of_host<'a>(issued: &'a [Issued], host: &str, now_ms: u64) -> Vec<&'a Iss
     its.into_iter().filter(counts).collect()
 }
 
-/// Returns the serial numbers of expired certificates of revoked hosts. Their sessions must end too, although
-/// [`of_host`] leaves most of these certificates out of a revocation. `revoked` has the serials on the revocation list.
+/// Returns the serial numbers of expired certificates of revoked hosts. `revoked` has the serials on the revocation
+/// list, which lacks most expired certificates ([`of_host`]); sessions that began with them must end all the same.
 ///
-/// For a host, the result has every expired enrolled certificate up to the last revoked one, even if a token has
-/// enrolled the host again since: the older session may belong to an impostor.
+/// For each host, the result has the expired enrolled certificates up to the host's last revoked one, in the order of
+/// issue. A host that has enrolled again since is no exception: the older session may belong to an impostor.
 pub fn run_out(issued: &[Issued], revoked: &HashSet<String>, now_ms: u64) -> HashSet<String> {
     let mut last: HashMap<String, usize> = HashMap::new();
     for (at, issued) in issued.iter().enumerate().filter(|(_, issued)| revoked.contains(&issued.serial)) {
@@ -139,8 +139,8 @@ mod tests {
         Issued { serial: serial.to_owned(), role: "node".to_owned(), names, not_after_ms: 1, enrolled_ms: None }
     }
 
-    /// A node that boots often gets many certificates, and the revocation list must not grow with all of them. A
-    /// revocation ends the node's sessions all the same, including sessions that began with an expired certificate.
+    /// A node that boots often gets many certificates, so its revocation leaves most expired ones out of the list. The
+    /// revocation still ends all sessions of the node, including sessions that began with an expired certificate.
     #[test]
     fn run_out_certificates_are_not_listed_but_end_their_sessions() {
         let enrolled = |serial: &str, host: &str, until_ms: u64| Issued {
@@ -173,8 +173,8 @@ mod tests {
         assert_eq!(gone(&["03"]), ["03"]);
     }
 
-    /// The machine loses power in the middle of a write. Regression test: the next record joined the torn line, and no
-    /// reader could parse the list any more.
+    /// Regression test: after a power loss in the middle of a write, the next record was appended to the torn line, and
+    /// no reader could parse the list any more.
     #[test]
     fn a_line_that_was_cut_off_stays_alone_and_is_told() {
         let dir = tempfile::tempdir().unwrap();

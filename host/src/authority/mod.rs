@@ -71,7 +71,8 @@ pub fn new(name: &str, from_ms: u64, until_ms: u64) -> Result<Made, Error> {
     Ok(Made { cert: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
 }
 
-/// Returns the common parameters of all certificates, with this period of validity.
+/// Returns the parameters with which each certificate of perilog begins: no subject yet, and validity between these
+/// times (milliseconds since the epoch).
 pub fn lasting(from_ms: u64, until_ms: u64) -> CertificateParams {
     let mut params = CertificateParams::default();
     // The default subject of rcgen would be "rcgen self signed cert".

@@ -82,8 +82,7 @@ pub(super) fn fields<T: DeserializeOwned>(path: &[Step]) -> Option<&'static [&'s
     found.get()
 }
 
-/// Example of a key that a site chooses, by which [`keys`] enters such a table: valid as an action's name and as a
-/// script's.
+/// Sample key that [`keys`] uses to probe tables whose keys a site chooses: a valid name of an action and of a script.
 const ANY: &str = "name";
 /// Maximum depth of tables within tables; perilog's configuration has half of it.
 const DEPTH: usize = 8;

@@ -110,7 +110,8 @@ fn finish<T>(value: Option<T>, problems: Vec<Problem>) -> Result<T, ConfigError>
     }
 }
 
-/// Parses and checks all sources; the report of a missing key names `main`.
+/// Parses and checks all sources, and adds what is wrong to `problems`; a missing key counts as a problem of the file
+/// `main`. Returns the configuration, or `None` if there is no valid one.
 fn check<T: DeserializeOwned>(sources: &Sources, main: &Path, problems: &mut Vec<Problem>) -> Option<(T, Origins)> {
     let mut readable = problems.is_empty();
     let mut merged = Tree::default();

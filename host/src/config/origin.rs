@@ -19,7 +19,7 @@ use super::tree::{Step, Tree, dotted};
 
 /// Origin of a value that no file sets.
 const DEFAULT: &str = "default";
-/// The column, in characters, at which an origin begins; a longer line moves its origin to the right.
+/// Column, in characters, at which the comment with a value's origin begins; further right if the value is longer.
 const COLUMN: usize = 40;
 
 /// The file and the line that set each value, by dotted key such as `tls.ca`. A key that no file sets is absent.

@@ -42,7 +42,7 @@ impl Sources {
         self.0.iter().map(|source| source.path.clone()).collect()
     }
 
-    /// Returns the file that contains `span`, and the span relative to that file.
+    /// Returns the file that contains `span`, and the span relative to that file; `None` if there are no files.
     pub(super) fn home(&self, span: &Range<usize>) -> Option<(&Source, Range<usize>)> {
         let source = self.0.iter().rev().find(|source| source.base <= span.start)?;
         Some((source, span.start - source.base..span.end.saturating_sub(source.base)))

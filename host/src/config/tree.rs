@@ -114,7 +114,7 @@ impl<'i> Tree<'i> {
         table.remove(*last).is_some()
     }
 
-    /// Returns the span of the key that ends `path`.
+    /// Returns the span of the last key of `path`; `None` if the tree has no such path, or `path` ends in an index.
     pub(super) fn key_span(&self, path: &[Step]) -> Option<Range<usize>> {
         let (last, parents) = path.split_last()?;
         let mut table = Some(self.root.get_ref());
@@ -142,7 +142,8 @@ fn keys_only(path: &[Step]) -> String {
     path.iter().filter_map(as_key).collect::<Vec<_>>().join(".")
 }
 
-/// Returns the keys of an error. The deserialiser shows the keys only if the error has no text to show.
+/// Returns the dotted keys that a deserialiser's error is about; `None` if it names none. Only an error without its
+/// input text prints the keys, so the function removes the input from a copy.
 fn keys_of(error: &toml::de::Error) -> Option<String> {
     let mut error = error.clone();
     error.set_input(None);

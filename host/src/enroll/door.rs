@@ -147,7 +147,7 @@ async fn hear(incoming: Incoming) -> Result<Option<Visitor>, String> {
     Ok(Some(Visitor { peer, stream, shown, ask }))
 }
 
-/// Number of current visitors by address.
+/// Number of visitors that are connected now, by address.
 #[derive(Default)]
 struct Visitors(Mutex<HashMap<IpAddr, usize>>);
 

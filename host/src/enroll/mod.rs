@@ -34,7 +34,7 @@ const ASK_LIMIT: Duration = Duration::from_secs(45);
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     pub host: String,
-    /// The one-time token. `None`: the shown certificate identifies the node.
+    /// The one-time token. `None`: the munge credential identifies the node, or without one the node's certificate.
     #[serde(default)]
     pub token: Option<String>,
     /// A munge credential over [`bound`], made by root. Only a controller that enrols by munge reads the credential.

@@ -137,7 +137,8 @@ pub(super) fn issuer(
     Ok(authorities.into_iter().find(|authority| !is_its_own && issued(authority)))
 }
 
-/// Key identifiers of a certificate, where present (RFC 5280, 4.2.1.1 and 4.2.1.2): authorities may share a name.
+/// Identifiers of a certificate's own key and of its signer's key (RFC 5280, 4.2.1.2 and 4.2.1.1); `None` if absent.
+/// They distinguish authorities of the same name.
 struct KeyIds<'c> {
     own: Option<&'c [u8]>,
     signer: Option<&'c [u8]>,

@@ -47,8 +47,8 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// File with this host's private key. Only its owner may read the file; the group may read a file of root's.
     pub key: PathBuf,
-    /// File with the revocation lists. If set, this side refuses a certificate unless a list of its authority covers
-    /// it.
+    /// File with the revocation lists. If set, this side refuses revoked certificates, and all certificates of an
+    /// authority without a list in this file.
     #[serde(default)]
     pub crl: Option<PathBuf>,
 }
@@ -59,7 +59,8 @@ pub struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
     /// Verifier that checks open sessions after a reload; present only with revocation lists.
     revocations: Option<Arc<dyn ClientCertVerifier>>,
-    /// Serial numbers of revoked certificates that have expired, so that no list names them.
+    /// Serial numbers that count as revoked although no list names them: expired certificates of revoked
+    /// hosts.
     revoked_too: Arc<HashSet<String>>,
     names: Arc<[String]>,
 }
@@ -85,7 +86,8 @@ impl ServerTls {
         Self::load_with(files, None)
     }
 
-    /// Reads the files, and also accepts clients of another authority.
+    /// Reads the certificate files, as [`load`](Self::load) does. The server also accepts clients with a certificate of
+    /// the authority in `clients`, if given.
     pub fn load_with(files: &TlsFiles, clients: Option<&Clients>) -> Result<Self, TlsError> {
         let Loaded { mut trusted, chain, key } = files::load(files)?;
         if let Some(Clients { ca, crl }) = clients {
@@ -100,8 +102,8 @@ impl ServerTls {
         Ok(Self { revocations: has_lists.then_some(verifier), ..served })
     }
 
-    /// Adds serial numbers of certificates that count as revoked, too. The revocation lists omit them, because these
-    /// certificates have expired ([`crate::authority::run_out`]).
+    /// Sets further serial numbers that count as revoked. They are of expired certificates, which the revocation lists
+    /// omit ([`crate::authority::run_out`]).
     #[must_use]
     pub fn and_revoked(self, serials: HashSet<String>) -> Self {
         Self { revoked_too: Arc::new(serials), ..self }

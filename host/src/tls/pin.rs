@@ -102,7 +102,8 @@ pub async fn learn(to: &Dial, pin: Pin) -> Result<Vec<u8>, PinError> {
 struct Seen {
     /// The authority's certificate with the pin, once it has verified the server; otherwise `None`.
     authority: Option<Vec<u8>>,
-    /// Digests of the certificates behind the server's own, if none has the pin.
+    /// If no certificate of the server's chain has the pin: the digests of the certificates that follow the server's
+    /// own.
     shown: Vec<String>,
 }
 

@@ -250,8 +250,8 @@ async fn an_authority_of_the_same_name_is_a_stranger() {
     assert_eq!(fault(meet(&server, &client, "ctl").await.0), TlsFault::UnknownAuthority);
 }
 
-/// A client of OpenSSL, through Python, because perilog's build of rustls cannot speak TLS 1.2. The client connects
-/// twice, the second time with the session from the first.
+/// Python script: a client that uses OpenSSL, because perilog's build of rustls cannot speak TLS 1.2. The client
+/// connects twice, the second time with the session from the first.
 const CLIENT_SIDE: &str = r#"
 import socket, ssl, sys
 port, version, ca, cert, key = sys.argv[1:]
@@ -272,7 +272,7 @@ for _ in range(2):
             print(error.reason)
 "#;
 
-/// A server of OpenSSL, which hands out tickets as OpenSSL does by default.
+/// Python script: a server that uses OpenSSL, and offers clients session tickets, as OpenSSL does by default.
 const SERVER_SIDE: &str = r#"
 import socket, ssl, sys
 version, ca, cert, key = sys.argv[1:]

@@ -1,5 +1,5 @@
-//! The connection of a client: the server answers requests in order. Two plain requests that arrived together also
-//! begin together, so that a service can carry out both at once.
+//! The connection of a client: the server answers requests in order. Two requests that arrived together, and get one
+//! reply each, also begin together, so that a service can carry out both at once.
 
 use std::sync::Arc;
 
@@ -85,8 +85,8 @@ fn is_plain(request: &Request) -> bool {
     !(request.more || request.oneway || request.upgrade)
 }
 
-/// Handles one call, from the read request until the call gives back the [`Pen`], the writing half of the connection.
-/// Returns `None` if the connection must end.
+/// Has the service handle one call, and waits until the call gives back `pen`, the writing half of the connection.
+/// Returns the pen; `None` if the connection must end.
 async fn answer<S: Service>(
     request: Request,
     pen: Pen,

@@ -1,4 +1,5 @@
-//! `org.varlink.service`, which every service has, and facts from the interface texts.
+//! Calls by interface: answers `org.varlink.service`, which describes a service's interfaces, and passes defined
+//! methods to the service.
 
 use serde::Deserialize;
 use serde_json::{Value, json};

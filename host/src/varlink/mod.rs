@@ -3,13 +3,13 @@
 //! ```text
 //!   accept ── seat? ── connection ──┬─ request ─> Service::call ─> ReplySink ─┐
 //!                          ^        └─ watches for the client's end           │
-//!                          └──────────────────── the pen comes back ──────────┘
+//!                          └───────────── the writing half comes back ────────┘
 //! ```
 //!
 //! A message is JSON and a NUL byte. A client can harm only itself: each connection is a separate tokio task, requests
-//! have a largest size, and the client must read a reply within a limit. The server counts connections per user, and an
-//! error of accept(2) causes a pause, not an end. The server has no idle timeout and no timer; an idle connection gives
-//! up its seat when a newcomer finds none.
+//! have a largest size, and the client must read a reply within a limit. Each connection takes a *seat*; seats are
+//! bounded per user and in total. An error of accept(2) causes a pause, not an end. The server has no idle timeout and
+//! no timer; an idle connection gives up its seat when a newcomer finds none.
 //!
 //! Upgrades to another protocol are not part of this module. Permissions are not, either: a [`Service`] sees the peer's
 //! credentials and decides before the parameters of a call are parsed.
@@ -41,7 +41,7 @@ pub use self::wire::{MAX_REQUEST, MAX_REQUEST_OF_STRANGERS};
 pub struct InterfaceDescription {
     /// The name, such as `io.perilog.Agent`.
     pub name: &'static str,
-    /// The text from `interface` to the last method; each `method` begins a line.
+    /// The definition: from the keyword `interface` to the end of the last method. Each `method` begins a line.
     pub text: &'static str,
 }
 
@@ -68,17 +68,18 @@ pub trait Service: Send + Sync + 'static {
         peer.is_root()
     }
 
-    /// Permits `peer` to call `method` (its name without the interface), before the call's parameters are parsed.
+    /// Decides whether `peer` may call `method` (its name without the interface). The server asks before it parses the
+    /// call's parameters.
     ///
     /// # Errors
     /// Text for `PermissionDenied` of the method's interface.
     fn permit(&self, method: &str, peer: &PeerCred) -> Result<(), String>;
 
     /// Handles a permitted call. The call runs in the tokio task of its connection: a slow call blocks no other client.
-    /// The connection's next request waits for it, unless both arrived together and have one reply each.
+    /// The next request of the same connection waits, unless both arrived together and get one reply each.
     ///
-    /// The call goes on when the client disconnects: a stream selects on [`ReplySink::closed`], a single answer fails
-    /// with [`Gone`].
+    /// A client's disconnection does not drop this future. A call with several replies watches [`ReplySink::closed`] to
+    /// notice it; sending to the lost client fails with [`Gone`].
     fn call(&self, call: Call) -> impl Future<Output = ()> + Send;
 }
 

@@ -32,8 +32,8 @@ impl PeerCred {
     }
 }
 
-/// Returns the supplementary groups of a process, if the process still runs as `uid`. Another process may have the pid
-/// by now, but only a process of the same user, which could have connected as well.
+/// Returns the supplementary groups of a process; none if the process has ended or does not run as `uid`. Another
+/// process may have the pid by now, but only one of the same user, which could have connected as well.
 fn groups_of(pid: i32, uid: u32) -> Vec<u32> {
     let status = match pid {
         1.. => std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! The replies of a call.
+//! Writes the replies of a call to the client.
 
 use std::io;
 use std::time::Duration;
@@ -82,13 +82,14 @@ impl Pen {
         Self { half: Half::Socket(half), state: PenState::Unused }
     }
 
-    /// Creates the pen of a call that runs beside an earlier call of the connection. The pen keeps the call's single
-    /// reply.
+    /// Creates the pen of a call that runs beside an earlier call of its connection. The pen stores the call's single
+    /// reply until [`Self::send_kept`] sends it after the earlier call's.
     pub(super) fn keeping() -> Self {
         Self { half: Half::Kept(Vec::new()), state: PenState::Unused }
     }
 
-    /// Sends the reply that another pen has kept. Returns `false` if the connection must end.
+    /// Sends the reply that the pen `by` has stored. Returns `false` if the connection must end: the reply cannot be
+    /// written, or the other call gave no pen back (`None`).
     pub(super) async fn send_kept(&mut self, by: Option<Self>) -> bool {
         match by.map(|by| by.half) {
             Some(Half::Kept(reply)) => self.half.write(reply).await.is_ok(),
@@ -108,7 +109,7 @@ impl Pen {
         Ok(())
     }
 
-    /// Sends a last message, if the client's socket has room.
+    /// Writes a last message without waiting; the message is lost if the client's socket is full.
     pub(super) fn say_at_once(&self, message: &Value) {
         if let (Half::Socket(half), Some(bytes)) = (&self.half, framed(message)) {
             let _ = half.try_write(&bytes);
@@ -128,7 +129,8 @@ pub(super) fn framed(message: &Value) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Returns the error reply for a client without a seat: `Busy` of the service's first interface.
+/// Returns the error reply for a client whose connection the server has no room for: `Busy` of the service's first
+/// interface, with `text`.
 pub(super) fn busy<S: Service>(service: &S, text: &str) -> Value {
     let interface = service.describe().first().map_or("org.varlink.service", |interface| interface.name);
     json!({ "error": format!("{interface}.Busy"), "parameters": { "text": text } })
@@ -143,7 +145,8 @@ fn not_implemented(method: &str) -> Value {
 }
 
 impl ReplySink {
-    /// Creates the sink of a call, and the receiver that gets the pen back.
+    /// Creates the sink for the replies of a call, which writes with `pen`. The receiver gets the pen back once the
+    /// sink is used up or dropped.
     pub(super) fn new(
         method: &str,
         (more, oneway): (bool, bool),

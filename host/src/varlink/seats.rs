@@ -86,7 +86,7 @@ pub struct Waiting {
     taken: Option<Arc<Mutex<Taken>>>,
 }
 
-/// The error of a client that gets no seat, with the sentence for the client.
+/// The error that all seats are taken, as a sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Full(pub(super) String);
@@ -137,13 +137,14 @@ impl Seat {
         self.lost.notified().await;
     }
 
-    /// Returns the pool of waiting seats for the connection's calls.
+    /// Returns the handle by which a call of this connection takes a waiting seat while it waits for an event.
     pub(super) fn waiters(&self) -> Waiters {
         Waiters { holder: self.holder, most: self.bounds.waiting, taken: self.taken.clone() }
     }
 }
 
-/// The pool from which a call takes a waiting seat.
+/// Handle on the socket's waiting seats, whose number bounds how many calls of trusted clients wait for an event at
+/// once.
 #[derive(Debug)]
 pub(super) struct Waiters {
     holder: Holder,

@@ -84,7 +84,7 @@ fn admit<S: Service>(
     }
 }
 
-/// Maximum number of users with journal lines of their own.
+/// Maximum number of users whose warnings are counted for each user alone; all others share one window.
 const MOST_USERS: usize = 1_024;
 
 /// Warnings about clients that misbehave: a bounded number of lines per user and window, so that no user fills the

@@ -67,7 +67,7 @@ pub(super) enum WireError {
     Io(#[from] io::Error),
 }
 
-/// The requests of a client.
+/// Reader of a client's requests from the socket.
 #[derive(Debug)]
 pub(super) struct Requests {
     half: OwnedReadHalf,
@@ -120,9 +120,9 @@ impl Requests {
 
     /// Resolves when the client has disconnected. Meanwhile reads ahead, up to one request; cancel safe.
     ///
-    /// The server notices two kinds of client only when a reply cannot be written. One kind pipelined more than a
-    /// request. The other kind closed its writing half first, as `nc -N` does while it waits for the answer, and the
-    /// other half later.
+    /// For two kinds of client this never resolves; the server notices their end only when it cannot write a reply. One
+    /// kind has sent more than a whole request ahead. The other kind closed its writing half first, as `nc -N` does
+    /// while it waits for the answer.
     pub(super) async fn gone(&mut self) {
         while !self.ended && self.buffer.len() <= self.most {
             if self.read().await.is_err() {

@@ -50,8 +50,8 @@ pub(crate) struct Ended {
     pub skipped: Vec<String>,
     #[prost(bool, tag = "19")]
     pub empty: bool,
-    /// Whether the host refused the task because the host has as many tasks or tombstones as it takes. An older agent
-    /// omits the field.
+    /// Whether the outcome is `refused` because the host has its maximum of tasks or tombstones. An older agent omits
+    /// the field.
     #[prost(bool, tag = "20")]
     pub full: bool,
 }

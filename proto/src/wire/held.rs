@@ -60,8 +60,8 @@ pub(crate) struct Held {
     pub local: bool,
     #[prost(oneof = "state::State", tags = "7, 8, 9, 10")]
     pub state: Option<state::State>,
-    /// Milliseconds past a tombstone's not-after. An older agent omits the field, which then counts as 0, as for a new
-    /// tombstone.
+    /// For a tombstone: milliseconds since the task's not-after, 0 before it. An older agent omits the field, which
+    /// then counts as 0.
     #[prost(uint64, tag = "11")]
     pub past_ms: u64,
     /// Limit of the task in milliseconds, as in `core`'s `Held`. An older agent omits the field.

@@ -65,9 +65,10 @@ pub(crate) struct Variable {
 }
 
 impl Common {
-    /// Encodes the common part of a Start. The ranks and hosts of a part of a job can have longer texts than those of
-    /// the whole job, which passed [`crate::check_start`]. If they do not fit, no script may run without them. The
-    /// encoder then sends one variable whose name no node admits, so the node refuses the Start.
+    /// Encodes the common part of a Start. If the texts of ranks and hosts are too long ([`check_layout`]), encodes
+    /// neither, and one variable with an invalid name as the environment: the node then refuses the Start. That can
+    /// happen although the whole job passed [`crate::check_start`], because a part of a job can have longer texts than
+    /// the whole.
     pub(crate) fn of(start: &CoreStart) -> Self {
         let (ranks, hosts) = (start.ranks.to_string(), start.hosts.to_string());
         let (ranks, hosts, env) = match check_layout(ranks.len(), hosts.len()) {

@@ -103,8 +103,9 @@ fn tolerance(dice: &mut Rng, least: u64, most: u64) -> (u32, bool) {
     if dice.one_in(3) { (dice.range(0, 100) as u32, true) } else { (dice.range(least, most) as u32, false) }
 }
 
-/// Chooses a random fault. Clock steps of a controller are twenty minutes at most: retention uses the wall clock, and
-/// the plan must know which attempts are pruned.
+/// Chooses a random fault. `strange`: half of the faults are faults of memory ([`Fault::of_memory`]). Clock steps of a
+/// controller are twenty minutes at most: retention uses the wall clock, and the plan must know which attempts are
+/// pruned.
 pub(super) fn fault(dice: &mut Rng, nodes: usize, strange: bool) -> Fault {
     if strange && dice.one_in(2) {
         return memory_fault(dice, nodes);
@@ -321,8 +322,8 @@ fn firmware(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> 
     steps
 }
 
-/// Returns steps for a job that only this function uses, and that never returns once it is pruned. The job begins
-/// within this span, and mostly ends within it.
+/// Returns a `Run` between the times `from` and `to`, at times with a `Cancel` soon after. Only this function uses the
+/// numbers of these jobs, because an attempt that the controller prunes early must not return.
 pub(super) fn pruned_early(dice: &mut Rng, nodes: usize, (from, to): (u64, u64)) -> Vec<Step> {
     let job = dice.range((JOBS * SPANS) as u64, (JOBS * SPANS + JOBS) as u64) as u8;
     let action = ["prolog", "sweep", "mount"][dice.below(3)].to_owned();
@@ -379,9 +380,10 @@ fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> V
     steps
 }
 
-/// Returns steps in which an agent dies while systemd starts a unit, and the next agent gets a Cancel of the unclaimed
-/// task. If the fault `late` hits the start and the controller dies before it acknowledges the end, PID 1 carries out
-/// the start between outcome and burial.
+/// Returns steps with a cancel in the middle of a start. Each agent dies while systemd starts the task's unit, and the
+/// next agent gets the Cancel of the unclaimed task. The fault `late` may delay the start, and the controller may die
+/// before it acknowledges the end. PID 1 then starts the unit after the task's outcome, but before the agent buries the
+/// task.
 fn cancelled_in_flight(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };
@@ -475,8 +477,8 @@ fn spent(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// Returns steps in which the resource manager's jobs end, other jobs get the hosts, and a fault then restores an
-/// earlier memory.
+/// Returns steps in which the resource manager's jobs end, and other jobs get their hosts. A fault then restores an
+/// earlier state of the store, of the controller's host, or of the resource manager.
 fn remembered(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     let step = |at_ms, op| Step { at_ms, what: What::Do(op) };
     let launch = |dice: &mut Rng, job: u8| Op::Launch {

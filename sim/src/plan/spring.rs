@@ -43,7 +43,7 @@ pub enum Spring {
     Unanswered {
         happens: bool,
     },
-    /// A call that starts a unit reaches PID 1 later, by this time (ms).
+    /// A call that starts a unit reaches PID 1 late, by this time (ms).
     Late {
         ms: u64,
     },

@@ -145,8 +145,9 @@ impl Run {
         self.succeeded() && (!self.announced || self.boots > 0 || self.local || !sure)
     }
 
-    /// Returns `true` if an announced reboot ended the run, all scripts had begun, and none had failed before the
-    /// announcement. The controller may never hear of a failure between announcement and reboot.
+    /// Returns `true` if an announced reboot ended the run after the last script had begun, and no script had failed
+    /// before the announcement. The controller may never hear of a failure between announcement and reboot. `sure`: the
+    /// node must have rebooted already; otherwise the announcement suffices.
     fn is_ended_by_boot(&self, sure: bool) -> bool {
         self.announced && (self.boots > 0 || !sure) && !self.failed_before && self.last_begun
     }

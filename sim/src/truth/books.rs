@@ -44,7 +44,7 @@ impl Told {
         fragments.try_fold(first, |so_far, fragment| so_far.union(&fragment?).ok())
     }
 
-    /// Moves a release that the controller dropped from the outbox to `gone`.
+    /// Forgets a release that the controller has dropped from the outbox, and adds its ranks to `gone`.
     fn drop_release(&mut self, sequence: u64) {
         if let Some((part, _)) = self.releases.remove(&sequence) {
             self.gone.extend_with(&part.ranks);
@@ -176,7 +176,9 @@ impl Truth {
         }
     }
 
-    /// Checks a committed drain: it is not for a cancel, and its first reason stays.
+    /// Checks a committed drain, and returns what is wrong; `None`: nothing. The first reason of a drain stays, the
+    /// same stuck script or process does not drain a host again after an undrain, and a cancelled setup action drains
+    /// no host. `forgetful`: the store may lack earlier drains, so only the last rule holds.
     fn drained_by(&mut self, row: &DrainRow, forgetful: bool) -> Option<String> {
         let (host, reason) = (row.host.clone(), row.reason.clone());
         if row.lifted {

@@ -98,8 +98,9 @@ impl Truth {
         store.actions.iter().any(sent)
     }
 
-    /// Returns `true` if the host is drained, or if an operator took responsibility for the rank by undraining the host
-    /// or resolving the epilog.
+    /// Returns `true` if no clean-up is required after the run with index `ran` on node `at`. Either the host is
+    /// drained, or an operator took responsibility for the rank by undraining the host since or by resolving the
+    /// epilog.
     fn is_settled(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, at: usize, ran: usize) -> bool {
         let epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == EPILOG;
         let by_hand = store.actions.iter().filter(epilog).any(|a| {

@@ -23,7 +23,7 @@ pub(super) struct Given {
     lifted_outside: BTreeMap<HostName, Lifted>,
     /// The number (`telling`) of the last drain notice of each host that the hook has carried out.
     carried_out: BTreeMap<HostName, u64>,
-    /// By attempt: the part that each notice had the release hook release, by the notice's epoch and sequence number.
+    /// By attempt: the parts that the release hook has released, each by epoch and sequence number of its notice.
     heard: BTreeMap<(JobId, Attempt), BTreeMap<(u64, u64), Part>>,
     last: BTreeMap<JobId, (u64, u64)>,
     /// The attempts of the committed releases that the hook has not carried out, by epoch and sequence number of the
@@ -43,7 +43,7 @@ pub(super) struct Given {
     pub(super) boots_clean: bool,
     /// Whether a drain hook is configured now; `None`: no settings came so far.
     hook: Option<bool>,
-    /// Whether `hook` has changed after the first run.
+    /// Whether the setting in `hook` has changed since the first run began: checks then cannot rely on the hook.
     mixed: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Given {
 #[derive(Debug, Clone, Copy, Default)]
 struct Lifted {
     t: u64,
-    /// The number of runs at that time.
+    /// Number of runs that had begun in the world at the time `t`.
     runs: usize,
 }
 
@@ -67,7 +67,8 @@ impl Given {
         self.forgetful
     }
 
-    /// Returns `true` if a store before the current one may have known more.
+    /// Returns `true` if the first controller's store was replaced, or a second controller ran: the present store may
+    /// lack earlier releases and drains.
     pub(super) const fn has_forgotten(&self) -> bool {
         self.forgetful || self.replaced
     }
@@ -157,8 +158,8 @@ impl Truth {
     }
 
     /// Records that an operator undrained a host in the resource manager alone. `in_force`: the controller's store
-    /// shows the drain as in force. If the store does not, the controller may confirm the drain after it is gone. So
-    /// the undrain then also counts as an undrain in perilog.
+    /// shows the drain as in force. Otherwise the controller may still confirm the drain, although the drain is already
+    /// gone: the undrain then also counts as an undrain in perilog.
     pub(crate) fn lifted_outside(&mut self, host: &HostName, in_force: bool, t: u64) {
         if self.given.drained.remove(host) {
             self.given.lifted_outside.insert(host.clone(), Lifted { t, runs: self.runs.len() });
@@ -258,7 +259,8 @@ impl Truth {
         self.given.owed.retain(|(_, sequence), (of, _)| of != job || !is_dropped(*sequence));
     }
 
-    /// Records that a notice has left the outbox. Without a hook, no program had to carry it out.
+    /// Records that the notice with this number has left the outbox. If no hook is configured, the release in it no
+    /// longer waits for a hook.
     pub(super) fn done(&mut self, sequence: u64) {
         if self.given.hook != Some(true) {
             self.given.owed.retain(|(_, of), _| *of != sequence);
@@ -299,7 +301,8 @@ impl Truth {
         given.owed.iter().find(|(_, owed)| sure && of(owed)).map(|((_, sequence), _)| *sequence)
     }
 
-    /// Checks, when nothing is left to happen, that the hook has carried out every release.
+    /// Checks, when nothing is left to happen, that the release hook has carried out every release of the attempts in
+    /// the store. Checks nothing unless a hook was configured all the time.
     pub(super) fn all_heard(&mut self, store: &Snapshot) {
         let given = &self.given;
         if given.hook != Some(true) || given.mixed {

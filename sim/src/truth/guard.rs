@@ -18,8 +18,8 @@ impl Truth {
         self.exclusive.extend(nodes);
     }
 
-    /// Checks the run with this index when a script begins: no excluding script or lingering process is alive on the
-    /// host.
+    /// Checks the run with this index when one of its scripts begins: no script or lingering process beside it may be
+    /// alive. On an exclusive host no other run may be; elsewhere, none of another attempt or action of the same job.
     pub(super) fn check_alone(&mut self, index: usize, t: u64) {
         let Some(run) = self.runs.get(index) else { return };
         let exclusive = self.exclusive.contains(&run.node);
@@ -33,9 +33,9 @@ impl Truth {
         }
     }
 
-    /// Checks an agent that is about to start the unit of a task on node `at`; returns why it must not. It must not if
-    /// it has read a Forget of the task, or if a task whose Forget it has read is alive on the node. `life`: the number
-    /// of the agent's process.
+    /// Returns why the agent of node `at` must not start the unit of a task; `None`: the agent may start it. The agent
+    /// must not if it has read a Forget of the task. Nor must it while another task whose Forget it has read is alive
+    /// on the node. `life`: the number of the agent's process.
     pub(crate) fn in_the_way(&self, at: usize, life: u64, task: TaskId) -> Option<String> {
         let released = |task: &TaskId| self.stops.forgets.get(task) == Some(&(at, life)) && !self.is_cleared(*task);
         if released(&task) {

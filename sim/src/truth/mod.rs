@@ -54,7 +54,7 @@ pub(crate) struct Truth {
     /// Tasks that an agent reported as cancelled before their begin, by machine, boot and task.
     told_cancelled: BTreeSet<(usize, u64, TaskId)>,
     /// By task and node that has accepted the task: whether the node has buried it, because the controller or the
-    /// callers know its end.
+    /// callers on the node's local socket know its end.
     at_rest: BTreeMap<(TaskId, usize), bool>,
     /// Tasks that every node had buried when the first controller pruned their attempt.
     told_and_pruned: BTreeSet<TaskId>,

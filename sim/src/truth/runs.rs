@@ -41,7 +41,7 @@ pub(super) struct Run {
     pub(super) announced: bool,
     /// Whether the script that announced a reboot got the controller's confirmation.
     pub(super) boot_known: bool,
-    /// Number of reboots of the node since the announcement.
+    /// Number of reboots of the node since a script announced one.
     pub(super) boots: u32,
     /// Whether a script failed, or was alive past its limit.
     pub(super) failed: bool,
@@ -58,7 +58,7 @@ pub(super) struct Run {
     /// Whether the unit was stopped without a request to perilog.
     pub(super) meddled: bool,
     /// Whether the node went down before the run's end was safe. The end is safe once the agent has buried the task and
-    /// the first controller's store shows the outcome. For a host's own task the burial is enough.
+    /// the first controller's store shows the outcome. For a local task the burial is enough.
     pub(super) down: bool,
     /// Whether the node has gone down since the run began.
     pub(super) rebooted: bool,
@@ -66,7 +66,7 @@ pub(super) struct Run {
     pub(super) unloaded: bool,
     /// Whether no trace of the run is left: a fault removed the directory, and the unit was gone or the run had ended.
     pub(super) traceless: bool,
-    /// The runner's result, and `true` if the result is in the task's directory.
+    /// The runner's result, and `true` if the result is in the task's directory; `None`: the runner has no result.
     pub(super) result: Option<(RunResult, bool)>,
 }
 
@@ -308,7 +308,8 @@ impl Truth {
         self.runs_of(task).any(|run| run.node == at && run.boot == boot)
     }
 
-    /// Checks a task that begins: no store has shown an outcome which says that no script ran.
+    /// Checks a task that a runner claims on node `at`: no store has shown an outcome which says that no script of the
+    /// task ran.
     fn check_nothing_ran(&mut self, task: TaskId, at: usize, stem: &str) {
         if self.is_doubtful(task, Some(at)) {
             return;

@@ -27,7 +27,7 @@ pub(super) struct Services {
     /// World time (ms) of the last repeated request to start each external action, and the lease (ms) before that
     /// request.
     leases: BTreeMap<ActionId, (u64, u64)>,
-    /// World time (ms) since when the running controller takes reports.
+    /// World time (ms) from which on the running controller has taken reports of services.
     pub(super) listens_since: u64,
     /// The outcomes of resources that the first controller's store has shown.
     shown: BTreeMap<(ActionId, ResourceName), Outcome>,
@@ -108,7 +108,8 @@ impl Truth {
         self.services.listens_since = t;
     }
 
-    /// Forgets the reports on doubtful actions, because a store was replaced. The new store has the other reports.
+    /// Forgets the reports on doubtful actions, because another store has replaced the controller's: it may have other
+    /// reports.
     pub(super) fn services_forget(&mut self) {
         let (services, doubtful) = (&mut self.services, &self.doubtful);
         services.said.retain(|(id, _), _| !doubtful.contains(id));

@@ -48,7 +48,8 @@ impl Stops {
         self.not_taken.get(&(task, at)).is_some_and(|when| t < when + HURT_MS)
     }
 
-    /// Records a new intent of a task: earlier messages were about an earlier run of the task.
+    /// Forgets the Cancel and the Forget that an agent read for this task, because a new intent of the task begins
+    /// another run.
     pub(super) fn written(&mut self, task: TaskId) {
         self.cancels.remove(&task);
         self.forgets.remove(&task);
@@ -150,7 +151,8 @@ impl Truth {
         self.stops.fenced.insert(task, (conn, t));
     }
 
-    /// Records a task that an operator resolved. `conn`: the open session of its node, which carries the Cancel.
+    /// Records a task that an operator resolved, if no runner has claimed the task. `conn`: the open session of its
+    /// node, which carries the Cancel.
     pub(crate) fn resolved(&mut self, task: TaskId, conn: u64, t: u64) {
         if self.runs_of(task).next().is_none() {
             self.stops.resolved.insert(task, (conn, t));

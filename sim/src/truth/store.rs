@@ -23,8 +23,8 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Creates the record of what a store shows that replaces another store. An outcome that the record `before` also
-    /// has keeps its time.
+    /// Creates the record of a new store that replaces another. `before`: the record of the replaced store; an outcome
+    /// that both stores have keeps the time from there.
     pub(super) fn of(store: &Snapshot, before: &Self) -> Self {
         let mut shown = Self::default();
         for row in &store.actions {

@@ -80,7 +80,8 @@ impl Truth {
         self.stops.written(task);
     }
 
-    /// Records that the agent of node `at` buries a task: the controller or the callers know its end.
+    /// Records that the agent of node `at` buries a task: the controller knows the end, or the callers on the node's
+    /// local socket do.
     pub(crate) fn buried(&mut self, at: usize, task: TaskId) {
         self.at_rest.insert((task, at), true);
     }

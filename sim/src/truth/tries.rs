@@ -7,7 +7,8 @@ use super::Truth;
 use crate::world::site;
 
 impl Truth {
-    /// Checks the script with index `script` of run `index`, which is about to begin.
+    /// Checks invariant 1 as the script with index `script` of run `index` begins. Scripts begin one at a time, in
+    /// order and each once; again only after a failed try, and only as often as configured.
     pub(super) fn check_start_of_script(&mut self, index: usize, script: usize) {
         let Some(run) = self.runs.get_mut(index) else { return };
         let begun = run.starts.len();

@@ -27,9 +27,11 @@ pub(crate) struct Agent {
     pub(crate) inputs: VecDeque<Input>,
     /// Whether a SIGSTOP holds the process; `parked` keeps the events that arrive meanwhile.
     pub(crate) stopped: bool,
-    /// Number of task directories that were removed under the agent: the agent still counts these tasks.
+    /// Number of task directories that a fault removed while the agent ran. Their tasks still count against the agent's
+    /// limit.
     pub(crate) cleared: usize,
-    /// Tombstones and rebuilt intents that could not be written: the agent counts these tasks too.
+    /// Tasks whose tombstone or rebuilt intent could not be written. Like a task with a file, each counts against the
+    /// agent's limit.
     pub(crate) unwritten: BTreeSet<TaskId>,
     parked: Vec<AgentEvent>,
     pub(crate) bus: bool,
@@ -240,7 +242,8 @@ impl World {
         }
     }
 
-    /// Pairs the units, as systemd listed them a moment ago, with the directories as they are now.
+    /// Builds the input of an agent that has connected to systemd. The input pairs the units, as systemd listed them a
+    /// moment ago, with the task directories as they are now.
     fn join(&mut self, at: usize, units: Vec<(String, UnitLook)>) -> Input {
         let node = &mut self.nodes[at];
         let mut units: BTreeMap<String, UnitLook> = units.into_iter().collect();
@@ -316,7 +319,8 @@ impl World {
         self.after(ms.max(1), Event::Agent { node: at, life, event: AgentEvent::LookAround });
     }
 
-    /// Hands an input to the machine, and then every further input that its effects give at once.
+    /// Hands an input to the agent's machine and carries out the effects. Does the same with each input that those
+    /// effects give at once, until none is left or the agent dies.
     pub(crate) fn feed(&mut self, at: usize, input: Input) {
         let Some(agent) = self.nodes[at].agent.as_mut() else { return };
         agent.inputs.push_back(input);
@@ -361,7 +365,8 @@ impl World {
         self.nodes[at].agent.as_ref().is_some_and(|agent| agent.life == life)
     }
 
-    /// Sends a call to PID 1; the agent waits at most a minute for the answer.
+    /// Sends a call to PID 1, at least `delay_ms` milliseconds from now. The agent waits at most a minute for the
+    /// answer; with `mute` the answer is lost. `pending`: what the agent waits for.
     pub(crate) fn call(&mut self, at: usize, pending: Pending, call: Call, delay_ms: u64, mute: bool) {
         let boot = self.nodes[at].boot;
         let Some(agent) = self.nodes[at].agent.as_mut() else { return };
@@ -380,7 +385,8 @@ impl World {
         self.after(delay, Event::Call { node: at, boot, from, call });
     }
 
-    /// Returns the invocation that the agent last saw in a unit.
+    /// Returns the invocation that the agent's last inspection found in a unit; `None`: the inspection found none, or
+    /// no agent runs.
     pub(crate) fn looked(&self, at: usize, stem: &str) -> Option<InvocationId> {
         self.nodes[at].agent.as_ref()?.looked.get(stem).cloned()
     }

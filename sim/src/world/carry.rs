@@ -234,7 +234,7 @@ impl World {
         self.after(delay, Event::Agent { node: at, life, event: AgentEvent::Tick { boot_ms } });
     }
 
-    /// Checks a reply to a caller: the reported outcome must be true.
+    /// Checks a reply on the local socket of node `at` to the caller with this number: a reported outcome must be true.
     fn exec_reply(&mut self, at: usize, caller: u64, reply: &ExecReply) {
         let outcome = match reply {
             ExecReply::Ended(ended) => &ended.outcome,

@@ -60,7 +60,8 @@ pub(crate) struct Controller {
     stones: BTreeSet<TaskId>,
     /// The requests of services in the current batch.
     served: Vec<Request>,
-    /// World time (ms) of the last take-over, with which every session began anew.
+    /// World time (ms) of an operator's last request to take over, after which every session begins anew; `None`: there
+    /// was none.
     pub(crate) took_over_at: Option<u64>,
 }
 

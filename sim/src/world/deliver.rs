@@ -200,8 +200,8 @@ impl World {
         }
     }
 
-    /// Returns `true` if the action is an epilog that may have got this rank in a lost life. The job hands ranks over
-    /// one by one, and an epilog takes further ranks until its verdict.
+    /// Returns `true` if the action is an epilog without a verdict that may have got this rank in a lost life. A job
+    /// may hand its ranks over one by one, and its epilog takes further ranks until the verdict.
     fn had_grown(&self, at: usize, task: TaskId, row: &ActionRow, attempt: &AttemptRow) -> bool {
         let intent = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
         let Some(start) = intent.map(|intent| &intent.start).find(|start| start.task == task) else { return false };

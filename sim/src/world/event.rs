@@ -134,7 +134,7 @@ pub(crate) enum Event {
     },
 }
 
-/// An event for the loop of an agent.
+/// An event that the agent's loop turns into an input of the agent's machine.
 #[derive(Debug, Clone)]
 pub(crate) enum AgentEvent {
     /// The agent has a connection to the bus, and asks for all units.
@@ -156,7 +156,7 @@ pub(crate) enum AgentEvent {
         task: TaskId,
         seen: Box<Seen>,
     },
-    /// systemd has not answered for too long.
+    /// The agent gives up a call to systemd, because the answer is late or the connection to the bus was lost.
     Unanswered {
         call: u64,
         connection: u64,

@@ -85,7 +85,8 @@ impl World {
         }
     }
 
-    /// Handles the good end of a drain hook: confirms the drain or undrain to the controller.
+    /// Handles a drain hook that has ended with status 0: confirms the drain, or (`lifted`) the undrain, to the
+    /// controller.
     pub(crate) fn hooked(&mut self, life: u64, host: HostName, telling: u64, lifted: bool) {
         if self.controllers[0].life == life {
             self.manager.telling.remove(&host);

@@ -81,9 +81,11 @@ pub(crate) struct World {
     manager: hooks::Manager,
     scheduler: scheduler::Scheduler,
     person: person::Person,
-    /// Copies of the controller's directory or memory, for later rollbacks.
+    /// Earlier states of the controller or of the resource manager, for later rollbacks; `None`: the rollback has used
+    /// up the copy.
     copies: Vec<Option<rollback::Copy>>,
-    /// Number of faults that restored a memory, and of recoveries entered and left, by name.
+    /// By name: how often each fault of memory struck ([`crate::plan::Fault::of_memory`]), and how many recoveries
+    /// controllers entered and left.
     pub(crate) memory: BTreeMap<&'static str, u64>,
     pub(crate) truth: Truth,
     watch: Watch,

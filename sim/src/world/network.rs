@@ -103,8 +103,8 @@ impl World {
         self.after(delay, Event::Agent { node: at, life, event: AgentEvent::LinkUp { conn } });
     }
 
-    /// Ends the session of the node's agent, which dials again within its window. Returns `true` if a session existed,
-    /// so that the machine must learn of its end.
+    /// Closes the connection of the node's agent, and schedules its next dial at a random moment within the agent's
+    /// window. Returns `true` if there was a connection, so that the agent's machine must learn of its end.
     pub(crate) fn hang_up(&mut self, at: usize) -> bool {
         let Some(agent) = self.nodes[at].agent.as_mut() else { return false };
         let Some(conn) = agent.conn.take() else { return false };

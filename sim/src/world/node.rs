@@ -45,7 +45,7 @@ pub(crate) struct Node {
     pub(crate) asleep_until: u64,
     /// Number of the node's configuration (`site::policy`).
     pub(crate) policy: u8,
-    /// The thief who has the node's key and forges its Hello; `None`: there is no thief.
+    /// The mark that a thief of the node's key forges in the node's Hello; `None`: there is no thief.
     pub(crate) forged: Option<Forged>,
 }
 

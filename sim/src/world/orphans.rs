@@ -131,7 +131,8 @@ impl World {
         lost && is_on(store) && !is_new && !is_known(store, task)
     }
 
-    /// Returns an orphan of another job that the node has reported in this session.
+    /// Returns the intent of an orphan of another job on this session's node, and the node's index. `None`: the node
+    /// holds no such orphan.
     fn orphan_of_another(&self, which: usize, session: SessionId, job: &JobId) -> Option<(&Intent, usize)> {
         let at = self.node_of_session(which, session).filter(|at| self.truth.is_one(*at))?;
         let store = &self.controllers[which].store;

@@ -17,7 +17,7 @@ pub(crate) struct Waits {
     /// Ranks that the job holds, and ended ranks that an action holds: job, attempt, holder (`job` or the action's
     /// name), rank.
     held: BTreeSet<(JobId, Attempt, String, u32)>,
-    /// Drains that a hook has to carry out or to lift.
+    /// Drains that a hook has not carried out yet, by host; `true`: the hook has to lift the drain.
     drains: BTreeSet<(HostName, bool)>,
 }
 

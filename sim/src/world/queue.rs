@@ -15,7 +15,7 @@ pub(crate) struct Queue {
 struct Due {
     at_ms: u64,
     number: u64,
-    /// Boxed, because small elements move up and down the heap faster.
+    /// The event, boxed because small elements move up and down the heap faster.
     event: Box<Event>,
 }
 

@@ -14,8 +14,8 @@ use super::node::EPOCH_MS;
 use super::site;
 use crate::plan::Side;
 
-/// An earlier state to which a rollback returns: of the store's file, of the directory with the anchor, of the memory,
-/// or of the resource manager (index of its copy).
+/// An earlier state that a rollback restores: the controller's store, its directory (store and anchor), the memory and
+/// disk of its host, or the resource manager (index into `Scheduler::copies`).
 pub(crate) enum Copy {
     File(Snapshot),
     Directory(Snapshot, Option<Commit>),
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// Stops the first controller, and starts it again on another store.
+    /// Stops the first controller, and starts it again on another store with this anchor; `None`: without an anchor.
     pub(crate) fn restore(&mut self, store: Snapshot, anchor: Option<Commit>) {
         self.kill_controller(0, None);
         self.replace_store(store, anchor);

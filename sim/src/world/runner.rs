@@ -12,8 +12,8 @@ use crate::rng::Rng;
 
 /// Exit status of a runner whose script ended with a status that would mean that no script ran.
 const FAILED: u8 = 1;
-/// Exit status of a runner that could not write its result. These four statuses are the runner's own, not its scripts'
-/// (`agent/src/runner/exit.rs`).
+/// Exit status of a runner that could not write its result. This status and the three below it come from the runner
+/// itself, not from a script (`agent/src/runner/exit.rs`).
 const NO_RESULT: u8 = 74;
 const CONFIGURATION: u8 = 78;
 const TIMEOUT: u8 = 124;

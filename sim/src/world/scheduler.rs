@@ -43,7 +43,7 @@ pub(crate) struct Scheduler {
     asked: BTreeMap<u64, Asked>,
     down_until: u64,
     is_turning: bool,
-    /// Copies of the book at earlier times, for rollbacks.
+    /// Copies of `book` at earlier times, for rollbacks.
     copies: Vec<Book>,
     /// Attempts whose releases need not fit the book: a rollback made the resource manager forget them, or the
     /// controller refused them.
@@ -72,15 +72,16 @@ struct Job {
     ms: u64,
     /// Whether the controller has confirmed that it has the attempt.
     added: bool,
-    /// The load of the controller's machine that has got the requests of this phase; `None`: none has.
+    /// The load of the controller's machine that got the requests of this phase; `None`: the resource manager still has
+    /// to make the requests.
     asked_in: Option<Load>,
     /// Whether the controller refused the attempt, which then keeps its hosts.
     is_stuck: bool,
 }
 
 impl Job {
-    /// Renumbers the remaining ranks from 0: released ranks no longer belong to the job, and the controller gets it
-    /// anew without them.
+    /// Renumbers the remaining ranks from 0. Released ranks no longer belong to the job: the resource manager adds the
+    /// job to the controller anew, without them.
     fn count_anew(&mut self) {
         self.hosts = self.held.iter().filter_map(|rank| self.hosts.get(rank as usize).copied()).collect();
         self.held = (0..self.hosts.len() as u32).collect();
@@ -134,8 +135,8 @@ impl World {
         !self.scheduler.book.jobs.values().any(has) && !self.is_drained_there(at)
     }
 
-    /// Returns `true` if the resource manager shows the host as drained; without a drain hook, if the controller's
-    /// store does.
+    /// Returns `true` if the resource manager shows the host as drained. If no drain hook is configured, a drain in the
+    /// controller's store also counts.
     fn is_drained_there(&self, at: usize) -> bool {
         let host = site::host(at);
         let hooked = site::settings(self.settings).drain_hook;
@@ -248,8 +249,8 @@ impl World {
         }
     }
 
-    /// Returns `true` if the edge has asserted its attempts to the present load of the controller; otherwise begins to,
-    /// unless it has begun already.
+    /// Returns `true` if the edge has asserted its attempts to the present load of the controller. If not, begins to
+    /// connect and assert, unless the edge is already waiting for an answer.
     fn is_linked(&mut self) -> bool {
         let now = self.load_of();
         match self.scheduler.link {
@@ -376,7 +377,8 @@ impl World {
         }
     }
 
-    /// Returns the verdict of the attempt's prolog, as a waiting hook would get it.
+    /// Returns the verdict of the attempt's prolog, for which a hook of the resource manager waits; `None`: there is no
+    /// verdict yet.
     fn verdict_of(&self, (job, attempt): &Of) -> Option<Verdict> {
         let mut rows = self.controllers[0].store.actions.iter();
         rows.find(|row| row.job == *job && row.attempt == *attempt && row.name.as_str() == "prolog")?.verdict
@@ -482,7 +484,7 @@ impl World {
         }
     }
 
-    /// Records that the controller has the attempt: both sides agree on its hosts.
+    /// Records that the controller has confirmed the attempt, and tells the truth that both sides agree on its hosts.
     fn is_added(&mut self, of: &Of) {
         let t = self.t;
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else { return };
@@ -518,7 +520,8 @@ impl World {
         Assert { source: site::source(), attempts: listed.collect(), drains: drains.collect() }
     }
 
-    /// Applies the releases in the outbox to the book, each once, and acknowledges the entries.
+    /// Frees the ranks that the releases in these outbox entries name, each release once, and acknowledges the entries
+    /// to the controller.
     fn apply(&mut self, entries: &[OutboxEntry]) {
         for entry in entries.iter().filter(|entry| entry.reader == Reader::Manager) {
             let of = (entry.job.clone(), entry.attempt);
@@ -619,7 +622,8 @@ impl World {
         }
     }
 
-    /// Records the hosts of ended jobs that the controller has released and that the book still has.
+    /// Records, for the truth, the hosts of ended jobs whose release the controller has committed and the resource
+    /// manager has not applied.
     pub(crate) fn note_free(&mut self) {
         let ended = self.scheduler.book.jobs.iter().filter(|(_, one)| one.phase == Phase::Ended);
         let rows = &self.controllers[0].store.attempts;

@@ -377,7 +377,8 @@ fn script(dice: &mut Rng) -> Script {
     Script { ms, status, again, traps_term: dice.one_in(5), reports }
 }
 
-/// Returns an R of these hosts, rank by rank: even ranks have more cores than odd ranks.
+/// Returns an R of these hosts, rank by rank: even ranks have more cores than odd ranks. `None`: no valid R has these
+/// hosts.
 pub(crate) fn resources(hosts: &HostList) -> Option<ResourceSet> {
     let lite = |rank: u64| {
         let cores = if rank.is_multiple_of(2) { "0-3" } else { "0-1" };

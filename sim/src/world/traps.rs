@@ -16,7 +16,8 @@ pub(crate) struct Traps {
     pub(crate) off: bool,
 }
 
-/// The fault that strikes at an effect, by its time: none, before, after, or during the effect.
+/// The result of a look for a trap at an effect: no trap strikes, a fault strikes before or after the effect, or the
+/// effect itself goes wrong.
 pub(crate) enum Sprung {
     No,
     Before(Spring),

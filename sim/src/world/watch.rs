@@ -16,7 +16,8 @@ use crate::plan::{Op, Step, What};
 use crate::truth::recovery::is_on;
 
 const EVERY_MS: u64 = 1_000;
-/// Tolerance (ms) of the checks of lost tasks: a session ends for the machine a batch before it ends for the world.
+/// Tolerance (ms) of the checks of lost tasks: the controller's machine may see a session end a batch earlier than the
+/// world records the end.
 const SLACK_MS: u64 = 1_000;
 
 #[derive(Default)]
@@ -110,7 +111,8 @@ impl World {
         row.is_some_and(|row| !is_frozen(row))
     }
 
-    /// Returns `true` if the node's agent waits for an answer about the task.
+    /// Returns `true` if the node's agent waits for systemd's answer about the task: to a start or an inspection of its
+    /// unit.
     fn is_looked_at(&self, at: usize, task: TaskId) -> bool {
         let agent = self.nodes[at].agent.as_ref();
         let about = |pending: &Pending| matches!(pending, Pending::Start(of) | Pending::Look(of) if *of == task);

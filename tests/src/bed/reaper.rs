@@ -1,4 +1,4 @@
-//! Reaper: the process that outlives the test's process until the bed is cleaned up. The reaper holds the hub, the
+//! Reaper: the process that cleans a bed up when the bed or the test's process ends. The reaper starts the hub, the
 //! first process of the bed's namespaces.
 
 use std::fs::File;
@@ -21,8 +21,9 @@ const SCRIPTS: [(&str, &str); 3] = [
     ("node-init.sh", include_str!("node-init.sh")),
 ];
 const PREFIX: &str = "perilog-bed-";
-/// Time limits for making and removing a bed on a busy machine; each takes moments.
+/// Time limit for making a bed on a busy machine, which takes moments.
 const START: Duration = Duration::from_secs(60);
+/// Time limit for removing a bed on a busy machine, which takes moments.
 const TEAR_DOWN: Duration = Duration::from_secs(60);
 
 /// Returns the directory in which each bed makes its own: `PERILOG_BED_DIR`, otherwise /var/tmp, which is on disk.
@@ -155,7 +156,7 @@ fn make_directory(directory: &Path) -> Result<File> {
     make().with_context(|| format!("making {}", directory.display()))
 }
 
-/// Removes the files and cgroups of beds whose reaper was killed, and which could not clean up.
+/// Removes the files and cgroups that a bed has left behind because its reaper was killed.
 pub(super) fn sweep() {
     let Ok(entries) = std::fs::read_dir(base()) else { return };
     for directory in entries.flatten().map(|entry| entry.path()) {

@@ -20,7 +20,7 @@ const AT_ONCE: usize = 6;
 /// named daemons.
 const FAULTS: [&str; 7] = ["edge", "controller", "rank 0", "rank 0 and edge", "leaf", "agent", "cancel"];
 
-/// Counts of a soak, and the differences that it found.
+/// Result of a soak: counts of jobs and faults, and the violations of the soak's rules.
 #[derive(Debug, Default)]
 pub struct Report {
     pub jobs: usize,

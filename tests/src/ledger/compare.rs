@@ -31,7 +31,7 @@ type Task = (String, String, String, u32);
 #[derive(Debug)]
 struct Row {
     task: Task,
-    /// Node, and each script with its exit code, as in the ledger; for messages.
+    /// The ledger's side of the comparison as text, for messages: the node, and each script with its exit code.
     ledger: String,
     known: String,
     faults: Vec<String>,
@@ -78,10 +78,9 @@ impl Comparison {
 /// * `ok`, `tolerable`: every script of the action started and ended with 0.
 /// * `failed` with a code: every script ended, and the code is the largest exit code of the scripts.
 /// * `failed` without a code: at least one script did not end with 0.
-/// * A script that is known one by one ended as known.
+/// * Where the controller lists the exit codes of single scripts, the ledger has the same codes.
 /// * `refused`: no script started.
-/// * `lost`: not every script ended. Some scripts may have started: a node that the controller gave up before
-///   the acceptance may have begun unheard.
+/// * `lost`: not every script ended. Some scripts may have started, and the controller may never have heard of them.
 /// * The controller knows everything in the ledger, and calls no task open whose scripts have all ended.
 /// * Each rank of an action has a state: [`NOWHERE`] is a fault, whatever ran there.
 pub fn compare(ledger: &Ledger, known: &[Known], scripts: &[(&str, &[&str])]) -> Comparison {

@@ -12,7 +12,8 @@ use super::stage::{self, R_FILE};
 use crate::stages::say;
 
 const JOB: &str = "f2mKAgF7";
-/// Script body: waits, as if for a file server, until the demo opens the gate. Ignores TERM, as a hung umount does.
+/// Script body of the epilog: waits, as if for a file server, until the demo creates /run/gate on the node. Ignores
+/// TERM, as a hung umount does.
 const UMOUNT: &str = "trap '' TERM\nperilog-report progress 'unmounting /p/lustre1'\nwhile [ ! -e /run/gate ]; do \
                       sleep 0.02; done\nexit 0";
 /// Lines of agent.toml: an epilog's time limit, long enough for the other three nodes even on a slow machine.
@@ -204,7 +205,7 @@ fn tellings(heard: &manager::Heard, sequence: u64) -> impl Iterator<Item = &mana
     heard.releases.iter().filter(move |release| release.sequence == sequence)
 }
 
-/// Waits until the resource manager has heard of `number` releases, and checks the ranks of the last.
+/// Waits until the resource manager has heard of `number` releases, and checks that the last one is of `ranks`.
 fn released(narrator: &Narrator<'_>, number: usize, ranks: &str) -> Result<()> {
     let cluster = narrator.cluster;
     let what = format!("release {number} is told");

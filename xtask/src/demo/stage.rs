@@ -1,5 +1,5 @@
-//! Stage of the demos about verdicts: four nodes, a controller whose hooks are a stand-in for the resource manager, and
-//! an R.
+//! Cluster of the demos `tolerance` and `release`: four nodes, a controller whose hooks write to a stand-in for the
+//! resource manager, and the R of their jobs.
 
 use anyhow::Result;
 use perilog_tests::{Cluster, ClusterBuilder, Stopwatch, manager};

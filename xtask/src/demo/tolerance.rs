@@ -204,7 +204,7 @@ fn wait_released(narrator: &Narrator<'_>, job: &str, count: usize) -> Result<()>
         .wait_until(&what, super::narrator::SOON, || Ok(narrator.cluster.heard()?.once(job).len() >= count))
 }
 
-/// Waits until the whole job is released, and checks that the fragments are R, each rank once.
+/// Waits until the whole job is released. Checks that the released fragments add up to R and name each rank once.
 fn back(narrator: &Narrator<'_>, job: &str) -> Result<()> {
     let what = format!("the last release of {job} is told");
     narrator.cluster.bed().wait_until(&what, super::narrator::SOON, || {

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use super::succeed;
 use crate::{cargo, git};
 
-/// The last commit whose store has tables of version 1, before jobs held anything.
+/// The commit from which tests upgrade: the last one whose store has tables of version 1, which know no holds of jobs.
 const COMMIT: &str = "4671af0317252e94bab5560c397aa7732b127b0a";
 /// Version of the earlier packages: below every version that was ever released.
 const VERSION: &str = "0.0.1";

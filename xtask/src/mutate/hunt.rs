@@ -1,4 +1,4 @@
-//! The two ways to find a defect: fresh seeds of the simulator, and tests.
+//! Looks for a defect in two ways: by fresh seeds of the simulator, and by running tests.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -125,7 +125,7 @@ impl Tests {
         })
     }
 
-    /// Runs a test program on nodes as root, with the defect and without it.
+    /// Runs a test program on nodes as root, with the defect and then without it. Returns whether it found the defect.
     pub(super) fn on_nodes(&self, defect: &str, program: &str) -> Result<Found> {
         let test = self.program(&format!("tests: {program}"))?;
         let mut programs = Vec::new();
@@ -138,7 +138,8 @@ impl Tests {
         self.both_ways(program, |_| programs.next().map_or_else(|| Command::new("false"), |(_, command)| command))
     }
 
-    /// Runs a command with the defect, then without it: the test must fail, then pass.
+    /// Runs a test command with the defect, then without it. The defect is found if the first run fails and the second
+    /// passes. `command` makes the command; its argument says whether the defect is on.
     fn both_ways(&self, name: &str, mut command: impl FnMut(bool) -> Command) -> Result<Found> {
         let watch = Stopwatch::start();
         let mut runs = Vec::new();

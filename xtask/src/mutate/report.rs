@@ -1,4 +1,5 @@
-//! Report about defects: a line for each while running, a sum at the end, JSON for programs.
+//! Report of `cargo xtask mutate`: a line for each defect as soon as it is done, their sums at the end, JSON for
+//! programs.
 
 use serde_json::{Value, json};
 

@@ -40,8 +40,8 @@ impl Book {
         Ok(book)
     }
 
-    /// Checks the table of contents and every link of the book, and that the files exist of which pages show parts.
-    /// `root`: the root of the source.
+    /// Checks that the table of contents names every page, that every link leads somewhere, and that every included
+    /// file exists. `root`: the root of the source.
     pub(super) fn check(&self, root: &Path, findings: &mut Findings) {
         let Some(summary) = self.pages.get(SUMMARY) else {
             return findings.errors.push(format!("no {SUMMARY}: the book has no table of contents"));
@@ -99,7 +99,8 @@ impl Book {
     }
 }
 
-/// Resolves a link of `page`, such as `../x.md`, to a path from the root of the source.
+/// Resolves a link of `page`, such as `../x.md`, to a path from the root of the source; `None`: it leads out of the
+/// source.
 fn resolve(page: &str, link: &str) -> Option<String> {
     let mut path = PathBuf::from(page);
     path.pop();

@@ -16,14 +16,15 @@ pub(super) const CHOSEN: &str = "core/src/defect/chosen.rs";
 /// The declaration that keeps the file `chosen.rs` out of every program except tests.
 const TESTS_ALONE: &str = "#[cfg(all(test, feature = \"defects\"))]\nmod chosen;";
 
-/// Defects in all source files read so far: those of the table, and those at sites.
+/// Defects in all source files read so far: those in the table (core/src/defect/table.rs), and those named at sites,
+/// the places `defect!(Name)` in the code.
 #[derive(Debug, Default)]
 pub(super) struct Defects {
     table: BTreeSet<String>,
     sites: BTreeSet<String>,
-    /// Filters of the table's entries, which name tests or files of tests.
+    /// The text of each `filter: "..."` in the table: a part of the name of a test, or of a file with tests.
     filters: BTreeSet<String>,
-    /// Names of all source files and functions.
+    /// Names of all source files and functions read so far, among which each filter must find one.
     named: BTreeSet<String>,
     guarded: bool,
     asks_in_tests_alone: bool,

@@ -1,6 +1,6 @@
-//! Places that one change must reach, where no compiler sees a forgotten one (CONTRIBUTING.md): each message of the
-//! wire in the table of numbers and among the samples, each method of an interface in its dispatch, each variable of a
-//! script in the guide.
+//! Check of lists that must be complete, though no compiler notices a missing entry (CONTRIBUTING.md). Each message of
+//! the wire must be in the table of numbers and among the samples, each method of an interface in its dispatch, and
+//! each variable of a script in the guide.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::Findings;
 
-/// Interfaces, and the files whose dispatch has an arm for each of their methods.
+/// Each Varlink interface, and the source file whose `match` must have an arm for each of its methods.
 const INTERFACES: [(&str, &str); 2] = [
     ("controller/src/api/io.perilog.Controller.varlink", "controller/src/api/mod.rs"),
     ("agent/src/local/io.perilog.Agent.varlink", "agent/src/local/service.rs"),

@@ -18,7 +18,8 @@ impl Programs {
         self.0.extend(program.map(str::to_owned));
     }
 
-    /// Checks docs/testing.md. `page`: the text of that page.
+    /// Checks that each test program on nodes has a row in docs/testing.md, and that each row names an existing one.
+    /// `page`: the text of docs/testing.md.
     pub(super) fn check(&self, page: &str, findings: &mut Findings) {
         let mut find = |text: String| findings.errors.push(format!("{PAGE}: {text}"));
         let part = page.split("\n## ").find(|part| PART.ends_with(part.lines().next().unwrap_or_default()));

@@ -8,7 +8,8 @@ pub(super) const PACKAGE: &str = "perilog-core";
 /// Words of asynchronous code, which the core must not contain.
 const WORDS: [&str; 4] = ["async", "await", "tokio", "futures"];
 
-/// Parts of the standard library that act on the world or read it.
+/// Parts of the standard library that do I/O, start threads, or read clocks or the environment: the core must not use
+/// them.
 const WORLD: [&str; 10] = [
     "std::env",
     "std::fs",
@@ -22,8 +23,8 @@ const WORLD: [&str; 10] = [
     "std::time::SystemTime",
 ];
 
-/// Exception: the file that may read the environment. It is compiled into core's own tests only (`defects.rs` checks
-/// that).
+/// The one exception: a file, and the path of the standard library that this file may use. `defects.rs` checks that
+/// only core's own tests contain the file.
 const ASKED: (&str, &str) = (super::defects::CHOSEN, "std::env::var");
 
 pub(super) fn check(name: &str, text: &str, findings: &mut Findings) {

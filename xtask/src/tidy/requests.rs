@@ -1,5 +1,5 @@
-//! Check of docs/requests.md, the requests of users in three threads: each point has a row, and each row names an
-//! existing test.
+//! Check of docs/requests.md, which lists what users asked for in three issues of flux-core, point by point: each point
+//! has a row, and each row names an existing test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::Findings;
 use super::rust::{Token, tokens};
 
 pub(crate) const PAGE: &str = "docs/requests.md";
-/// Letter of each of the three threads in docs/requests.md, and its number of points.
+/// Letter of each of the three issues in docs/requests.md, and the issue's number of points.
 const POINTS: [(char, u32); 3] = [('A', 31), ('B', 16), ('C', 32)];
 /// Points that only a resource manager can satisfy: their rows may have prose instead of a test.
 const PROSE: [&str; 8] = ["A5", "A14", "A28", "C4", "C10", "C11", "C12", "C24"];
@@ -17,7 +17,8 @@ const PROSE: [&str; 8] = ["A5", "A14", "A28", "C4", "C10", "C11", "C12", "C24"];
 pub(super) struct Tests(BTreeSet<String>);
 
 impl Tests {
-    /// Records the tests in a source file. For a program of tests on real nodes, records the name of its file, too.
+    /// Records the names of the tests in the source file `name`. If the file is a program of tests on real nodes,
+    /// records the program's name, too.
     pub(super) fn read(&mut self, name: &str, text: &str) {
         let tests = tests(&tokens(text));
         let program = name.strip_prefix("tests/tests/").and_then(|name| name.strip_suffix(".rs"));
@@ -30,7 +31,8 @@ impl Tests {
         self.0.contains(name)
     }
 
-    /// Checks docs/requests.md. `page`: the text of that page.
+    /// Checks that docs/requests.md has one row for each point, and that each named test exists. `page`: the text of
+    /// docs/requests.md.
     pub(super) fn check(&self, page: &str, findings: &mut Findings) {
         let mut find = |text: String| findings.errors.push(format!("{PAGE}: {text}"));
         let mut seen = BTreeMap::<&str, u32>::new();

@@ -9,7 +9,7 @@ use super::Findings;
 use super::rust::{Token, tokens};
 
 const FOLDER: &str = "core/src/controller/";
-/// The machine and its parts, each with the name by which code calls it.
+/// The types of the machine and of its parts, each with the name of the variable or field on which code calls it.
 const PARTS: [(&str, &str); 6] = [
     ("Machine", "machine"),
     ("Jobs", "jobs"),
@@ -18,13 +18,14 @@ const PARTS: [(&str, &str); 6] = [
     ("Recovery", "recovery"),
     ("Quiesce", "quiesce"),
 ];
-/// Highest number of functions of the machine itself. An act on one part belongs to that part.
+/// Maximum number of functions of `Machine` itself: a function that changes only one part belongs to that part.
 const MACHINE_FUNCTIONS: usize = 53;
 
-/// A function of a part: the part's type, and the function's name.
+/// A function of the machine or of a part: the type (`Jobs`), and the function's name.
 type Function = (String, String);
 
-/// Acts of all parts, each with its room, and the functions that each room calls.
+/// The acts (functions with `&mut self`) of the machine and its parts, each with its room; and the functions that each
+/// room calls.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     acts: BTreeMap<Function, String>,

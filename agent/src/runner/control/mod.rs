@@ -105,7 +105,7 @@ impl Control {
         }
     }
 
-    /// Informs the scripts that wait for an announced reboot: the controller knows of the reboot.
+    /// Tells the peers that wait for an announced reboot that the controller knows of the reboot.
     pub(crate) fn known(&mut self) {
         self.peers.iter_mut().for_each(Peer::known);
     }

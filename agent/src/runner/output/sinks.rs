@@ -40,7 +40,7 @@ pub(crate) enum Level {
 #[derive(Debug)]
 pub(crate) struct Sinks {
     out: Sink,
-    /// `None`: the same as `out`.
+    /// Sink for stderr; `None`: stderr and stdout are the same file, and `out` serves both.
     err: Option<Sink>,
     /// Whether stderr is the journal, which reads levels.
     levels: bool,
@@ -76,7 +76,7 @@ impl Sinks {
         self.sink(Stream::Err).push(line.as_bytes());
     }
 
-    /// Writes pending bytes without waiting. `now`: CLOCK_MONOTONIC.
+    /// Writes pending bytes without waiting. `now`: CLOCK_MONOTONIC (ms).
     pub(crate) fn flush(&mut self, now: u64) {
         self.out.flush(now);
         if let Some(err) = &mut self.err {
@@ -94,14 +94,15 @@ impl Sinks {
         self.all().filter(|sink| !sink.pending.is_empty()).map(|sink| sink.fd.as_fd())
     }
 
-    /// Returns `true` if the runner should wait for pending output at the end. The runner does not wait for a deaf
-    /// journal: it may never accept the output, and the task's result would wait with it. For a journal that is not
-    /// deaf yet, [`Self::next`] returns how long to wait after a flush.
+    /// Returns `true` if the runner, at the end of the task, should wait until pending output is accepted. It does not
+    /// wait for a deaf journal, which has accepted nothing for some seconds: the task's result would wait with the
+    /// output. [`Self::next`] returns the time at which a journal becomes deaf.
     pub(crate) fn hopeful(&self) -> bool {
         self.all().any(|sink| !sink.pending.is_empty() && !sink.deaf)
     }
 
-    /// Returns CLOCK_MONOTONIC (ms) at which to call [`Self::flush`], even if no sink is writable.
+    /// Returns CLOCK_MONOTONIC (ms) at which a journal that accepts nothing becomes deaf. [`Self::flush`] must be
+    /// called then, even if no sink is writable. `None`: no journal is about to become deaf.
     pub(crate) fn next(&self) -> Option<u64> {
         self.all().filter_map(Sink::deaf_at).min()
     }

@@ -11,7 +11,7 @@ pub(in crate::verb) use perilog_host::authority::{CA_CERT, CA_KEY, CRL};
 
 use crate::fault::Fault;
 
-/// Names of a daemon's certificate and key under /etc/perilog/tls, beside `ca.pem`.
+/// File name of a daemon's certificate under /etc/perilog/tls, beside `ca.pem`. `KEY`: file name of its key.
 pub(in crate::verb) const CERT: &str = "cert.pem";
 pub(in crate::verb) const KEY: &str = "key.pem";
 
@@ -72,7 +72,8 @@ fn write_as(path: &Path, who: Who, give_away: bool, text: &str) -> Result<(), Fa
     sync(path).map_err(failed)
 }
 
-/// Writes a temporary file; `like` is the path whose owner the file gets.
+/// Writes `text` into a new file `temporary` and syncs it. `like`: a path whose owner the file gets; `None`: this
+/// process's user owns the file. `who`: the users that can read the file.
 fn write_new(temporary: &Path, like: Option<&Path>, who: Who, text: &str) -> io::Result<()> {
     let mode = match who {
         Who::Everybody => 0o644,

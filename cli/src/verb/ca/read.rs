@@ -23,7 +23,8 @@ pub(in crate::verb) struct Read {
     pub(in crate::verb) role: &'static str,
     /// Host names and addresses (subjectAltName).
     pub(in crate::verb) names: Vec<String>,
-    /// Key identifiers of the subject and of the signer, if present: authorities may share a name.
+    /// Identifiers of the certificate's own key and of its signer's key, if present. They tell authorities with the
+    /// same name apart.
     pub(in crate::verb) keys: (Option<String>, Option<String>),
     /// The serial number in hexadecimal, two digits a byte.
     pub(in crate::verb) serial: String,

@@ -1,5 +1,5 @@
-//! Checks of the enrolment authority on the controller's host: whether the controller can read the list, who owns the
-//! files, how many certificates the authority has signed, and whether the names that munge enrols resolve.
+//! Checks of the enrolment authority on the controller's host: whether the controller can read the revocation list, who
+//! owns the files, how many certificates the authority has signed, and whether the names that munge enrols resolve.
 
 use std::fs::Metadata;
 use std::io;

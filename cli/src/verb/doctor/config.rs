@@ -105,7 +105,7 @@ fn found(role: Role, file: &Path) -> Finding {
     }
 }
 
-/// Returns the text at `path` (names of tables, then the key) in the configuration.
+/// Returns the text at `path` (names of tables, then the key) in the configuration; `None`: there is no text.
 pub(in crate::verb) fn text<'a>(table: &'a Table, path: &[&str]) -> Option<&'a str> {
     let (last, tables) = path.split_last()?;
     let inner = tables.iter().try_fold(table, |table, name| table.get(*name)?.as_table())?;

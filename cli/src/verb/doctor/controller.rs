@@ -17,8 +17,9 @@ use super::{Finding, Role, config, flux, kernel, limits};
 use crate::door::{Answer, Door};
 use crate::text;
 
-/// Least free disk space in bytes: making the store's reserve (8 MiB) takes twice its size, and without the reserve the
-/// controller refuses prologs. `LITTLE_DISK`: doctor warns below it.
+/// Least free disk space in bytes; doctor reports less as wrong. The store keeps 8 MiB aside (its reserve), so that
+/// running work can end on a full disk. Making the reserve takes twice its size, and without it the controller refuses
+/// prologs. `LITTLE_DISK`: doctor warns below it.
 const LEAST_DISK: u64 = 16 * 1024 * 1024;
 const LITTLE_DISK: u64 = 1024 * 1024 * 1024;
 const CONNECT: Duration = Duration::from_secs(2);
@@ -122,7 +123,8 @@ fn hooks(config: &Table) -> Vec<Finding> {
         .collect()
 }
 
-/// Checks whether agents can dial the port. With the socket unit, systemd listens while the controller is down.
+/// Checks whether a program listens on the controller's port for agents. With the socket unit, that is systemd, also
+/// while the controller is down. `None`: the configuration has no valid address.
 fn port(config: &Table) -> Option<Finding> {
     const ABOUT: &str = "port";
     let listen: SocketAddr = config::text(config, &["listen"])?.parse().ok()?;

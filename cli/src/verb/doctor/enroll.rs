@@ -129,7 +129,8 @@ fn token(path: &Path, spare: bool) -> Finding {
     }
 }
 
-/// Checks that a controller answers a TLS handshake at `address`. Sends no request.
+/// Checks that a controller answers a TLS handshake at `address`. Sends no request. `name`: the name that the
+/// certificate must bear; `None`: the one in `address`.
 fn reach(address: &str, files: &TlsFiles, name: Option<&str>) -> Finding {
     let tls = match ClientTls::load_anonymous(files) {
         Ok(tls) => tls,
@@ -153,7 +154,8 @@ fn reach(address: &str, files: &TlsFiles, name: Option<&str>) -> Finding {
     }
 }
 
-/// Checks the directory of the authority by which the controller enrols nodes.
+/// Checks the directory of the authority by which the controller enrols nodes. `listens`: whether the controller is
+/// configured to enrol nodes.
 fn keeps(enroll: &Table, listens: bool) -> Vec<Finding> {
     let dir = config::text(enroll, &["directory"]).map(Path::new);
     dir.map(|dir| authority::look(dir, listens)).unwrap_or_default()

@@ -109,7 +109,8 @@ impl Finding {
 }
 
 impl Faces for Fleet {
-    /// Folds equal problems of several nodes, wrong ones before warnings. One line names all nodes without a problem.
+    /// Prints each problem once, with all nodes that have it: wrong ones first, then warnings. A last line names all
+    /// nodes without a problem.
     fn table(&self, page: &mut Page) {
         let mut shared: BTreeMap<(bool, &Finding), Vec<&str>> = BTreeMap::new();
         let mut well = Vec::new();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{Finding, shell};
 
-/// Least number of nodes that the checks reckon with, also if the number is unknown.
+/// Number of nodes that the checks assume if the controller knows fewer, or if their number is unknown.
 const SOME_NODES: u64 = 1_000;
 
 /// Checks whether the clock is synchronised. Certificates and log times depend on the clock; perilog's decisions do
@@ -59,8 +59,9 @@ fn somaxconn(found: Option<u64>, nodes: u64) -> Finding {
     }
 }
 
-/// Checks the neighbour table. Nodes on the same segment each need an entry: past the limit connections fail as if the
-/// node were dead.
+/// Checks that the kernel's neighbour table has room for all nodes: each node on the same segment needs an entry. Past
+/// the limit, connections fail as if the node were dead. `family`: `ipv4` or `ipv6`. `found`: the limit; `None`: it
+/// cannot be read.
 fn neighbours(family: &str, found: Option<u64>, nodes: u64) -> Finding {
     const ABOUT: &str = "neighbours";
     let name = format!("net.{family}.neigh.default.gc_thresh3");

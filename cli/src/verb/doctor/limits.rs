@@ -9,15 +9,15 @@ use super::{Finding, Role, shell};
 use crate::text;
 
 const ABOUT: &str = "limits";
-/// Least number of nodes that the checks reckon with, also if the number is unknown.
+/// Number of nodes that the checks assume if the controller knows fewer, or if their number is unknown.
 const SOME_NODES: u64 = 1_000;
 const MIB: u64 = 1024 * 1024;
 
 /// Least value of a limit that a daemon needs.
 #[derive(Debug, Clone, Copy)]
 struct Need {
-    /// The limit's directive in a unit. systemd's property has the same name, and for a resource limit `Soft` behind
-    /// it.
+    /// The limit's directive in a unit file, such as `LimitNOFILE`. systemd's property has the same name, with `Soft`
+    /// appended for a resource limit (`LimitNOFILESoft`).
     directive: &'static str,
     /// The limit's line in /proc/PID/limits; `None` for a limit of the unit's control group.
     line: Option<&'static str>,
@@ -72,7 +72,7 @@ pub(super) fn look(role: Role, nodes: Option<u64>, findings: &mut Vec<Finding>) 
 }
 
 /// Checks that root has inotify instances left. The agent needs two, and shares root's limit with root's other
-/// programs.
+/// programs. `is_running`: the agent runs. `another`: tries to make one more instance.
 fn inotify(is_running: bool, another: impl FnOnce() -> rustix::io::Result<()>) -> Finding {
     match another() {
         Ok(()) => Finding::ok(ABOUT, "root may have another inotify instance"),
@@ -115,13 +115,15 @@ fn judge(unit: &str, nodes: Option<u64>, needs: &[Need], limit: impl Fn(&Need) -
     found
 }
 
-/// Returns the soft limit that /proc/PID/limits has in the line `line`, such as `Max open files` (proc(5)).
+/// Returns the soft limit that /proc/PID/limits has in the line `line`, such as `Max open files` (proc(5)); `None`:
+/// there is no such line, or no number in it.
 fn soft(limits: &str, line: &str) -> Option<u64> {
     let rest = limits.lines().find_map(|found| found.strip_prefix(line))?;
     number(rest.split_whitespace().next()?)
 }
 
-/// Parses a limit of systemd or proc(5); `u64::MAX` means no limit, which old systemd writes as a number.
+/// Parses a limit of systemd or proc(5); `None`: the text is malformed. `u64::MAX` means no limit, which old systemd
+/// writes as a number.
 fn number(text: &str) -> Option<u64> {
     match text {
         "unlimited" | "infinity" => Some(u64::MAX),

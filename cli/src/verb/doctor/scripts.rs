@@ -119,7 +119,8 @@ mod tests {
         }
     }
 
-    /// A prolog whose scripts lost their mode is switched off, and every task of the prolog is ok.
+    /// doctor warns if all scripts of a prolog have lost their execute permission: none of them runs, and every task is
+    /// ok. An empty directory is no fault.
     #[test]
     fn skipped_scripts_are_told_from_an_empty_directory() {
         assert!(rustix::process::geteuid().is_root(), "needs root: others cannot make a file that root trusts");
@@ -139,7 +140,8 @@ mod tests {
         assert_eq!(found[1], (Level::Warning, "prolog: no script runs, and every task is ok".to_owned()));
     }
 
-    /// A script that the runner refuses is wrong here too. Only root can create files that root trusts.
+    /// doctor reports a script that the runner refuses as wrong, and one that it skips as a warning. The test needs
+    /// root: only root can create files that the runner trusts.
     #[test]
     fn what_the_runner_refuses_is_named() {
         assert!(rustix::process::geteuid().is_root(), "needs root: others cannot make a file that root trusts");

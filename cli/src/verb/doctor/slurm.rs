@@ -36,7 +36,8 @@ fn slurms(said: Result<shell::Said, String>) -> Result<String, String> {
     }
 }
 
-/// Returns the value of a key in Slurm's configuration, from a line such as `SelectType = select/linear`.
+/// Returns the value of a key in Slurm's configuration, from a line such as `SelectType = select/linear`; `None`: no
+/// line has the key.
 fn value<'a>(config: &'a str, key: &str) -> Option<&'a str> {
     config.lines().find_map(|line| Some(line.strip_prefix(key)?.trim_start().strip_prefix('=')?.trim()))
 }
@@ -104,7 +105,7 @@ fn kills(config: &str, limit: Span) -> Finding {
     }
 }
 
-/// Parses a time as systemctl shows it: `1min 30s`, `infinity`.
+/// Parses a time as systemctl shows it: `1min 30s`, `infinity`. `None`: the text is malformed.
 fn span(text: &str) -> Option<Span> {
     if text == "infinity" {
         return Some(Span::INFINITE);

@@ -12,7 +12,7 @@ use crate::verb::ca::read::{Read, certificates};
 use crate::{text, when};
 
 const DAY_MS: u64 = 86_400_000;
-/// Number of days that leave time to issue another certificate without haste.
+/// Number of days before a certificate's end from which on doctor warns: time to issue another one without haste.
 const SOON_DAYS: u64 = 30;
 const ABOUT: &str = "certificate";
 

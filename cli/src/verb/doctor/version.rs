@@ -11,7 +11,7 @@ const ABOUT: &str = "version";
 const LEAST_SYSTEMD: u32 = 239;
 const OURS: &str = env!("CARGO_PKG_VERSION");
 
-/// Returns the version of the running agent, or else of its program.
+/// Returns the version of the running agent, or else of its program; `None`: neither tells its version.
 pub(super) fn of_agent(door: &Door, program: &str) -> Option<String> {
     let installed = || {
         let said = shell::ask(program, &["--version"]).ok().filter(|said| said.ok)?;

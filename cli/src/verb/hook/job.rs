@@ -45,7 +45,7 @@ pub(super) struct Call {
 #[derive(Debug, Deserialize)]
 struct Added {
     attempt: Attempt,
-    /// Whether the attempt existed before, and has handed over everything.
+    /// Whether the attempt existed before this call, and has handed over everything.
     #[serde(default)]
     over: bool,
 }
@@ -62,8 +62,8 @@ impl Call {
             "timeout": self.of.timeout.map(Span::to_exact)})
     }
 
-    /// Adds the job to the controller, where a repeated call finds it added. Sets the attempt to the one that the
-    /// controller names.
+    /// Adds the job to the controller; a repeated call changes nothing. Sets `attempt` to the one in the controller's
+    /// reply.
     fn add(&mut self, door: &Door, client: &mut Client) -> Result<Added, Fault> {
         let mut parameters =
             json!({"job": self.job, "attempt": self.attempt, "userid": self.userid, "tolerate": self.of.tolerate});
@@ -150,8 +150,8 @@ impl Waiting {
         }
     }
 
-    /// Tells the controller to cancel the action. If the controller does not answer, the call is made again when it is
-    /// back.
+    /// Tells the controller to cancel the attempt's action; `action` of `None`: whatever runs for the attempt. If the
+    /// controller does not get the request now, sets `stopping`, and the hook repeats the request later.
     fn stop(&mut self, attempt: Option<Attempt>, action: Option<&ActionName>) {
         let why = "the resource manager has asked for it";
         let parameters = json!({"job": self.job, "attempt": attempt, "action": action, "why": why});
@@ -242,7 +242,7 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
     }
 }
 
-/// A message of the hook's session with the controller to the hook's loop.
+/// What the session with the controller tells the hook's main thread while an epilog runs.
 enum Epilog {
     LetGo { attempt: Attempt, over: bool, part: Part, waits: Option<String> },
     Event(Entry),

@@ -178,7 +178,7 @@ pub(crate) fn run(args: Args, door: Door, out: Out) -> Result<Exit, Fault> {
     }
 }
 
-/// Returns the action that a hook runs by default, by its name.
+/// Parses the name of the action that a hook runs by default, such as `prolog`.
 fn named(name: &str) -> Result<ActionName, Fault> {
     ActionName::new(name).map_err(|error| Fault::Usage(error.to_string()))
 }

@@ -89,7 +89,8 @@ impl Call {
         request
     }
 
-    /// Adds to a request the attempt, and until the agent has answered also the turn.
+    /// Adds the attempt to a request, if it is known. Until the agent has named the attempt, also adds the turn, from
+    /// which the agent can tell the attempt.
     fn number(&self, request: &mut Value) {
         if let Some(attempt) = self.attempt {
             request["attempt"] = json!(attempt);
@@ -112,7 +113,7 @@ impl Call {
     }
 }
 
-/// An event for the hook's loop.
+/// An event that the threads `agent` and `starter` send to the hook's main thread.
 enum Event {
     Agent(Happening<Answer<Reply>>),
     /// The hook's parent has died: no daemon will get the hook's status.
@@ -164,8 +165,8 @@ pub(super) fn run(call: Call, options: OnNode, manager: Manager) -> Result<Exit,
     }
 }
 
-/// Maximum number of waiting events from the threads `agent` and `starter`. Past it a thread waits for the loop, which
-/// is quick.
+/// Maximum number of events that wait for the hook's main thread. At the maximum, the threads `agent` and `starter`
+/// wait until the main thread has taken an event.
 const EVENTS: usize = 16;
 
 fn note(owed: &Owed, call: &Call) -> Note {
@@ -236,7 +237,7 @@ impl Hook {
         Self { call, manager, unit: None, begun: false, said: None, followed: false, stopping: false, orphaned: false }
     }
 
-    /// Returns a name such as `prolog of 5`.
+    /// Returns the task's name for messages: its action and job, such as `prolog of 5`.
     fn name(&self) -> String {
         format!("{} of {}", self.call.action, self.call.job)
     }
@@ -296,8 +297,8 @@ impl Hook {
         self.say_orphaned(door);
     }
 
-    /// Tells the agent that the hook's parent has died. An agent that is away is told when it is back. By then the task
-    /// may have ended, and the agent may have run the site's program.
+    /// Tells the agent that the hook's parent has died. Ignores an absent agent: the hook's next `Exec` request to it
+    /// reports the death too.
     fn say_orphaned(&self, door: &Door) {
         if let Some(unit) = &self.unit {
             let _ = door.ask::<Value>("Orphaned", &json!({ "unit": unit }));
@@ -331,8 +332,9 @@ impl Hook {
     }
 }
 
-/// Returns the lines that the hook prints about the task's end: the outcome with a failed check or a script's last
-/// line, then notes. `followed`: the agent had answered before the end.
+/// Returns the lines that the hook prints when the task has ended. The first has the outcome, with a failed check or a
+/// script's last line. Remarks follow, such as the number of variables that the scripts did not get. `followed`: the
+/// agent had answered before the end.
 fn summary(name: &str, reply: &Reply, followed: bool) -> Vec<String> {
     let Some(outcome) = reply.outcome() else { return vec![format!("{name}: the agent told no outcome")] };
     let Some(ended) = &reply.ended else {
@@ -366,7 +368,8 @@ fn summary(name: &str, reply: &Reply, followed: bool) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// While a hook waits, an epilog of its attempt may come: the hook that asks again asks for the same attempt.
+    /// A hook that asks again names the attempt of the agent's first answer. Otherwise an agent that counts the
+    /// attempts itself could choose another one, because an epilog may have come meanwhile.
     #[test]
     fn the_first_answer_settles_the_attempt() {
         let attempt = |number| Some(Attempt::from_number(number));

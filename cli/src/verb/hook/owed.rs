@@ -37,8 +37,8 @@ pub(super) struct Owed {
 }
 
 impl Owed {
-    /// Sets the two directories, and creates neither. `disk`: a directory that outlives a boot. `socket`: the agent's
-    /// socket, in a directory that a boot clears.
+    /// Returns the owed epilogs of this node; creates no directory. `disk`: a directory for records, which outlives a
+    /// boot. `socket`: the agent's socket; a boot clears its directory.
     pub(super) fn new(disk: &Path, socket: &Path) -> Self {
         Self { disk: disk.to_owned(), run: socket.with_file_name("owed") }
     }
@@ -94,7 +94,8 @@ impl Owed {
     }
 }
 
-/// Reads a note. `None`: the note is unreadable, so its call cannot be repeated; slurmd's log tells the operator why.
+/// Reads the recorded call in a note. `None`: the note is unreadable, so its call cannot be repeated. The function
+/// prints the reason, which slurmd logs.
 fn read(path: &Path) -> Option<Called> {
     let read = || -> io::Result<Called> { Ok(serde_json::from_slice(&fs::read(path)?)?) };
     let called = read();
@@ -116,7 +117,8 @@ fn again(called: &Called, is_env: impl Fn(&str) -> bool) -> io::Result<u8> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }
 
-/// The note of an epilog's call: its file on the disk, and its twin in /run.
+/// The record of an epilog's call. `disk`: the file with the call, which outlives a boot. `run`: an empty file in /run,
+/// which a boot removes.
 #[derive(Debug)]
 pub(super) struct Note {
     disk: PathBuf,
@@ -124,7 +126,7 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// Removes the note when its epilog has ended: first the file on disk, then the twin.
+    /// Removes both files of the note, after the end of its epilog: first the file on disk, then the one in /run.
     pub(super) fn remove(&self) {
         for path in [&self.disk, &self.run] {
             if let Err(error) = fs::remove_file(path)

@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) struct Starter {
     pid: Pid,
-    /// Name of the process in /proc; the pid may belong to another process later.
+    /// Name of the process in /proc. Another name later shows that the pid belongs to another process by then.
     name: Option<String>,
     is_parent: bool,
     alive: Option<OwnedFd>,
@@ -76,7 +76,7 @@ impl Process {
     }
 }
 
-/// Returns the name of a process, at most its first 15 bytes (`comm` in proc(5)).
+/// Returns the name of a process, at most its first 15 bytes (`comm` in proc(5)); `None`: it cannot be read.
 fn name_of(pid: Pid) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;
     Some(name.trim_end().to_owned())

@@ -109,8 +109,8 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
 /// Time in milliseconds after the limit within which the agent may still answer.
 const AGENT_MS: u64 = 5_000;
 
-/// Returns a drain's reason with the mark of an old notice. The edge takes such a drain for its own: it replaces the
-/// reason, and `perilog undrain` lifts the drain.
+/// Returns a drain's reason in the form in which the edge marks its own drains, with the number 0 of an old notice. So
+/// the edge takes the drain for its own: it replaces the reason, and `perilog undrain` lifts the drain.
 fn marked(reason: &str) -> String {
     format!("perilog: {reason} [perilog:0]")
 }

@@ -1,4 +1,5 @@
-//! `perilog init node`: authority, certificate, drop-ins and the agent of a node, until the controller has taken it in.
+//! `perilog init node`: authority, certificate, drop-ins and the agent of a node, until the controller has welcomed the
+//! agent.
 
 use std::fs;
 use std::io::Read as _;
@@ -156,7 +157,7 @@ struct There {
     brought: Option<u64>,
     /// End of the certificate in `DIRECTORY`, in milliseconds since 1970; `None`: there is none.
     certificate: Option<u64>,
-    /// The authority's certificate in `DIRECTORY`, if there is one.
+    /// The authority's certificate (PEM) in `DIRECTORY`; `None`: there is none.
     ca: Option<String>,
     /// The authority's certificate (PEM) to trust, and its source as text; or the reason why `init` cannot know the
     /// authority.

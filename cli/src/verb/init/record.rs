@@ -75,8 +75,9 @@ impl Record {
         files::write(&self.path, Who::OwnerOnly, &format!("{text}\n"))
     }
 
-    /// Records a file before `init` writes it. `text`: the content; `None`: a daemon renews the file. Without `text`, a
-    /// file that exists and is not in the record stays out of it: `init` did not make the file, and `undo` leaves it.
+    /// Records a file before `init` writes it. `text`: the content; `None`: a daemon renews the file, so any content
+    /// will do. Without `text`, skips a file that exists and is not in the record: `init` did not make it, and `undo`
+    /// leaves it.
     pub(super) fn will_write(&mut self, path: &Path, text: Option<&str>) -> Result<(), Fault> {
         if text.is_none() && !self.files.contains_key(path) && path.symlink_metadata().is_ok() {
             return Ok(());
@@ -97,7 +98,8 @@ impl Record {
         self.save()
     }
 
-    /// Compares the file at `path` with its digest in the record. `made` of `None`: any content counts as the same.
+    /// Compares the file at `path` with `made`, the digest of what `init` wrote there. `made` of `None`: any content
+    /// counts as the same.
     pub(super) fn now(path: &Path, made: Option<&str>) -> Now {
         match (fs::read(path), made) {
             (Err(error), _) if error.kind() == ErrorKind::NotFound => Now::Gone,

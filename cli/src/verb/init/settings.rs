@@ -168,7 +168,7 @@ impl Drop for Copy {
     }
 }
 
-/// Returns the text at `path` (names of tables, then the key) in a configuration.
+/// Returns the text at `path` (names of tables, then the key) in a configuration; `None`: there is no text.
 pub(super) fn value<'t>(table: &'t Table, path: &[&str]) -> Option<&'t str> {
     crate::verb::doctor::config::text(table, path)
 }

@@ -1,4 +1,4 @@
-//! `perilog init undo`: takes back what the record names, and nothing else.
+//! `perilog init undo`: undoes the changes that the record of `init` lists, and no others.
 
 use std::path::{Path, PathBuf};
 

@@ -61,7 +61,7 @@ pub(super) fn status_text(unit: &str) -> String {
     said.map(|said| said.stdout.trim().to_owned()).unwrap_or_default()
 }
 
-/// Returns the last warning in the unit's journal.
+/// Returns the last warning in the unit's journal; `None`: there is none, or the journal cannot be read.
 pub(super) fn last_warning(unit: &str) -> Option<String> {
     let asked = ["--unit", unit, "--priority", "warning", "--lines", "1", "--output", "cat", "--quiet", "--no-pager"];
     let said = shell::ask("journalctl", &asked).ok().filter(|said| said.ok)?;

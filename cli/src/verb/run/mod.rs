@@ -141,7 +141,8 @@ struct Session {
     door: Door,
     request: Request,
     tail: Tail,
-    /// The sequence at which the action's events begin; another number means another log (after a lost store).
+    /// Sequence number after which the action's events come, from the last reply of `Run`; `None`: no reply yet. If a
+    /// later reply has another number, the controller's store was lost, and its log begins anew.
     origin: Option<u64>,
 }
 

@@ -15,8 +15,8 @@ use crate::out::{Face, Faces, Out, Page, aside};
 use crate::tail::{Running, UNVOUCHED, VOUCHED};
 use crate::{style, text};
 
-/// Time for which the watch collects equal results into a line: less than a person notices, more than ten thousand
-/// ranks need to arrive.
+/// Time in milliseconds for which the watch collects equal results into one line. A person does not notice this delay,
+/// and the results of ten thousand ranks arrive within it.
 const FOLD_MS: u64 = 150;
 
 pub(crate) struct Watch {
@@ -31,7 +31,7 @@ pub(crate) struct Watch {
     events_after: u64,
     /// Ranks whose end this program has seen in the log.
     ended: IdSet,
-    /// Unusual states of unfinished ranks, by host.
+    /// By host: the word `overdue` or `lingering`, while a rank of the host is in that state and has not ended.
     odd: BTreeMap<String, &'static str>,
     fold: Fold,
     flush_ms: Option<u64>,

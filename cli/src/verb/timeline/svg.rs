@@ -9,7 +9,8 @@ use crate::{text, when};
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = 110.0;
-/// Height of a panel above its lines, for title, legend and scale. `FOOT`: the height below its lines.
+/// Height of a panel above its lines, for title, legend and scale, in units of the drawing. `FOOT`: the height below
+/// its lines.
 const HEAD: f64 = 66.0;
 const FOOT: f64 = 18.0;
 /// Maximum number of lines: more are unreadable, and slow in a browser. The drawing shows the slowest ranks.
@@ -51,7 +52,7 @@ pub(super) fn draw(timeline: &Timeline, now_ms: u64) -> String {
     )
 }
 
-/// A line of a panel.
+/// A line in the panel of an action: an ended task, or unfinished ranks.
 enum Line<'a> {
     Task(&'a Task),
     /// Unfinished ranks in the same state.

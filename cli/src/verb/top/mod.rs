@@ -36,7 +36,8 @@ pub(crate) struct Args {
 
 /// Minimum period between two pictures, so that the controller has time for other work.
 const LEAST: Duration = Duration::from_millis(200);
-/// Number of turns between two requests for all nodes: on a large cluster the list is long, and changes slowly.
+/// Number of refreshes of the screen for each request for all nodes: on a large cluster the list is long, and changes
+/// slowly.
 const NODES_EVERY: u32 = 5;
 
 /// The data that one picture of the screen shows.
@@ -46,10 +47,10 @@ struct Picture {
     rows: Vec<PsRow>,
     nodes: Vec<NodeView>,
     drains: Vec<DrainRow>,
-    /// The times of the requests for the rows and for the nodes, in milliseconds since 1970.
+    /// Time of the request for `rows`, in milliseconds since 1970. `nodes_ms`: time of the request for `nodes`.
     asked_ms: u64,
     nodes_ms: u64,
-    /// The reason why the picture is not current.
+    /// The reason why the picture is not current; `None`: it is current.
     trouble: Option<String>,
     /// Index of the first straggler on the screen.
     scrolled: usize,

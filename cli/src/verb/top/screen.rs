@@ -319,7 +319,8 @@ mod tests {
         assert!(lines.iter().any(|line| line.contains("10-umount.sh")));
     }
 
-    /// The verb asks for the nodes only once in several turns: the age of an offline node grows in between.
+    /// `perilog top` asks for the nodes only at every fifth refresh. In between, the shown age of an offline node must
+    /// grow.
     #[test]
     fn a_node_that_is_away_grows_older_between_two_looks_at_it() {
         let mut picture = picture();

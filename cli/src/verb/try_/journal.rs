@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-/// A place in the journal of a unit.
+/// Reads the output of a unit from the journal. Each read continues after the last line of the read before.
 pub(super) struct Journal {
     unit: String,
     cursor: Option<String>,

@@ -1,4 +1,4 @@
-//! Progress of a trial for people: the phase, the output, the end of each step.
+//! Output of `perilog try` for people: the phase of the task, what scripts print, the end of each step.
 
 use perilog_core::ExitStatus;
 use perilog_core::message::Phase;
@@ -95,7 +95,8 @@ impl Faces for Said<'_> {
     fn quiet(&self, _page: &mut Page) {}
 }
 
-/// Prints the end of a trial.
+/// Prints the results of the scripts when the task of `perilog try` has ended, and the last output of those that
+/// failed.
 fn end(reply: &Reply, page: &mut Page) {
     if let Some(ended) = &reply.ended {
         let mut columns = Columns::new(["SCRIPT", "RESULT", "TOOK", "NOTE"]).right(2);

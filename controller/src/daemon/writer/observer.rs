@@ -69,8 +69,8 @@ impl Observer {
         }
     }
 
-    /// Returns the acknowledged reports, and a report for each task that an announced reboot ended: the machine itself
-    /// makes the end of such a task.
+    /// Returns the reports in `heard` that the machine acknowledged in this batch. Adds a report for each task that an
+    /// announced reboot ended: the machine completes such a task, and no agent reports its duration.
     pub(super) fn standing(&self, heard: Vec<Heard>, output: &Output) -> Vec<Ran> {
         let booted = output.records.iter().filter_map(|record| match record {
             // If the scripts ended by themselves, the node has reported the duration.
@@ -180,7 +180,7 @@ mod tests {
         Output { records: Vec::new(), effects: of.iter().map(ack).collect() }
     }
 
-    /// Returns the counted reports as host, rank and milliseconds.
+    /// Feeds the observer a batch. Returns the reports that count, each as host, rank and duration (ms) of the task.
     fn stands(observer: &mut Observer, inputs: &[Input], output: &Output) -> Vec<(Option<String>, u32, u64)> {
         let heard = observer.listen(inputs);
         let told = |ran: Ran| (ran.host.map(|host| host.as_str().to_owned()), ran.task.rank.0, ran.elapsed_ms);
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(stands(&mut Observer::new(None), &inputs, &acks(&[(ONE, 0)])), []);
     }
 
-    /// If the announced reboot came, no agent reports the end of the task: the machine completes the task.
+    /// A task that an announced reboot ended counts, too. No agent reports its end: the machine completes the task.
     #[test]
     fn a_boot_that_was_announced_ends_its_task_here_too() {
         let row = |rank, booted, open: bool| {

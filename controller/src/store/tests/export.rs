@@ -8,7 +8,8 @@ const PAGE: &str = include_str!("../../../../docs/operate.md");
 
 type Kinds = BTreeMap<String, BTreeSet<String>>;
 
-/// Returns the members of each kind, from the table in docs/operate.md. Text in brackets belongs to a member.
+/// Returns, for each kind of export line, the names of its members, from the table in docs/operate.md. Leaves out text
+/// in parentheses, which describes a member.
 fn listed() -> Kinds {
     let table = PAGE.split("| `kind` | what | members |\n|---|---|---|\n").nth(1).unwrap();
     let rows = table.lines().take_while(|line| line.starts_with('|'));

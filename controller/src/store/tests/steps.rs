@@ -203,8 +203,8 @@ fn what_differs_is_named_by_the_newest_task_of_each_node() {
     );
 }
 
-/// SQLite itself simulates a full disk: the store keeps records that fit, drops durations, and leaves the reserve in
-/// place.
+/// On a full disk, which a limit of SQLite simulates, the store keeps the records that fit, drops durations, and leaves
+/// the reserve in place.
 #[test]
 fn on_a_full_disk_it_is_the_first_to_go() {
     let dir = tempfile::tempdir().unwrap();
@@ -229,7 +229,7 @@ fn on_a_full_disk_it_is_the_first_to_go() {
     assert_eq!(commit(&mut store, vec![many(0)]), 1, "nothing of the failed transaction is remembered");
 }
 
-/// A damaged table costs the durations of a batch, and none of its records.
+/// If a table of durations is damaged, a commit loses the durations of the batch, but none of its records.
 #[test]
 fn a_damaged_table_costs_no_record() {
     let dir = tempfile::tempdir().unwrap();

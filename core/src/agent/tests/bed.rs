@@ -12,8 +12,8 @@ pub(super) struct Bed {
     pub(super) now: Now,
     /// Whether the bed answers each `Unload` at once; the effects of that answer then count as effects of the input.
     pub(super) unloads: bool,
-    /// Whether [`Self::check`] compares the ticks for limits, too: the agent requests such a tick for each running
-    /// task.
+    /// Whether [`Self::check`] also compares the ticks that the agent requests to check a running task's limit. If
+    /// `false`, it leaves them out of the effects.
     pub(super) watches: bool,
 }
 

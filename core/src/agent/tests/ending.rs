@@ -151,8 +151,9 @@ fn a_unit_that_is_kept_keeps_its_tombstone() {
     bed.check(Input::Policy(policy), &["unload j.1.prolog.0", "remove-tombstone j.1.prolog.0"]);
 }
 
-/// Regression test: the agent died between Unload and its completion, after the tombstone was gone. The next
-/// agent took the unit for a task, and the controller made a job of a task whose job had been pruned for hours.
+/// Regression test: the agent removed a tombstone while systemd was still unloading the task's unit, and then died. The
+/// next agent took the unit for a live task. The controller then recreated the job, which it had forgotten hours
+/// before.
 #[test]
 fn a_unit_that_may_still_be_loaded_keeps_its_tombstone() {
     let mut bed = Bed::up();

@@ -51,7 +51,8 @@ fn a_caller_follows_its_task_without_a_controller() {
     ]);
 }
 
-/// A soft reboot keeps /run, and in it the record of a prolog that succeeded, but undoes the prolog's work.
+/// The agent runs a local prolog again if a soft reboot has undone its work. The reboot keeps /run, and in it the
+/// record that the prolog succeeded.
 #[test]
 fn what_a_boot_undid_is_done_again() {
     let (ok, failed) = (Outcome::Ok, Outcome::Failed { why: Failure::Exit(3) });

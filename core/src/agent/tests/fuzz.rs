@@ -14,7 +14,7 @@ use crate::message::{Ask, ToAgent};
 use crate::outcome::Outcome;
 use crate::task::Hook;
 
-/// The tasks of a history as (job, attempt, action, rank); the last two tasks are the host's own.
+/// The tasks of a history as (job, attempt, action, rank). The last two tasks are local (`Exec`).
 const TASKS: [(&str, u64, &str, u32); 8] = [
     ("j", 1, "prolog", 0),
     ("j", 1, "prolog", 1),
@@ -219,7 +219,7 @@ fn anything((what, which, how): Step) -> Input {
     }
 }
 
-/// Returns the hook of a task; it names a program for orphans if `how` is even.
+/// Returns the hook of a task, with a program in `orphaned` if `how` is even.
 fn hook(how: u8) -> Hook {
     Hook { orphaned: how.is_multiple_of(2).then(|| "/p".to_owned()), instance: None }
 }

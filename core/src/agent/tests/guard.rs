@@ -230,8 +230,8 @@ fn a_cancel_after_a_restart_reaches_a_faster_runner() {
     bed.check(inspected(id, seen_running(&prolog, 1)), &["watch j.1.prolog.0", "signal j.1.prolog.0 15"]);
 }
 
-/// An abandoned prolog of the host's own would hold back the epilog for an hour: after a kill of the agent, no caller
-/// came back for the prolog.
+/// The agent withdraws a local prolog (`Exec`) if its caller has not come back after a restart of the agent and another
+/// task of the job waits. Otherwise the prolog would hold back the epilog until its not-after, an hour.
 #[test]
 fn an_abandoned_task_is_withdrawn_for_a_waiting_one_of_its_job() {
     let prolog = local_intent("j", 1, "prolog", 0);

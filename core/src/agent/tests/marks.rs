@@ -33,8 +33,7 @@ fn cancel_at(a: &str, commit: u64) -> Input {
     message(ToAgent::Cancel { task, job, attempt, action, why, commit })
 }
 
-/// Ends the session, and returns the numbers of the commits in the next Hello: of the newest commit, and of each task's
-/// commit.
+/// Opens a new session and returns the commit numbers in its Hello: first that of `newest`, then one for each task.
 fn told(bed: &mut Bed) -> (Option<u64>, Vec<Option<u64>>) {
     bed.feed(Input::LinkDown);
     let effects = bed.feed(Input::LinkUp { counter: 9 });

@@ -30,7 +30,7 @@ fn told(word: Word, result: Result<(), &str>) -> Input {
     Input::Told { task: id(), word, result: result.map_err(str::to_owned) }
 }
 
-/// Makes a running epilog of the host's own, for whose end caller 1 waits.
+/// Makes a running, local epilog (`Exec`), for whose end caller 1 waits.
 fn running() -> Bed {
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);
@@ -115,8 +115,8 @@ fn a_returning_hook_hears_the_end_and_the_start_is_undone() {
     bed.check(told(Word::Ended, Ok(())), &[&bury()]);
 }
 
-/// The hook lives and learns the end, but the resource manager's daemon, which would read the hook's exit status, has
-/// died.
+/// The agent runs the program in `Hook::orphaned` if the resource manager's daemon has died, even if the hook lives and
+/// learns the end: no process reads the hook's exit status any more.
 #[test]
 fn a_hook_whose_daemon_has_died_is_as_good_as_gone() {
     let mut bed = running();
@@ -129,9 +129,9 @@ fn a_hook_whose_daemon_has_died_is_as_good_as_gone() {
     bed.check(Input::Bereft { caller: 8, task: id() }, &["reply 8 refused: there is no such task on this host"]);
 }
 
-/// Found under the real Slurm: slurmd and the agent were killed at once, and the prolog ended before the next agent
-/// came up. The hook heard of the end before it could report slurmd's death, and the job waited for its prolog for
-/// ever.
+/// Regression test, found with a real Slurm: slurmd and the agent were killed at once, and the prolog ended before the
+/// next agent came up. That agent told the hook the end before the hook could report slurmd's death. So no program
+/// passed the end on to Slurm, and the job waited for its prolog for ever.
 #[test]
 fn a_hook_that_dials_again_reports_its_daemons_death_first() {
     let bereft = |caller| Input::Exec { caller, exec: Exec { bereft: true, ..hooked() } };

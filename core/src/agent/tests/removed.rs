@@ -10,8 +10,8 @@ fn gone(seen: Seen) -> Seen {
     Seen { claim: None, result: None, gone: true, ..seen }
 }
 
-/// An outcome without its intent belongs to no task: if the agent died before it reported the end, the next agent would
-/// begin the task again.
+/// If a task's directory is gone, the agent writes the outcome together with a rebuilt intent. An outcome without an
+/// intent belongs to no task: if the agent died before it reported the end, the next agent would begin the task again.
 #[test]
 fn an_outcome_goes_to_disk_with_what_tells_whose_it_is() {
     let mut bed = Bed::up();
@@ -23,8 +23,8 @@ fn an_outcome_goes_to_disk_with_what_tells_whose_it_is() {
     assert_eq!(rebuilt.start.task, id);
 }
 
-/// Returns the findings for a task whose intent an earlier agent rebuilt from the unit. That agent died before it took
-/// the claim for the runner.
+/// Returns what a new agent finds of a task whose earlier agent died halfway: that agent had rebuilt the intent from
+/// the unit, but had not yet written the claim on behalf of the runner.
 fn rebuilt(intent: &Intent, seen: Seen) -> Found {
     let intent = Intent { not_after_boottime_ms: 0, ..intent.clone() };
     found(&intent, Seen { claim: None, result: None, ..seen })
@@ -48,8 +48,8 @@ fn what_its_unit_did_is_its_outcome() {
     }
 }
 
-/// Regression test: the agent made a claim in a new directory, and the task was `cancelled` before it began
-/// while its script went on.
+/// Regression test: to cancel a task whose directory was removed, the agent created the directory anew and took the
+/// claim there. It reported `cancelled` before the begin, while the task's script went on.
 #[test]
 fn a_cancel_reaches_the_scripts() {
     let intent = intent("j", 1, "prolog", 0);
@@ -64,8 +64,8 @@ fn a_cancel_reaches_the_scripts() {
     ]);
 }
 
-/// Regression test: without the directory the claim belonged to no task, and the agent took another program's
-/// unit of the same name for the task's unit.
+/// Regression test: after the removal of a task's directory, the agent took another program's unit of the same name for
+/// the task's unit.
 #[test]
 fn a_unit_of_its_name_that_is_not_its_own_is_left_alone() {
     let intent = intent("j", 1, "prolog", 0);
@@ -83,8 +83,8 @@ fn a_unit_of_its_name_that_is_not_its_own_is_left_alone() {
     ]);
 }
 
-/// Regression test: an agent died between the rebuilt intent and its claim, and the next agent took the task for
-/// one that never began.
+/// Regression test: an agent rebuilt an intent from a unit, and died before it wrote the claim. The next agent took the
+/// task for one that had never begun.
 #[test]
 fn a_rebuilt_intent_counts_as_begun_without_its_claim() {
     let intent = intent("j", 1, "prolog", 0);

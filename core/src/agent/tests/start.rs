@@ -155,8 +155,8 @@ fn starts_past_the_cap_of_live_tasks_are_refused() {
     );
 }
 
-/// Regression test: 2,050 short jobs within a not-after filled a node with tombstones, and the node refused all later
-/// tasks, epilogs among them.
+/// Regression test: 2,050 short jobs filled a node with tombstones that their not-after kept from being removed. The
+/// node then refused all later tasks, epilogs among them.
 #[test]
 fn only_acknowledged_ends_make_room_past_the_cap() {
     let mut node = node();
@@ -188,8 +188,8 @@ fn no_start_reaches_further_than_a_day() {
     assert_eq!(intent.not_after_boottime_ms, 24 * 3_600_000);
 }
 
-/// Regression test: with the defaults, a node with short jobs reached its cap within the controller's retention, and
-/// refused all tasks from then on.
+/// Regression test: a node with short jobs and the default configuration reached `max-tombstones` before the controller
+/// sent Forget for any task. From then on the node refused all tasks.
 #[test]
 fn past_the_cap_the_oldest_tombstone_goes_whose_unit_is_gone() {
     let mut node = node();

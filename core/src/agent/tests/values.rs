@@ -35,7 +35,7 @@ pub(crate) fn task(j: &str, attempt: u64, a: &str, rank: u32) -> TaskId {
     task_of(cluster(), j, attempt, a, rank)
 }
 
-/// Returns the id of a host's own task.
+/// Returns the id of a local task (`Exec`).
 pub(crate) fn local(j: &str, attempt: u64, a: &str, rank: u32) -> TaskId {
     task_of(ClusterId::LOCAL, j, attempt, a, rank)
 }

@@ -1,5 +1,5 @@
-//! Writes effects as short texts for the tables of the tests. A task is written `job.attempt.action.rank`, a task of
-//! the host's own with `local:` before that.
+//! Writes effects as short texts for the tables of the tests. A task is written `job.attempt.action.rank`, a local task
+//! (`Exec`) as `local:job.attempt.action.rank`.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

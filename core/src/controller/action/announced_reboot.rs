@@ -56,7 +56,8 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Creates the expectation from its stored row. The rest of the task's limit counts from `armed_ms`.
+    /// Creates the announced reboot of a rank from its stored row. The node must say Hello by `armed_ms` (monotonic)
+    /// plus the rest of the task's limit plus `grace_ms`.
     pub(crate) fn stored(row: RankRow, armed_ms: u64, grace_ms: u64) -> Self {
         let until_ms = Self::until(&row, armed_ms, grace_ms);
         Self { row, until_ms, is_over: false }
@@ -71,8 +72,8 @@ impl Expected {
         self.until_ms.is_some_and(|until| until <= now.mono_ms)
     }
 
-    /// Returns the end that was reported with the announcement, with this outcome and a further note. If the reported
-    /// outcome is worse, it stays.
+    /// Returns the end that was reported with the announcement, with `note` appended to its note. Its outcome becomes
+    /// `outcome`, unless the reported outcome is worse.
     pub(super) fn but(&self, outcome: Outcome, note: &str, now: Now) -> Ended {
         let told = &self.row.ended;
         let outcome = if told.outcome.severity() > outcome.severity() { told.outcome.clone() } else { outcome };
@@ -200,8 +201,8 @@ impl Machine {
         self.cx.send(id, ToAgent::BootExpected { task });
     }
 
-    /// Returns the end that a node's report gives the rank now. `None`: the rank waits for the reboot, or the reboot
-    /// has just ended it.
+    /// Decides which end a node's report gives the rank now. `None`: the rank stays open until the reboot, or this call
+    /// has ended the rank because the reboot has come.
     pub(crate) fn end_or_boot(&mut self, task: TaskId, ended: Ended) -> Option<Ended> {
         let node = self.facts().boot_of(task);
         let (Some((boot_number, machine)), Some(action)) = (node, self.jobs.action_mut(task.action)) else {
@@ -259,21 +260,21 @@ impl Facts<'_> {
     }
 }
 
-/// Meaning of a node's report of an end, for a rank that may expect a reboot.
+/// Consequence of a node's report that a task ended, for a rank that may expect a reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Report {
     /// The rank ends as reported: no reboot is expected, or the scripts failed.
     End,
     /// The node has rebooted as announced, and has lost its record of the announcement.
     Booted,
-    /// The scripts ended well, or the shutdown ended them: the rank waits for the reboot.
+    /// The scripts ended well, or a shutdown of the node ended them: the rank waits for the reboot.
     ScriptsEnded,
     /// The scripts ended well, and the task is to be cancelled: the rank does not wait for the reboot.
     Cancelled,
 }
 
 impl Action {
-    /// Returns the meaning of a node's report of an end. `boot_number`: the node's present boot.
+    /// Decides what a node's report that the task ended means for the rank. `boot_number`: the node's present boot.
     fn report_of(&self, rank: Rank, ended: &Ended, boot_number: u32) -> Report {
         let expects = self.expected.contains_key(&rank);
         if !(expects || ended.expect_reboot) || !self.is_open_on(rank) || defect!(BootNotAwaited) {
@@ -294,7 +295,8 @@ impl Action {
         }
     }
 
-    /// Records in which boot of its node an open rank has ended well, if the node's report of the end shows it.
+    /// Records the boot in which an open rank has ended well, if the node's report of the end reveals the boot.
+    /// `boot_number`: the node's present boot.
     fn boot_of_end(&mut self, rank: Rank, ended: &Ended, boot_number: u32) {
         if !ended.outcome.went_well() || !self.is_open_on(rank) {
             return;
@@ -309,8 +311,8 @@ impl Action {
         }
     }
 
-    /// Records `ended` as the end that the rank gets when the node has rebooted. If the controller hears of the
-    /// announcement only now, the limit counts from now.
+    /// Records `ended` as the end that the rank gets when the node has rebooted. The time limit for the reboot counts
+    /// from the first report of the announcement to this controller.
     fn expect_end(&mut self, rank: Rank, machine: MachineId, ended: Ended, cx: &Context) {
         let known = self.expected.get(&rank).map(|known| (known.row.expects.clone(), known.until_ms));
         let (expects, until_ms) = known.unwrap_or_default();
@@ -322,8 +324,8 @@ impl Action {
         }
     }
 
-    /// Records that a reboot of the node will end the rank. The end in a tombstone has no details, so details from an
-    /// earlier report stay.
+    /// Records that the rank ends as `ended` once its node reboots. If `ended` lists no steps, as in a tombstone, only
+    /// its outcome is taken over: the details of an earlier report stay.
     fn expect(&mut self, rank: Rank, expects: Expects, ended: Ended, mono_ms: u64, grace_ms: u64) {
         let told = self.expected.get(&rank).map(|expected| &expected.row.ended).filter(|_| ended.steps.is_empty());
         let ended = match told {

@@ -119,7 +119,7 @@ impl Facts<'_> {
     }
 
     /// Returns the time of the next check, and the tasks whose processes linger longer than the task's time limit. Each
-    /// has the reason for a drain, as [`Machine::drain_task`] takes it. Without a limit, no node is drained.
+    /// task comes with the reason to drain its node, for [`Machine::drain_task`]. Tasks without a limit are left out.
     fn lingering_too_long(&self, id: ActionId) -> (Option<u64>, Vec<(TaskId, String)>) {
         let Some(action) = self.jobs.action(id) else { return (None, Vec::new()) };
         let limits = action.lingering.iter().filter_map(|(rank, since)| {
@@ -139,8 +139,8 @@ impl Facts<'_> {
         (next, due.into_iter().map(what).collect())
     }
 
-    /// Returns the time of the next check, and the tasks whose announced reboot did not come in time, with their ends.
-    /// While the node is connected and a script lives, the runner's own limit ends the script.
+    /// Returns the time of the next check, and the tasks whose announced reboot did not come in time, each with its
+    /// end. Leaves out a task whose scripts still run on a connected node: its runner's own limit ends the scripts.
     fn unbooted(&self, id: ActionId) -> (Option<u64>, Vec<(TaskId, Ended)>) {
         let Some(action) = self.jobs.action(id) else { return (None, Vec::new()) };
         let (grace, now) = (self.cx.settings.unreachable_grace_ms, self.cx.now);
@@ -164,8 +164,8 @@ impl Facts<'_> {
         (next, ends.collect())
     }
 
-    /// Returns the time (monotonic) of the next tick that the machine needs; `None`: no limit is running, and no probe,
-    /// gate or other wait either.
+    /// Returns the earliest time (monotonic) at which the machine needs a tick: for a limit, a probe, the gate, orphans
+    /// or retention. `None`: nothing waits for a time.
     pub(crate) fn next_check(&self) -> Option<u64> {
         let open = self
             .jobs

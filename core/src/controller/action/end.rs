@@ -1,5 +1,5 @@
-//! End of a task: only [`Jobs::give_outcome`] gives a task its outcome. The consequences for the task's node, and for a
-//! drain of its host, are a change (`Change::Ended`).
+//! End of a task: only [`Jobs::give_outcome`] gives a task its outcome. The queued change `Change::Ended` then updates
+//! the task's node, and may drain its host.
 
 use serde_json::json;
 
@@ -64,8 +64,8 @@ impl Jobs {
         self.end_task(task, ended, cx);
     }
 
-    /// Records a result that arrived after the task had ended. If the earlier end was `lost` and scripts ran, the host
-    /// is drained for a fault or for a missing clean-up.
+    /// Records a result that arrived after the task had ended. If the earlier end was `lost` and scripts ran, this
+    /// result can drain the host as an end in time would: for a fault, or because no after-action cleans up.
     pub(crate) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, cx: &mut Context) {
         for name in &ended.milestones {
             self.task_says(task, name, cx);
@@ -96,9 +96,9 @@ impl Jobs {
         );
     }
 
-    /// Drains the host of a `lost` task whose scripts live. An operator may have lifted the drain for the loss without
-    /// knowledge of the scripts. The host is drained only once: the operator who lifts the second drain knows of the
-    /// scripts.
+    /// Drains the host of a task that had ended as `lost` and whose scripts turn out to live. An earlier drain for the
+    /// loss does not count: the operator who lifted it did not know of the scripts. Each task causes this drain only
+    /// once.
     pub(crate) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, cx: &mut Context) {
         let Some(action) = self.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
         if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
@@ -150,10 +150,10 @@ impl Facts<'_> {
 }
 
 impl Jobs {
-    /// Logs a script past its limit, once for each script. Returns the reason for the drain of its node
-    /// ([`Machine::on_overdue`]); `None`: no script is past its limit, the script is known, or the task has ended. The
-    /// operator who lifts the drain knows of the script, so a later controller that hears of the script does not drain
-    /// again.
+    /// Logs a script past its limit, once for each script. Returns the reason to drain the task's node, for
+    /// [`Machine::on_overdue`]. `None`: no script is past its limit, it was logged before, or the task has ended. The
+    /// store keeps which scripts were logged, so a restarted controller does not drain the node again after an operator
+    /// has lifted the drain.
     pub(crate) fn past_its_limit(
         &mut self,
         host: &HostName,
@@ -179,9 +179,9 @@ impl Jobs {
 
 /// Maximum number of late results kept for a rank, because a node may send any number.
 const MAX_LATE: usize = 8;
-/// Maximum number of different remarks kept for an action. [`MAX_REMARK`] is the maximum length of a remark, in
-/// characters.
+/// Maximum number of different remarks kept for an action.
 const MAX_REMARKS: usize = 16;
+/// Maximum number of characters in a remark. A longer remark is cut.
 const MAX_REMARK: usize = 200;
 
 impl Action {
@@ -235,8 +235,8 @@ impl Action {
         }
     }
 
-    /// Returns `true` if an end with this outcome is recorded for the rank, as its end or as a late result. The end
-    /// that the controller gave to a script past its limit does not count as the script's own end.
+    /// Returns `true` if the rank has an end or a late result with the outcome of `ended`. The end that the controller
+    /// gave to a script past its limit does not count as the script's own end.
     pub(crate) fn knows(&self, rank: Rank, ended: &Ended) -> bool {
         let given_up = |known: &Ended| matches!(known.outcome, Outcome::Timeout { .. }) && known.steps.is_empty();
         let is_news = |known: &Ended| given_up(known) && !ended.steps.is_empty() && !defect!(StragglerEndDropped);
@@ -281,9 +281,9 @@ impl Jobs {
         outcome.went_well() && (*outcome == Outcome::Ok || !sheds())
     }
 
-    /// Returns the after-action that should have cleaned up after this task, but was cancelled before a Start was sent;
-    /// `None`: no such after-action. The task's host must then be drained. An operator who undrained the host after the
-    /// cancel knew neither the task nor its end.
+    /// Returns the after-action that should have cleaned up after this task, but was cancelled before a Start was sent.
+    /// Then the task's host must be drained, even if an operator has lifted a drain since: the operator did not know of
+    /// the task's end. `None`: no such after-action, or the task did nothing that needs a clean-up.
     pub(crate) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
         let action = self.action(task.action).filter(|action| !self.follows(action))?;
         // A cancelled service may have worked, but reports no work.

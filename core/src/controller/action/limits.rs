@@ -16,9 +16,9 @@ use crate::message::Phase;
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-/// Maximum delay (ms) between a Start and the task's first script with which the time limit still counts from the
-/// Start. After a longer delay, the limit counts from the script. Most ranks of a large action begin faster, and need
-/// no entry of their own in `ready_ms`.
+/// Longest delay (ms) from a Start to the task's first script with which the time limit still counts from the Start.
+/// After a longer delay the limit counts from the script, and the rank gets an entry in `ready_ms`. Most ranks of a
+/// large action begin faster, and need no entry.
 const AT_ONCE_MS: u64 = 1_000;
 /// Maximum number of events about overdue scripts and lingering processes that one task may cause in its job's log. No
 /// honest node reports more.
@@ -80,7 +80,7 @@ impl Action {
         row.late.last().cloned()
     }
 
-    /// Records the time limit that the node reported for the rank.
+    /// Records the time limit that the node reported for the rank; does nothing if `limit_ms` is `None`.
     pub(crate) fn limited(&mut self, rank: Rank, limit_ms: Option<u64>) {
         let Some(limit) = limit_ms.filter(|limit| Some(*limit) != self.limit(rank) && !defect!(NodesLimitUnknown))
         else {

@@ -65,8 +65,8 @@ pub(crate) struct Action {
     changed_ranks: BTreeSet<Rank>,
     /// Ranks with a change in this batch, to be stored as a delta.
     pub(crate) moved: IdSet,
-    /// Approximate size (bytes) of the deltas that the store has beside the whole row; `None`: this controller has not
-    /// stored the whole row yet, so the size is unknown.
+    /// Approximate size (bytes) of the action's deltas in the store since its last whole row; `None`: this controller
+    /// has not stored the whole row yet, so the size is unknown.
     beside: Option<usize>,
     /// Number of events about overdue scripts and lingering processes in the job's log, by rank ([`Self::may_tell`]).
     pub(crate) told: BTreeMap<Rank, u8>,
@@ -121,7 +121,7 @@ impl Action {
         }
     }
 
-    /// Creates an action from its stored row.
+    /// Creates an action from its stored row. `armed_ms`: the time (monotonic) from which its limits count.
     pub(crate) fn stored(mut row: ActionRow, armed_ms: u64) -> Self {
         if defect!(StuckForgotten) {
             (row.overdue, row.lingering) = (BTreeMap::new(), IdSet::new());

@@ -84,8 +84,8 @@ impl Jobs {
         self.of(attempt).any(|action| action.is_open())
     }
 
-    /// Returns the actions of newer attempts that have waiting ranks, each with its ranks on the hosts of `freed`.
-    /// `freed`: ranks in `layout` on which an action of attempt `number` has ended.
+    /// Returns the actions of newer attempts that have waiting ranks, each with its attempt's ranks on the hosts of
+    /// `freed`. `freed`: ranks of attempt `number`, in its `layout`, on which an action has ended.
     fn of_newer(&self, job: &JobId, number: Attempt, layout: &Layout, freed: &IdSet) -> Vec<(ActionId, IdSet)> {
         let newer = self.get(job).into_iter().flat_map(|job| job.attempts.range((Excluded(number), Unbounded)));
         let mut found = Vec::new();
@@ -137,8 +137,8 @@ impl Jobs {
         }
     }
 
-    /// Queues a check of every task on the host that waits for its Start, or is accepted and perhaps unclaimed. Called
-    /// when a cause that kept these tasks from beginning has ended.
+    /// Queues a check of every task on the host that may not have begun: the task waits for its Start, or its node has
+    /// accepted it and may hold it unclaimed. Called when a cause that kept such tasks from beginning has ended.
     pub(crate) fn reordered_on(&mut self, host: &HostName, cx: &mut Context) {
         let unbegun = |row: &ActionRow| !row.waiting.is_empty() || !row.accepted.is_empty();
         let unbegun = self.actions.iter().filter(|(_, action)| unbegun(&action.row));
@@ -150,10 +150,10 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Sends a Start for each waiting rank of `ranks` whose task may begin and whose node is connected. Ranks on a node
-    /// that is down, or that the store does not know, end as `lost`. Ranks on a node that left less than start-grace
-    /// ago keep waiting. So do ranks on unknown nodes for a while, after a start with an empty store. Also sends a
-    /// Begin for unclaimed tasks of `ranks` ([`Self::begin_unclaimed`]). Returns `true` if a rank waits no longer.
+    /// Sends a Start for each waiting rank of `ranks` whose task may begin and whose node is connected. A rank ends as
+    /// `lost` if its node is down or unknown to the store. A rank keeps waiting if its node left less than start-grace
+    /// ago, or is unknown shortly after a start with an empty store. Also sends a Begin for unclaimed tasks of `ranks`
+    /// ([`Self::begin_unclaimed`]). Returns `true` if a Begin was sent or a rank waits no longer.
     pub(crate) fn start_ready(&mut self, id: ActionId, ranks: &IdSet) -> bool {
         let begun = self.begin_unclaimed(id, ranks);
         let Some(action) = self.jobs.action(id) else { return begun };

@@ -107,9 +107,9 @@ impl Jobs {
         self.end_resources(id, fresh, &end_of(said, &row, asked, cx.now), cx);
     }
 
-    /// Returns the attempt that a report means. A service may name none, and may have begun before a newer attempt
-    /// opened. So if the open attempt lacks the action, and exactly one attempt has the action open, the report means
-    /// that attempt.
+    /// Returns the attempt that a service's report means: the attempt that the report names, else the open attempt or
+    /// the last. If the report names none and that attempt lacks the action, returns the only attempt in which the
+    /// action is open: the service may have begun before a newer attempt opened.
     fn attempt_reported(&self, report: &Report, cx: &Context) -> Result<(Attempt, &JobAttempt), Refusal> {
         let (number, attempt) = self.attempt_meant(&report.job, report.attempt)?;
         let of = |number| self.actions.get(&ActionId::of(cx.settings.cluster, &report.job, number, &report.action));

@@ -66,7 +66,7 @@ pub struct Holds {
 }
 
 impl Stands {
-    /// Returns the estimated size in the store, in bytes.
+    /// Returns the estimated size of this delta in the store, in bytes.
     pub(crate) fn weight(&self) -> usize {
         let Self {
             ranks,
@@ -97,7 +97,7 @@ impl Stands {
 fn weigh<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
     /// Estimated size (bytes) of a range of ranks as text, with its comma.
     const RANGE: usize = 8;
-    /// Estimated size (bytes) of field names, numbers and punctuation.
+    /// Estimated size (bytes) of everything else in the text: field names, numbers and punctuation.
     const AROUND: usize = 32;
     AROUND + RANGE * sets.map(IdSet::pieces).sum::<usize>()
 }
@@ -158,7 +158,7 @@ impl ActionRow {
         replace_in(&mut self.remarks, ranks, remarks);
     }
 
-    /// Returns the estimated size in the store, in bytes.
+    /// Returns the estimated size of this row in the store, in bytes.
     pub(crate) fn weight(&self) -> usize {
         let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.ended];
         let sets = sets.into_iter().chain([&self.cancelling, &self.held.ranks, &self.lingering]);
@@ -185,7 +185,7 @@ fn replace(set: &mut IdSet, ranks: &IdSet, part: &IdSet) {
     set.extend_with(part);
 }
 
-/// Replaces the part of each set that concerns `ranks`. Drops empty sets.
+/// Replaces the members of `ranks` in each set by the set of the same key in `parts`. Drops empty sets.
 fn replace_in<K: Ord + Clone>(sets: &mut BTreeMap<K, IdSet>, ranks: &IdSet, parts: &BTreeMap<K, IdSet>) {
     sets.values_mut().for_each(|set| set.subtract(ranks));
     for (key, part) in parts {
@@ -194,7 +194,7 @@ fn replace_in<K: Ord + Clone>(sets: &mut BTreeMap<K, IdSet>, ranks: &IdSet, part
     sets.retain(|_, set| !set.is_empty());
 }
 
-/// Returns the part of each set that concerns `ranks`, without empty parts.
+/// Returns the members of each set that are in `ranks`, without empty sets.
 fn within<K: Ord + Clone>(sets: &BTreeMap<K, IdSet>, ranks: &IdSet) -> BTreeMap<K, IdSet> {
     let parts = sets.iter().map(|(key, set)| (key.clone(), set.intersection(ranks)));
     parts.filter(|(_, part)| !part.is_empty()).collect()

@@ -28,15 +28,15 @@ use crate::job::Part;
 /// Longest reason, in characters, because `flux resource drain` and `scontrol` show one line.
 pub(crate) const MAX_REASON: usize = 200;
 
-/// Kind of fault behind a drain. The kind decides whether a reboot lifts the drain.
+/// Kind of fault for which a host is drained. The kind decides whether a reboot lifts the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// A script is stuck past its limit, in the boot with this number; `None`: the node is unknown.
     Stuck(Option<u32>),
     /// Recovery needs the drain, until the cause ([`Passing`]) ends.
     Passing,
-    /// A task was lost because its node rebooted or was away. A drain for a stuck script stays a drain for a stuck
-    /// script, so a reboot may still lift it.
+    /// A task was lost because its node rebooted or was away. A host that is drained for a stuck script stays drained
+    /// for that script, so a reboot may still lift the drain.
     Away,
     Other,
 }
@@ -75,8 +75,8 @@ pub(crate) struct Drains {
     by_host: BTreeMap<HostName, DrainRow>,
     /// Ranks without a hold that are released once the drain of their host is in force.
     pub(crate) waiting: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
-    /// Key: a host about whose drain the hook failed on a notice. Value: the time of the hook's first failure (ms since
-    /// 1970), and the reason of its last failure. Not stored: a restarted controller sends each notice again.
+    /// Key: a host for which the drain hook failed to carry out a notice. Value: the time of the hook's first failure
+    /// (ms since 1970), and the reason of its last failure. Not stored: a restarted controller sends each notice again.
     pub(crate) failed: BTreeMap<HostName, (u64, String)>,
     /// `true` if a drain hook is configured.
     pub(crate) hook: bool,
@@ -223,8 +223,9 @@ impl Drains {
         }
     }
 
-    /// Takes over a drain that the resource manager lists. The listing vouches for the store's drain of the host. If
-    /// the store has none, the controller adds the drain if an edge made it for perilog. Otherwise nothing changes.
+    /// Takes over a drain that the resource manager lists. If the store has a drain of the host, the listing vouches
+    /// for it. If the store has none, and an edge drained the host for perilog, adds the drain. Ignores any other
+    /// listed drain.
     pub(crate) fn adopt(&mut self, listed: ListedDrain, cx: &mut Context) {
         match self.by_host.get(&listed.host).cloned() {
             Some(drain) if !drain.lifted && drain.unvouched => {

@@ -91,9 +91,9 @@ impl Facts<'_> {
 }
 
 impl Machine {
-    /// Drains the host of a task, and logs the reason unless the drain has the reason already. `what`: the middle of
-    /// the reason, between the action's name and the job. A long `what` is cut, so that the reason has at most
-    /// [`MAX_REASON`] characters.
+    /// Drains the host of a task, and logs the reason unless the drain has the reason already. The reason is the
+    /// action's name, then `what`, then the job and attempt; `what` is for example `: a.sh is past its limit of 10m`. A
+    /// long `what` is cut, so that the reason has at most [`MAX_REASON`] characters.
     pub(crate) fn drain_task(&mut self, task: TaskId, what: &str, fault: Fault) {
         let Some(host) = self.jobs.host_of(task) else { return };
         let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };

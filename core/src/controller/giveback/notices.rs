@@ -64,9 +64,9 @@ impl Jobs {
         }
     }
 
-    /// Drops from the outbox each release of an unvouched attempt that names a rank outside `listed`. `listed`: the
-    /// ranks that the resource manager still holds for the attempt. A lost life has sent such a release, and another
-    /// job may have the host. Returns the listed ranks and the resources of the dropped releases, for
+    /// Drops from the outbox each release of an unvouched attempt that names a rank outside `listed`: a lost life has
+    /// sent such a release, and another job may have the host. `listed`: the ranks that the resource manager still
+    /// holds for the attempt. Returns the listed ranks and the named resources of the dropped releases, for
     /// [`Self::release_again`].
     pub(crate) fn take_releases(&mut self, job: &JobId, number: Attempt, listed: &IdSet, cx: &mut Context) -> Owed {
         let mut owed = Owed::default();
@@ -116,8 +116,9 @@ impl Jobs {
     }
 }
 
-/// Returns the body of a notice: the event's context, with the event's name as `event`. `at_ms`: the time from which
-/// people see the notice wait, if the body is to have it. `context` itself is unchanged afterwards.
+/// Returns the body of a notice: the members of `context`, the event's name as `event`, and `at_ms` unless it is
+/// `None`. `at_ms`: the time (ms since 1970) from which the age of the pending notice counts. `context` is unchanged
+/// afterwards.
 pub(super) fn told_as(context: &mut Value, event: &str, at_ms: Option<u64>) -> Body {
     if let Some(object) = context.as_object_mut() {
         object.insert("event".to_owned(), event.into());

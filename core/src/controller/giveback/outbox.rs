@@ -9,13 +9,13 @@ use crate::controller::stored::body::Body;
 use crate::defect;
 use crate::ids::{Attempt, JobId};
 
-/// Largest sequence number that the time may give: 2^53 - 1, which every JSON reader represents exactly. As
-/// microseconds since 1970, it is in the year 2255.
+/// Largest sequence number that [`first_sequence`] takes from the clock: 2^53 - 1, which every JSON reader represents
+/// exactly. In microseconds since 1970, this is the year 2255.
 const MAX_SEQUENCE: u64 = (1 << 53) - 1;
 
-/// Returns the number after which a new life of the controller numbers its entries: the microseconds since 1970, but at
-/// least `last`. A restored store then numbers its entries above all entries of the lost life, and no reader confuses
-/// old and new entries.
+/// Returns the number after which a new life of the controller numbers its outbox entries: the microseconds since 1970,
+/// but at least `last`. With a restored store, the new entries then get higher numbers than all entries of the lost
+/// life, and no reader confuses them.
 pub(crate) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
     if defect!(SequencesReused) {
         return last;
@@ -80,9 +80,9 @@ impl Outbox {
         self.entries.range((Reader::ReleaseHook, 0)..).map(|(_, entry)| entry)
     }
 
-    /// Returns at most `limit` entries for the release hook: the oldest entry of each job, if `may` allows it. A job's
-    /// next entry comes only after the oldest is carried out, so the order is kept. Jobs in `first` come first. Jobs in
-    /// `except` wait for a retry: they are left out unless they are in `first`, and delay no other job.
+    /// Returns at most `limit` entries for the release hook, only the oldest entry of each job: a job's entries are
+    /// carried out in order. `first`: jobs whose entries come first. `except`: jobs that wait for a retry, and are left
+    /// out unless they are in `first`. `may`: whether the hook may get an entry now.
     pub(crate) fn oldest_releases(
         &self,
         first: &[JobId],

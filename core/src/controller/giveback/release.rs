@@ -21,18 +21,19 @@ use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, ResourceName};
 use crate::job::Part;
 
-/// Clock of an action with the policy [`crate::controller::io::ReleasePolicy::Batches`]. `at_ms`: the time (ms,
-/// monotonic) of the next batch; `None`: no ended rank or resource waits.
+/// Clock of an action with the policy [`crate::controller::io::ReleasePolicy::Batches`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Batches {
+    /// Time (ms, monotonic) of the next batch; `None`: no ended rank or resource waits.
     pub(crate) at_ms: Option<u64>,
-    /// Waiting time (ms) of the last batch.
+    /// Time (ms) for which the newest batch waits or has waited. The next batch waits twice as long.
     waited_ms: u64,
 }
 
 impl Batches {
-    /// Returns `true` if the next batch is due now. `waits`: the action still holds ended ranks or named resources. The
-    /// first of these starts the clock of the batch.
+    /// Returns `true` if the next batch is due at `mono_ms`. `waits`: the action still holds ended ranks or named
+    /// resources; the first of these starts the clock. The clock runs for `first_ms` before the first batch, and then
+    /// twice as long as before the last batch, at most `ceiling_ms`. All times are in milliseconds.
     pub(crate) fn due(&mut self, waits: bool, first_ms: u64, ceiling_ms: u64, mono_ms: u64) -> bool {
         match self.at_ms {
             _ if !waits => {

@@ -53,9 +53,9 @@ pub struct Settings {
     pub redial_per_second: u64,
     /// Default time limits (ms) by action, for requests without a limit.
     pub timeouts: BTreeMap<ActionName, u64>,
-    /// Age at which the controller forgets a finished attempt; `keep_attempts`: number of attempts above which the
-    /// oldest finished attempts are forgotten earlier.
+    /// Age at which the controller forgets a finished attempt.
     pub retention_ms: u64,
+    /// Number of attempts above which the controller forgets the oldest finished attempts before that age.
     pub keep_attempts: usize,
     /// Names of the after-actions in order, for example epilog and housekeeping. Each rank of a hand-over gets all of
     /// them.
@@ -240,7 +240,7 @@ pub enum Record {
     /// The row of a recovery that begins or is over. The record also clears the stamp of a copied store.
     Recovery(RecoveryRow),
     Node(NodeRow),
-    /// Removes a node that an operator had the controller forget.
+    /// Removes the row of a node, because an operator told the controller to forget the node.
     NodeForgotten {
         host: HostName,
     },
@@ -314,8 +314,8 @@ pub struct Snapshot {
     pub drains: Vec<DrainRow>,
     pub quiet: Option<Quiet>,
     pub outbox: Vec<OutboxEntry>,
-    /// The largest sequence number that the outbox ever used; `events_last`: the largest that each job's event log
-    /// used.
+    /// Largest sequence number that the outbox has ever used.
     pub outbox_last: u64,
+    /// Largest sequence number that each job's event log has ever used.
     pub events_last: BTreeMap<JobId, u64>,
 }

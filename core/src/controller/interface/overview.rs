@@ -23,8 +23,9 @@ pub const MAX_NODES: usize = 1 << 15;
 pub const MAX_ROWS: usize = 100;
 /// Maximum number of verdicts in an overview.
 pub const MAX_VERDICTS: usize = 25;
-/// Maximum number of attempts in a timeline; [`MAX_ACTIONS`]: of actions in an attempt. The newest are shown.
+/// Maximum number of attempts in a timeline. The newest are shown.
 pub const MAX_ATTEMPTS: usize = 8;
+/// Maximum number of actions of an attempt in a timeline. The newest are shown.
 pub const MAX_ACTIONS: usize = 32;
 /// Maximum number of hosts that a row names. Its `count` includes all hosts.
 pub const MAX_HOSTS: usize = 64;
@@ -146,9 +147,10 @@ pub struct VerdictRow {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
     pub result: String,
-    /// The script to blame; `line`: the last line of its output.
+    /// The script to blame; `None`: there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
+    /// The last line that the script to blame wrote; without such a script, the last line of the last output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
     pub count: u64,
@@ -171,10 +173,11 @@ pub struct Timeline {
 pub struct AttemptLine {
     pub attempt: Attempt,
     pub open: bool,
-    /// Number of the attempt's ranks; `held`: of the ranks that the job itself holds; `released`: of the released
-    /// ranks.
+    /// Number of the attempt's ranks.
     pub count: u64,
+    /// Number of ranks that the job itself holds.
     pub held: u64,
+    /// Number of released ranks.
     pub released: u64,
     pub hosts: HostList,
     /// The reason why recovery makes the attempt wait, with the command to type; `None` if the attempt does not wait.

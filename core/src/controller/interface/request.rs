@@ -183,11 +183,12 @@ pub struct RunRequest {
     pub userid: Option<u32>,
     pub env: BTreeMap<String, String>,
     pub timeout_ms: Option<u64>,
-    /// Refuses to open a new attempt on unknown hosts: no agent of the host has ever connected, and it has no drain.
+    /// `true`: the controller refuses to open a new attempt on unknown hosts. A host is unknown if its agent has never
+    /// connected and the host has no drain.
     pub known: bool,
 }
 
-/// The choice of attempts in an edge's request: attempts of the edge's source.
+/// Selection of attempts by which an edge asks for the attempts of its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptsOf {
     pub source: Source,
@@ -216,9 +217,10 @@ pub struct Report {
     /// `None` means the only attempt in which the action is open.
     pub attempt: Option<Attempt>,
     pub action: ActionName,
-    /// The ranks that the report is about; `resources`: the named resources. If both are `None`, the report is about
-    /// everything that the action covers.
+    /// Ranks that the report is about. If `targets` and `resources` are both `None`, the report is about everything
+    /// that the action covers.
     pub targets: Option<Targets>,
+    /// Named resources that the report is about.
     pub resources: Option<BTreeSet<ResourceName>>,
     pub said: Said,
 }
@@ -266,8 +268,9 @@ pub struct Listed {
     pub job: JobId,
     pub attempt: Attempt,
     pub userid: Option<u32>,
-    /// The ranks that the attempt still holds; `hosts`: the host of each rank, in rank order.
+    /// The ranks that the attempt still holds.
     pub ranks: IdSet,
+    /// The host of each rank, in rank order.
     pub hosts: HostList,
     pub terms: Terms,
     pub phase: Phase,

@@ -158,7 +158,7 @@ pub struct WhyView {
     pub node: NodeView,
     /// Open tasks on the node, and ended tasks whose scripts still run; the oldest first.
     pub open: Vec<WhyTask>,
-    /// The last few tasks of the node that failed, newest first.
+    /// The node's last few failed tasks, newest first.
     pub failed: Vec<WhyTask>,
     /// Jobs and actions that hold a rank of the node, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -240,8 +240,9 @@ pub struct SourceView {
 pub struct EdgeAttempt {
     pub job: JobId,
     pub attempt: Attempt,
-    /// All ranks of the attempt; `hosts`: the host of each rank, in rank order.
+    /// All ranks of the attempt.
     pub ranks: IdSet,
+    /// The host of each rank, in rank order.
     pub hosts: HostList,
     /// `true` until a newer attempt, the edge or an operator closes the attempt. A closed attempt begins only its
     /// after-actions.
@@ -268,9 +269,9 @@ pub struct EdgeAction {
     /// The verdict; `None`: the action has not ended.
     pub verdict: Option<Verdict>,
     pub ended_ms: Option<u64>,
-    /// Ranks that failed; `bad_hosts`: their hosts. If the verdict is `ok`, the job's tolerance forgave the failures.
-    /// Both are empty before the verdict.
+    /// Ranks that failed. If the verdict is `ok`, the job's tolerance forgave the failures. Empty before the verdict.
     pub bad: IdSet,
+    /// Hosts of the ranks in `bad`.
     pub bad_hosts: HostList,
     /// Failed named resources, each with its outcome and the failed checks. Empty before the verdict.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -82,7 +82,7 @@ impl JobAttempt {
     }
 
     /// Returns `true` if the attempt has disowned ranks that are not released, and no operator has decided about their
-    /// hosts. `false` for an open bare run that still holds ranks.
+    /// hosts. `false` for an open bare run that still holds ranks, because it needs no operator.
     pub(crate) fn has_disowned(&self) -> bool {
         let disowned = !self.disowned.is_subset(&self.released.ranks);
         // An attempt that `perilog run` opened without `job add` needs no operator while the job itself holds ranks.
@@ -115,11 +115,12 @@ impl JobAttempt {
         }
     }
 
-    /// Creates the attempt of a requeue without `job add`, with the owner and terms of the attempt `before`. R and
-    /// named resources describe the hosts of `before`, so the requeue inherits both only if its layout is the same.
+    /// Creates the attempt of a requeue that came without `job add`. Copies the terms of the attempt `before`, and its
+    /// owner if `userid` is `None`. Leaves R and the named resources out if `layout` differs from the layout of
+    /// `before`.
     ///
     /// # Errors
-    /// A text for the requester: the attempt has fewer ranks than its terms must keep.
+    /// A text for the requester: `layout` has fewer ranks than the terms demand (`keep`).
     pub(crate) fn requeue(
         layout: Layout,
         userid: Option<u32>,

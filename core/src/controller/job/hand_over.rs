@@ -108,7 +108,7 @@ impl Jobs {
         self.begin(row, cx);
     }
 
-    /// Adds ranks to an action. On each new rank it begins when the actions that go first have ended there
+    /// Adds ranks to an action. On each new rank the action begins when the actions that go first have ended there
     /// ([`crate::controller::action::order`]).
     pub(crate) fn grow(&mut self, id: ActionId, new: &IdSet, cx: &mut Context) {
         if let Some(action) = self.action_mut(id) {
@@ -119,7 +119,7 @@ impl Jobs {
         }
     }
 
-    /// Adds a new action. On each rank it begins when the actions that go first have ended there
+    /// Adds a new action. On each rank the action begins when the actions that go first have ended there
     /// ([`crate::controller::action::order`]).
     pub(crate) fn begin(&mut self, mut row: ActionRow, cx: &mut Context) {
         let (id, ranks) = (row.id, row.ranks.clone());

@@ -44,7 +44,7 @@ impl Layout {
     /// Creates the layout of ranks 0, 1, 2 and so on, one for each host.
     ///
     /// # Errors
-    /// `hosts` is empty, or as [`Layout::new`].
+    /// A text for the requester: `hosts` is empty or too long, names a host twice, or has a name that is no host name.
     pub fn counted(hosts: HostList) -> Result<Self, String> {
         let mut ranks = IdSet::new();
         match u32::try_from(hosts.len()) {

@@ -143,9 +143,8 @@ impl Jobs {
     }
 
     /// Adds each milestone that the job has newly reached to the job's log, and sends the resource manager a notice.
-    /// The job reaches a milestone when the last missing rank reports it or need not report it any more. No report is
-    /// needed from a forgiven rank. None is needed from a released rank that the job handed over while the job kept
-    /// others.
+    /// The job reaches a milestone when every rank that must report the milestone has reported it. Two kinds of ranks
+    /// need not report: forgiven ranks, and released ranks that the job handed over while it kept others.
     pub(crate) fn reach_milestones(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let entry = self.attempt(job, number);
         if !entry.is_some_and(|entry| entry.milestones.is_under_way()) {

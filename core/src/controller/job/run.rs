@@ -62,10 +62,11 @@ impl Jobs {
         )))
     }
 
-    /// Returns the ranks on which an action may begin, of the requested `ranks`; `held`: the ranks that the job holds.
-    /// A setup action never begins on a rank that the job has handed over, because an after-action is or was on the
-    /// rank. An operator may begin an after-action over all ranks that the job holds, or over no held rank. Over a
-    /// part, the after-action would end before the job hands the rest over, and would never run on the rest.
+    /// Returns those of the requested `ranks` on which the action may begin; `held`: the ranks that the job holds.
+    ///
+    /// * A setup action begins only on held ranks: an after-action is or was on every other rank.
+    /// * An after-action begins over all held ranks, or over no held rank. Over a part, it would end before the job
+    ///   hands the rest over, and would never run on the rest.
     ///
     /// # Errors
     /// A refusal: the action may not begin on a requested rank, or must cover more ranks than the request names.

@@ -57,7 +57,8 @@ impl Forgiveness {
         }
     }
 
-    /// Returns `true` if the number of failures is within the limits, and the job forgives each failed check.
+    /// Returns `true` if the job forgives all failures in `forgiven` together: their number is within every limit, and
+    /// each failed check is one that the job forgives.
     pub(crate) fn covers(&self, forgiven: &[&Ended]) -> bool {
         let few = forgiven.len() as u64 <= self.ranks || defect!(CountIgnored);
         let of_checks = |ended: &&Ended| self.others || is_of(ended, &self.checks);

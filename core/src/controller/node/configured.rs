@@ -18,7 +18,7 @@ use crate::idset::IdSet;
 use crate::nearest::nearest;
 
 impl Facts<'_> {
-    /// Checks that some node of `ranks` may configure the action.
+    /// Checks that at least one node of `ranks` configures the action, or has not reported its actions.
     ///
     /// # Errors
     /// `Invalid`: every node has reported its actions, and no node configures this action.

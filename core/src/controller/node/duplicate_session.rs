@@ -17,8 +17,8 @@ use crate::message::{Hello, ToAgent};
 const BOOTS_KEPT: usize = 8;
 /// Highest plausible session number. Agents number sessions by the milliseconds since boot, and this is 34 years.
 const MAX_LINK: u64 = 1 << 40;
-/// Longest time (ms) for which the network can hold a Hello back. The listener waits a shorter time for a complete
-/// Hello, and then ends the connection.
+/// Longest time (ms) for which the network can delay a Hello. The listener ends a connection earlier if no complete
+/// Hello arrives.
 const LATE_MS: u64 = 60_000;
 
 /// Returns the address of a peer, without its port.
@@ -33,15 +33,17 @@ impl Node {
         same && self.link.is_some_and(|link| link >= hello.link)
     }
 
-    /// Returns `true` if a Hello from this address may be an old one that the network held back. From the address of
-    /// the last session a Hello always may be old. From any other address it may be old for a minute after that
-    /// session. So a thief who sent high session numbers or boots locks the true agent out for a minute at most.
+    /// Returns `true` if a Hello from the address `from` may be old: sent before the node's last session, and delayed
+    /// by the network. A Hello from the address of that session may always be old. A Hello from another address may be
+    /// old only for a minute after the session has ended. So a thief who sent high session numbers or boots locks the
+    /// true agent out for at most a minute.
     fn may_be_late(&self, from: &str, now: Now) -> bool {
         let recent = self.session.is_none() && now.mono_ms < self.since_ms.saturating_add(LATE_MS);
         self.address == from || recent
     }
 
-    /// Records a new boot of the node's machine: the boot before is over, and never comes back.
+    /// Adds the node's last boot to its earlier boots, if `boot` is a new boot of the same machine. The machine never
+    /// comes back in an earlier boot.
     pub(crate) fn boots(&mut self, machine: &MachineId, boot: &BootId) {
         if self.row.machine == *machine && self.row.boot != *boot {
             self.over.push(self.row.boot.clone());

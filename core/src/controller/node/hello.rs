@@ -122,8 +122,8 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns `true` if the store knows the task. A tombstone counts only if the store has the task on this host; a
-    /// task in any other state counts wherever the store has it.
+    /// Returns `true` if the store knows the task `held`, on this host or another. A tombstone is known only if the
+    /// store has its task on `host`.
     pub(crate) fn is_known(&self, host: &HostName, held: &Held) -> bool {
         let task = held.task;
         let is_stone = matches!(held.state, HeldState::Tombstone { .. });

@@ -50,7 +50,7 @@ pub(crate) struct Node {
     /// Key: a live task that the session has reported. Value: the task's phase, and the time (monotonic) at which the
     /// phase began.
     pub(crate) live: BTreeMap<TaskId, (Phase, u64)>,
-    /// The last few tasks that did not end well, oldest first.
+    /// The node's last few tasks that did not end well, oldest first.
     pub(crate) failed: Vec<TaskId>,
     /// Note for operators, for example about a second machine that claims the host.
     pub(crate) note: Option<String>,
@@ -187,10 +187,10 @@ impl Nodes {
         jobs.host_of(task).is_some() && !self.is_anothers(host, task, jobs, cx)
     }
 
-    /// Returns `true` if the store has the task on another host, or a service carries the task out. The controller
-    /// ignores a report of `host` about this task, and shows the report in the node's note. The session stays open:
-    /// after a reused job number or a lost store an attempt may return on other hosts. A closed session would lock the
-    /// attempt's first hosts out for ever.
+    /// Returns `true` if the store has the task on another host than `host`, or a service carries the task out. Then
+    /// also writes into the node's note that `host` reported about the task; the caller ignores the report. The session
+    /// stays open, because an attempt may return on other hosts after a reused job number or a lost store. The
+    /// attempt's first hosts must not be locked out for ever.
     pub(crate) fn is_anothers(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, cx: &mut Context) -> bool {
         let external = jobs.is_external(task.action);
         let Some(of) = jobs.host_of(task).filter(|of| of != host || external) else { return false };
@@ -204,8 +204,8 @@ impl Nodes {
         true
     }
 
-    /// Records the phase of a task, which began at `since_ms` (monotonic). A task's time limit counts from the start of
-    /// its first script.
+    /// Records the phase of a task, which began at `since_ms` (monotonic). If the task's first script begins with this
+    /// phase, the task's time limit counts from `since_ms`.
     pub(crate) fn remember_phase(
         &mut self,
         jobs: &mut Jobs,

@@ -106,7 +106,8 @@ impl Nodes {
 }
 
 impl Machine {
-    /// Handles a message of an agent. Before the agent's session is open, only a Hello counts.
+    /// Handles a message of an agent. Before the agent's session is open, only a Hello counts. `names`: the hosts for
+    /// which the agent's certificate may speak; `None`: TLS is off.
     pub(crate) fn on_message(&mut self, id: SessionId, names: Option<&[String]>, peer: &str, message: FromAgent) {
         let session = self
             .nodes

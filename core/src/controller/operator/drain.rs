@@ -9,8 +9,8 @@ use crate::controller::node::Nodes;
 use crate::hostlist::HostList;
 use crate::ids::HostName;
 
-/// Time (ms) after a drain gets a new reason. The operator of an `undrain` within this time cannot have read the
-/// reason.
+/// Time (ms) for which a new reason of a drain counts as unseen: an operator who types `undrain` this soon cannot have
+/// read the reason.
 const UNSEEN_MS: u64 = 1_000;
 
 impl Drains {

@@ -40,9 +40,9 @@ impl Jobs {
         tasks.map(|(task, word)| (task, word.outcome())).collect()
     }
 
-    /// Returns the end to record for a task that would end with `ended`. A waiting resolution of the task replaces an
-    /// `ended` that no script of the task caused. `None`: the task may be alive, so the resolution waits on, and the
-    /// task stays open.
+    /// Decides which end to record for a task that would end with `ended`. If no script of the task caused `ended`, a
+    /// waiting resolution of the task takes its place. `None`: the task may be alive, so the task stays open and its
+    /// resolution keeps waiting.
     pub(crate) fn weigh(&self, task: TaskId, ended: Ended, cx: &Context) -> Option<Ended> {
         let Some(word) = self.action(task.action).and_then(|action| action.resolving(task.rank)) else {
             return Some(ended);

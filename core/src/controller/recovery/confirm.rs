@@ -30,9 +30,9 @@ impl Machine {
     /// of attempts.
     ///
     /// # Errors
-    /// * No attempt that the request names waits for a statement.
-    /// * Several attempts of the named job wait.
-    /// * `Running`: the store does not know the attempt.
+    /// * Nothing that the request names waits for a statement.
+    /// * The request names a job but no attempt, and several attempts of the job wait.
+    /// * The statement is `Running`, and the store knows none of the attempts.
     pub(crate) fn confirm(
         &mut self,
         job: Option<&JobId>,

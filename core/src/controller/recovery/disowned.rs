@@ -41,9 +41,9 @@ impl Jobs {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
     }
 
-    /// Records an operator's decision that after-actions may clean up on the hosts of disowned ranks. `named`: the
-    /// operator named the job. A decision about all jobs does not count for an attempt with a source, whose edge
-    /// decides.
+    /// Records an operator's decision that after-actions may clean up on the hosts of the attempt's disowned ranks.
+    /// `named`: the operator named the job, instead of all jobs. If the attempt has a source, the decision counts only
+    /// if the job was named: otherwise the source's edge decides.
     pub(super) fn clean_by_hand(&mut self, job: &JobId, number: Attempt, named: bool, cx: &mut Context) {
         let wants = |attempt: &&mut JobAttempt| attempt.wants_a_word_on_hosts() || named && attempt.has_disowned();
         if let Some(attempt) = self.attempt_mut(job, number).filter(wants) {
@@ -155,9 +155,9 @@ impl Facts<'_> {
         self.holder_but(host, job, number).filter(|_| !defect!(CleanedBesideOthers)).cloned().map(Doubt::Holder)
     }
 
-    /// Returns `true` if the attempt's edge may not know yet that the host is released. Until the edge has read the
-    /// notice, the attempt's job counts as the host's holder. An edge that follows the attempts themselves reads no
-    /// notices, so for its attempts the result is `false`.
+    /// Returns `true` if the attempt covers the host, and a release of the attempt waits for its edge to read the
+    /// notice. Until then the attempt's job counts as the host's holder. `false` for an edge that follows the attempts
+    /// themselves, because such an edge reads no notices.
     fn is_told_later(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> bool {
         if attempt.source.as_ref().is_none_or(|source| self.recovery.followed.contains(source)) {
             return false;
@@ -178,7 +178,8 @@ impl Facts<'_> {
         rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.jobs.is_spent(attempt)
     }
 
-    /// Returns the job of another attempt that holds the host, if this attempt's clean-up must wait for that attempt.
+    /// Returns the job of another attempt that holds the host and that must let go of it before this attempt cleans up
+    /// there; `None`: there is no such attempt.
     fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<&JobId> {
         let others = self.jobs.attempts().filter(|(of, n, _)| (*of, *n) != (job, number));
         let mut holders = others.filter_map(|(of, n, attempt)| Some((of, self.holder(of, n, attempt, host)?)));
@@ -221,8 +222,8 @@ impl Facts<'_> {
         unclaimed
     }
 
-    /// Returns the disowned ranks on which actions of the attempt wait, by action. A rank waits for its Start, or its
-    /// task is unclaimed on the node.
+    /// Returns, by action, the disowned ranks of the attempt on which the action has not begun. The rank still waits
+    /// for its Start, or its node holds the task unclaimed and the rank is in `unclaimed`.
     fn waiting_to_clean<'a>(
         &'a self,
         attempt: &'a JobAttempt,
@@ -238,7 +239,8 @@ impl Facts<'_> {
         waiting.filter(|(_, ranks)| !ranks.is_empty())
     }
 
-    /// Returns the hosts of all disowned ranks on which actions wait.
+    /// Returns the hosts of all disowned ranks on which an action has not begun. `unclaimed`: the ranks whose node
+    /// holds the task unclaimed.
     fn hosts_to_clean(&self, unclaimed: &BTreeMap<ActionId, IdSet>) -> BTreeSet<HostName> {
         let attempts = self.jobs.cleaning.iter().filter_map(|(job, number)| self.jobs.attempt(job, *number));
         let mut hosts = BTreeSet::new();

@@ -27,7 +27,7 @@ use crate::mark::{Commit, Place};
 use crate::message::Hello;
 use crate::{defect, utc};
 
-/// Number of known nodes below which the evidence of one host is enough.
+/// Number of known nodes below which the evidence of one host is enough to enter recovery.
 const FEW_NODES: usize = 3;
 
 impl Machine {

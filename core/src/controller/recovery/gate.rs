@@ -20,7 +20,7 @@ use crate::idset::IdSet;
 
 use super::{Gate, Recovery};
 
-/// Lower bound (ms) of [`shut_ms`], for clusters so small that their redial windows are shorter.
+/// Minimum (ms) of [`shut_ms`], which a small cluster gets, because its redial windows are short.
 const SHUT_MS: u64 = 5_000;
 /// Number of redial windows in [`shut_ms`]. Each agent dials once in a window.
 const SHUT_WINDOWS: u64 = 3;

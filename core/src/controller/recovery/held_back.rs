@@ -18,9 +18,9 @@ pub(crate) enum HeldBack {
     Unvouched(JobId),
     /// No request has named this setup action of the job since the recovery began.
     NotAskedAgain(ActionName, JobId),
-    /// An orphan is on the host: a task of this action of another job.
+    /// An orphan is on the host: a task of the named action, of the named other job.
     Orphan(ActionName, JobId),
-    /// The task's rank is disowned, and its host must not be cleaned up yet, for the reason in the doubt.
+    /// The task's rank on this host is disowned for this job, and must not be cleaned up yet, for the given reason.
     Disowned(HostName, JobId, Doubt),
 }
 

@@ -51,7 +51,7 @@ use crate::message::HeldState;
 pub(super) use gate::NOT_ASKED_AGAIN;
 pub(super) use orphans::Orphan;
 
-/// State of a recovery, beside the flags of each attempt.
+/// State of the recovery and of the gate, except the flags that each attempt has for itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Recovery {
     /// The stored row of the last recovery, even if that recovery is over.
@@ -63,14 +63,15 @@ pub(super) struct Recovery {
     /// Lost lives whose commits were evidence in this recovery already. A further commit of such a life is no new
     /// evidence. At most [`MAX_JUDGED`] lives are kept.
     judged: BTreeSet<Epoch>,
-    /// Key: a source. Value: hosts of attempts in the source's last list that the controller refused, each with its
-    /// attempt. The refused attempt may run on the host.
+    /// Attempts in each source's last list that the controller refused, by source and by host. A refused attempt may
+    /// run on the host.
     refused: BTreeMap<Source, BTreeMap<HostName, (JobId, Attempt)>>,
     /// Sources whose edges have listed their attempts (`Assert`) since this controller started. A list says nothing
     /// about other instances of the same resource manager.
     asserted: BTreeSet<Source>,
-    /// Sources whose edges have followed their attempts (`Attempts`) since this controller started. Such an edge reads
-    /// no notices, so an unread release does not mean that the edge is behind.
+    /// Sources whose edges have asked for their attempts (`Attempts`) since this controller started. Such an edge
+    /// learns of releases from the attempts and reads no notices: an unread notice does not mean that the edge is
+    /// behind.
     pub(super) followed: BTreeSet<Source>,
     /// Time (monotonic) at which the controller drains the hosts of orphans; `None`: no such drain is due.
     orphans_ms: Option<u64>,
@@ -112,8 +113,8 @@ impl Unsettled {
     }
 }
 
-/// Maximum number of lost lives that are evidence in one recovery, because a node can forge marks. Commits of further
-/// lives are ignored.
+/// Maximum number of lost lives that can be evidence in one recovery. Commits of further lives are ignored, because a
+/// node can forge marks of any number of lives.
 const MAX_JUDGED: usize = 16;
 
 impl Recovery {
@@ -121,8 +122,8 @@ impl Recovery {
         self.judged.contains(&epoch) || self.judged.len() >= MAX_JUDGED
     }
 
-    /// Records the lives of the suspects' commits as judged, up to [`MAX_JUDGED`] lives, so that each life is evidence
-    /// once.
+    /// Adds the lives of the suspects' newest commits to the judged lives, which hold at most [`MAX_JUDGED`] lives.
+    /// Commits of a judged life are no further evidence.
     fn judge_suspects(&mut self) {
         let epochs = self.suspects.values().map(|commit| commit.epoch);
         self.judged.extend(epochs.take(MAX_JUDGED.saturating_sub(self.judged.len())));

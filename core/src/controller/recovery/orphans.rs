@@ -44,10 +44,11 @@ pub(crate) struct Orphan {
     pub(crate) attempt: Attempt,
     pub(crate) action: ActionName,
     pub(super) userid: Option<u32>,
-    /// The task's state in the node's last report; `told_ms`: time of that report (monotonic); `limit_ms`: the task's
-    /// time limit.
+    /// The task's state in the node's last report.
     state: HeldState,
+    /// Time (monotonic) of the node's last report.
     told_ms: u64,
+    /// The task's time limit; `None`: no limit, or none reported.
     limit_ms: Option<u64>,
     /// `true` if an operator has given the orphan up. The controller then acknowledges the orphan's end.
     pub(super) given_up: bool,
@@ -137,8 +138,9 @@ impl Context {
 }
 
 impl Nodes {
-    /// Ends the update of a host's orphans after the node's Hello. Gives up again each orphan that an operator had
-    /// given up before. `before`: the node's unsettled tasks before the Hello.
+    /// Completes the host's orphans after its node's Hello. Gives up again each orphan that an operator had given up
+    /// before, and no longer counts the host as one with orphans if none is left. `before`: the node's unsettled tasks
+    /// before the Hello.
     pub(crate) fn orphans_told(&mut self, host: &HostName, before: Unsettled, cx: &mut Context) {
         let given_up = before.orphans.into_iter().filter(|(_, orphan)| orphan.given_up);
         for (task, _) in given_up {
@@ -240,8 +242,8 @@ impl Machine {
     }
 
     /// Adopts the orphans of an action on `ranks`: each becomes the action's task, as if the node had just reported the
-    /// task. An adoption does not wait for earlier actions on the rank. An orphan that has ended gets a Start, and the
-    /// node answers with the end.
+    /// task. Does not wait for earlier actions on the rank. Sends a Start for an orphan that has ended, because the
+    /// node answers such a Start with the end.
     pub(crate) fn adopt(&mut self, id: ActionId, ranks: &IdSet) {
         let Some(layout) = self.jobs.layout(id).cloned().filter(|_| self.facts().has_orphans()) else { return };
         for rank in ranks.iter().map(Rank) {

@@ -23,8 +23,8 @@ use crate::message::Phase;
 /// `bad`, but not in a fault.
 const COMPARED: usize = 512;
 
-/// Activity of a node. Nodes with equal activity share a group of the overview; the groups are in the order of this
-/// type.
+/// Activity of a node. Nodes with equal activity share a group of the overview, and the groups are sorted as the values
+/// of this type are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Doing<'a> {
     state: &'static str,

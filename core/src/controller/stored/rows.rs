@@ -32,8 +32,9 @@ pub struct NodeRow {
 pub struct AttemptRow {
     pub job: JobId,
     pub attempt: Attempt,
-    /// The attempt's ranks. `hosts` has the host of each rank, in rank order.
+    /// The attempt's ranks.
     pub ranks: IdSet,
+    /// The host of each rank, in rank order.
     pub hosts: HostList,
     pub userid: Option<u32>,
     pub open: bool,
@@ -71,8 +72,8 @@ pub struct AttemptRow {
 pub struct Source {
     /// The kind of resource manager, such as `flux`.
     pub name: String,
-    /// The instance of the resource manager. The edge of a test instance says nothing about the jobs of another
-    /// instance.
+    /// Instance of the resource manager, for example `system`. Its name keeps the jobs of a test instance apart from
+    /// the jobs of the real one.
     pub instance: String,
 }
 
@@ -86,10 +87,10 @@ impl fmt::Display for Source {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveryRow {
     pub since_ms: u64,
-    /// The reason, as a text for people.
+    /// Reason for which the recovery began, as a text for people.
     pub why: String,
-    /// The controller's epoch when the recovery began. Foreign commits of lower epochs are known to be lost, and count
-    /// as evidence no more.
+    /// Epoch of the controller when the recovery began. A commit that this store never made and that bears a lower
+    /// epoch is known to be lost: it causes no further recovery.
     pub epoch: u64,
     /// Time at which the recovery ended; `None`: the store is in recovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,7 +109,7 @@ pub struct DrainRow {
     pub confirmed: bool,
     /// An operator or the controller has lifted the drain, and the drain hook has not confirmed the lift yet.
     pub lifted: bool,
-    /// A drain hook has confirmed the drain. If the site configures a drain hook later, the hook gets a notice of each
+    /// `true`: a drain hook has confirmed the drain. A drain hook that the site configures later gets a notice of each
     /// drain without such a confirmation.
     #[serde(default)]
     pub told: bool,
@@ -184,8 +185,8 @@ impl DrainRow {
         }
     }
 
-    /// Returns the newest reason of the drain, with its time and operator, for the drain hook. A resource manager in
-    /// which the host is still drained keeps its own earlier reason.
+    /// Returns the newest reason of the drain, with its time and operator. The drain hook gets this reason, although a
+    /// resource manager that still has the host drained keeps its own earlier reason.
     #[must_use]
     pub fn newest(&self) -> Again {
         let first = || Again { at_ms: self.since_ms, reason: self.reason.clone(), by: self.by };
@@ -253,24 +254,25 @@ pub struct ActionRow {
     pub remarks: BTreeMap<String, IdSet>,
 }
 
-/// A resolution that waits for a drain or for a node's report. An operator makes one for a task, and the controller for
-/// a script past its limit. A request in a recovery makes one for ranks that a lost life had released.
+/// A resolution that waits for a drain or for a node's report. Made by an operator for a task, by the controller for a
+/// script past its limit, or by a request in a recovery for ranks that a lost life had released.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolving {
     pub ranks: IdSet,
     pub ok: bool,
     pub reason: String,
     pub by: u32,
-    /// The controller gave the ranks up: a script is past its limit, and the job goes on without the ranks.
+    /// `true`: the controller gave the ranks up, because a script is past its limit and the job goes on without them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overdue: bool,
-    /// The resolution waits for no drain, but for the node's report that the task ended or never began.
+    /// `true`: the resolution waits for no drain, but for the node's report that the task ended or never began.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unbegun: bool,
 }
 
 impl Resolving {
-    /// Creates a resolution that waits for a drain; `by`: the operator.
+    /// Creates a resolution that waits for a drain. `ok`: the ranks are to count as a success; `by`: the operator's
+    /// user id.
     pub fn new(ranks: IdSet, ok: bool, reason: &str, by: u32) -> Self {
         Self { ranks, ok, reason: reason.to_owned(), by, overdue: false, unbegun: false }
     }
@@ -281,7 +283,7 @@ impl Resolving {
 pub struct Quiet {
     pub since_ms: u64,
     pub by: u32,
-    /// The operator's reason; may be empty.
+    /// Reason that the operator gave for quiescing the controller; may be empty.
     pub reason: String,
 }
 
@@ -355,7 +357,7 @@ pub struct ResourceEnd {
 pub struct RankRow {
     pub task: TaskId,
     pub ended: Ended,
-    /// Results that arrived after the end.
+    /// Results that the node reported after the rank had ended.
     pub late: Vec<Ended>,
     /// `Some`: a script announced a reboot of the node. The rank is open, and `ended` becomes its outcome when the node
     /// has rebooted.

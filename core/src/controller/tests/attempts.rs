@@ -162,7 +162,7 @@ fn questions_reach_connected_nodes_and_end_when_a_node_leaves() {
     assert!(matches!(&effects[..], [Effect::Answer { last: true, lost: true, .. }]));
 }
 
-/// Regression test: a job that was requeued by `run` alone lost its tolerance.
+/// Regression test: a job lost its tolerance if its requeue began with `perilog run`, without a `job add`.
 #[test]
 fn a_requeue_has_the_terms_of_the_attempt_before() {
     let rabbit = || [ResourceName::new("rabbit1").unwrap()].into();

@@ -43,7 +43,8 @@ pub(super) fn accepted_in(boot: &str) -> (Bench, SessionId) {
     (b, n0)
 }
 
-/// Runs a prolog whose script on n0 announces a reboot.
+/// Runs a prolog on n0 and n1, and lets n0 announce a reboot that would end its task with `outcome`. `within_ms` is the
+/// rest of the task's time limit; `None`: no limit.
 pub(super) fn announced(outcome: Outcome, within_ms: Option<u64>) -> (Bench, SessionId) {
     let (mut b, n0) = accepted_in("b1");
     let effects = b.says(n0, expects(outcome, within_ms));
@@ -51,7 +52,8 @@ pub(super) fn announced(outcome: Outcome, within_ms: Option<u64>) -> (Bench, Ses
     (b, n0)
 }
 
-/// Lets the time limit and unreachable-grace pass, and checks that the rank stays open until then.
+/// Lets the task's time limit and then unreachable-grace pass. Asserts that rank 0 of the prolog still counts as
+/// accepted just before the end of that time.
 pub(super) fn wait_in_vain(b: &mut Bench) {
     b.pass(LIMIT + GRACE - 100);
     assert!(b.action("prolog", "j", 0).accepted.contains(0));
@@ -304,7 +306,8 @@ fn a_node_known_to_be_down_is_offline_at_once_and_fenced() {
     assert_eq!(b.action("prolog", "j", 0).verdict, None);
 }
 
-/// Drains n0 in its first boot by `how`, with or without a hook, then reboots n0 with the tasks `held_then`.
+/// Drains n0 in its first boot by calling `how`, with or without a drain hook. Then reboots n0, which holds the tasks
+/// `held_then` after the reboot.
 fn cleaned(hook: bool, how: impl Fn(&mut Bench, SessionId), held_then: Vec<Held>) -> (Bench, SessionId) {
     let mut b = Bench::new();
     b.settings.reboot_cleans = true;

@@ -25,7 +25,8 @@ pub(super) fn hooked(settings: &mut Settings) {
     settings.drain_hook = true;
 }
 
-/// Connects n0 again in the same boot.
+/// Connects n0 again in the same boot, with a Hello that lists the tasks `held`. Returns the session, and all effects
+/// but the Welcome and the closing of sessions.
 fn again(b: &mut Bench, held: Vec<Held>) -> (SessionId, Vec<Effect>) {
     let session = b.session();
     let mut effects = b.says(session, FromAgent::Hello(hello("n0", "b", session.0, held)));
@@ -100,8 +101,8 @@ fn a_script_that_outlives_its_resolution_is_shown() {
     assert_eq!(open(&mut b), []);
 }
 
-/// A rank with a resolution ends, and the store gets a delta for it. The next whole row of the action must not bring
-/// the resolution back.
+/// A rank ends by itself while an operator's resolution of it waits for a drain. The store must drop the resolution of
+/// this rank: after a restart of the controller, the rank still has its own outcome.
 #[test]
 fn a_word_that_is_used_up_is_gone_from_the_store() {
     let (mut b, n) = bench(2, hooked);
@@ -344,8 +345,8 @@ fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
     }
 }
 
-/// An operator resolves a running task, and the task stops after one script. The resolution is the outcome, and the
-/// job's log shows the end of the scripts as late.
+/// An operator resolves a running task, and later the node reports how its scripts ended. The resolution stays the
+/// outcome, and the job's log shows the scripts' own end as a late event.
 #[test]
 fn the_scripts_own_end_is_told_beside_a_resolution() {
     let (mut b, n0) = accepted(Some(running()));

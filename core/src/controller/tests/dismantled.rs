@@ -88,7 +88,8 @@ fn all_of_them_are_forgotten_or_none() {
     );
 }
 
-/// The drain outlives the node, over a restart too: the resource manager may still list the host.
+/// A drain outlives the forgetting of its node, and then a restart of the controller: the resource manager may still
+/// list the host. If the node returns, the controller treats it as new, and the drain still holds.
 #[test]
 fn a_drain_stays_and_a_node_that_returns_is_new() {
     let (mut b, n) = bench(1, |_| {});

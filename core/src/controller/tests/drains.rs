@@ -137,7 +137,8 @@ fn a_further_fault_of_a_drained_host_is_told_and_awaited() {
     assert_eq!((b.store.drains[0].reason.as_str(), &b.store.drains[0].again), ("disk", &None));
 }
 
-/// Without a drain hook, a drain is in force at once: no rank waits for it. A later fault becomes a further reason.
+/// Without a drain hook, a drain is in force at once, and no rank waits for it. The store keeps the reason of a later
+/// fault beside the first reason.
 #[test]
 fn what_else_is_wrong_is_kept_where_no_hook_is() {
     let (mut b, n) = bench(1, |_| {});
@@ -259,8 +260,8 @@ fn what_is_stuck_once_more_waits_for_another_boot() {
     assert_eq!(b.store.drains, []);
 }
 
-/// Regression test: an operator cancelled the epilog and lifted the resulting drain before the prolog had run. The rank
-/// was released with neither a drain nor a clean-up.
+/// Regression test: an operator cancelled the epilog and lifted the drain that followed. Then the prolog ended, and the
+/// rank was released with neither a drain nor a clean-up.
 #[test]
 fn a_script_past_its_cancelled_epilog_drains_its_node_again() {
     let ran = || Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };
@@ -305,8 +306,8 @@ fn a_script_past_its_cancelled_epilog_drains_its_node_again() {
     }
 }
 
-/// Regression test: an operator cancelled the epilog, and the prolog became lost. Then the node came back and reported
-/// that the prolog had run.
+/// Regression test: an operator cancelled the epilog, the prolog became lost, and the operator lifted the drains. Then
+/// the node came back and reported that the prolog had run, and the node was not drained again.
 #[test]
 fn a_lost_script_past_its_cancelled_epilog_drains_its_node() {
     let ran = Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };

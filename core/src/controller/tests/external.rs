@@ -1,5 +1,5 @@
-//! External actions: the parts that they cover, the results of reports, and the end of the rest when a service falls
-//! silent.
+//! External actions: the ranks and named resources that they cover, the reports of their services, and the loss of the
+//! unreported ranks when a service is silent for its lease.
 
 use std::collections::BTreeSet;
 
@@ -57,7 +57,8 @@ fn reported(b: &mut Bench, request: Request) -> (Part, Part) {
     }
 }
 
-/// Adds a job on n0-n3 with two rabbits, and starts `stage` over a part of it.
+/// Adds a job on n0-n3 with two rabbits, and starts the external action `stage` over these ranks and named resources.
+/// Without resources, `None` means all ranks.
 fn staged(
     tolerate: &str,
     ranks: Option<&str>,
@@ -389,7 +390,8 @@ fn a_service_restarts_its_action_after_a_lost_store() {
     assert_eq!(b.action("stage", "j", 0).ok, IdSet::new());
 }
 
-/// Regression test: a service carried out the action `stage`, and then the site added `stage` to its after-actions.
+/// Regression test: a service carried out the action `stage` on n0, and then the site made `stage` an after-action. The
+/// other nodes were released with neither a clean-up nor a drain.
 #[test]
 fn no_service_cleans_up_for_an_after_action_of_its_name() {
     let (mut b, n) = staged("0", Some("0"), "", |_| {});
@@ -475,8 +477,9 @@ fn what_is_over_has_the_lease_that_it_had() {
     assert_eq!(b.action("stage", "j", 0).external.as_ref().map(|external| external.lease_ms), Some(LEASE_MS));
 }
 
-/// Regression test: an epilog was cancelled, and then a service that may have worked on its node. The node must be
-/// drained. If an operator resolves the service's task instead, the node is not drained.
+/// Regression test: an operator cancelled an epilog and lifted the drain that followed. Then a service that had worked
+/// on the same node was stopped, and the node was not drained again. If an operator resolves the service's task
+/// instead, no drain follows.
 #[test]
 fn a_service_past_its_cancelled_epilog_drains_its_node_again() {
     for stopped in [true, false] {

@@ -11,7 +11,7 @@ fn rabbits(names: &[&str]) -> BTreeSet<ResourceName> {
     names.iter().map(|name| ResourceName::new(name).unwrap()).collect()
 }
 
-/// Returns the rows that `ps` shows as held, each as holder, held part and reason.
+/// Returns the rows that `ps` shows as held, each as holder, held ranks and named resources, and reason.
 fn held_rows(b: &mut Bench, all: bool) -> Vec<(String, String, String)> {
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: all }).0 else { panic!("no ps") };
     let held = rows.into_iter().filter(|row| row.state == "held");

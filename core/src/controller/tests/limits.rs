@@ -1,4 +1,5 @@
-//! Limits: the effects of passing time.
+//! Limits: the time that a task, an absent node or a finished attempt may take, and the size of what a task may add to
+//! the job's log.
 
 use super::*;
 use crate::outcome::{Loss, Verdict};
@@ -72,7 +73,7 @@ fn a_nodes_limit_outlives_a_restart_and_hello_repeats_it() {
 }
 
 /// An agent that restarts with another configuration reports its new time limit. The new limit replaces the earlier
-/// one, even if it equals the request's limit.
+/// one, even if the new limit equals the limit in the request.
 #[test]
 fn the_limit_that_a_node_told_last_stands() {
     let mut b = Bench::new();

@@ -11,7 +11,8 @@ fn told(b: &Bench) -> Vec<Value> {
     contexts(b, "milestone")
 }
 
-/// Returns the ranks of each `milestone` event; `job` stands for an event that the whole job has reached the milestone.
+/// Returns the ranks that each `milestone` event names, in the order of the events. The entry `job` is an event without
+/// ranks: the whole job has reached the milestone.
 fn who(b: &Bench) -> Vec<String> {
     told(b).iter().map(|c| c["ranks"].as_str().unwrap_or("job").to_owned()).collect()
 }
@@ -179,8 +180,8 @@ fn what_operators_say() {
     assert!(matches!(b.ask(older).0, Err(Refusal::AttemptClosed(_))));
 }
 
-/// The job does not reach a milestone without a rank that it handed over early, until that rank is released. This holds
-/// even if the job ends before the rank's epilog does.
+/// While a rank that the job handed over early is not released, the job reaches no milestone without this rank. This
+/// holds even if the job ends before the epilog of the rank does.
 #[test]
 fn a_rank_let_go_of_early_counts_until_it_is_given_back() {
     for late in [false, true] {

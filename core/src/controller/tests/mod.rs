@@ -44,7 +44,7 @@ pub(super) struct Bench {
     pub(super) store: Snapshot,
     pub(super) events: Vec<(JobId, u64, Event)>,
     pub(super) settings: Settings,
-    /// Journal lines, each prefixed with its host.
+    /// Lines that the controller wrote to its journal. A line about a host begins with the host's name and a colon.
     pub(super) notes: Vec<String>,
     sessions: u64,
 }
@@ -314,7 +314,7 @@ pub(super) fn live() -> HeldState {
     HeldState::Live { phase: Phase::Starting, age_ms: 10 }
 }
 
-/// Returns the session and rank of each Start, sent in a fan or alone.
+/// Returns the session and rank of each Start among the effects, whether sent to one node or to several at once.
 pub(super) fn starts(effects: &[Effect]) -> Vec<(SessionId, u32)> {
     let mut all = Vec::new();
     for effect in effects {

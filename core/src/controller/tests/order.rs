@@ -85,7 +85,8 @@ fn a_node_that_comes_back_hears_of_its_prolog_first() {
     assert_eq!(released(&b), ["0", "1"]);
 }
 
-/// Rank 0 failed a check and was shed through its epilog. The other rank's prolog ran when the user cancelled the job.
+/// Rank 0 fails a check, and the job hands it over to the epilog. Then the user cancels the job while the prolog of
+/// rank 1 runs: the epilog of rank 1 waits for the end of that prolog.
 #[test]
 fn after_a_shrink_a_cancel_waits_for_the_prolog() {
     let (mut b, n) = bench(2, |_| {});

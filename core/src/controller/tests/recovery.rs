@@ -12,7 +12,8 @@ pub(super) fn commit(number: u64, nonce: u64, of: u64) -> Commit {
     Commit { epoch: Epoch { number, nonce }, number: of }
 }
 
-/// Builds the Hello of a node; `newest`: the newest commit that the node has obeyed.
+/// Builds the Hello of a node that has obeyed commits up to `newest` and holds the tasks `held`. `link` is the agent's
+/// number of the session.
 fn obeyed(host: &str, link: u64, newest: Commit, held: Vec<Held>) -> FromAgent {
     let newest = Some(Mark { cluster: settings().cluster, commit: newest });
     FromAgent::Hello(Hello { newest, ..hello(host, "b", link, held) })
@@ -162,8 +163,8 @@ fn what_is_known_of_other_lives_is_no_evidence() {
     assert!(!b.in_recovery() && b.view().suspects.is_empty());
 }
 
-/// A snapshot of the running controller was put back, with the nonce of its epoch, so it repeats commit numbers. A
-/// node's later commit shows that, and the controller goes on in a new epoch.
+/// The controller's virtual machine is put back to a snapshot: the process goes on in the same epoch, and would use
+/// commit numbers again. A node that knows a later commit shows this, and the controller begins a new epoch.
 #[test]
 fn a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own() {
     let (mut b, n) = bench(2, |_| {});
@@ -254,8 +255,8 @@ fn an_owed_release_is_told_of_listed_ranks_alone() {
     assert_eq!(finals.count(), 2, "n1 is the last that the resource manager waits for");
 }
 
-/// A hook or an operator adds a job again after a restore, with fewer hosts. The other hosts count as released by the
-/// lost life, because no edge speaks for them.
+/// A hook or an operator adds a job again after a restore, with fewer hosts. The controller takes the other hosts as
+/// released by the lost life, because no edge will list the job.
 #[test]
 fn who_adds_a_job_with_fewer_hosts_answers_for_the_others() {
     let (mut b, _) = bench(3, |_| {});

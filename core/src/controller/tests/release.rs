@@ -1,4 +1,4 @@
-//! Holds and releases: the holder of each part, and the moment of its release.
+//! Holds and releases: the holder of each rank and named resource of a job, and the moment of its release.
 
 use serde_json::{Value, json};
 

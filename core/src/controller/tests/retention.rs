@@ -1,4 +1,5 @@
-//! Retention: attempts that are forgotten, and attempts that are kept because something is owed.
+//! Retention: the attempts that the controller forgets after a time, and the attempts that it keeps for a pending
+//! release, drain or clean-up.
 
 use super::release::{add, bench, finish};
 use super::*;

@@ -1,4 +1,4 @@
-//! Sessions: the session that speaks for a host.
+//! Sessions: the connections that the controller welcomes as a host's agent, and those that it refuses or replaces.
 
 use super::*;
 

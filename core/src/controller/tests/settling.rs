@@ -1,4 +1,5 @@
-//! Reconciling: each row of the table in `reconcile`, and completions as they arrive.
+//! Reconciling: each row of the table in `reconcile`, which lists the differences between the store and a node's Hello;
+//! and the completions of tasks as they arrive.
 
 use super::release::add;
 use super::*;

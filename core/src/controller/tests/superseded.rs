@@ -76,8 +76,8 @@ fn the_new_attempt_waits_for_the_epilog_of_a_begun_one() {
     assert!(b.store.attempts.iter().any(|row| row.attempt == Attempt::FIRST && row.complete && !row.open));
 }
 
-/// Regression test: `perilog why` suggested a command without `--attempt`, which meant the other attempt and was
-/// refused.
+/// Regression test: of a job with two attempts, `perilog why` suggested a command about the older one without
+/// `--attempt`. The command then meant the newer attempt, and the controller refused it.
 #[test]
 fn advice_names_the_attempt_if_the_default_is_another() {
     let (mut b, n) = bench(1, |_| {});
@@ -271,8 +271,8 @@ fn report(attempt: Option<u64>, said: Said) -> Request {
     Request::Report(Box::new(Report { job: job("j"), attempt, action, targets: None, resources: None, said }))
 }
 
-/// Sends a service's report. Returns three parts from the reply: the newly ended part, the open part, and the part on
-/// which the service should stop.
+/// Sends a service's report. Returns three sets of ranks and named resources from the reply, as text: those that ended
+/// with the report, those still open, and those on which the service should stop.
 fn hears(b: &mut Bench, request: Request) -> (String, String, String) {
     let (reply, _) = b.ask(request);
     let Ok(Reply::Reported { ended, open, cancelling, .. }) = reply else { panic!("{reply:?}") };

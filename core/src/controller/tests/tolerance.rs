@@ -134,7 +134,8 @@ fn the_own_end_of_a_straggler_is_late() {
     }
 }
 
-/// Returns terms with these tolerances for single checks.
+/// Returns terms with the tolerance `tolerate` for the job, and with tolerances for single checks, as (check,
+/// tolerance).
 fn by_check(tolerate: &str, checks: &[(&str, &str)]) -> Terms {
     let check = |(name, of): &(&str, &str)| (CheckName::new(name).unwrap(), of.parse().unwrap());
     Terms { checks: checks.iter().map(check).collect(), ..terms(tolerate) }

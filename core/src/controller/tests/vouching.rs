@@ -1,4 +1,5 @@
-//! Vouching: the scope of an operator's statement, and the texts that clients get while a job waits for recovery.
+//! Vouching: the ranks for which an operator or an edge vouches, and the texts that clients get while a job waits for
+//! recovery.
 
 use super::recovery::{assert, confirm, listed};
 use super::release::{add, bench, contexts, finish};
@@ -31,8 +32,8 @@ fn a_persons_word_on_disowned_ranks_outlives_a_restart() {
     assert_eq!(starts(&effects), [(n1, 1)]);
 }
 
-/// An operator's statement about all jobs does not cover a disowned rank of an edge's attempt. Only the edge's next
-/// list can say which job holds the rank's host.
+/// An operator who vouches for all jobs does not vouch for the disowned ranks of an edge's attempt. Only the edge's
+/// next list can say which job holds the host of such a rank.
 #[test]
 fn vouching_for_all_jobs_excludes_an_edges_disowned_ranks() {
     let (mut b, _) = bench(2, |_| {});

@@ -1,4 +1,5 @@
-//! Recovery and its surroundings: drain notices, hosts of bare runs in a restored store, and the end of a recovery.
+//! Recovery of a restored store: drain notices, hosts of bare runs, cancelled and unclaimed tasks, and the end of the
+//! recovery.
 
 use super::recovery::{commit, confirm};
 use super::release::{add, bench, finish};

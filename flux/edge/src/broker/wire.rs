@@ -53,7 +53,7 @@ pub struct Message {
     pub matchtag: u32,
     pub routes: Vec<Bytes>,
     pub topic: String,
-    /// The payload without its NUL.
+    /// The payload without its NUL; `None`: the message has no payload.
     pub payload: Option<Bytes>,
 }
 

@@ -50,7 +50,7 @@ pub struct Job {
     /// Whether the job's allocation bypassed the scheduler. Such a job has no prolog.
     pub bypass: bool,
     pub r: Option<Box<ResourceSet>>,
-    /// The reason why perilog cannot read the R that Flux sent.
+    /// The reason why perilog cannot read the R that Flux sent; `None`: perilog can read it, or Flux has sent none.
     pub malformed: Option<String>,
     pub terms: Terms,
     /// The site's external actions that the jobspec asks for.
@@ -59,9 +59,9 @@ pub struct Job {
     pub epilog: Held,
     /// Whether Flux has started the job: tasks of the job may live.
     pub may_have_tasks: bool,
-    /// Time of the `start` event, in seconds since the epoch.
+    /// Time of the `start` event, in seconds since the epoch; `None`: Flux has not started the job.
     pub started: Option<f64>,
-    /// Time of the last final `release` event, in seconds since the epoch.
+    /// Time of the last final `release` event, in seconds since the epoch; `None`: Flux has sent none.
     pub released: Option<f64>,
     /// The type of the job's fatal exception; `None`: the job had none.
     pub fatal: Option<String>,
@@ -179,7 +179,8 @@ impl Job {
             || (self.before && self.started.is_some_and(|at| at < starttime))
     }
 
-    /// Returns `true` if the brokers of the job's ranks have to join anew before the job's tasks are known to be gone.
+    /// Returns `true` if tasks of the job may outlive a restart of rank 0: the job had started tasks before Flux loaded
+    /// the plugin. The tasks are known to be gone once the brokers of all the job's ranks have joined anew.
     pub const fn needs_rejoin(&self) -> bool {
         self.before && self.may_have_tasks
     }

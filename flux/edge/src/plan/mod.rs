@@ -99,8 +99,9 @@ pub fn follower(view: &View, action: &Action) -> Option<Action> {
     }
 }
 
-/// Returns the step of a job without ranks in perilog: Flux allocated it without the scheduler, or perilog cannot read
-/// its R. The plugin may hold references on such a job, and the edge finishes them.
+/// Returns the step for a job without ranks in perilog: Flux allocated it without the scheduler, or perilog cannot read
+/// its R. The step finishes an open reference, or first tells the user about the malformed R. `None`: this is no such
+/// job, or no reference is open.
 fn without_r(job: &Job) -> Option<Step> {
     job.alloc?;
     let status = match (&job.malformed, job.bypass) {

@@ -128,7 +128,9 @@ pub(super) fn note(action: &EdgeAction) -> String {
     format!("{} {verdict}{on}: {}", action.name, reasons(action))
 }
 
-/// Posts an exception of perilog. `note` is always present: Flux's job-list ends at an exception without a note.
+/// Returns the step that posts an exception of perilog. `mark`: perilog's mark, which also decides the exception's
+/// type. `note` is required, because Flux's job-list ends at an exception without a note. `more`: an object with
+/// further members of the context, or null.
 pub(super) fn post(job: &Job, mark: &str, severity: u8, note: &str, more: &Value) -> Step {
     let kind = match mark.split(' ').next() {
         Some(TOLERATED) => "node-failure",

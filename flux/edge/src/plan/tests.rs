@@ -102,7 +102,8 @@ fn with(actions: Vec<EdgeAction>) -> EdgeAttempt {
     EdgeAttempt { actions, ..attempt() }
 }
 
-/// Returns an attempt whose ranks are all released, after an epilog with this verdict.
+/// Returns an attempt whose ranks are all released, after an epilog with this verdict. `bad`: the epilog failed on rank
+/// 1.
 fn complete(verdict: Verdict, bad: bool) -> EdgeAttempt {
     let actions = vec![action("prolog", Some(Verdict::Ok), false), action("epilog", Some(verdict), bad)];
     EdgeAttempt { hold: Default::default(), released: "0-1".parse().unwrap(), complete: true, ..with(actions) }
@@ -374,7 +375,8 @@ fn a_job_freed_without_its_brokers_is_lost_at_its_epilog() {
     assert!(assert::is_due(&view) && view.jobs.is_empty());
 }
 
-/// The plugin's list comes before the journal's backlog. Found on a real Flux: an epilog began under live tasks.
+/// Regression test: after a restart of a real Flux's rank 0 an epilog began under live tasks. The plugin's list says
+/// that the job existed before the restart, and the journal's backlog, which the edge reads later, must not undo that.
 #[test]
 fn a_job_from_before_a_restart_stays_so_over_its_backlog() {
     let mut view = view();
@@ -396,8 +398,8 @@ fn a_job_from_before_a_restart_stays_so_over_its_backlog() {
     assert!(!due(&view).contains(&"run epilog".to_owned()), "{:?}", due(&view));
 }
 
-/// Found on a real Flux: four `Run` of one prolog. The edge repeated the call between the answer and the feed's report
-/// of the change.
+/// Regression test: with a real Flux the edge sent `Run` of one prolog four times. It repeated the call after the
+/// answer, because the controller's feed did not report the change yet.
 #[test]
 fn what_was_answered_is_not_asked_for_again() {
     let mut view = view();
@@ -564,7 +566,8 @@ fn perilog_is_told_all_that_flux_has() {
     assert_eq!(assert::parameters(&view, &source)["attempts"], json!([]));
 }
 
-/// An operator restored the controller's store while the edge was connected: the controller asks about attempts.
+/// The feed shows an attempt as unvouched, because an operator restored the controller's store while the edge was
+/// connected. Then the edge has to send `Assert` again.
 #[test]
 fn perilog_is_told_again_when_it_asks() {
     let mut view = view();

@@ -14,8 +14,9 @@ use super::job::{Allocated, Job};
 /// The site's settings for the edge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Site {
-    /// Time (ms) for which a job waits for its absent brokers: with its prolog from the verdict on, with its epilog
-    /// from the end of its tasks or actions on.
+    /// Maximum time (ms) for which the edge waits for absent brokers of a job. A prolog waits from its verdict on, an
+    /// epilog from the end of the job's tasks or actions on. The confirmation of a drain for the cleanup of a lost job
+    /// waits from the drain's request on.
     pub online_patience_ms: u64,
     /// The external actions that the site configures, by name.
     pub externals: BTreeMap<ActionName, External>,
@@ -132,8 +133,8 @@ impl View {
         }
     }
 
-    /// Records the effect of an action that Flux or the controller has accepted. Both report the same change
-    /// themselves, a little later.
+    /// Updates the view at once by an action that Flux or the controller has accepted. Their own reports show the
+    /// change a little later.
     pub fn did(&mut self, action: &Action) {
         match action {
             Action::Finish { id, what, .. } => {

@@ -10,8 +10,8 @@ use crate::controller::{CallError, Controller};
 use crate::plan::{Job, assert};
 
 impl Session {
-    /// Connects to the controller in a separate task: sends `Assert`, and hands the replies of the feed to the loop as
-    /// events.
+    /// Starts an async task that connects to the controller, sends `Assert`, and follows the feed. Each reply goes to
+    /// the session's loop as an event.
     pub(super) fn link(&mut self) {
         let source = json!({ "name": "flux", "instance": self.config.instance.as_str() });
         let asserted = assert::parameters(&self.view, &source);
@@ -66,8 +66,8 @@ impl Session {
         }
     }
 
-    /// Ends the connection to the controller if `Assert` is due again: the next connection begins with it. Returns
-    /// `true` if the function ended the connection.
+    /// Closes the connection to the controller if the edge has to send `Assert` again: `Assert` is the first call of
+    /// each connection. Returns `true` if the function closed the connection.
     pub(super) fn asserts_again(&mut self) -> bool {
         let is_due = assert::is_due(&self.view);
         if is_due {

@@ -30,8 +30,8 @@ use crate::plan::{Action, View, follower, plan};
 pub use open::{Fault, open_references};
 use send::Outcome;
 
-/// Maximum number of events that wait for the loop. The number is small, so that a full queue slows down the tasks that
-/// send events.
+/// Maximum number of events in the queue of a session. The number is small, so that a full queue slows down the async
+/// tasks that read from Flux and the controller.
 const EVENTS: usize = 256;
 /// Maximum number of actions (each with its follower) that wait for an answer at the same time.
 const AT_ONCE: usize = 32;
@@ -40,7 +40,7 @@ const LAST_BACKOFF: Duration = Duration::from_secs(30);
 /// Time between two requests for a prolog to a quiesced controller; the edge sends one such request at a time.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// An event for the loop.
+/// An event that the session's loop handles, such as a change in Flux or an answer of the controller.
 #[derive(Debug)]
 enum Event {
     Journal(Value),

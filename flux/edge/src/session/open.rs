@@ -21,7 +21,7 @@ use crate::plan::{Job, Reference, View};
 const SERVICE: &str = "perilog";
 const EEXIST: u32 = 17;
 const ENOSYS: u32 = 38;
-/// A call that every job manager answers.
+/// A call that every loaded job manager answers. It distinguishes a missing plugin from a Flux that is still starting.
 const JOB_MANAGER: &str = "job-manager.stats-get";
 const LIST: &str = "job-manager.perilog-hold.list";
 /// Version of the plugin's contract (flux/jobtap/README.md).

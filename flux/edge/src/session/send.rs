@@ -29,7 +29,8 @@ pub(super) enum Outcome {
     Quiet(String),
 }
 
-/// Returns the key of an action. The edge sends no action while another one with the same key waits for its answer.
+/// Returns the key of an action, for example its job's id or `flux n1`. The edge sends no action while another one with
+/// the same key waits for its answer.
 pub(super) fn key(action: &Action) -> String {
     match action {
         Action::Post { id, mark, .. } => format!("{id} {mark}"),
@@ -44,13 +45,15 @@ pub(super) fn key(action: &Action) -> String {
     }
 }
 
-/// Returns `true` if this action begins a prolog. From a quiesced controller the edge requests one prolog at a time.
+/// Returns `true` if this action begins a prolog. While the controller is quiesced, the edge sends such actions one at
+/// a time.
 pub(super) const fn begins_anew(action: &Action) -> bool {
     matches!(action, Action::Run { what: Reference::Prolog, .. })
 }
 
 impl Session {
-    /// Sends an action, and in the same go its follower `then`.
+    /// Sends an action, together with the action `then` that follows it if there is one, without blocking. The answers
+    /// arrive as an [`Event::Done`].
     pub(super) fn send(&self, action: Action, then: Option<Action>) {
         let actions: Vec<Action> = std::iter::once(action).chain(then).collect();
         let calls: Vec<Call> = actions.iter().map(|action| self.call(action)).collect();
@@ -129,7 +132,7 @@ impl Session {
         }
     }
 
-    /// Handles the answer to an action.
+    /// Handles the outcome of an action: logs it and updates the view, or schedules another try after a failure.
     pub(super) fn done(&mut self, action: &Action, outcome: Outcome) {
         let job = action.id().map(|id| tracing::field::display(Fluid(id)));
         let subject = self.in_flight.get(&key(action)).cloned().unwrap_or_else(|| subject(&self.view, action));
@@ -195,8 +198,8 @@ impl Session {
     }
 }
 
-/// Returns the line that the journal gets for an action, if an operator would look for the action there; `None`: no
-/// line. `reply`: the answer to the action.
+/// Returns the line for the edge's log about an action that was carried out; `None`: no operator would look for it
+/// there, or the answer to a repeated call says that the action had begun already. `reply`: the answer.
 fn line(action: &Action, reply: &Value) -> Option<String> {
     // The edge repeats a Run that the feed does not show yet: the action began with the first.
     if matches!(action, Action::Run { .. } | Action::Start { .. }) && reply["attached"] == true {
@@ -233,7 +236,8 @@ enum Call {
     Controller { method: &'static str, parameters: Value },
 }
 
-/// Makes the calls of these actions and returns their outcomes. Several calls in one list all go to the controller.
+/// Makes the calls of these actions and returns their outcomes. A list of several calls contains only calls to the
+/// controller.
 async fn outcomes(socket: &Path, broker: &Broker, actions: &[Action], calls: Vec<Call>) -> Vec<Outcome> {
     let mut asked = Vec::new();
     for (action, call) in actions.iter().zip(calls) {
@@ -245,8 +249,8 @@ async fn outcomes(socket: &Path, broker: &Broker, actions: &[Action], calls: Vec
     ask(socket, &asked).await
 }
 
-/// Sends calls to the controller in one go, so that the controller can commit them at once. The outcomes end with the
-/// first failed call: the next plan decides about the calls behind it.
+/// Sends calls to the controller in one go, so that the controller can commit them at once. Returns the outcomes up to
+/// the first failed call. The next plan decides about the calls after the failed one.
 async fn ask(socket: &Path, calls: &[(&str, Value)]) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     let asked = async {
@@ -315,7 +319,8 @@ mod tests {
         Err(RpcError::Refused { topic: "x".to_owned(), errnum, text: String::new() })
     }
 
-    /// The feed may show the state before a Run, so the edge sends the Run again. Each line names job and hosts.
+    /// The edge sends a Run again if the feed still shows the state before the first Run. The edge's log gets a line
+    /// for the first Run only, with job and hosts.
     #[test]
     fn an_action_that_begins_is_logged_once() {
         let mut view = View::new(Default::default());
@@ -356,7 +361,8 @@ mod tests {
         }
     }
 
-    /// The edge drops the answer to a call behind a failed one, although the controller has handled both calls.
+    /// The edge drops the answers that come after a failed call's answer, although the controller has handled those
+    /// calls too.
     #[tokio::test]
     async fn a_call_behind_one_that_failed_has_no_outcome() {
         let dir = tempfile::tempdir().unwrap();

@@ -91,7 +91,8 @@ async fn a_hundred_clients_are_served_beside_stalled_and_slow_ones() {
     assert!(slow.next().await.is_some());
 }
 
-/// The test runs with tokio's paused clock, which moves when all tasks wait.
+/// The server disconnects a client that leaves a reply unread for ten seconds. The clock of tokio is paused: it jumps
+/// ahead when all tasks wait.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_reads_nothing_is_cut_off() {
     let bed = bed();
@@ -106,8 +107,8 @@ async fn a_reader_that_reads_nothing_is_cut_off() {
     assert!(rest.len() > 100_000);
 }
 
-/// Regression test: a megabyte of small objects became a tree of 95 MB before the server checked the peer, and stayed
-/// while the client did not read the refusal.
+/// Regression test: the server parsed a stranger's parameters before it refused the call. A megabyte of small objects
+/// took 95 MB of memory, for as long as the client did not read the refusal.
 #[tokio::test]
 async fn a_stranger_is_refused_before_its_parameters_are_parsed() {
     let bed = strange_bed(Bounds::default());

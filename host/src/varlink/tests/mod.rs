@@ -1,4 +1,5 @@
-//! A service to call, a bed that runs the service, and a client that breaks the rules.
+//! Common parts of the tests: a service to call, a test bed that serves it on a socket, and a client that breaks the
+//! rules.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -34,7 +35,7 @@ method Wait() -> (n: int)
 method Secret(text: string) -> ()
 ";
 
-/// Limit for a server that fails to answer: the test must fail instead of hanging.
+/// Time for which a test waits for the server's answer: past it the test fails, instead of hanging.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
@@ -161,7 +162,7 @@ fn bed() -> Bed {
     bed_of(Bounds::default())
 }
 
-/// Makes a bed whose service treats all clients as strangers.
+/// Starts a server with these bounds, whose service trusts no client.
 fn strange_bed(bounds: Bounds) -> Bed {
     let bed = bed_of(bounds);
     bed.service.strange.store(true, Ordering::SeqCst);

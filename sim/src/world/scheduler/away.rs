@@ -10,7 +10,7 @@ impl World {
         self.scheduler.asked.clear();
     }
 
-    /// Copies the book; returns the number of the copy, for `scheduler_put_back`.
+    /// Copies the state of the resource manager; returns the number of the copy, for `scheduler_put_back`.
     pub(crate) fn scheduler_copied(&mut self) -> usize {
         self.scheduler.copies.push(self.scheduler.book.clone());
         self.scheduler.copies.len() - 1

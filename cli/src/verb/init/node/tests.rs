@@ -163,7 +163,8 @@ fn each_conflict_is_told_and_what_to_do() {
     }
 }
 
-/// A pin counts also where an administrator brought the certificates: `init` once ignored it there in silence.
+/// Regression test: where an administrator had brought the certificates, `init` ignored the pin in silence. It must
+/// refuse certificates of another authority than the pinned one.
 #[test]
 fn a_pin_holds_for_certificates_that_were_brought() {
     #[derive(clap::Parser)]

@@ -65,8 +65,8 @@ pub(super) struct World {
     invocations: u8,
 
     pub(super) outstanding: Vec<Effect>,
-    /// Stems of the units whose changes the world reports to the agent over the current bus, each with its task.
-    /// `stirs`: stems with a change that is still to be reported.
+    /// Stems of the units whose changes the world reports to the agent, each with its task; empty after the bus is
+    /// lost. `stirs`: stems with a change that the world has not reported yet.
     interest: BTreeMap<String, TaskId>,
     watch_empty: BTreeSet<String>,
     pub(super) stirs: BTreeSet<String>,
@@ -77,7 +77,8 @@ pub(super) struct World {
     ends: BTreeMap<TaskId, (u8, bool)>,
     /// Tasks whose tombstones are gone: a late unit is the only trace of such a task.
     forgotten: BTreeSet<TaskId>,
-    /// Whether a start has come late. The machine then cannot know all live units.
+    /// Whether any unit has started, or may still start, without systemd's answer to the machine. From then on the
+    /// machine cannot know all live units, and the world does not require it to.
     pub(super) ever_late: bool,
     pub(super) accepted: BTreeSet<TaskId>,
     pub(super) finished: BTreeMap<TaskId, Outcome>,

@@ -64,8 +64,8 @@ impl World {
         }
     }
 
-    /// Moves one unit, which `at` chooses, one step on: its runner claims or ends, its scripts end, or the processes
-    /// that they left behind end.
+    /// Advances one unit, which `at` chooses, by one step: its runner takes the claim, its scripts end with exit status
+    /// `code`, or the remaining processes end. `leaves`: whether the scripts leave processes behind.
     pub(in crate::agent::tests) fn step(&mut self, at: usize, code: u8, leaves: bool) {
         if self.units.is_empty() {
             return;

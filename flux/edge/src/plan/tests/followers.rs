@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// The edge sends an action and its follower in one go. Without that, the answer to the action must make the same
-/// follower due.
+/// The edge sends an action and its follower in one go. So the follower must be the action that the first answer would
+/// make due anyway.
 #[test]
 fn a_follower_is_what_the_answer_makes_due() {
     type Change = fn(&mut View);
