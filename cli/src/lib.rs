@@ -3,8 +3,8 @@
 //! Most verbs ask the controller over a Varlink socket and show the answer. `try`, and the hooks on a node, ask this
 //! host's agent. `ca`, `lint`, `doctor` and `init` work on this host's files and units. No verb decides about jobs.
 //! Each verb is a file or a directory in `verb/`. An answer has three faces ([`out::Faces`]): a table for people, the
-//! API's JSON for programs, and bare names or nothing for shell scripts. [`fault::Fault`] holds all errors,
-//! [`exit::Exit`] all exit codes.
+//! API's JSON for programs, and bare names or nothing for shell scripts. `fault::Fault` holds all errors,
+//! `exit::Exit` all exit codes.
 //!
 //! The crate is a library only for `pages/`, which makes manual pages and completions from [`command`].
 

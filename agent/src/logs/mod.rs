@@ -48,7 +48,7 @@ pub struct Logs {
     open: Arc<Semaphore>,
 }
 
-/// The controller has more than [`OPEN`] open questions.
+/// The controller has more open questions than the agent takes (`OPEN`).
 #[derive(Debug, thiserror::Error)]
 #[error("it asks more than {OPEN} questions at a time")]
 pub struct TooMany;
