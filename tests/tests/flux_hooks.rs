@@ -27,15 +27,17 @@ const R: &str = concat!(
     r#""expiration":0.0,"nodelist":["n[0-1]"]}}"#,
 );
 const EVENTLOG: &str = "{\"timestamp\":1552593340.5,\"name\":\"submit\",\
-                        \"context\":{\"userid\":64001,\"urgency\":16,\"flags\":0,\"version\":1}}\n\
-    {\"timestamp\":1552593348.073045,\"name\":\"alloc\"}\n";
+                        \"context\":{\"userid\":64001,\"urgency\":16,\"flags\":0,\"version\":1}}\n";
 const FLUX: &str = r#"#!/bin/sh
-# A stand-in for flux(1): it knows no job but one, and no rank but its own.
+# A stand-in for flux(1): it knows no job but one, and no rank but its own. The job's alloc is late in its eventlog.
 [ -n "$FLUX_URI" ] || { echo "flux: no broker" >&2; exit 1; }
 case "$*" in
 "getattr rank") cat /root/rank ;;
 "job info fuZZybuNNy R") cat /root/R ;;
-"job info fuZZybuNNy eventlog") cat /root/eventlog ;;
+"job info fuZZybuNNy eventlog")
+    cat /root/eventlog
+    [ ! -e /tmp/alloc ] || echo '{"timestamp":1552593348.073045,"name":"alloc"}' ;;
+"job wait-event --quiet --timeout=30s fuZZybuNNy alloc") : >/tmp/alloc ;;
 "resource drain --update "*) printf '%s\n' "$*" >>/root/drained ;;
 *) echo "the stand-in knows no flux $*" >&2; exit 99 ;;
 esac

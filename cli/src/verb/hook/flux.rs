@@ -23,6 +23,8 @@ use crate::patience::ANY;
 use crate::text;
 
 pub(super) const BROKER: &str = "Flux";
+/// Option of `flux job wait-event`: the time within which the eventlog of a job in its prolog must show its `alloc`.
+const ALLOC_LIMIT: &str = "--timeout=30s";
 
 /// Builds the call to this node's agent for Flux's housekeeping. Does not read the job's eventlog: every node would
 /// then ask rank 0 about every job.
@@ -61,7 +63,7 @@ pub(super) fn job(env: &Environment, of: OfJob) -> Result<job::Call, Fault> {
     let r = ResourceSet::from_json(&r).map_err(|error| Fault::Other(format!("R of {plain}: {error}")))?;
     Ok(job::Call {
         job: id.job(),
-        attempt: Some(allocated(&flux(&["job", "info", &plain, "eventlog"])?, &plain)?),
+        attempt: Some(attempt(&plain)?),
         place: json!({ "R": r }),
         ranks,
         userid: env.read("FLUX_JOB_USERID")?,
@@ -76,8 +78,20 @@ fn is_of_the_job(name: &str) -> bool {
     name.starts_with("FLUX_JOB_")
 }
 
+/// Reads the job's attempt from its eventlog. Flux may start a prolog before its store of eventlogs has the job's newest
+/// events: it writes events in batches, so the `alloc` can come some milliseconds later.
+fn attempt(job: &str) -> Result<Attempt, Fault> {
+    let read = || allocated(&flux(&["job", "info", job, "eventlog"])?, job);
+    if let Some(attempt) = read()? {
+        return Ok(attempt);
+    }
+    flux(&["job", "wait-event", "--quiet", ALLOC_LIMIT, job, "alloc"])?;
+    read()?.ok_or_else(|| Fault::Other(format!("{job} has no resources: there is no alloc in its eventlog")))
+}
+
 /// Returns the job's attempt: the time at which the job last got its resources, from its eventlog (RFC 18, RFC 21).
-fn allocated(eventlog: &str, job: &str) -> Result<Attempt, Fault> {
+/// `None`: the eventlog has no `alloc`.
+fn allocated(eventlog: &str, job: &str) -> Result<Option<Attempt>, Fault> {
     let mut alloc = None;
     for line in eventlog.lines().filter(|line| !line.trim().is_empty()) {
         let event = Event::parse_line(line).map_err(|error| Fault::Other(format!("the eventlog of {job}: {error}")))?;
@@ -85,8 +99,9 @@ fn allocated(eventlog: &str, job: &str) -> Result<Attempt, Fault> {
             alloc = Some(event.timestamp());
         }
     }
-    let at = alloc.ok_or_else(|| Fault::Other(format!("{job} has no resources: there is no alloc in its eventlog")))?;
-    Attempt::of_alloc(at).ok_or_else(|| Fault::Other(format!("alloc of {job}: {at} is no time since the epoch")))
+    let Some(at) = alloc else { return Ok(None) };
+    let no_time = || Fault::Other(format!("alloc of {job}: {at} is no time since the epoch"));
+    Attempt::of_alloc(at).ok_or_else(no_time).map(Some)
 }
 
 /// Drains a rank in Flux, as Flux's own housekeeping does. A reason that the rank was drained for before stays.
@@ -121,10 +136,10 @@ mod tests {
                 |(i, name): (usize, &&str)| format!("{{\"timestamp\":155259334{i}.09283,\"name\":\"{name}\"}}\n");
             names.iter().enumerate().map(line).collect()
         };
-        let allocated = |names: &[&str]| allocated(&log(names), "f1").map(|at| at.to_string());
-        assert_eq!(allocated(&["submit", "alloc", "start"]).unwrap(), "1552593341.09283");
-        assert_eq!(allocated(&["alloc", "free", "alloc"]).unwrap(), "1552593342.09283");
-        assert!(allocated(&["submit"]).unwrap_err().to_string().contains("no alloc"));
+        let allocated = |names: &[&str]| allocated(&log(names), "f1").map(|at| at.map(|at| at.to_string()));
+        assert_eq!(allocated(&["submit", "alloc", "start"]).unwrap().unwrap(), "1552593341.09283");
+        assert_eq!(allocated(&["alloc", "free", "alloc"]).unwrap().unwrap(), "1552593342.09283");
+        assert_eq!(allocated(&["submit"]).unwrap(), None);
         assert!(super::allocated("{}", "f1").is_err());
     }
 
