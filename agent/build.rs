@@ -22,7 +22,7 @@ fn main() {
     }
 }
 
-/// Returns `true` if the compiler has the archive libgcc_eh.a. `cc` then prints the absolute path, otherwise the bare
+/// Returns `true` if the compiler has the archive libgcc_eh.a: then `cc` prints an absolute path, otherwise the bare
 /// name.
 fn linkable() -> bool {
     let answer = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output();

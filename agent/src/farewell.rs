@@ -31,7 +31,7 @@ const GRACE_MS: u64 = 30_000;
 const REAPED_MS: u64 = 10_000;
 /// Time for outcomes to arrive: the controller answers in milliseconds, or is away.
 const ACKNOWLEDGED_MS: u64 = 10_000;
-/// Time between two checks if the kernel does not report empty cgroups (cgroup v1).
+/// Longest time between two looks at this host's tasks if the kernel does not report empty cgroups (cgroup v1).
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The reason why `--await-tasks` cannot wait for the tasks of the node.
@@ -52,7 +52,8 @@ struct Seen {
     untold: BTreeSet<String>,
 }
 
-/// The next step of a node that waits before it shuts down. `until_ms`: CLOCK_MONOTONIC (ms) at which the step ends.
+/// The next step of a node that waits before it shuts down, as the [`Stage`] decides. `until_ms`: CLOCK_MONOTONIC (ms)
+/// at which the node stops waiting for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Wait { until_ms: u64 },

@@ -1,4 +1,5 @@
-//! perilog-agent: parse, configure, run, exit. The library beside this file describes the rest.
+//! perilog-agent, the daemon of a node: reads the command line and the configuration, and runs the agent. With
+//! `--await-tasks`, only waits for the node's scripts at a shutdown. All other code is in the library beside this file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

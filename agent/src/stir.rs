@@ -20,7 +20,8 @@ pub const SETTLE_MS: u64 = 100;
 struct Stems {
     now: BTreeSet<String>,
     soon: BTreeSet<String>,
-    /// CLOCK_MONOTONIC (ms) at which `soon` is due; the first entry of `soon` sets this time.
+    /// CLOCK_MONOTONIC (ms) at which the tasks in `soon` are due for inspection; the first of them sets this time.
+    /// `None`: no time is set.
     due_ms: Option<u64>,
 }
 
@@ -43,7 +44,8 @@ impl Stir {
         }
     }
 
-    /// Requests an inspection of the task `stem` within [`SETTLE_MS`], unless another inspection comes before.
+    /// Requests an inspection of the task `stem` within [`SETTLE_MS`]. Has no effect if an inspection of the task is
+    /// requested already.
     pub fn soon(&self, stem: &str) {
         let mut stems = self.lock();
         if !stems.now.contains(stem) && stems.soon.insert(stem.to_owned()) && stems.due_ms.is_none() {
@@ -72,8 +74,10 @@ impl Stir {
         }
     }
 
-    /// Returns the due stems; or, if none is due, CLOCK_MONOTONIC (ms) at which the next one is (`None`: the set is
-    /// empty).
+    /// Removes the stems that are due from the set, and returns them.
+    ///
+    /// # Errors
+    /// No stem is due. The value is CLOCK_MONOTONIC (ms) at which the next stem is due; `None`: the set is empty.
     fn take(&self) -> Result<Vec<String>, Option<u64>> {
         let mut stems = self.lock();
         let mut out: Vec<String> = std::mem::take(&mut stems.now).into_iter().collect();

@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use crate::noise::{Noise, machine};
 
-/// Target (docs/performance.md): maximum ratio of the edge's prolog time, from prolog-start to prolog-finish, to the
-/// prolog time of the engine alone.
+/// Target (docs/performance.md): maximum ratio of a prolog's time with the edge, from `prolog-start` to
+/// `prolog-finish`, to its time with the engine alone, a client of the controller's API without Flux.
 const MOST_OVER_ENGINE: f64 = 1.1;
 const NODES: usize = 4;
 const ACTIONS: [&str; 2] = ["prolog", "epilog"];
@@ -37,16 +37,18 @@ const LET_GO: &str =
 /// Lines of controller.toml that let the group flux call the controller's API: Flux runs perilog's hooks as user flux.
 const HOOKS: &str = "[api]\ngroup = \"flux\"\n";
 
-/// Times in milliseconds that jobs of one size took in one way of [`WAYS`], such as the edge.
+/// Times in milliseconds of the jobs of one size whose prolog and epilog ran in one of the [`WAYS`], such as the edge.
 #[derive(Default)]
 struct Measured {
-    /// From `prolog-start` to `prolog-finish`.
+    /// Times from the event `prolog-start` to `prolog-finish`.
     prolog: Samples,
-    /// From `epilog-start` to `epilog-finish`; with the edge from `release`, the event at which its epilog begins.
+    /// Times from the event `epilog-start` to `epilog-finish`. With the edge they begin at the event `release`, because
+    /// its epilog begins there.
     epilog: Samples,
-    /// From `alloc` to `clean`.
+    /// Times from the event `alloc` to `clean`.
     job: Samples,
-    /// Durations of prolog and epilog by the controller's own time stamps; empty for all ways but the edge.
+    /// Durations of prolog (index 0) and epilog (index 1) by the controller's own time stamps; empty for all ways but
+    /// the edge.
     own: [Samples; 2],
 }
 
@@ -140,7 +142,8 @@ fn report(
     Ok(json!({"bench": "flux", "machine": machine(), "ways": ways, "noise": noise, "table": table.text()}))
 }
 
-/// Reconfigures Flux from the edge to the way with the index `way` in [`WAYS`]; does nothing if that is the edge.
+/// Reconfigures Flux from the edge to `WAYS[way]`, another way to run a job's prolog and epilog. Does nothing if that
+/// is the edge.
 fn set_up(flux: &Flux<'_>, way: usize) -> Result<()> {
     let (prolog, epilog) = match way {
         EDGE => return Ok(()),
@@ -154,7 +157,7 @@ fn set_up(flux: &Flux<'_>, way: usize) -> Result<()> {
     flux.ask(&["jobtap", "load", "perilog.so"]).map(drop)
 }
 
-/// Reconfigures Flux from the way with the index `way` in [`WAYS`] back to the edge; does nothing if that is the edge.
+/// Reconfigures Flux from `WAYS[way]` back to the edge. Does nothing if that is the edge.
 fn tear_down(flux: &Flux<'_>, way: usize) -> Result<()> {
     if way == EDGE {
         return Ok(());

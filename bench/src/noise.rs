@@ -32,7 +32,7 @@ impl Noise {
         Ok(Self { load: load()?, ticks: ticks()?, loops: Samples::default(), sum: 0 })
     }
 
-    /// Runs the calibration loop once; to be called between samples.
+    /// Runs the calibration loop once and records its time. The bench calls this between its own samples.
     pub(crate) fn look(&mut self) {
         let began = clock::mono_us();
         let mut value = self.sum;
@@ -46,7 +46,8 @@ impl Noise {
         self.loops.push((clock::mono_us() - began) as f64 / 1000.0);
     }
 
-    /// Returns the noise since the begin of the observation as JSON, and adds notes to the table.
+    /// Ends the observation. Returns the noise since its begin as JSON: load, busy and stolen processor time, and the
+    /// times of the calibration loop. Adds a note with these figures to the table.
     pub(crate) fn end(self, table: &mut Table) -> Result<Value> {
         let (now, then) = (ticks()?, self.ticks);
         let all = (now.all - then.all).max(1) as f64;
@@ -88,7 +89,8 @@ fn ticks() -> Result<Ticks> {
     Ok(Ticks { busy: all - idle - steal, steal, all })
 }
 
-/// Describes the machine in generic words, for the head of a report.
+/// Returns a description of this computer as JSON, for the head of a report: cores, memory, and the versions of kernel
+/// and systemd.
 pub(crate) fn machine() -> Value {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {

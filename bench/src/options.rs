@@ -1,5 +1,6 @@
-//! Options `--name value`, each a number: how much to measure. Without them a measurement is as long as its figures in
-//! docs/performance.md need.
+//! Options `--name value` that say how much to measure. Each value is a number or a list of numbers: `--rounds 3`,
+//! `--agents 1000,10000`. Without an option, a measurement takes as many samples as its figures in docs/performance.md
+//! need.
 
 use std::collections::BTreeMap;
 

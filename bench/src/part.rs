@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Limit of open descriptors that each process asks for: enough for ten thousand connections.
 const NOFILE: u64 = 65_536;
-/// Number of descriptors that a process may need in addition to those of its connections.
+/// Number of descriptors that a process may need besides those of its connections.
 const OWN: usize = 64;
 
 /// Handle on a part of the bench that runs in a separate process. Dropping the handle ends that process.
@@ -36,7 +36,8 @@ impl Part {
         self.child.id()
     }
 
-    /// Sends a command to the part; returns its answer.
+    /// Sends a command line to the part's process. Returns the text of its answer; an error if the command failed
+    /// there.
     pub(crate) fn ask(&mut self, line: &str) -> Result<String> {
         let input = self.input.as_mut().context("a pipe that is open as long as this")?;
         writeln!(input, "{line}").with_context(|| format!("telling {}: {line}", self.name))?;

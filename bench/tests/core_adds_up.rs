@@ -1,5 +1,5 @@
-//! Runs a small core bench and expects success: the bench itself fails unless every rank is released once, `final` is
-//! said once, and the release hook hears of the releases. The test checks no times.
+//! Runs a small core bench and expects success. The bench itself fails unless every rank is released exactly once, one
+//! release of the job says `final`, and the release hook gets the releases. The test checks no times.
 
 use std::process::Command;
 

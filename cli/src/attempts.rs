@@ -10,7 +10,8 @@ use perilog_core::Attempt;
 
 use crate::log::Entry;
 
-/// The attempts of a job that a request has begun, as far as the job's event log was read.
+/// The attempts of a job that were requested, and not only reported by a node: those for which the job's event log, as
+/// far as it was read, has an event `attempt`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Asked(BTreeSet<Attempt>);
 

@@ -72,7 +72,7 @@ pub(crate) struct Decided {
     pub(crate) action: ActionName,
     pub(crate) attempt: Attempt,
     pub(crate) verdict: Verdict,
-    /// The largest exit status of a script of the action.
+    /// The largest exit status of a script of the action; 0 if no script failed. `None`: the event has no status.
     #[serde(default)]
     pub(crate) status: Option<u8>,
     #[serde(default)]
@@ -141,7 +141,7 @@ impl Entry {
         known.unwrap_or_else(|| self.other())
     }
 
-    /// Returns the event's ranks and resources, in words; `?` if its context has none.
+    /// Returns the ranks and resources that the event names, as text; `?` if it names none.
     fn part(&self) -> String {
         Part::deserialize(&self.context).map_or_else(|_| "?".to_owned(), |part| part.to_string())
     }

@@ -20,13 +20,14 @@ use crate::fault::Fault;
 #[derive(Debug)]
 pub(crate) enum Happening<T> {
     Told(T),
-    /// The daemon is away; sent once until [`Happening::Back`].
+    /// The daemon is away, or the controller no longer knows the job; the error says which. Sent once until
+    /// [`Happening::Back`], or until the one becomes the other.
     Away(Fault),
-    /// The absence has ended; the text describes how.
+    /// The daemon answers again. The text says so, for example `the controller is back`.
     Back(String),
     /// The session is done: no further message follows.
     Done,
-    /// The session failed for good.
+    /// The session failed for good, with this error: no further message follows.
     Over(Fault),
     /// A signal of [`ANY`] or [`TYPED`], which asks the verb to stop.
     Interrupted,
@@ -51,10 +52,11 @@ pub(crate) const TYPED: Asking = &[Signal::SIGINT];
 /// Sends a session's events to the verb.
 pub(crate) struct Teller<T> {
     to: SyncSender<Happening<T>>,
-    /// The text of the [`Happening::Back`] to send when the daemon answers again; `None`: no absence was reported.
+    /// The text of the [`Happening::Back`] that the verb gets when the daemon answers again. `None`: the verb has been
+    /// told of no absence.
     away: Option<String>,
-    /// Whether the daemon has answered once, or has gone away during a call. From then on the session waits out an
-    /// absence.
+    /// Whether the session waits while the daemon is away, instead of failing. Set by the daemon's first answer, or by
+    /// a call during which the daemon went away; [`keep_from_the_start`] sets it from the beginning.
     met: bool,
     pause: Duration,
 }
@@ -62,7 +64,7 @@ pub(crate) struct Teller<T> {
 /// The reason why a session ended early.
 pub(crate) enum Stop {
     Fault(Fault),
-    /// The session must begin again at once, with its request.
+    /// The session must begin again at once and repeat its request; no error has happened.
     Again,
     /// The verb no longer receives events, so the session ends.
     Unheard,

@@ -9,7 +9,7 @@ pub(crate) const STRONG: Style = Style::new().bold();
 pub(crate) const QUIET: Style = Style::new().dimmed();
 pub(crate) const GOOD: Style = Style::new().green();
 pub(crate) const BAD: Style = Style::new().red().bold();
-/// Style of a state that needs care, but is no loss yet.
+/// Style of a state that an operator should look at and that is no failure, such as `draining`.
 pub(crate) const CARE: Style = Style::new().yellow();
 
 /// Returns the style of a word such as an outcome, a verdict, or a state of a task or node.
@@ -23,7 +23,7 @@ pub(crate) fn of(word: &str) -> Style {
     }
 }
 
-/// Returns `text` in the style of `word`.
+/// Returns `text` in the colour that the word `word` has, for example in red for `failed`.
 pub(crate) fn worded(word: &str, text: &str) -> String {
     of(word).style(text).to_string()
 }

@@ -18,7 +18,8 @@ pub(crate) enum News {
     Attached(Answer<Running>),
     /// The reason, for people, why this attempt waits for recovery.
     Waits(Attempt, String),
-    /// An operator restored the controller's store: the store's older log follows from the start.
+    /// An operator restored the controller's store, and its log is older than the one read so far. The verb forgets the
+    /// events so far: the tail reports the older log again, from the place where it first began.
     Anew,
     Event(Entry),
     /// The tail has reported all existing events.
@@ -52,7 +53,7 @@ pub(crate) struct Shown {
 pub(crate) struct Tail {
     door: Door,
     job: JobId,
-    /// Sequence number after which the tail begins.
+    /// Sequence number in the job's log: the tail first reads the events after it.
     start: u64,
     /// Sequence number and time stamp (seconds since 1970) of the last reported event; `None`: no event was reported.
     last: Option<(u64, f64)>,
@@ -105,7 +106,7 @@ impl Tail {
         }
     }
 
-    /// Reports each new event; returns only on an error.
+    /// Waits for new events of the log and reports each as it comes; returns only on an error.
     pub(crate) fn follow<T: From<Entry>>(&mut self, client: &mut Client, teller: &mut Teller<T>) -> Result<(), Stop> {
         self.door.wait_for_ever(client)?;
         self.read(client, true, teller)?;

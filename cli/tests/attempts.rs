@@ -82,8 +82,8 @@ fn a_hook_counts_the_requested_attempts() {
     }
 }
 
-/// A hook repeats a call that an older agent refuses, without the parameters that this agent does not know. During an
-/// upgrade the hook's program is new before the agent restarts.
+/// A hook sends a parameter that an older agent does not know, and the agent refuses the call. The hook repeats the
+/// call without such parameters. This happens during an upgrade: the hook's program is new before the agent restarts.
 #[test]
 fn a_hook_asks_an_older_agent_for_less() {
     let place = Place::new();

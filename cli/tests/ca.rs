@@ -61,7 +61,8 @@ fn load(dir: &str) -> Files {
     (chain, PrivateKeyDer::from_pem_file(dir.join("key.pem")).unwrap(), Arc::new(roots))
 }
 
-/// Runs a mutual TLS handshake in memory: `node` is the client, and dials the controller as `name`.
+/// Runs a TLS handshake in memory, in which client and server both show a certificate. `node`, `controller`:
+/// directories with the files of client and server. `name`: the name under which the client dials the server.
 fn handshake(node: &str, controller: &str, name: &str) -> Result<(), rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let (chain, key, roots) = load(controller);
@@ -200,7 +201,8 @@ fn a_certificate_does_not_outlive_its_authority() {
     assert_eq!(end("ca/ca.pem"), end("n0/cert.pem"));
 }
 
-/// Checks with a real verifier whether a controller with this revocation list accepts the node's certificate.
+/// Returns an error unless a controller with the authority's revocation list would accept the certificate in the
+/// directory `node`. A real verifier (rustls) decides.
 fn let_in(ca: &Ca, node: &str) -> Result<(), rustls::Error> {
     let (chain, _, roots) = load(&ca.path(node));
     let list = CertificateRevocationListDer::from_pem_file(ca.path("ca/crl.pem")).unwrap();
@@ -478,8 +480,8 @@ fn what_stands_is_renewed_and_the_old_certificate_goes_on() {
     assert!(!Path::new(&ca.path("out")).exists());
 }
 
-/// A node that enrolled renews its certificate itself: a certificate that `perilog ca renew` makes would never reach
-/// the node.
+/// `perilog ca list` shows a certificate that a node got by enrolling. `perilog ca renew --all` leaves it out: the node
+/// renews it itself, and another certificate would never reach the node.
 #[test]
 fn what_was_enrolled_is_listed_and_not_renewed() {
     let ca = Ca::new();

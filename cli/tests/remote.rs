@@ -19,7 +19,7 @@ fn write(path: &Path, mode: u32, text: &str) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Runs `perilog` with programs of `bin` before those of the system.
+/// Runs `perilog` with the arguments `line`. In its PATH, the directory `bin` comes before those of the system.
 fn with(place: &Place, bin: &Path, line: &[&str]) -> Said {
     let path = format!("{}:{SYSTEM}", bin.display());
     Said::of(place.command(line).env("PATH", path).output().unwrap())

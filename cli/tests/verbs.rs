@@ -135,7 +135,8 @@ fn wait_has_its_forms() {
     }
 }
 
-/// Request C14 (docs/requests.md): a user who needs the job's results does not have to wait for its clean-up.
+/// Request C14 (docs/requests.md): a user who needs the job's results does not wait for its clean-up. `perilog wait
+/// --for job-finish` and `--for data-out` end while the epilog still runs; `--for clean` does not.
 #[test]
 fn a_job_is_finished_and_its_data_out_while_its_clean_up_runs() {
     let of_job = |sequence: u64, name: &str, context: Value| -> Value {
@@ -248,7 +249,8 @@ fn a_job_lets_go_of_ranks_resources_or_both() {
     }
 }
 
-/// The output line holds ranks for scripts; other failures appear on standard error.
+/// `perilog failed` prints the failed ranks on standard output, as one line for scripts. Failed named resources are not
+/// in that line, so it names them on standard error.
 #[test]
 fn failed_prints_ranks_and_names_resources_beside_them() {
     let rabbit = json!({"resource": "rabbit2", "action": "stage", "outcome": "failed", "result": "failed (reported)",

@@ -56,8 +56,7 @@ impl Kind {
     }
 }
 
-/// One run of a hook's command for a notice. `done`: the requests to the machine after a success; `what`: what to
-/// report to the machine after a failure.
+/// One run of a hook's command, for one notice or for the drains of several hosts.
 #[derive(Debug, Clone)]
 struct Task {
     /// The job or the hosts that the notice is about. Two running notices never share a key.
@@ -67,16 +66,20 @@ struct Task {
     turn: Turn,
     /// The subject of the notice for log lines, for example `release of job f1`.
     about: String,
-    /// The job of a release; `hosts`: the hosts of a drain. The journal keeps both as fields of a failure, so that
-    /// `journalctl PERILOG_JOB=` and `PERILOG_HOST=` find the failure.
+    /// The job of a release; `None` for a drain. The journal has it as a field of a failure, so that
+    /// `journalctl PERILOG_JOB=` finds the failure.
     job: Option<JobId>,
+    /// The hosts of a drain; `None` for a release. They are a field of a failure, too (`PERILOG_HOST=`).
     hosts: Option<HostList>,
+    /// What the command gets on standard input.
     body: Value,
+    /// What to report to the machine as failed if the command fails.
     what: Vec<Hooked>,
+    /// The requests to the machine if the command succeeds.
     done: Vec<Request>,
 }
 
-/// A notice whose command runs: its keys, and its turn.
+/// A run of the hook's command that has not ended: the jobs or hosts that its notice is about, and the notice's turn.
 #[derive(Debug)]
 struct Running {
     keys: Vec<Key>,
@@ -182,8 +185,8 @@ impl Room {
     }
 }
 
-/// Returns the runs for the waiting notices of this kind that are not running and that are due at `now`. `room` limits
-/// the releases; for drains, [`Room::chosen`] applies the limit.
+/// Returns the runs for the notices of this kind that are due at `now` and are not running. At most `room.all` of them
+/// are releases; the caller limits the drains ([`Room::chosen`]).
 async fn pending(kind: Kind, inlet: &Inlet, told: &mut Told, room: Room, now: Instant) -> Vec<Task> {
     match kind {
         Kind::Release => {
@@ -220,9 +223,9 @@ fn release(entry: OutboxEntry, told: &Told, now: Instant) -> Option<Task> {
     Some(Task { keys: vec![key], lifts: false, turn, about, job, hosts, body, what: vec![what], done: vec![done] })
 }
 
-/// Groups drains with the same reason into one command. Failed drains go separately, in ever smaller groups (`told`).
-/// Leaves out a host while a notice about the host runs, also the opposite notice: the resource manager would believe
-/// the notice that arrived last.
+/// Returns the runs for drains: one run for all drains with the same reason, except that failed drains are repeated in
+/// the smaller groups that `told` has. Leaves out a host while a notice about it runs, even if one notice drains the
+/// host and the other lifts the drain: the resource manager might get them in the wrong order.
 fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
     let mut alike: BTreeMap<(Turn, bool, String, Option<u32>), Vec<DrainRow>> = BTreeMap::new();
     for drain in drains {

@@ -17,7 +17,7 @@ use crate::ids::JobId;
 use crate::parse::ParseError;
 
 const WHAT: &str = "Flux job id";
-/// Base 58 without the digits and letters that look alike (RFC 19).
+/// The 58 digits of the base, from 0 to 57: digits and letters without those that look alike (RFC 19).
 const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 /// The prefix `ƒ` (U+0192) of an F58 id. Flux prints `ƒ` if the terminal's locale has the character, and `f` otherwise.
 const SIGN: char = '\u{192}';

@@ -380,8 +380,8 @@ impl Epoch {
 mod tests {
     use super::*;
 
-    /// Flux writes all 17 digits of a double. The hook reads the timestamp from the eventlog, the edge from the
-    /// journal; both derive the same attempt from it.
+    /// The hook and the edge derive the same attempt from an `alloc` event. They read its timestamp, with the 17 digits
+    /// that Flux writes of a double, from different logs: the eventlog and the journal.
     #[test]
     fn an_alloc_names_one_attempt() {
         for (written, attempt) in [

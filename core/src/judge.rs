@@ -23,7 +23,7 @@ pub use report::{MAX_LISTED, MAX_TAILS};
 /// The evidence of a task after all processes have ended: unit, claim, steps and result, as far as they remain.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
-    /// `None`: systemd knows no such unit.
+    /// The facts that systemd reports about the task's unit; `None`: systemd knows no such unit.
     pub unit: Option<&'a UnitFacts>,
     pub claim: Option<&'a Claim>,
     pub result: Option<&'a RunResult>,

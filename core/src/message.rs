@@ -129,7 +129,8 @@ pub enum FromAgent {
     /// whenever the foreseen end changes.
     ExpectsBoot {
         task: TaskId,
-        /// The remaining part of the task's limit; `None`: no limit.
+        /// Milliseconds that remain of the task's limit when the agent sends this message; `None`: the task has no
+        /// limit.
         within_ms: Option<u64>,
         /// The task's end if the host boots now ([`crate::judge::if_it_boots`]).
         ended: Box<Ended>,
@@ -200,7 +201,8 @@ pub enum HeldState {
     /// The task is recorded and has not begun. Since the agent's last start no controller has confirmed the task: the
     /// task waits for `Begin` or `Cancel`.
     Unclaimed,
-    /// The task waits for its turn, starts or runs, and needs no further message to begin.
+    /// The task waits for its turn, starts or runs, and needs no further message to begin. `age_ms`: milliseconds since
+    /// the begin of the first script, or since the acceptance if this agent did not see that begin.
     Live { phase: Phase, age_ms: u64 },
     /// The task has ended, and the end is not acknowledged: `Finished` follows.
     Ended,
@@ -230,7 +232,8 @@ pub enum Phase {
     },
     /// The scripts have ended; these processes of the task have not.
     Lingering { processes: Vec<Process> },
-    /// A script reported a milestone.
+    /// A script reported a milestone. Only reports of a change (`Moved`, and those to callers) contain this; the stored
+    /// phase of a task never does.
     Milestone { name: String },
 }
 
@@ -241,6 +244,6 @@ pub enum Ask {
     /// Output of a job's scripts on this node, from the task's directory and the journal; `lines`: the maximum number
     /// of lines from each of the two.
     Logs { job: JobId, action: Option<ActionName>, attempt: Option<Attempt>, rank: Option<u32>, lines: u32 },
-    /// The state of live tasks in the agent, as JSON.
+    /// The state of all tasks of the agent except tombstones, as JSON.
     Status,
 }

@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 use crate::ids::MilestoneName;
 use crate::idset::IdSet;
 
-/// Maximum number of milestone names of one attempt: a job has a handful of stages. The bound is needed because scripts
+/// Maximum number of milestone names of one attempt; a job needs only a handful. The bound is needed because scripts
 /// choose the names, and each name may hold a scattered set of ranks.
 pub const MAX_NAMES: usize = 64;
 
-/// Names that a client can wait for and that are no milestones: the events of a job's log, and `clean`, the last
-/// release. Operators and services may not use them as milestones. A script's milestone of such a name is logged, but
-/// no client can wait for it.
+/// Names that a client can wait for although they are no milestones: the names of the events in a job's log, and
+/// `clean`, which means the job's last release. Operators and services may not use them as milestones. If a script
+/// does, perilog logs that milestone, but no client can wait for it.
 #[rustfmt::skip]
 pub const EVENTS: [&str; 27] = [
     "action-start", "attempt", "attempt-closed", "attempt-forgotten", "attempt-over", "attempt-unvouched",

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExitStatus {
-    /// Exit code, 0-255.
+    /// The process exited with this code, 0-255.
     Exit(u8),
-    /// Signal number.
+    /// The process was ended by the signal with this number.
     Signal(u8),
 }
 
@@ -84,8 +84,8 @@ const SIGNALS: &[(u8, &str)] = &[
     (25, "XFSZ"), (31, "SYS"),
 ];
 
-/// The outcome of a task. The controller stores one outcome per task; it logs a result that comes later as late. Only a
-/// reboot that undoes a prolog changes a stored outcome, and only before the verdict.
+/// The outcome of a task. The controller stores one outcome per task, and only logs a result that comes later. A stored
+/// outcome changes in one case: a reboot undoes the work of a prolog before the verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
@@ -135,7 +135,7 @@ pub enum Failure {
     /// systemd refused the unit, or reports a failure of the unit that no exit status explains. Contains systemd's own
     /// word for the failure.
     Unit(String),
-    /// The runner ended without a complete result.
+    /// The runner ended without a complete result. Contains the runner's exit status; `None`: unknown.
     NoResult(Option<ExitStatus>),
     /// The service of an external action reported the failure.
     Reported,
@@ -206,8 +206,8 @@ impl Outcome {
         }
     }
 
-    /// Returns `true` if a script of the task may have begun, judged by an outcome that a node reports: the outcome
-    /// says how scripts ended, or their end is unknown.
+    /// Returns `true` if a task that a node reports with this outcome may have begun a script. That is so if the
+    /// outcome says how the scripts ended, or if the node lost their end (`Vanished`, `Rebooted`).
     pub const fn may_have_begun(&self) -> bool {
         self.is_of_scripts() || matches!(self, Self::Lost { why: Loss::Vanished | Loss::Rebooted })
     }

@@ -174,7 +174,7 @@ pub enum Lingering {
     #[default]
     Hold,
     Kill,
-    /// The processes may stay, such as a mount daemon; the end of the task lists them.
+    /// The processes may go on after the end of the task, as a mount daemon has to. The end lists them.
     Keep,
 }
 
@@ -260,9 +260,10 @@ impl Hook {
 pub enum Claim {
     /// A runner claimed the task and runs its scripts. Contains the invocation of the runner's unit.
     Runner(InvocationId),
-    /// The agent took the claim before a runner: the task was cancelled before the begin.
+    /// The agent took the claim before any runner did, because the task was cancelled before its begin.
     Cancelled,
-    /// The agent took the claim before a runner: the agent gave the task up before the begin. Contains the outcome.
+    /// The agent took the claim before any runner did, because the task must not begin. Contains the outcome of the
+    /// task.
     Withdrawn(Outcome),
 }
 
@@ -271,8 +272,8 @@ pub enum Claim {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum StepRecord {
-    /// A try of a script begins. The runner writes the line first; if the write fails, it does not run the script.
-    /// `attempt`: the number of the try, from 1. `of`: the number of all scripts.
+    /// A try of a script begins. The runner writes this record before it executes the script; if the write fails, the
+    /// script does not run. `attempt`: the number of the try, from 1. `of`: the number of all scripts of the task.
     Begin {
         seq: u32,
         script: String,
@@ -298,7 +299,8 @@ pub enum StepRecord {
         at_ms: u64,
         why: String,
     },
-    /// A limit has passed. `forensics`: the state of the script's processes before the runner sent a signal.
+    /// A limit has passed, of the script or of the whole task. `forensics`: the state of the script's processes before
+    /// the runner sent a signal.
     Overdue {
         seq: u32,
         script: String,
@@ -355,9 +357,12 @@ pub struct RunResult {
     /// The number of scripts that ran; `of`: the number of all scripts.
     pub ran: u32,
     pub of: u32,
-    /// The exit status of the runner: the largest status, as a shell gives it, of the scripts that are not tolerable.
+    /// The exit status of the runner: the largest status, as a shell gives it, of the scripts that are not tolerable. A
+    /// status in [`RAN_NOTHING`] becomes 1. A cancel, a passed limit or an error that kept a script from running counts
+    /// as a status of its own.
     pub status: u8,
-    /// The exit code or signal behind `status`.
+    /// The exit code or signal of the script with the largest status, among the scripts that are not tolerable. `None`:
+    /// no such script ended with a failure.
     pub worst: Option<ExitStatus>,
     /// Whether a script or the whole task ran past its limit.
     pub timed_out: bool,
@@ -389,7 +394,7 @@ pub struct Step {
     pub attempt: u32,
     pub began_ms: u64,
     pub elapsed_ms: u64,
-    /// `None`: the try did not end, or its end is unknown.
+    /// The exit status of the try; `None`: the try did not end, or its end is unknown.
     pub status: Option<ExitStatus>,
     pub tolerable: bool,
     pub timed_out: bool,

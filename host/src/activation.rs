@@ -2,7 +2,8 @@
 //! (`FileDescriptorName=`).
 //!
 //! libsystemd checks that the descriptors are open and closes them on exec; sd-listen-fds turns the numbers into owned
-//! descriptors. LISTEN_PID tells children that inherit the variables that the sockets are not for them.
+//! descriptors. A child may inherit the variables, but LISTEN_PID names this process, so the child does not take the
+//! sockets for its own.
 
 use std::io;
 use std::net::TcpListener;

@@ -49,8 +49,8 @@ fn realtime() -> Timespec {
     clock_gettime(ClockId::Realtime)
 }
 
-/// Reads the clock and adds the seconds in the file `clock` beside the fault points, because all nodes of a test share
-/// one kernel's clock.
+/// Reads the clock and adds the seconds that the file `clock` in the directory of the fault points contains. So a test
+/// can move one node's clock, although all its nodes share the kernel's.
 #[cfg(feature = "fault-points")]
 fn realtime() -> Timespec {
     let mut t = clock_gettime(ClockId::Realtime);

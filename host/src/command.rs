@@ -92,11 +92,12 @@ impl Program {
         Ok(parsed)
     }
 
-    /// Carries out every act but serving; to serve, returns the arguments and the configuration. `warnings` lists
-    /// values that are well formed but cannot work on this host.
+    /// Parses the command line and does what it asks for. To serve, returns the arguments and the configuration, which
+    /// `load` reads. Any other act, such as printing the configuration, is complete on return. `warnings` returns
+    /// sentences about values that are well formed but cannot work on this host.
     ///
     /// # Errors
-    /// The exit status; all messages were printed.
+    /// The exit status with which the daemon ends, after an error or any act but serving. All messages were printed.
     pub fn begin<T: Serialize>(
         &self,
         load: impl FnOnce(&Arguments) -> Result<Loaded<T>, ConfigError>,

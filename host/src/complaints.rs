@@ -7,11 +7,11 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::clock;
 
-/// Maximum number of lines in a window, for all strangers together. The journal shows a few misconfigured nodes
-/// completely, but not a scanner.
+/// Maximum number of journal lines about all strangers together in a window of [`WINDOW_MS`]. That shows a few
+/// misconfigured nodes completely, but limits the lines about a scanner.
 pub const LINES: u32 = 30;
 pub const WINDOW_MS: u64 = 30_000;
-/// Maximum number of lines that one key, such as an address, may have in a window.
+/// Maximum number of journal lines about one key, such as an address, in a window of [`WINDOW_OF_ONE_MS`].
 pub const LINES_OF_ONE: u32 = 30;
 pub const WINDOW_OF_ONE_MS: u64 = 600_000;
 
@@ -38,8 +38,9 @@ impl Window {
         self.unsaid += 1;
     }
 
-    /// Returns `true` if the caller should log this line, and the number of lines that the window before omitted (above
-    /// 0 only for the first line of a window).
+    /// Counts a line at `now_ms`; a window of `window_ms` milliseconds admits `lines` lines. Returns `true` if the
+    /// caller should log this line. If this line opens a new window, also returns how many lines the window before
+    /// omitted; otherwise 0.
     pub fn admit(&mut self, now_ms: u64, lines: u32, window_ms: u64) -> (bool, u64) {
         let mut unsaid = 0;
         if !self.is_open(now_ms, window_ms) {
@@ -67,7 +68,8 @@ pub struct Each<K> {
 #[derive(Debug, Default)]
 struct Own {
     window: Window,
-    /// The last line about the key. A misconfigured peer tries for ever, and causes the same line each time.
+    /// The last line about the key. A repetition is only counted, because a misconfigured peer tries for ever and
+    /// causes the same line each time.
     last: String,
 }
 
@@ -77,8 +79,10 @@ impl<K: Eq + Hash> Each<K> {
         Self { of: Mutex::default(), most }
     }
 
-    /// Returns `true` if the caller should log this line about `key` now, and the number of lines that the key's last
-    /// window omitted. `None`: the maximum number of other keys have open windows.
+    /// Counts `line`, a journal line about `key`. Returns `true` if the caller should log it now: not if the key's
+    /// window is full, or if `line` repeats the key's last line in the open window. If it opens a new window of the
+    /// key, also returns how many lines the key's last window omitted; otherwise 0. `None`: the maximum number of other
+    /// keys have open windows.
     pub fn admit(&self, key: K, line: &str) -> Option<(bool, u64)> {
         self.admit_at(key, line, clock::mono_ms())
     }

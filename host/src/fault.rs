@@ -16,7 +16,7 @@ pub const DIRECTORY: &str = "/run/perilog-fault";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
     pub name: &'static str,
-    /// The program that passes the point.
+    /// Name of the program that passes the point, such as `perilog-agent`.
     pub daemon: &'static str,
     pub moment: &'static str,
 }

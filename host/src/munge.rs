@@ -226,7 +226,8 @@ mod tests {
         assert!(matches!(error, MungeError::NoCredential), "{error}");
     }
 
-    /// Without `--numeric`, unmunge asks a resolver for the name of an address that the sender wrote.
+    /// The module calls `unmunge` with `--numeric`, and again without it if that `unmunge` does not know the option.
+    /// Without the option, `unmunge` asks a resolver for the name of an address that the sender wrote.
     #[tokio::test]
     async fn unmunge_is_asked_for_numbers_if_it_knows_the_option() {
         let dir = tempfile::tempdir().unwrap();

@@ -85,8 +85,8 @@ async fn most(from: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
     (bytes.len() as u64 <= MOST).then_some(bytes)
 }
 
-/// The process group of the program and its children; dropping this value before the program was reaped kills the
-/// group.
+/// Process group of a program and its children. Dropping this value kills the group, unless the program was reaped
+/// (`None`).
 struct Group(Option<Pid>);
 
 impl Group {

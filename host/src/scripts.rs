@@ -82,7 +82,7 @@ fn entry(path: PathBuf, name: std::ffi::OsString) -> Result<Entry, Wrong> {
     Ok(Entry::Script { name, path })
 }
 
-/// Returns `true` if an editor, rpm or dpkg left this file behind. Includes hidden files.
+/// Returns `true` for a file that an editor, rpm or dpkg left behind, and for every hidden file.
 pub fn is_leaving(name: &[u8]) -> bool {
     let extension = name.rsplit(|b| *b == b'.').next().filter(|e| e.len() < name.len()).unwrap_or_default();
     name.starts_with(b".")

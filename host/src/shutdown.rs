@@ -25,7 +25,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Takes over SIGTERM, SIGINT and SIGHUP. Needs a running tokio runtime with I/O.
+    /// Installs handlers for SIGTERM, SIGINT and SIGHUP, which then no longer kill the process. Needs a running tokio
+    /// runtime with I/O.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             term: unix::signal(SignalKind::terminate())?,

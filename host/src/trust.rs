@@ -16,7 +16,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Maximum number of links: as many as the kernel follows (path_resolution(7)).
+/// Maximum number of symbolic links that one check follows: as many as the kernel does (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
 
 /// The reason why root must not execute a path: the first obstacle on the way.

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use clap::{Arg, Command};
 
-/// Shell commands that print the names of a kind, one a line.
+/// Each kind of names, with the shell command that prints these names, one a line.
 const LISTS: [(&str, &str); 3] = [
     ("jobs", "timeout 2 perilog --quiet ps --held"),
     ("nodes", "timeout 2 perilog --quiet nodes"),

@@ -1,7 +1,7 @@
 //! Guides of the book as packages install them. Each file is complete: it contains what the book includes, and its
 //! links lead to files installed beside it, or are plain text.
 
-/// The guides, by their file names.
+/// File name and Markdown text of each guide, which is a page of the book that packages install.
 const GUIDES: [(&str, &str); 12] = [
     ("administration.md", include_str!("../../docs/administration.md")),
     ("api.md", include_str!("../../docs/api.md")),
@@ -17,7 +17,7 @@ const GUIDES: [(&str, &str); 12] = [
     ("troubleshooting.md", include_str!("../../docs/troubleshooting.md")),
 ];
 
-/// Each line by which the book includes a file, with the text of that file.
+/// Each `{{#include ...}}` line by which a guide includes a file, with the text of that file.
 const INCLUDED: [(&str, &str); 3] = [
     (
         "{{#include ../controller/src/api/io.perilog.Controller.varlink}}",

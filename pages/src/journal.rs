@@ -6,7 +6,7 @@ use crate::page::{Block, Page};
 
 const GUIDE: &str = include_str!("../../docs/operate.md");
 
-/// A field of the journal. `of`: the programs whose lines have the field.
+/// A field of the journal: its name, what it means, and the programs whose lines have it (`of`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field<'a> {
     pub name: &'a str,
@@ -20,14 +20,16 @@ pub fn fields() -> Vec<Field<'static>> {
     lines.map_while(field).collect()
 }
 
-/// Parses a row of the table: `` | `NAME` | what | of, of | ``. `None`: the table has ended.
+/// Parses a row of the table in docs/operate.md: `` | `NAME` | what it means | agent, scripts | ``. `None`: the line is
+/// no row, so the table has ended.
 fn field(line: &str) -> Option<Field<'_>> {
     let mut cells = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ");
     let (name, what, of) = (cells.next()?, cells.next()?, cells.next()?);
     Some(Field { name: name.trim_matches('`'), what, of: of.split(", ").collect() })
 }
 
-/// Adds the fields of these programs to a page. `whom`: words of the table's last column, such as `scripts` or `agent`.
+/// Adds to a manual page a section with the journal fields of some programs. `whom`: the programs' names as in the
+/// table's last column, such as `scripts` or `agent`.
 ///
 /// # Errors
 ///

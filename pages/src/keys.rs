@@ -8,18 +8,18 @@ use crate::page::{Block, Page};
 /// Placeholder in a path for a key that a site chooses, such as the name of an action or a script.
 const NAME: &str = "NAME";
 
-/// A table of the example file.
+/// A table of an example configuration file.
 #[derive(Debug, Default)]
 struct Part {
-    /// Path with placeholders: `["action", "NAME"]`.
+    /// Path of the table, with placeholders for names that a site chooses: `["action", "NAME"]`.
     path: Vec<String>,
-    /// Path as the example has it: `["action", "prolog"]`.
+    /// Path of the table as the example file has it: `["action", "prolog"]`.
     real: Vec<String>,
     intro: String,
     groups: Vec<Group>,
 }
 
-/// Keys that share an explanation.
+/// Keys of one table in the example file that share an explanation, the comment above them.
 #[derive(Debug, Default)]
 struct Group {
     text: String,
@@ -29,11 +29,11 @@ struct Group {
 #[derive(Debug)]
 struct Key {
     name: String,
-    /// The value as the example has it, in TOML.
+    /// The value that the example file gives the key, as TOML text.
     value: String,
 }
 
-/// An example file after parsing.
+/// An example configuration file, parsed.
 #[derive(Debug)]
 pub struct Example {
     /// The paragraphs at the head of the file, without the first.
@@ -101,7 +101,8 @@ impl Example {
         found
     }
 
-    /// Adds to the page a section for each table of the example. `defaults`: the program's defaults.
+    /// Adds to the manual page a section for each table of the example file, with an entry for each explained group of
+    /// keys. `defaults`: the program's default values.
     pub fn add(&self, page: &mut Page, defaults: &Table) {
         page.add("DESCRIPTION", self.head.iter().map(|text| Block::Paragraph(text.clone())).collect());
         for part in &self.parts {

@@ -116,7 +116,7 @@ fn written((file, text): (&'static str, &'static str)) -> Vec<(&'static str, &'s
     text.split("=== ").skip(1).filter_map(|part| part.split_once('\n')).collect()
 }
 
-/// Paths of the tables in agent.toml whose keys a site chooses; `CONTROLLER_MAPS`: in controller.toml.
+/// Paths of the tables in agent.toml whose keys a site chooses. `CONTROLLER_MAPS`: the same for controller.toml.
 const AGENT_MAPS: [&str; 2] = ["action", "action.NAME.script"];
 const CONTROLLER_MAPS: [&str; 1] = ["action"];
 

@@ -1,7 +1,7 @@
 //! A manual page before its conversion to roff: a title, and sections of blocks.
 //! Texts have inline marks: `` `as typed` ``, `**bold**`, `*a placeholder*`.
 
-/// Part of a section.
+/// Part of a section of a manual page, such as a paragraph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Block {
     Paragraph(String),

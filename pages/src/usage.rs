@@ -26,7 +26,8 @@ pub fn page(name: &str, section: u8, brief: &str, text: &str) -> Page {
     page
 }
 
-/// Splits the lines of `Usage:` into commands and their meanings.
+/// Splits the usage lines of the program `name`, which follow `Usage:`. Returns all command lines, and a block for each
+/// command whose meaning stands beside it.
 fn synopsis(name: &str, usage: &str) -> (Vec<String>, Vec<Block>) {
     let (mut lines, mut meanings) = (Vec::new(), Vec::new());
     for line in usage.lines().map(str::trim).filter(|line| !line.is_empty()) {

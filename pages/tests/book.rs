@@ -8,7 +8,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// Errors of clap that are allowed in a sentence, which may name a verb without its arguments: `perilog cancel`.
+/// Kinds of clap's errors that the test allows for a command in a sentence. A sentence may name a verb without its
+/// arguments, such as `perilog cancel`.
 const LEFT_OUT: [&str; 4] =
     ["MissingRequiredArgument", "MissingSubcommand", "ValueValidation", "DisplayHelpOnMissingArgumentOrSubcommand"];
 /// Results of clap that are no errors: the command asks for help or the version.
@@ -63,8 +64,8 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Makes a command that can be parsed from a line of usage. Keeps optional parts (`[--ranks ...]`), takes the first of
-/// each choice (`ok|failed`), and replaces `{{ $labels.action }}` by `labels.action`.
+/// Turns a line of usage into a command that the parser can check. Keeps optional parts (`[--ranks ...]`) without their
+/// brackets, takes the first of each choice (`ok|failed`), and replaces `{{ $labels.action }}` by `labels.action`.
 fn said(usage: &str) -> String {
     let word = |word: &str| match word {
         "{{" | "}}" => String::new(),

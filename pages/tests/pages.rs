@@ -1,5 +1,5 @@
-//! Pages as a reader gets them: complete, with examples that their programs accept, and without complaints from both
-//! programs that show pages.
+//! Tests of the manual pages and the other installed pages, as a reader gets them. They are complete, their programs
+//! accept the examples, and neither mandoc nor groff complains about the pages.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by it")]
 
@@ -20,8 +20,8 @@ fn terms(page: &Page) -> Vec<String> {
     tags.flatten().map(|tag| tag.replace(['`', '*'], "")).collect()
 }
 
-/// Asserts that each key known to the program is explained in the example file, itself or by a key below it (`env`,
-/// whose keys a site chooses). Asserts that the page has a term for each.
+/// Asserts that the example file explains each key that the program knows, or a key below it (`env` has keys that a
+/// site chooses). Asserts that the manual page `file` has an entry for each explained key.
 fn assert_explained(file: &str, known: &[String], explained: &[String]) {
     assert!(known.len() >= 5, "{known:?}");
     let is_there = |key: &&String| explained.iter().any(|there| there == *key || there.starts_with(&format!("{key}.")));

@@ -9,8 +9,9 @@ use perilog_core::{HostList, IdSet};
 use crate::frame::MAX_FRAME;
 
 /// Maximum size in bytes of the texts of an action's ranks (RFC 22) and hosts (RFC 29, folded), together. The rest of a
-/// frame fits any admitted environment: its bytes, at most twelve around each variable, and 8 KiB of ids. 65,536 hosts
-/// without a pattern in their names, at eight bytes each, take 576 KiB; every second rank of 65,536 takes 394 KiB.
+/// frame holds the largest environment that perilog admits (its bytes, and at most twelve more for each variable), and
+/// 8 KiB of ids. For scale: 65,536 hosts without a pattern in their names, at eight bytes each, take 576 KiB; every
+/// second rank of 131,072 takes 394 KiB.
 pub const MAX_LAYOUT_TEXT: usize = MAX_FRAME - (MAX_ENV_BYTES + 12 * MAX_ENV + 8 * 1024);
 /// Maximum number of variables of a Start; together they have at most [`perilog_core::environment::MAX_BYTES`].
 pub const MAX_ENV: usize = 4096;

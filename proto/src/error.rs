@@ -8,9 +8,11 @@ use perilog_core::ParseError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed {message}: {field}{why}", field = self.place())]
 pub struct DecodeError {
-    /// The message: `Finished`, or `frame` if even the message is unknown.
+    /// The name of the malformed message, such as `Finished`; `frame`: the frame is too long, or too short for a
+    /// message number.
     pub message: &'static str,
-    /// The path from the outside in, joined by dots: `ended.steps.script`. Empty for the whole message.
+    /// The path to the malformed field, the outermost name first, joined by dots: `ended.steps.script`. Empty: the
+    /// message as a whole is malformed.
     pub field: String,
     pub why: String,
 }

@@ -9,8 +9,9 @@ use crate::error::{At, DecodeError, Fault};
 /// Maximum size of a frame in bytes.
 pub const MAX_FRAME: usize = 1024 * 1024;
 
-/// Maximum number of fields in a record with a list. An empty list element takes two bytes on the wire and some hundred
-/// in memory: this bound keeps a hostile peer from filling the memory with one frame.
+/// Maximum number of fields in a record (a protobuf message, whole or nested) that has a list. An empty list element
+/// takes two bytes on the wire and some hundred in memory: this bound keeps a hostile peer from filling the memory with
+/// one frame.
 pub const MAX_FIELDS: usize = 16_384;
 
 /// The contents of a decoded frame.

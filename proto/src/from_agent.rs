@@ -54,7 +54,7 @@ struct Moved {
 struct Finished {
     #[prost(message, optional, tag = "1")]
     task: Option<Task>,
-    /// The encoded [`Ended`]: the decoder bounds its lists before it reads them.
+    /// The encoded [`Ended`]. As bytes, because the decoder counts its fields before it decodes them.
     #[prost(bytes = "vec", tag = "2")]
     ended: Vec<u8>,
 }
@@ -65,7 +65,7 @@ struct ExpectsBoot {
     task: Option<Task>,
     #[prost(uint64, optional, tag = "2")]
     within_ms: Option<u64>,
-    /// The encoded [`Ended`]: the decoder bounds its lists before it reads them.
+    /// The encoded [`Ended`]. As bytes, because the decoder counts its fields before it decodes them.
     #[prost(bytes = "vec", tag = "3")]
     ended: Vec<u8>,
 }

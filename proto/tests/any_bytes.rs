@@ -189,8 +189,8 @@ fn the_largest_start_fits_and_what_is_larger_is_named_before() {
     assert!(perilog_core::environment::admit(&cut.env, &[]).is_err());
 }
 
-/// Regression test: the encoder sent the texts of these two layouts as empty, although a frame has room for them. The
-/// first has 65,536 hosts whose names fold badly. The second has every second rank of 131,072.
+/// Regression test: although a frame has room for these two layouts, the encoder left their ranks and hosts empty. The
+/// first layout has 65,536 hosts, few of whose names can share brackets. The second has every second rank of 131,072.
 #[test]
 fn the_largest_machine_that_is_planned_for_fits() {
     let names =

@@ -21,8 +21,9 @@ pub struct Sum {
     pub injected: Spread,
     /// The number of times that a fault struck at an effect, by the names of effect and fault (`plan::Spring::word`).
     pub hits: BTreeMap<(String, &'static str), u64>,
-    /// By name: how often each fault of memory struck, and how many recoveries controllers entered and left
-    /// ([`History::memory`]).
+    /// Number of times that each fault of memory struck, by its name, such as `store lost`: a fault of memory loses or
+    /// restores an earlier state ([`crate::plan::Fault::of_memory`]). Also the number of recoveries that controllers
+    /// entered and left ([`crate::plan::RECOVERIES`]).
     pub memory: BTreeMap<&'static str, u64>,
     /// Plans that violated an invariant, each with the violation.
     pub failed: Vec<(Plan, Violation)>,
@@ -31,7 +32,7 @@ pub struct Sum {
 /// Distribution of a count, such as the number of steps, over many histories.
 #[derive(Debug, Default)]
 pub struct Spread {
-    /// Number of histories for each value of the counted number.
+    /// Number of histories, by the value that the count had in them.
     counts: BTreeMap<u64, u64>,
 }
 
@@ -75,7 +76,7 @@ impl Sum {
     }
 }
 
-/// Returns the plan of a seed: a few nodes with many events, or at times a thousand nodes.
+/// Returns the plan of a seed: a few nodes with many events, or, once in `BREADTH_EVERY` seeds, a thousand nodes.
 pub fn plan_of(seed: u64) -> Plan {
     if seed % BREADTH_EVERY == BREADTH_EVERY - 1 { plan::breadth(seed) } else { plan::depth(seed) }
 }

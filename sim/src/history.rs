@@ -1,5 +1,5 @@
-//! The record of a history: its lines if a reader asked for them, the violated invariant if there is one, and counts of
-//! events.
+//! The record of a history, which is one run of a simulated world: its lines if a reader asked for them, the violated
+//! invariant if there is one, and counts of events.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -53,7 +53,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The record of a finished history.
+/// The record of one finished run of a world: its lines, the violated invariant, and counts.
 #[derive(Debug)]
 pub struct History {
     pub trace: Trace,
@@ -66,8 +66,9 @@ pub struct History {
     pub outcomes: u64,
     /// Number of times that each fault struck at each effect, by the names of effect and fault.
     pub hits: BTreeMap<(String, &'static str), u64>,
-    /// By name: how often each fault of memory struck ([`crate::plan::Fault::of_memory`]), and how many recoveries
-    /// controllers entered and left.
+    /// Number of times that each fault of memory struck, by its name, such as `store lost`: a fault of memory loses or
+    /// restores an earlier state ([`crate::plan::Fault::of_memory`]). Also the number of recoveries that controllers
+    /// entered and left ([`crate::plan::RECOVERIES`]).
     pub memory: BTreeMap<&'static str, u64>,
 }
 

@@ -63,7 +63,8 @@ fn memory(sum: &Sum) -> String {
     text
 }
 
-/// Returns the table of hits, with a row per effect and a column per fault.
+/// Returns, as text, how often each fault struck at each effect of a daemon: a row per effect, a column per fault, and
+/// `-` where the fault cannot strike.
 fn table(sum: &Sum) -> String {
     let effects: Vec<&str> = unique(possible().map(|(effect, _)| effect));
     let width = effects.iter().map(|effect| effect.len()).max().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Random numbers from a seed. Every random choice of a world comes from here.
 
-/// A stream of random numbers. Streams of different purposes are independent: if a plan leaves out a fault, its scripts
-/// stay as they were.
+/// A stream of random numbers. Each purpose has its own stream: if a plan leaves out a fault, the plan's scripts behave
+/// as before.
 #[derive(Debug, Clone)]
 pub struct Rng(fastrand::Rng);
 

@@ -112,8 +112,8 @@ fn from(plan: &mut Plan, at: usize, shorter: impl Fn(u64) -> u64) {
     plan.horizon_ms = plan.horizon_ms.saturating_sub(sooner);
 }
 
-/// Returns the violated invariant and the beginning of the violation's text, because one invariant has several checks.
-/// `None`: the plan violates no invariant.
+/// Returns what the plan violates: the invariant, and the violation's text up to its first `:`, because one invariant
+/// has several checks. `None`: the plan violates no invariant.
 fn violated(plan: &Plan) -> Option<String> {
     crate::campaign::survive(plan, Trace::unread())
         .violation

@@ -1,4 +1,5 @@
-//! Histories of fixed seeds, and histories that once went wrong.
+//! Tests of whole histories, which are runs of a simulated world: from fixed seeds, and from kept plans that once
+//! violated an invariant.
 
 use std::path::Path;
 

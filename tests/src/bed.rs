@@ -29,8 +29,8 @@ use crate::layer::Layer;
 use crate::node::Node;
 pub(crate) use reaper::{Reaper, remove_cgroup};
 
-/// Returns the IPv4 address of the node with this index, counted from 0: the first is 10.77.0.2, and each third byte
-/// has 250 nodes. `node-init.sh` computes the same address. The bridge is 10.77.0.1.
+/// Returns the IPv4 address of the node with this index, counted from 0. The first is 10.77.0.2, because the bridge is
+/// 10.77.0.1. Each value of the third byte has 250 nodes. `node-init.sh` computes the same address.
 fn address(index: usize) -> String {
     format!("10.77.{}.{}", index / 250, index % 250 + 2)
 }
@@ -61,7 +61,7 @@ impl Builder {
         self
     }
 
-    /// Makes the bed with all nodes switched off, so that a test can first put files on the nodes. Needs root.
+    /// Makes the test bed with all nodes switched off, so that a test can first put files on the nodes. Needs root.
     pub fn build(self) -> Result<Bed> {
         ensure!(rustix::process::geteuid().is_root(), "a bed of nodes needs root: run it through `cargo xtask test`");
         for (index, name) in self.nodes.iter().enumerate() {
@@ -82,7 +82,7 @@ impl Builder {
         Ok(Bed { nodes, reaper })
     }
 
-    /// Makes the bed and boots every node.
+    /// Makes the bed, boots every node and waits until the nodes have booted.
     pub fn boot(self) -> Result<Bed> {
         let bed = self.build()?;
         bed.boot()?;
@@ -103,7 +103,7 @@ impl Bed {
         Builder::default()
     }
 
-    /// Boots all nodes that are off, at the same time.
+    /// Boots all nodes that are off, at the same time, and waits until they have booted.
     pub fn boot(&self) -> Result<()> {
         let off: Vec<&Node> = self.nodes.iter().filter(|node| !node.is_up()).collect();
         for node in &off {

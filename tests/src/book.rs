@@ -110,7 +110,7 @@ pub fn machines(names: &[&str]) -> Result<Bed> {
     boot(names, Bed::builder().layer(Layer::find()?))
 }
 
-/// Boots machines without the product.
+/// Boots machines on which perilog is not installed.
 ///
 /// # Errors
 /// A node does not boot.

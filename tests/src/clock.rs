@@ -18,7 +18,7 @@ impl Stopwatch {
     }
 }
 
-/// Sleeps for `length` between two checks of a condition, where no notification announces the condition.
+/// Sleeps for `length`, between two checks of a condition whose change no notification announces.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn pause(length: Duration) {
     std::thread::sleep(length);

@@ -50,8 +50,7 @@ pub struct ClusterBuilder {
 }
 
 impl ClusterBuilder {
-    /// Leaves the product off the nodes, which still get certificates and configuration. The test installs the product
-    /// itself.
+    /// Leaves perilog off the nodes, which still get certificates and configuration. The test installs perilog itself.
     pub fn bare(mut self) -> Self {
         self.bare = true;
         self
@@ -122,7 +121,7 @@ impl ClusterBuilder {
         Ok(cluster)
     }
 
-    /// Makes the cluster, boots the cluster and waits until the controller sees every node.
+    /// Makes and boots the cluster, and waits until the controller shows every node as online.
     pub fn boot(self) -> Result<Cluster> {
         let cluster = self.build()?;
         cluster.bed.boot()?;
@@ -190,7 +189,7 @@ impl Cluster {
         shown(&self.perilog(&["--json", "show", job])?.ok()?)
     }
 
-    /// Waits until the controller sees every node that is on.
+    /// Waits until the controller shows every node that is on as online.
     pub fn wait_online(&self) -> Result<()> {
         let expected: Vec<&str> = self.nodes().iter().filter(|node| node.is_up()).map(Node::name).collect();
         self.bed.wait_until("the controller sees every node", ONLINE, || {

@@ -76,7 +76,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts `command` with empty input, in a process group of its own, out of reach of the terminal's Ctrl-C.
+    /// Starts `command` with empty input, in a process group of its own, out of reach of the terminal's Ctrl-C. `what`
+    /// names the command in messages.
     pub fn start(what: impl Into<String>, command: &mut Command) -> Result<Self> {
         let what = what.into();
         let file = |name: &str| -> Result<File> {
@@ -126,8 +127,8 @@ impl Running {
         self.output()
     }
 
-    /// Kills the process and all its descendants. In a command under nsenter(1) and timeout(1), a descendant does the
-    /// work.
+    /// Kills the command with all its descendants; returns its output. In a command under nsenter(1) and timeout(1), a
+    /// descendant does the work.
     pub fn kill(&mut self) -> Result<Output> {
         let below = descendants(self.pid());
         for &pid in &below {
@@ -161,7 +162,7 @@ impl Running {
     }
 }
 
-/// Time limit for nsenter(1) to reap its killed child, which takes moments.
+/// Time limit for nsenter(1) to reap its killed child; it needs moments.
 const REAPING: Duration = Duration::from_secs(1);
 /// Time limit for the end of a killed process, which ends at once unless it is in an uninterruptible call.
 const KILLED: Duration = Duration::from_secs(20);

@@ -28,7 +28,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Boots every node that is off, and waits until the controller sees the nodes.
+    /// Boots every node that is off, and waits until the controller shows the nodes as online.
     pub fn boot(&self) -> Result<()> {
         self.bed().boot()?;
         self.wait_online()
@@ -74,12 +74,12 @@ impl Cluster {
         })
     }
 
-    /// Opens a node's gate: the scripts that wait there continue to their end.
+    /// Opens a node's gate, the file /run/gate: the scripts that wait for it continue to their end.
     pub fn open_gate(&self, rank: usize) -> Result<()> {
         self.node(rank)?.sh("touch /run/gate").map(drop)
     }
 
-    /// Closes the gates of all nodes, so that the next scripts wait there.
+    /// Closes the gate of every node: removes the file /run/gate, for which the next scripts then wait.
     pub fn close_gates(&self) -> Result<()> {
         self.nodes().iter().try_for_each(|node| node.sh("rm -f /run/gate").map(drop))
     }

@@ -176,7 +176,7 @@ impl<'a> Flux<'a> {
         Ok(events.filter(|name| !ASIDE.contains(&name.as_str())).collect())
     }
 
-    /// Waits until a condition holds; an error shows Flux's queue and nodes.
+    /// Waits until a condition holds. The error names the condition (`what`), and shows Flux's queue and nodes.
     pub fn wait(&self, what: &str, mut condition: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
         self.cluster.bed().wait_until(what, SOON, || condition(self)).with_context(|| {
             let shown = ["jobs -a", "resource list", "resource drain", "jobtap list"].map(|command| {
@@ -308,7 +308,8 @@ fn unit(node: &Node, libexec: &str) -> Result<String> {
     bail!("no flux.service beside {libexec}")
 }
 
-/// Returns the IMP's configuration: the users that may start jobs, the allowed shells, and the housekeeping command.
+/// Returns the configuration (TOML) of flux-imp, Flux's program with the rights of root: the users that may start jobs,
+/// the allowed shells, and the housekeeping command.
 fn imp(libexec: &str) -> String {
     format!(
         "[exec]\nallowed-users = [\"{USER}\"]\nallowed-shells = [\"{libexec}/flux-shell\"]\n\

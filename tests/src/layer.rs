@@ -39,8 +39,8 @@ pub const BINARIES_VARIABLE: &str = "PERILOG_BIN_DIR";
 pub enum Layer {
     /// A directory that [`Layer::install`] has filled.
     Installed(PathBuf),
-    /// Directory of built binaries. A bed first installs the binaries, with the files of the source tree, into a
-    /// directory of its own.
+    /// A directory of built binaries. Each bed installs them, together with files of the source tree, into a directory
+    /// of its own.
     Built(PathBuf),
 }
 
@@ -80,8 +80,8 @@ impl Layer {
         install_units(&tree.join("units"), root)
     }
 
-    /// Returns the directory of the installed product, for a bed with the directory `bed`. Installs built binaries
-    /// below `bed` first.
+    /// Returns the directory of the installed product. If the product is only built, first installs it into a directory
+    /// below `bed`, the bed's own directory.
     pub(crate) fn path_for(&self, bed: &Path) -> Result<PathBuf> {
         match self {
             Self::Installed(path) => Ok(path.clone()),

@@ -20,17 +20,21 @@ use serde_json::Value;
 
 use crate::cluster::Cluster;
 
-/// Path of the stand-in on the controller's node. The release hook and the drain hook both run this program.
+/// Path of the resource manager's stand-in on the controller's node. The release hook and the drain hook both run this
+/// program.
 pub const HOOK: &str = "/usr/local/libexec/resource-manager";
-/// Ledger in which the stand-in records each notice, at a path where the controller's unit may write.
+/// Ledger in which the resource manager's stand-in records each notice, at a path where the controller's unit may
+/// write.
 pub const TOLD: &str = "/var/lib/perilog/told";
-/// File on the controller's node: while it exists, the stand-in waits after recording a notice.
+/// File on the controller's node. While it exists, each call of the resource manager's stand-in records its notice and
+/// then waits.
 pub const HOLD: &str = "/var/lib/perilog/hold";
 /// Lines of controller.toml that make [`HOOK`] the release hook and the drain hook.
 pub const CONFIGURATION: &str = "[release]\ncommand = [\"/usr/local/libexec/resource-manager\"]\n\
                                  [drain]\ncommand = [\"/usr/local/libexec/resource-manager\"]\n";
 
-/// Code for [`Cluster::manage`] with which every other call of the stand-in fails, before it records the notice.
+/// Shell code for [`Cluster::manage`] that makes every other call of the resource manager's stand-in fail, before the
+/// stand-in records the notice.
 pub const BUSY: &str = "if [ -e /var/lib/perilog/busy ]; then rm /var/lib/perilog/busy; echo busy >&2; exit 1; fi; \
                         : >/var/lib/perilog/busy";
 
@@ -74,7 +78,7 @@ pub const FOUR: Handed = Handed {
 pub struct OnRank {
     pub host: String,
     pub children: BTreeMap<String, String>,
-    /// Names of properties, sorted.
+    /// Names of the properties that R gives to the rank, sorted.
     pub properties: Vec<String>,
 }
 
@@ -191,8 +195,8 @@ pub struct Heard {
 }
 
 impl Cluster {
-    /// Installs the stand-in for a resource manager, which [`CONFIGURATION`] makes the controller's hook. `first` is
-    /// sh(1) code that each call runs first.
+    /// Installs the resource manager's stand-in, a script that [`CONFIGURATION`] makes both the release hook and the
+    /// drain hook. Each call first runs `first`, which is sh(1) code.
     pub fn manage(&self, first: &str) -> Result<()> {
         let script = format!(
             "#!/bin/sh\n{first}\nread -r telling\nread -r since_boot _ </proc/uptime\n\
@@ -244,7 +248,7 @@ impl Heard {
         once
     }
 
-    /// Returns how often a hook got a release of the job again.
+    /// Returns the number of release notices of the job that repeat an earlier notice.
     pub fn again(&self, job: &str) -> usize {
         self.releases.iter().filter(|release| release.job == job).count() - self.once(job).len()
     }

@@ -155,20 +155,20 @@ impl Node {
         self.wait_off(SHUTDOWN)
     }
 
-    /// Shuts the node down as an operator would.
+    /// Shuts the node down as an operator would; returns when the node is off.
     pub fn shutdown(&self) -> Result<()> {
         self.systemctl(&["--no-block", "poweroff"])?;
         self.wait_off(SHUTDOWN)
     }
 
-    /// Reboots the node as an operator would.
+    /// Reboots the node as an operator would; returns when the node has booted again.
     pub fn reboot(&self) -> Result<()> {
         self.systemctl(&["--no-block", "reboot"])?;
         self.wait_off(SHUTDOWN)?;
         self.boot()
     }
 
-    /// Waits until the node has no power, for instance because a script on the node asked for a reboot.
+    /// Waits until the node is off. A node of a bed is off after a reboot, too, until the test switches it on.
     pub fn wait_off(&self, limit: Duration) -> Result<()> {
         wait_until(&format!("{} switched off", self.name), limit, || Ok(!self.is_up()))
     }
@@ -213,7 +213,8 @@ impl Node {
         self.ip(&["link", "set", "up"])
     }
 
-    /// Runs `ip ACTION dev LINK` (ip(8)) on the hub's end of the node's network link.
+    /// Runs `ip ACTION dev LINK` (ip(8)) in the network namespace of the hub, PID 1 of the bed, where one end of the
+    /// node's network link is.
     fn ip(&self, action: &[&str]) -> Result<()> {
         let mut command = enter(self.hub, &["-n"]);
         command.arg("ip").args(action).args(["dev", &format!("v{}", self.index)]);

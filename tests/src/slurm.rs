@@ -40,8 +40,8 @@ pub const BESIDE_SLURMCTLD: &str = "PrologSlurmctld=/usr/libexec/perilog/slurm/s
 /// Drop-in from the book that runs perilog's controller as SlurmUser.
 const AS_SLURM: &str = include_str!("../../docs/examples/slurm/controller-as-slurm.conf");
 
-/// slurm.conf of the tests, with short timers where Slurm's own take minutes. Slurm sends TERMINATE_JOB again after
-/// KillWait and twice MessageTimeout.
+/// slurm.conf of the tests, with short timers where Slurm's own take minutes. KillWait and MessageTimeout count too:
+/// Slurm sends TERMINATE_JOB again only after KillWait and twice MessageTimeout.
 const CONFIGURATION: &str = "\
 ClusterName=bed
 SlurmctldHost=ctl
@@ -72,7 +72,8 @@ PrologFlags=Alloc
 pub const BY_GATE: &str =
     "while [ ! -e /run/gate-$PERILOG_ACTION ]; do sleep 0.02; done\nexit $(cat /run/gate-$PERILOG_ACTION)";
 
-/// Returns the builder of a cluster whose prolog and epilog wait at gates ([`Slurm::open`]), for [`Slurm::start`].
+/// Returns the builder of a cluster for [`Slurm::start`]. The scripts of its prolog and its epilog wait for
+/// [`Slurm::open`].
 pub fn gated(nodes: usize) -> ClusterBuilder {
     let agent =
         "env-allow = [\"SLURM_JOB_ID\", \"SLURM_JOB_USER\", \"SLURM_JOB_RESTART_COUNT\", \"SLURMD_NODENAME\"]\n";
@@ -165,7 +166,7 @@ impl<'a> Slurm<'a> {
         Ok(Seen { state, reason: reason.unwrap_or_default() })
     }
 
-    /// Waits until a condition holds; an error shows Slurm's queue and nodes.
+    /// Waits until a condition holds. The error names the condition (`what`), and shows Slurm's queue and nodes.
     pub fn wait(&self, what: &str, mut condition: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
         let waited = self.cluster.bed().wait_until(what, SOON, || condition(self));
         waited.with_context(|| {
@@ -230,7 +231,8 @@ impl<'a> Slurm<'a> {
         self.wait(&format!("n{rank} is {state}"), |slurm| Ok(slurm.seen(rank)?.state == state))
     }
 
-    /// Opens the gate of an action on node `n{rank}`: the script that waits there exits with this status.
+    /// Lets the script of an action on node `n{rank}` exit with this status. The script waits for the file to which
+    /// this writes the status: the action's gate on the node.
     pub fn open(&self, rank: usize, action: &str, status: u8) -> Result<()> {
         // In one step, because the script polls the file.
         self.cluster.node(rank)?.write_file(&format!("/run/gate-{action}"), status.to_string())

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use perilog_tests::{Cluster, Node};
 
 const LINES: usize = 1_000_000;
-/// Script body: prints all lines, waits at the gate, then ends.
+/// Script body: prints a million lines, waits until the test creates /run/gate, and exits with 37.
 const PRINTS: &str = "seq -f 'line %07.0f of many' 1000000\n[ -e /run/gate ] || touch /run/printed\n\
                       while [ ! -e /run/gate ]; do sleep 0.02; done\nexit 37";
 const QUIET: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done\nexit 0";

@@ -1,6 +1,6 @@
 //! A prolog's script announces a reboot of its node, waits until the controller knows of it, and reboots the node. The
-//! test kills the controller while the node is away. The announced boot ends the task as `ok`. Another boot before the
-//! action's verdict makes the task lost, as without an announcement.
+//! test kills the controller while the node is away. The announced boot ends the task as `ok`. A second boot, before
+//! the action has a verdict, makes the task lost.
 
 use std::time::Duration;
 

@@ -133,9 +133,9 @@ fn a_command_that_runs_can_be_watched_and_killed() -> Result<()> {
     bed.wait_until("the child", LIMIT, sleeps)
 }
 
-/// Makes a bed on a node of another bed. The outer node stands for a machine with systemd, which assigns cgroups, and
-/// with an overlay as its root, as in most containers. (An overlay cannot be the upper side of another overlay.) No
-/// other process on the node could hide leftovers.
+/// Makes a bed on a node of another bed. The outer node stands for a machine whose systemd assigns cgroups, and whose
+/// root is an overlay, as in most containers. (An overlay cannot be the upper side of another overlay.) Nothing else
+/// runs on that node, so whatever the inner bed leaves behind is seen.
 #[test]
 fn a_bed_can_be_made_on_a_node_of_a_bed() -> Result<()> {
     let mounts = std::fs::read_to_string("/proc/self/mounts")?;

@@ -1,4 +1,4 @@
-//! However the process that holds a bed ends, the machine is afterwards as before.
+//! However the test process that made a bed ends, the machine is afterwards as before.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -162,8 +162,8 @@ fn kill(child: &Child, signal: &str) -> Result<()> {
     Ok(())
 }
 
-/// Starts this program again as a process that holds a bed; returns the process and the bed's traces. The process
-/// panics if `how` is `panic`, and otherwise waits until it is killed.
+/// Starts this program again as a process that makes a bed; returns the process and the bed's traces on this machine.
+/// The process panics if `how` is `panic`, and otherwise waits until it is killed.
 fn hold(how: &str) -> Result<(Child, Traces)> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--exact", "hold_a_bed", "--ignored", "--nocapture"])

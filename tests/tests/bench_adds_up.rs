@@ -1,5 +1,5 @@
-//! The benchmark of a task's unit (`perilog-bench unit`) with three samples. It runs on a real node and reports every
-//! way to make a unit; the test does not judge the times.
+//! `perilog-bench unit`, the benchmark of a task's unit, with three samples. It runs on a real node and reports on each
+//! method to make a unit; the test does not judge the times.
 
 use std::process::Command;
 

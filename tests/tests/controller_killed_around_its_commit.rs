@@ -1,12 +1,12 @@
 //! kill -9 of the controller exactly before and after a commit, in the middle of a fan-out, and before an
-//! acknowledgement; systemd starts the controller again. Callers get an answer, scripts run once, the exact statuses
+//! acknowledgement; systemd starts the controller again. Clients get an answer, scripts run once, the exact statuses
 //! arrive, and nodes keep no task.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Order};
 
-/// Runs a prolog and an epilog. In each, the controller dies at the fault point `asked` during the request, and at the
-/// point `ending` when tasks end.
+/// Runs a prolog and an epilog. In each, the controller dies at the fault point `asked` during the request, and dies or
+/// stops at the point `ending` when the scripts end. `None`: the controller goes on.
 fn killed_at(asked: Option<&str>, ending: Option<(&str, Order)>) -> Result<()> {
     let cluster =
         Cluster::builder(3).script("prolog", "10-gate", AT_GATE).script("epilog", "10-gate", AT_GATE).boot()?;

@@ -87,7 +87,8 @@ fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
     names(&wrong(node, "node")?, "bus", "no task can be started")
 }
 
-/// doctor inspects a node that enrols by itself, and the controller that allows the enrolment.
+/// doctor inspects a node that enrols by itself, and the controller that allows the enrolment. At first it finds no
+/// fault; then it names each part of the enrolment that the test has broken.
 #[test]
 fn what_is_broken_of_enrolment_is_named() -> Result<()> {
     let enroll = "[enroll]\nlisten = \"[::]:5117\"\nmunge = true\nmunge-hosts = \"n0\"\n";

@@ -1,5 +1,5 @@
 //! `perilog events --all --follow` over kill -9 of the controller. Each event of each job comes once and in one order:
-//! for a reader that stays, and for a killed reader that continues from the spot of its last line.
+//! for a reader that stays, and for a killed reader that starts again after the last event that it printed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

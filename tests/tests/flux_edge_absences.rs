@@ -1,5 +1,5 @@
 //! The edge under a real Flux, parts of which are down or come back with an older state. Each script runs once, no
-//! epilog runs under live tasks, and no job runs beside the epilog of another job.
+//! epilog runs while the job's processes live, and no job runs beside the epilog of another job.
 
 use anyhow::{Context, Result, ensure};
 use perilog_tests::Cluster;
@@ -7,11 +7,12 @@ use perilog_tests::flux::{self, Flux};
 
 const BOTH: &[u32] = &[0, 1];
 const ONCE: [(&str, &[u32], &[i32]); 2] = [("prolog", BOTH, &[]), ("epilog", BOTH, &[])];
-/// Task of a job that ignores SIGTERM, and keeps writing the time by the ledger's clock as a sign of life.
+/// Script of a user's process that ignores SIGTERM. As a sign of life it keeps writing the time, by the ledger's clock,
+/// to /tmp/alive.
 const STUBBORN: &str = "trap '' TERM\nwhile :; do cut -d' ' -f1 /proc/uptime >>/tmp/alive; sleep 0.05; done";
 const UNTIL_TOLD: [&str; 3] = ["sh", "-c", "while [ ! -e /tmp/end ]; do sleep 0.05; done"];
 
-/// Asserts that on each node the job's epilog began after the last sign of life of the job's tasks.
+/// Asserts that on each node the job's epilog began after the last sign of life of the user's processes (`/tmp/alive`).
 fn assert_began_after_tasks(cluster: &Cluster, job: &str) -> Result<()> {
     let ledger = cluster.ledger()?;
     for node in cluster.nodes() {
@@ -27,8 +28,8 @@ fn assert_began_after_tasks(cluster: &Cluster, job: &str) -> Result<()> {
     Ok(())
 }
 
-/// A user cancels a job whose tasks ignore SIGTERM. Flux takes the epilog's reference at once, and kills the tasks
-/// seconds later.
+/// A user cancels a job whose processes ignore SIGTERM. The job enters its epilog at once, and Flux kills the processes
+/// seconds later. perilog's epilog waits for their end.
 #[test]
 fn an_epilog_waits_for_the_tasks_of_a_cancelled_job() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -42,7 +43,8 @@ fn an_epilog_waits_for_the_tasks_of_a_cancelled_job() -> Result<()> {
     flux.assert_idle()
 }
 
-/// kill -9 of rank 0: the restarted rank 0 posts `release` while the job's tasks live on other nodes.
+/// kill -9 of rank 0: the restarted rank 0 posts `release` while the user's processes still live on other nodes. The
+/// epilog waits for their end.
 #[test]
 fn an_epilog_waits_for_the_tasks_that_outlive_rank_0() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;

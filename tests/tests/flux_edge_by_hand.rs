@@ -1,5 +1,5 @@
-//! The edge under a real Flux, and an operator who settles a hanging script, or ends perilog's hold on a job while the
-//! edge is down.
+//! The edge under a real Flux, and an operator who resolves an epilog that hangs, or ends perilog's hold on a job while
+//! the edge is down.
 
 use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};

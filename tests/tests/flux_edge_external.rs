@@ -106,9 +106,9 @@ fn a_service_names_bad_nodes_and_resources() -> Result<()> {
     flux.assert_idle()
 }
 
-/// Epilogs as housekeeping, and a rabbit whose service reports in parts. Each node goes back when the rabbit's work and
-/// the scripts for that node are done, and the next job gets it. perilog's fragments are disjoint, and the last is
-/// marked as final.
+/// Epilogs run as Flux's housekeeping, and the service of the job's rabbit (a named resource) reports node by node.
+/// Each node goes back when the rabbit's work and the scripts for that node are done, and the next job gets it. The
+/// released fragments are disjoint, and the last is marked as final.
 #[test]
 fn each_report_of_a_rabbit_frees_its_own_part() -> Result<()> {
     let cluster = flux::edge_cluster(2).controller("[action.copy]\nrelease = \"0\"\n").boot()?;

@@ -1,5 +1,5 @@
-//! Epilogs as Flux's housekeeping: a job ends when its tasks have ended. Each node goes back when its own epilog has
-//! ended, while other nodes still clean up.
+//! Epilogs as Flux's housekeeping: for Flux, a job ends when the user's processes have ended. Each node goes back when
+//! its own epilog has ended, while other nodes still clean up.
 
 use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};
@@ -113,8 +113,9 @@ fn an_epilog_outlives_the_broker_of_its_node() -> Result<()> {
     flux.wait_undrained()
 }
 
-/// The edge runs the epilog, which holds the job and is billed to it. The site's own script runs after the job, as
-/// Flux's housekeeping through perilog's hook, and each node goes back when its script has ended.
+/// The edge runs the epilog. The job holds its nodes meanwhile, so the epilog's time is billed to the job. The site's
+/// own script runs after the job, as Flux's housekeeping through perilog's hook. Each node goes back when its script
+/// has ended.
 #[test]
 fn a_script_of_its_own_follows_the_billed_epilog() -> Result<()> {
     const HOUSEKEEPING: &str = include_str!("../../docs/examples/flux/housekeeping");

@@ -6,7 +6,7 @@ use perilog_tests::Cluster;
 use perilog_tests::flux::{self, Flux};
 
 const ALL: &[u32] = &[0, 1, 2, 3];
-/// Task that runs until the node's file `/tmp/end` exists.
+/// Command of the user's processes: each runs until the file `/tmp/end` exists on its node.
 const TASK: [&str; 3] = ["sh", "-c", "while [ ! -e /tmp/end ]; do sleep 0.05; done"];
 
 type Kill = fn(&Flux<'_>, &Cluster) -> Result<()>;
@@ -21,8 +21,8 @@ fn the_controller_dies() -> Result<()> {
     at_each_stage(|_, cluster| Cluster::kill_unit(cluster.controller()?, "perilog-controller.service"), "COMPLETED")
 }
 
-/// Flux itself fails a job whose tasks run at the kill, because the job's guest namespace in the KVS disappears with
-/// the broker.
+/// Flux itself fails a job whose processes run when rank 0 is killed, because the job's guest namespace in the KVS
+/// disappears with the broker.
 #[test]
 fn rank_0_dies() -> Result<()> {
     at_each_stage(|flux, _| flux.kill_rank_0_after_sync(), "FAILED")
@@ -37,8 +37,8 @@ fn rank_0_and_the_edge_die() -> Result<()> {
     at_each_stage(kill, "FAILED")
 }
 
-/// Calls `kill` in the prolog, in the tasks and in the epilog of one job each. `of_a_running` is the expected result of
-/// the job whose tasks ran at the kill.
+/// Runs three jobs, and calls `kill` in the prolog of the first, while the user's processes of the second run, and in
+/// the epilog of the third. `of_a_running` is the expected result of the second job.
 fn at_each_stage(kill: Kill, of_a_running: &str) -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;
     let flux = Flux::with_edge(&cluster, "")?;
@@ -65,8 +65,8 @@ fn at_each_stage(kill: Kill, of_a_running: &str) -> Result<()> {
     Ok(())
 }
 
-/// Submits a job, and waits until it is at this stage: its script (`prolog`, `epilog`) or its tasks (`job`) run.
-/// Returns the job.
+/// Submits a job, and waits for a stage of it: until the script of its `prolog` or `epilog` runs, or the user's
+/// processes do (`job`). Returns the job.
 fn begin(flux: &Flux<'_>, cluster: &Cluster, stage: &str) -> Result<String> {
     tasks(cluster, stage == "epilog")?;
     if stage != "job" {
@@ -80,7 +80,8 @@ fn begin(flux: &Flux<'_>, cluster: &Cluster, stage: &str) -> Result<String> {
     Ok(job)
 }
 
-/// Lets the tasks of all jobs end (`true`), or lets the tasks of later jobs run until they are told to end (`false`).
+/// Lets the user's processes of all jobs end (`true`), or makes those of later jobs run until the next call with `true`
+/// (`false`).
 fn tasks(cluster: &Cluster, end: bool) -> Result<()> {
     let command = if end { "touch /tmp/end" } else { "rm -f /tmp/end" };
     cluster.nodes().iter().try_for_each(|node| node.sh(command).map(drop))

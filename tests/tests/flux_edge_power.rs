@@ -1,4 +1,5 @@
-//! The edge under a real Flux, and a node that loses its power.
+//! The edge under a real Flux, and a node that loses its power before its prolog begins: the job ends, and the drain's
+//! reason says what happened.
 
 use anyhow::{Context, Result, ensure};
 use perilog_tests::flux::{self, Flux};

@@ -107,7 +107,7 @@ fn perilog_so(cluster: &Cluster, hook: &str) -> Result<Running> {
     cluster.controller()?.spawn(&command)
 }
 
-/// Runs the housekeeping command on a node as Flux does on each rank, through the IMP: as root.
+/// Runs the housekeeping command on a node as Flux's IMP does on each rank: as root.
 fn housekeeping(node: &Node) -> Result<Output> {
     let environment = [
         &format!("FLUX_JOB_ID={DECIMAL}"),

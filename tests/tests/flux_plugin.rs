@@ -7,7 +7,8 @@ use serde_json::json;
 
 const HELD_IN_PROLOG: [&str; 2] = ["alloc", "prolog-start"];
 
-/// A job begins when the prolog reference is finished; its nodes are free when the epilog reference is finished.
+/// The plugin holds a job by a prolog reference and an epilog reference. The job begins when the first is finished; its
+/// nodes are free when the second is finished.
 #[test]
 fn a_job_goes_on_when_its_references_are_finished() -> Result<()> {
     let cluster = flux::cluster(2).boot()?;
@@ -38,7 +39,8 @@ fn a_job_goes_on_when_its_references_are_finished() -> Result<()> {
     Ok(())
 }
 
-/// A cancel in the prolog leaves both references open: the job stays held until both are finished.
+/// A cancel in the prolog leaves both the prolog reference and the epilog reference open: the plugin holds the job
+/// until both are finished.
 #[test]
 fn a_cancelled_job_is_held_until_both_are_finished() -> Result<()> {
     let cluster = flux::cluster(1).boot()?;
@@ -56,8 +58,8 @@ fn a_cancelled_job_is_held_until_both_are_finished() -> Result<()> {
     Ok(())
 }
 
-/// kill -9 of rank 0, first in the prolog and then in the epilog. The job's eventlog keeps both references, so the
-/// reloaded plugin can finish them.
+/// kill -9 of rank 0, first in the prolog and then in the epilog. The plugin holds a job by a prolog reference and an
+/// epilog reference. The job's eventlog keeps both, so the reloaded plugin can finish them.
 #[test]
 fn references_outlive_a_kill_of_rank_0() -> Result<()> {
     let cluster = flux::cluster(2).boot()?;

@@ -1,11 +1,12 @@
-//! perilog's rc1 script under a real Flux. A batch job's own instance begins with those nodes drained that failed in
-//! the job's prolog, and drains nodes that fail later.
+//! perilog's rc1 script under a real Flux. A batch job is a Flux instance of its own: it begins with those nodes
+//! drained that failed in the job's prolog, and drains nodes that fail later.
 
 use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};
 use serde_json::json;
 
-/// Batch script: lists the drains of the job's own instance, lifts them, and lists again.
+/// Batch script: lists the drains with which the batch job's own Flux instance begins, and runs a job on the other
+/// node. Then lifts the drains, and lists again.
 const BATCH: &str = "#!/bin/sh
 flux resource drain -no '{nodelist} {reason}' > /tmp/drained
 flux run -N1 hostname > /tmp/ran
@@ -13,8 +14,8 @@ flux resource undrain 1
 flux resource drain -no '{nodelist}' > /tmp/after
 ";
 
-/// Batch script: lifts the drains with which the job's own instance begins. Waits for another drain and lists it, runs
-/// a job beside it, and keeps the log of all drains.
+/// Batch script: lifts the drains with which the batch job's own Flux instance begins, and waits for another drain.
+/// Then runs a job on the other node, and keeps the log of all drains.
 const LATER: &str = "#!/bin/sh
 flux resource drain -no '{nodelist}' > /tmp/before
 flux resource undrain 1
@@ -33,7 +34,8 @@ fn submit(flux: &Flux<'_>, script: &str, more: &[&str]) -> Result<String> {
     flux.run_as("alice", &[&batch[..], more, &["--output=/tmp/output", "/tmp/batch.sh"]].concat())?.ok()
 }
 
-/// A check fails on n1, the edge posts the failure to the job, and the job's own instance drains the node.
+/// A check fails on n1 in the prolog, and the edge posts the failure to the batch job. The batch job's own Flux
+/// instance drains the node.
 #[test]
 fn a_batch_job_drains_the_node_that_its_prolog_found() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -50,8 +52,8 @@ fn a_batch_job_drains_the_node_that_its_prolog_found() -> Result<()> {
     flux.assert_once(&job, &[("prolog", &[0, 1], &[]), ("epilog", &[0, 1], &[])])
 }
 
-/// A node passes the prolog, and a later check of the site finds it bad while the batch job runs. The job's own
-/// instance drains the node, and runs its jobs on the others.
+/// A batch job is a Flux instance of its own. A node passes the job's prolog, and a check of the site finds the node
+/// bad later, while the job runs. The job's own instance drains the node, and runs its jobs on the others.
 #[test]
 fn a_running_batch_job_drains_a_node_that_goes_bad() -> Result<()> {
     let check = "[ ! -e /run/gone ] || perilog-report tolerable --check gpu 'gpu0 is gone'";
@@ -79,8 +81,8 @@ fn a_running_batch_job_drains_a_node_that_goes_bad() -> Result<()> {
     Ok(())
 }
 
-/// A batch job's own instance begins with the node drained that failed the job's prolog. No edge runs: the test posts
-/// the job's exception as the edge would.
+/// A batch job's own Flux instance begins with the node drained that failed the job's prolog. No edge runs: the test
+/// posts the job's exception as the edge would.
 #[test]
 fn a_batch_job_begins_with_its_failed_nodes_drained() -> Result<()> {
     let cluster = flux::cluster(2).boot()?;

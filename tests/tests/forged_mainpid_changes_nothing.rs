@@ -5,8 +5,8 @@
 use anyhow::Result;
 use perilog_tests::Cluster;
 
-/// Script body: sends forged messages to systemd's notify socket as the user nobody, then waits at the gate and exits
-/// with 9.
+/// Script body: sends forged messages to systemd's notify socket as the user nobody, then waits until the test creates
+/// /run/gate and exits with 9.
 const FORGES: &str = r#"
 setpriv --reuid=65534 --regid=65534 --clear-groups python3 - <<'PY'
 import os, socket, subprocess

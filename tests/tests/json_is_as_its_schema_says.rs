@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::{Cluster, Node, Output};
 
 const SCHEMA: &str = include_str!("../../schema/perilog.schema.json");
-/// Python program that reads lines and names those that do not fit `$defs/NAME` of the schema, which allows no further
-/// members.
+/// Python program: reads lines of JSON, and names each line that does not fit the schema's definition `$defs/NAME`,
+/// where NAME is a verb. A member that the definition lacks does not fit.
 const JUDGE: &str = include_str!("../../schema/tests/judge.py");
 const SOON: Duration = Duration::from_secs(90);
 

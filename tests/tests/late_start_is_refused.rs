@@ -6,9 +6,10 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::{AT_GATE, Cluster, Order};
 
 const LONG: Duration = Duration::from_secs(90);
-/// Lines of controller.toml: a start is valid for one second, less than the controller waits for agents.
+/// Lines of controller.toml: no process may claim a task later than one second after its Start. The controller waits
+/// for agents longer than that.
 const BRIEF: &str = "not-after = \"1s\"\n";
-/// Lines of controller.toml: the controller gives a start up after two seconds.
+/// Lines of controller.toml: a task is `lost` if its node has not accepted the Start within two seconds.
 const IMPATIENT: &str = "start-grace = \"2s\"\n";
 
 fn cluster(controller: &str) -> Result<Cluster> {
@@ -81,8 +82,8 @@ fn by_the_runner_whose_start_was_on_the_way_for_long() -> Result<()> {
     assert_nothing_ran(&cluster)
 }
 
-/// The agent is stopped, and a start waits in its socket, where it does not expire. A later message in the same socket
-/// withdraws the start.
+/// The agent is stopped, and a Start waits in the agent's socket, where it does not expire. The controller gives the
+/// task up, and sends a message behind the Start that withdraws it.
 #[test]
 fn by_the_agent_that_finds_it_given_up() -> Result<()> {
     let cluster = cluster(IMPATIENT)?;

@@ -146,7 +146,8 @@ fn munge_enrols_only_root_of_the_named_host() -> Result<()> {
     is_refused(&cluster, n1.address(), "n1", "[enroll] munge is not true here").context("switched off")
 }
 
-/// Python program: a relay on port 5117 of n0. (Port 5117 of the controller's host is the controller's own.)
+/// Python program: relays each connection to port 5117 of n0 to port 5117 of the controller's host. The controller then
+/// sees n0's address, whichever host makes the request.
 const RELAY: &str = r#"
 import socket, threading
 def pour(source, sink):

@@ -320,8 +320,8 @@ fn the_package_for_flux_comes_and_goes() -> Result<()> {
     Ok(())
 }
 
-/// Runs an administrator's commands: from packages on bare machines to the first line of a script of the site's own,
-/// and back.
+/// Runs an administrator's commands: installs packages on bare machines, sets a cluster up with `perilog init`, and
+/// runs a script of the site. Then undoes the setup and purges the packages.
 #[test]
 fn init_sets_up_a_cluster_of_packages() -> Result<()> {
     let bed = book::bare_machines(&["ctl", "n0", "n1"])?;

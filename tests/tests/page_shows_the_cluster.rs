@@ -9,14 +9,17 @@ use serde_json::{Value, json};
 
 const PAGE: &str = "[metrics]\nlisten = \"127.0.0.1:5116\"\npage = true\n";
 const ADDRESS: &str = "http://localhost:5116/";
-/// Script body that waits until its gate is open, and ends well.
+/// Script body: waits until the test creates /run/gate, and exits with 0.
 const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Code points of special keys in WebDriver: enter, tab, right arrow and end.
+/// Code point of the key Enter in WebDriver.
 const ENTER: char = '\u{e007}';
+/// Code point of the key Tab.
 const TAB: char = '\u{e004}';
+/// Code point of the right arrow key.
 const RIGHT: char = '\u{e014}';
+/// Code point of the key End.
 const END: char = '\u{e010}';
 
 /// Returns the page's tiles: the number of nodes by state.

@@ -1,6 +1,6 @@
 //! The release hook has carried out a release, and the controller is killed before it learns so: it notifies the hook
 //! of the release again, under the same sequence number. The same happens after a busy resource manager refused a
-//! release. By (job, attempt, sequence) each release exists once, in order, and the fragments add up to R.
+//! release. Counted once by (job, attempt, sequence), the releases come in order, and their fragments add up to R.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ const THREE: Handed = Handed {
     ],
 };
 
-/// Script body: waits at the gate and exits with 0. After a failure, the release would have to wait for a drain, which
-/// the same hook carries out.
+/// Script body: waits until the test creates /run/gate, and exits with 0. After a failure, the release would have to
+/// wait for a drain, which the same hook carries out.
 const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done";
 
 #[test]

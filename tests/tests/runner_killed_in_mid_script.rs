@@ -7,8 +7,8 @@ use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Running};
 
 const SOON: Duration = Duration::from_secs(90);
-/// Script body that ignores TERM, which systemd sends to the processes that a killed runner leaves, and waits at the
-/// gate.
+/// Script body: ignores TERM, which systemd sends to the processes that a killed runner leaves, and waits until the
+/// test creates /run/gate.
 const DEAF: &str = "trap '' TERM\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 0 0 3 37)";
 
 /// Runs an epilog of two scripts on two ranks. Kills the runner of rank 1 while both ranks are in the first script.

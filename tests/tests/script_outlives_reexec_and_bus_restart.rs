@@ -4,8 +4,8 @@
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};
 
-/// Runs the shell command `fault` during a script, whose exact status must arrive. `replaces` names a unit whose main
-/// process the fault replaces.
+/// Runs the shell command `fault` during a script, whose exact status must arrive. Asserts that the unit `replaces`, if
+/// any, has another main process after the fault.
 fn during_a_script(fault: &str, replaces: Option<&str>) -> Result<()> {
     let cluster = Cluster::builder(1).script("prolog", "10-gate", AT_GATE).boot()?;
     let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;

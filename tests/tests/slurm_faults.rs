@@ -1,15 +1,15 @@
-//! Faults under the real Slurm, by the names of the table in docs/slurm.md. No script runs twice, or beside a script of
-//! another job. Slurm learns the true end, or the drain's reason names it.
+//! Faults under the real Slurm, from the table in docs/slurm.md of what dies and what happens then. No script runs
+//! twice, or beside a script of another job. Slurm learns how a script truly ended, or the drain's reason says so.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
 use perilog_tests::slurm::{BY_GATE, ON_NODES, Seen, Slurm, gated};
 
-/// Status with which these tests open a gate, so that the script succeeds.
+/// Exit status for [`Slurm::open`] with which a script succeeds.
 const ENDS_WELL: u8 = 0;
 
-/// Submits a job whose script of `action` waits at its gate; the gate of the other action is open. Returns the job once
-/// the script waits.
+/// Submits a job whose script of `action` waits for [`Slurm::open`], while the script of the other action need not
+/// wait. Returns the job once the script waits.
 fn at_gate(cluster: &Cluster, slurm: &Slurm<'_>, action: &str) -> Result<String> {
     slurm.open_all(if action == "prolog" { "epilog" } else { "prolog" })?;
     let job = slurm.submit(1, "true")?;
@@ -223,8 +223,9 @@ fn a_job_that_is_cancelled_in_its_prolog_is_cleaned_up_after() -> Result<()> {
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
 }
 
-/// A prolog leaves a process behind. Under plain Slurm the job would begin, with the process unnoticed in it. If the
-/// process holds the script's output, plain Slurm waits, too, and names nothing.
+/// A prolog ends and leaves a process behind: the prolog goes on until that process has ended, and perilog names the
+/// process. Plain Slurm would begin the job beside it, or, if the process holds the script's output, wait and name
+/// nothing.
 #[test]
 fn a_process_that_a_prolog_leaves_behind_holds_it_and_is_named() -> Result<()> {
     let quiet = "[ -e /run/pipe ] || exec >/dev/null 2>&1 </dev/null";

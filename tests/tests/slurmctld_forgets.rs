@@ -79,8 +79,8 @@ fn a_forgotten_epilog_that_fails_drains() -> Result<()> {
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
 }
 
-/// slurmctld has forgotten that it began a job, and begins another: under plain Slurm both prologs would run at the
-/// same time.
+/// slurmctld has forgotten that it began a job, and begins another beside the forgotten prolog. Under plain Slurm both
+/// prologs would run at the same time; with perilog the second waits for the first.
 #[test]
 fn the_next_prolog_waits_for_a_forgotten_one() -> Result<()> {
     let cluster = cluster()?;
@@ -141,7 +141,8 @@ fn begun_again(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<String> {
     Ok(job)
 }
 
-/// Regression test: the node took the second begin of a job for the first, and ran neither prolog nor epilog for it.
+/// Regression test: slurmctld lost its newest state, and began a job a second time. The node took this for the first
+/// begin, and ran neither prolog nor epilog for it.
 #[test]
 fn a_job_that_is_begun_again_has_its_scripts_again() -> Result<()> {
     let cluster = cluster()?;

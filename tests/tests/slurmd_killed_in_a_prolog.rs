@@ -124,8 +124,9 @@ fn a_job_begins_again_though_no_agent_saw_the_prologs_end() -> Result<()> {
     slurm.ensure_completes_again(&job, &["0", "1"])
 }
 
-/// The hook's parent is a slurmstepd, as under `PrologFlags=RunInJob`, which this Slurm does not have. The hook notices
-/// the death of slurmd although its parent lives on.
+/// Under `PrologFlags=RunInJob`, the parent of Slurm's prolog is a slurmstepd. The hook notices the death of slurmd
+/// although its parent lives on. The Slurm of the tests lacks this flag, so programs of the test stand for slurmd and
+/// slurmstepd.
 #[test]
 fn a_hook_of_a_slurmstepd_watches_slurmd() -> Result<()> {
     let cluster = gated(1).boot()?;

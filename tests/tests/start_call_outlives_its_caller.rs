@@ -1,4 +1,4 @@
-//! The test stops an agent whose start call to systemd is on the bus, before the agent reads the reply. The started
+//! The test stops an agent that has asked systemd to start a task's unit, before the agent reads the reply. The started
 //! script ends, and the test kills the agent. The next agent finds a task whose start was never confirmed.
 
 use anyhow::Result;

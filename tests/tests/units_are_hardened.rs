@@ -4,7 +4,8 @@
 use anyhow::{Context, Result, ensure};
 use perilog_tests::{Bed, Layer};
 
-/// Maximum exposure of each unit by systemd 252; a later systemd may count more.
+/// Maximum exposure of each unit, on the scale of `systemd-analyze security` (0 is none, 10 is full) in systemd 252. A
+/// later systemd may count more.
 const LIMITS: [(&str, f64); 4] = [
     ("perilog-controller.service", 1.5),
     ("perilog-agent.service", 2.1),

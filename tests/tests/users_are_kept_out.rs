@@ -5,7 +5,7 @@
 use anyhow::{Result, ensure};
 use perilog_tests::{Cluster, Node};
 
-/// Script body that prints a secret of root, and then waits at the gate.
+/// Script body: prints a secret of root, and waits until the test creates /run/gate.
 const SPEAKS: &str = "echo 'a word of roots'\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 0 0 3 37)";
 
 /// Runs a shell command as the user alice, who is in no group of perilog.

@@ -1,6 +1,6 @@
-//! An operator puts a copy of the store back under a `perilog run` and a `perilog wait`. Both commands report the
-//! reason for the wait, and go on by themselves after a new request for the job. The controller releases no rank a
-//! second time. A newer attempt, unknown to the copy, keeps its prolog and gets its epilog.
+//! A `perilog run` and a `perilog wait` are waiting when an operator puts an older copy of the store back. Both
+//! commands report why the job waits, and go on by themselves after a new request for the job. The controller releases
+//! no rank a second time. A newer attempt, unknown to the copy, keeps its prolog and gets its epilog.
 
 use std::time::Duration;
 

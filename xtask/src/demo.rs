@@ -14,7 +14,7 @@ use perilog_tests::Layer;
 
 use crate::{cargo, nodes, prerequisites};
 
-/// A demo, which plays on nodes with this product. Returns `true` if all its checks held.
+/// A demo: plays on nodes that have the product of this layer. Returns `true` if all its checks held.
 type Story = fn(Layer) -> Result<bool>;
 
 /// The demos, each by the word after `cargo xtask demo`.

@@ -90,8 +90,8 @@ const BUILD_MIB: u64 = 10 * 1024;
 /// Disk space that packages and nodes of the tests take beside the build, in MiB.
 const NODES_MIB: u64 = 2 * 1024;
 
-/// Installs missing prerequisites of nodes, after naming them; then checks the features of the kernel that no package
-/// provides.
+/// Installs missing prerequisites of nodes, after printing their names; then checks the features of the kernel that no
+/// package provides.
 pub(crate) fn ensure_nodes() -> Result<()> {
     privilege::obtain()?;
     ensure_there(&[&NODES])?;
@@ -117,7 +117,7 @@ pub(crate) fn packages_are_tested() -> bool {
     is_there(&["apt-get"])
 }
 
-/// Installs missing prerequisites for making packages of these kinds, after naming them.
+/// Installs missing prerequisites for making packages of these kinds, after printing their names.
 pub(crate) fn ensure_packagers(kinds: &[Kind]) -> Result<()> {
     let of = |kind: &Kind| -> &'static [Need] {
         match kind {

@@ -1,4 +1,5 @@
-//! A command as a row of stages, each shown with its result and duration, all of them judged at the end.
+//! Stages, the named parts of a command such as `cargo xtask test`. Each is shown with its result and duration as it
+//! ends. At the end the command fails if any of them failed.
 
 use std::io::Write;
 
@@ -12,7 +13,7 @@ pub(crate) fn say(line: &str) -> Result<()> {
     writeln!(std::io::stdout(), "{line}").context("writing to standard output")
 }
 
-/// Results of the stages that have run so far.
+/// Results of the stages that have run so far. A stage is a named part of a command such as `cargo xtask test`.
 #[derive(Debug)]
 pub(crate) struct Stages {
     pub(crate) tally: Tally,

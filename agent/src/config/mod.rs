@@ -111,7 +111,7 @@ pub struct Enroll {
     /// Addresses at which controllers accept enrolment requests. The agent tries each in turn. Without an address, an
     /// administrator installs the files of `[tls]`.
     pub controller: Vec<Address>,
-    /// File with the one-time token for the first certificate.
+    /// File with the one-time token for the first certificate; `None`: the node has no token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<AbsolutePath>,
     /// Whether the agent shows a munge credential if no token works.

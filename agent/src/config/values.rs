@@ -1,5 +1,5 @@
-//! Values of agent.toml. The parser checks each value, so an error points at the wrong character and no invalid value
-//! exists.
+//! Types of the values in agent.toml. The parser checks each value: the program never holds a value of a wrong form,
+//! and an error shows the wrong value's place in the file.
 
 use std::fmt;
 

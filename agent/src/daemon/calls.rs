@@ -1,7 +1,7 @@
 //! D-Bus calls for the machine: each call runs in a tokio task of its own, and the answer returns as an input.
 //!
-//! A call belongs to its connection. Once the machine joins again on a new connection, answers from the old connection
-//! are stale: this module drops stale answers.
+//! A call belongs to its connection. Once a new connection is up, the machine learns all units anew, so this module
+//! drops answers from the old connection.
 
 use std::sync::Arc;
 
@@ -56,15 +56,16 @@ impl Calls {
         answer.connection.is_none_or(|connection| connection == self.connection).then_some(answer.input)
     }
 
-    /// Starts a task's unit (StartTransientUnit). The answer reaches the machine as `Input::Started`; without a bus,
-    /// returns this input at once.
+    /// Starts a task's unit (StartTransientUnit), and returns `None`: the reply reaches the machine later as
+    /// `Input::Started`. Without a bus, returns that input at once, with an unknown result.
     pub(super) fn start(&self, stem: String, intent: Box<Intent>) -> Option<Input> {
         let task = intent.start.task;
         let unknown = move || Input::Started { task, reply: StartReply::Unknown(NO_BUS.to_owned()) };
         self.answered(unknown, async move |bus| Input::Started { task, reply: bus.start(&stem, &intent).await })
     }
 
-    /// Inspects the unit, processes and files of a task. The answer reaches the machine as `Input::Inspected`.
+    /// Starts an inspection of a task's unit, processes and files, and returns `None`: the result reaches the machine
+    /// later as `Input::Inspected`. Without a bus, returns that input at once, with an error.
     pub(super) fn inspect(&self, spool: Spool, stem: String, task: TaskId) -> Option<Input> {
         let unknown = move || Input::Inspected { task, seen: Err(NO_BUS.to_owned()) };
         self.answered(unknown, async move |bus| {
@@ -73,8 +74,8 @@ impl Calls {
         })
     }
 
-    /// Adopts a unit, so that the agent inspects its task after each change. Without a bus the call has no effect,
-    /// because the next join lists all units anyway.
+    /// Watches a unit that an earlier connection started, so that the agent inspects its task after each change.
+    /// Without a bus the call has no effect: the next connection lists all units anyway.
     pub(super) fn watch(&self, stem: String) {
         if let Some(bus) = self.bus.clone() {
             tokio::spawn(async move { bus.watch(&stem).await });
@@ -89,7 +90,8 @@ impl Calls {
         self.told("kill the lingering processes", stem, async move |bus, stem| bus.kill_all(&stem).await);
     }
 
-    /// Unloads a unit that has ended. The answer reaches the machine as `Input::Unloaded`.
+    /// Starts to unload a unit that has ended, and returns `None`: the result reaches the machine later as
+    /// `Input::Unloaded`. Without a bus, returns that input at once, with an error.
     pub(super) fn unload(&self, stem: String) -> Option<Input> {
         let of = stem.clone();
         let unknown = move || Input::Unloaded { stem: of, result: Err(NO_BUS.to_owned()) };
@@ -99,7 +101,8 @@ impl Calls {
         })
     }
 
-    /// Runs the site's program for an orphaned hook. The answer reaches the machine as `Input::Told`.
+    /// Runs the site's program for an orphaned hook in a tokio task. The result reaches the machine later as
+    /// `Input::Told`.
     pub(super) fn tell(&self, telling: Box<Telling>) {
         let answers = self.answers.clone();
         tokio::spawn(async move {
@@ -122,7 +125,8 @@ impl Calls {
         }
     }
 
-    /// Makes a call that sends the machine no answer: the next inspection of the task shows the call's effect.
+    /// Makes a D-Bus call in a tokio task, without an answer for the machine: the next inspection of the task shows the
+    /// call's effect. Only logs if there is no bus, or if [`TOLD`] such calls are under way.
     fn told<F, R>(&self, doing: &'static str, stem: String, call: F)
     where
         F: FnOnce(Bus, String) -> R + Send + 'static,
@@ -160,7 +164,8 @@ impl Calls {
     }
 }
 
-/// Reads the unit first, then the unit's processes, then the files: once a unit has ended, the files are complete.
+/// Inspects a task. Reads the unit first, then the unit's processes, then the files: once a unit has ended, the files
+/// are complete.
 async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
     let (unit, unit_ids, processes) = bus.look(stem).await?;
     let deaf = unit.as_ref().and_then(|unit| runner::deaf(unit.main_pid));

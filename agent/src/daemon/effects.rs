@@ -141,7 +141,8 @@ impl Daemon {
         }
     }
 
-    /// Sends a message. If the peer reads nothing, ends the session; the next session's Hello carries the missed state.
+    /// Sends a message to the controller. If the controller reads nothing and the queue is full, ends the session; the
+    /// next session's Hello carries the missed state.
     fn send(&mut self, message: FromAgent) {
         if let Some(connected) = &self.connected
             && let Err(error) = connected.session.outbox.try_send(message)

@@ -1,10 +1,10 @@
-//! Messages about the node as a whole since the last Welcome. A controller that turns the agent away repeats its reason
-//! at every dial; the journal needs the reason once.
+//! Log messages about the node as a whole that the agent has logged since the last Welcome, so that it logs each
+//! message once. For example, a controller that turns the agent away repeats its reason at every dial.
 
 use std::collections::BTreeSet;
 
-/// Maximum number of remembered messages. The agent knows few kinds, but a message with a number could be new each
-/// time. Past the bound, the agent forgets all messages and may log one again.
+/// Maximum number of remembered log messages. The agent has few different messages, but a message that contains a
+/// number could be new each time. Past the bound, the agent forgets all messages and may log one again.
 const MOST: usize = 16;
 
 #[derive(Debug, Default)]

@@ -107,7 +107,7 @@ struct Daemon {
     agent: Arc<Agent>,
     obeyed: Option<Obeyed>,
     joined_once: bool,
-    /// CLOCK_BOOTTIME (ms) of the tick that the machine requested.
+    /// CLOCK_BOOTTIME (ms) of the next tick that the machine requested; `None`: it has requested no tick.
     wake_ms: Option<u64>,
     read: reload::Read,
     status: status::StatusLine,
@@ -193,7 +193,7 @@ impl Daemon {
     }
 }
 
-/// Returns the present time of the two clocks that the machine uses.
+/// Returns the present time of CLOCK_BOOTTIME and of the wall clock, as the machine uses them.
 fn now() -> Now {
     Now { boot_ms: clock::boottime_ms(), wall_ms: clock::wall_ms() }
 }

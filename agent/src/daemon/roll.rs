@@ -1,10 +1,12 @@
-//! Tasks by stem: the daemon's I/O knows units and directories by their stem, the machine knows tasks.
+//! Translates between stems and task ids: the daemon's I/O knows units and directories by their stem, the machine knows
+//! tasks by their id.
 
 use std::collections::HashMap;
 
 use perilog_core::ids::TaskId;
 
-/// Tasks of this host, from their intent (or their discovery) to the removal of their directory.
+/// Map between the stems and the tasks of this host. A task is in it from its intent (or its discovery) to the removal
+/// of its directory.
 #[derive(Debug, Default)]
 pub(super) struct Roll {
     tasks: HashMap<String, TaskId>,

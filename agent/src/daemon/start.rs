@@ -1,4 +1,5 @@
-//! The start of the agent: the lock, the first join, then the sockets and the link.
+//! The start of the agent. It takes the lock, reads the units and directories of existing tasks (the first join), then
+//! opens the local socket and dials the controller.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -55,7 +56,8 @@ fn inotify_hint(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// Runs the agent until SIGTERM. Reports ready to systemd once it has joined all existing tasks.
+/// Runs the agent until SIGTERM. Reports ready to systemd once the machine has compared its tasks with the loaded
+/// units.
 pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let io = |doing| move |source| StartError::Io { doing, source };
     let mut signals = shutdown::Signals::new().map_err(io("cannot take over signals"))?;
@@ -136,7 +138,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     daemon.serve(Events { signals, bus, link, asked, answers, crew }).await
 }
 
-/// Returns the part of the configuration that the link uses.
+/// Returns the settings with which the agent dials its controllers and obtains its certificate.
 pub(super) fn controllers(config: &Config, host: &HostName) -> Controllers {
     let enroll = || Enroll {
         addresses: config.enroll.controller.iter().map(|address| address.0.clone()).collect(),

@@ -8,7 +8,8 @@ use tokio::process::Command;
 
 use crate::local::status;
 
-/// Limit of a run of the site's program. The programs for Slurm call scontrol, which gives up after some ten seconds.
+/// Property of systemd-run that limits how long the site's program for an orphaned hook may run. The programs for Slurm
+/// call scontrol, which gives up after some ten seconds.
 const LIMIT: &str = "RuntimeMaxSec=120";
 
 /// Runs the site's program for an orphaned hook, and waits for its end.

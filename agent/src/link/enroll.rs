@@ -26,9 +26,9 @@ use tokio::sync::{Notify, watch};
 
 use super::Controllers;
 
-/// Longest time between two checks of the certificate: an operator may set the clock or replace the files.
+/// Longest time between two looks at the certificate's validity: an operator may set the clock or replace the files.
 const LOOK: Duration = Duration::from_secs(3600);
-/// Shortest time between two tries to renew.
+/// Shortest time between two tries to renew the certificate.
 const BREATH: Duration = Duration::from_secs(10);
 /// Maximum size in bytes of a token's file: a token has 64 hexadecimal digits.
 const MAX_TOKEN: u64 = 4096;
@@ -38,7 +38,7 @@ const MAX_TOKEN: u64 = 4096;
 pub struct Enroll {
     /// Addresses as `host:port` at which controllers accept enrolment requests; the agent tries each in turn.
     pub addresses: Vec<String>,
-    /// File with the one-time token for the first certificate.
+    /// File with the one-time token for the first certificate; `None`: the node has no token.
     pub token: Option<PathBuf>,
     /// Program that makes a munge credential, if enabled.
     pub munge: Option<PathBuf>,
@@ -138,13 +138,14 @@ async fn by_munge(way: &Way<'_>, program: &Path) -> Result<(), EnrollError> {
 }
 
 impl EnrollError {
-    /// Returns `true` if the controller could not be reached, so that any other proof would fail in the same way.
+    /// Returns `true` if the error is that no controller could be reached: any other proof of identity would then fail,
+    /// too.
     const fn is_of_the_way(&self) -> bool {
         matches!(self, Self::Nobody | Self::Ask(AskError::Link(_) | AskError::TimedOut { .. }))
     }
 
-    /// Combines the token's error (`self`) with munge's. Without a token file, returns only munge's error: the agent
-    /// did not try a token.
+    /// Combines the errors of both proofs: `self` is the error of the token. If there is no token file, returns only
+    /// `munge`, because the agent did not try a token.
     fn and_munge(self, munge: Self) -> Self {
         match self {
             Self::NoToken { .. } => munge,
@@ -241,7 +242,8 @@ async fn obtain_at(way: &Way<'_>, address: &str, proof: &Proof) -> Result<(), En
     write(&way.files.cert, 0o644, &answer)
 }
 
-/// Makes a signing request for the node's key.
+/// Returns a certificate signing request (PEM) for the node's key in the file `path`; makes the key if the file is
+/// missing.
 fn request(path: &Path) -> Result<String, EnrollError> {
     authority::request(&key(path)?).map_err(|error| EnrollError::Key { path: path.to_owned(), why: error.to_string() })
 }

@@ -5,13 +5,14 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// Length in milliseconds of the first redial window, and of the shortest window that a controller may name.
+/// Length in milliseconds of the shortest redial window. (The agent dials again at a random moment within the redial
+/// window.) The first window has this length, and a controller may name no shorter one.
 const FLOOR_MS: u64 = 1_000;
-/// Length in milliseconds up to which the redial window grows while dials fail, unless the controller has named a
-/// longer window.
+/// Length in milliseconds up to which the redial window doubles while dials fail. If the controller has named a longer
+/// window, its length is the bound instead.
 const CEILING_MS: u64 = 30_000;
-/// Length in milliseconds of the longest redial window that a controller may name: a wrong number must not cut off a
-/// node for a day.
+/// Length in milliseconds of the longest redial window that a controller may name. Without this bound, a wrong number
+/// could keep a node disconnected for a day.
 const MOST_MS: u64 = 600_000;
 
 /// The redial window: the time within which the agent dials a controller again. The agent's event loop and the dialler
@@ -42,8 +43,8 @@ impl Window {
         *self.lock() = Sizes { base, now: base, welcomed: true };
     }
 
-    /// Records that a dial failed or its session ended. Returns `true` if the controller sent a Welcome after that
-    /// dial. Otherwise (the controller is away, or turned the agent away) the window grows.
+    /// Records that a dial failed, or that the session of that dial ended. Returns `true` if the controller sent a
+    /// Welcome after the dial. Otherwise (the controller is away, or turned the agent away) the window grows.
     pub(super) fn close(&self) -> bool {
         let mut sizes = self.lock();
         let welcomed = std::mem::take(&mut sizes.welcomed);
@@ -60,7 +61,7 @@ impl Window {
         Duration::from_millis(random % self.lock().now)
     }
 
-    /// Creates a window that is short enough for tests.
+    /// Creates a window of 20 milliseconds, short enough for tests.
     #[cfg(test)]
     pub(super) fn brief() -> Self {
         Self(Mutex::new(Sizes { base: 20, now: 20, welcomed: false }))

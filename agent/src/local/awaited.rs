@@ -49,7 +49,8 @@ pub struct OfJob {
     pub outcome: Option<Outcome>,
 }
 
-/// Returns the reply for `known`, all tasks of the job on this host: `over` says whether the wait has ended.
+/// Returns the JSON reply to a call of `Await`. `known` are the tasks of the job on this host that the controller
+/// started. The reply's key `over` is `true` if the awaited task has ended.
 pub(super) fn reply(known: &[OfJob], parameters: &Parameters) -> Value {
     let newest = known.iter().map(|known| known.attempt).max();
     let of_newest = known.iter().filter(|known| Some(known.attempt) == newest && parameters.is_of(&known.action));

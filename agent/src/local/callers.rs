@@ -9,10 +9,11 @@ use perilog_core::outcome::Outcome;
 use perilog_core::task::Ended;
 use tokio::sync::{oneshot, watch};
 
-/// The state that a caller of `Exec` follows: the latest value of each field.
+/// State of a task that a caller of `Exec` waits for: the latest value of each field. A slow caller may miss earlier
+/// values.
 #[derive(Debug, Clone, Default)]
 pub struct Followed {
-    /// Whether the task existed before the call; `None` until the machine has said so.
+    /// Whether the task existed before the call; `None` until the machine has answered.
     pub attached: Option<bool>,
     pub phase: Option<Phase>,
     pub end: Option<End>,
@@ -22,7 +23,7 @@ pub struct Followed {
 #[derive(Debug, Clone)]
 pub enum End {
     Ended(Box<Ended>),
-    /// The task ended before this call, and the agent has only its outcome left.
+    /// The task had ended before the call. The agent has only the outcome left, from the task's tombstone.
     Before(Outcome),
     Refused(String),
 }
@@ -103,7 +104,8 @@ impl Callers {
         }
     }
 
-    /// Registers a call about a task; answers at once if the task does not exist.
+    /// Registers a caller of `Cancel` or `Orphaned`, and returns the caller's number with the task. If `task` is
+    /// `None`, sends the caller an error and returns `None`.
     fn about(
         &mut self,
         task: Option<TaskId>,

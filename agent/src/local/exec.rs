@@ -1,4 +1,5 @@
-//! Parameters of `Exec`, and the exit status of its caller.
+//! Parameters of the Varlink method `Exec`, and the exit status of a program that called `Exec` and waited for the
+//! task.
 
 use std::collections::BTreeMap;
 

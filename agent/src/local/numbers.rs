@@ -51,8 +51,8 @@ pub(super) fn attempt(known: &[Known], action: &ActionName, turn: Turn) -> Attem
     }
 }
 
-/// Name of the action by which [`begun`] sees that an attempt has ended. The action that begins an attempt may have any
-/// name.
+/// Name of the action that ends an attempt: if this host has run it, [`begun`] counts the attempt as over. The action
+/// that begins an attempt may have any name.
 const EPILOG: &str = "epilog";
 
 /// Returns the attempt of a call that numbers the attempt it begins: `number`, or the attempt after the last one whose

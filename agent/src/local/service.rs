@@ -31,7 +31,8 @@ pub struct Agent {
     config: RwLock<Config>,
     spool: Spool,
     ask: mpsc::Sender<Asked>,
-    /// Number that grows with each task whose directory the agent has replaced by a tombstone.
+    /// Counter that grows with each task whose directory the agent has replaced by a tombstone. Callers of `Await` look
+    /// again when it grows.
     buried: watch::Receiver<u64>,
 }
 
@@ -80,7 +81,8 @@ impl Agent {
         Self { host, boot, config: RwLock::new(config), spool, ask, buried }
     }
 
-    /// Applies a reloaded configuration. A node keeps its name for the life of the agent.
+    /// Replaces the configuration by a reloaded one. Requests that come later use the new values. The node's name stays
+    /// the same until the agent restarts.
     pub fn configure(&self, config: Config) {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
@@ -199,7 +201,8 @@ impl Agent {
         }
     }
 
-    /// Handles `Await`: waits until the task that `parameters` name has ended, at most for their limit, and replies.
+    /// Handles `Await`: waits until the task that `parameters` name has ended, or their time limit has passed. Then
+    /// replies.
     async fn wait(&self, parameters: &awaited::Parameters, mut reply: ReplySink) -> Result<(), Gone> {
         let mut buried = self.buried.clone();
         let limit = parameters.limit_ms().map(Duration::from_millis);

@@ -17,6 +17,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 const SYNC: Duration = Duration::from_secs(5);
 
 /// Returns the last lines that the job's scripts have printed, oldest first; empty if the journal has no such line.
+///
+/// # Errors
+/// A text for people: journalctl failed, or took longer than [`LIMIT`].
 pub(super) async fn read(about: &About) -> Result<String, String> {
     sync().await;
     query(about).await

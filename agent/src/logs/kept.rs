@@ -1,4 +1,5 @@
-//! The runner's own copies of output, in the directories of tasks whose end is not acknowledged.
+//! Reads the output that runners keep in the directories of their tasks. A directory exists until the controller has
+//! acknowledged the task's end.
 
 use std::fmt::Write as _;
 

@@ -122,7 +122,7 @@ async fn send(question: u64, text: String, outbox: &Outbox) {
 mod tests {
     use super::*;
 
-    /// Regression test: a million questions with unread answers grew an agent to 890 MiB.
+    /// Regression test: a controller asked a million questions and read no answer. The agent's memory grew to 890 MiB.
     #[tokio::test]
     async fn so_many_questions_are_open_and_no_more() {
         let dir = tempfile::tempdir().unwrap();

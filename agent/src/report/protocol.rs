@@ -35,9 +35,10 @@ pub(crate) enum Reply {
 }
 
 /// Checks that `name` is a name of a check or a milestone: 1 to 64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`.
+/// `what` says in the error what is named, for example `check name`.
 ///
 /// # Errors
-/// The position of the wrong character. `what` is the purpose of the name, as a noun.
+/// The position of the first wrong character, and the permitted characters.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ParseError> {
     let fits = |at, b: u8| b.is_ascii_alphanumeric() || b == b'_' || (at > 0 && b".-".contains(&b));
     let wrong = |at, expected: &str| Err(ParseError::new(what, name, at, expected));

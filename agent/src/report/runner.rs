@@ -11,8 +11,8 @@ use perilog_core::task::Report;
 use crate::protocol::{MAX_RECORD, Reply};
 use crate::{REFUSED, UNHEARD, UNKNOWN, USAGE};
 
-/// Longest time for the runner's answer. The runner answers at once, except for the seconds in which it inspects a
-/// script past its limit.
+/// Longest wait for the runner's answer to a report. The runner usually answers at once. While it inspects a script
+/// past its limit, the answer takes some seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// Longest time in milliseconds for which the program waits on its socket: a year.
@@ -62,8 +62,8 @@ pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
 /// Connection to the runner, after the report was sent.
 struct Runner {
     stream: BufReader<io::Take<UnixStream>>,
-    /// The error of writing the report, if any. A refused client can still read the runner's answer, so the answer
-    /// decides.
+    /// The error of sending the report; `None`: the report was sent. The runner may refuse a client before the client
+    /// has sent its report. So the runner's answer, if there is one, counts more than this error.
     written: Option<io::Error>,
 }
 

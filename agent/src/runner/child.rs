@@ -137,7 +137,8 @@ impl Running {
         pipe.as_ref().map(|pipe| pipe.file.as_fd())
     }
 
-    /// Returns the stage's socket while the stage may still send a message.
+    /// Returns the socket to the stage process while the stage may still send the reason of a failure; `None`: no
+    /// message can come.
     pub(crate) fn stage(&self) -> Option<BorrowedFd<'_>> {
         self.stage.as_ref().map(AsFd::as_fd)
     }
@@ -209,7 +210,8 @@ impl Running {
         Ok(())
     }
 
-    /// Returns `true` if the script has ended, and the runner need not wait for more output.
+    /// Returns `true` if the script has ended and its output is complete, or processes left behind have held its pipes
+    /// for too long. `now` is CLOCK_MONOTONIC (ms).
     pub(crate) fn done(&mut self, now: u64) -> bool {
         if self.ended.is_none() {
             return false;

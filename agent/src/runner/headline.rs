@@ -16,7 +16,8 @@ use perilog_core::task::Start;
 
 use crate::output::one_line;
 
-/// Delay before the runner sends a script's name. A short script has ended by then.
+/// Time in milliseconds between the begin of a script and its name in the unit's status. A script that has ended by
+/// then is not shown.
 const UNSEEN_MS: u64 = 200;
 
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub(crate) struct Headline {
     task: String,
     of: usize,
     script: String,
-    /// Start time and limit of the script.
+    /// Start time and limit of the script as text, for example `(since 03:12:07Z, limit 5m)`.
     about: String,
     /// CLOCK_MONOTONIC (ms) at which the unit's status names the running script; `None`: the status is up to date.
     due: Option<u64>,
@@ -61,7 +62,7 @@ impl Headline {
         self.due
     }
 
-    /// Announces the script, if `now` (CLOCK_MONOTONIC, ms) is past the due time.
+    /// Shows the script's name in the unit's status, if the time for that has come. `now` is CLOCK_MONOTONIC (ms).
     pub(crate) fn tick(&mut self, now: u64) {
         if self.due.take_if(|at| *at <= now).is_some() {
             self.tell(&format!("{} {}", self.script, self.about));

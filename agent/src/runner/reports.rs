@@ -100,7 +100,8 @@ impl Reports {
         self.waiting.as_ref().map(|_| self.progress_at)
     }
 
-    /// Returns the waiting progress, if its record is due at `now` (CLOCK_MONOTONIC, ms).
+    /// Takes out and returns the progress report that waits to be recorded, if its time has come at `now`
+    /// (CLOCK_MONOTONIC, ms).
     pub(crate) fn due(&mut self, now: u64) -> Option<StepRecord> {
         let record = self.waiting.take_if(|_| self.progress_at <= now)?;
         let age = now.saturating_sub(self.began);

@@ -81,7 +81,7 @@ impl<'a> Sequence<'a> {
     }
 
     /// Runs all scripts and returns the sum of their ends. On return, the runner has written all output that the
-    /// journal accepts, and has removed the socket.
+    /// journal accepts, and has removed the control socket.
     pub(crate) fn run(mut self) -> Tally {
         let control = self.control.as_ref().map(Control::path);
         let lists = Lists::of(self.intent, control);
@@ -259,7 +259,7 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// Checks whether the script has ended.
+    /// Records the script's exit status if the script has ended. Logs an error of wait(2).
     pub(crate) fn reap(&mut self, script: &mut Running) {
         if let Err(error) = script.reap(clock::mono_ms()) {
             self.sinks.say(Level::Error, &format!("cannot wait for the script: {error}"));
@@ -302,7 +302,8 @@ impl<'a> Sequence<'a> {
         });
     }
 
-    /// Checks whether the agent has marked that the controller knows of the announced reboot.
+    /// Looks for the agent's mark that the controller knows of the announced reboot. If the mark is there, tells the
+    /// peers that wait for it, and stops watching.
     fn look_for_mark(&mut self) {
         self.mark.iter().for_each(Mark::clear);
         if Mark::is_there(self.directory) {
@@ -311,7 +312,8 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// Records an event that has happened. If the record cannot be written, logs the error and goes on.
+    /// Appends the record of an event that has already happened to the steps file. If this fails, logs the error and
+    /// goes on.
     pub(crate) fn note(&mut self, record: &StepRecord) {
         let (directory, steps) = (self.directory, &mut self.steps);
         if let Err(error) = directory.with_room(|| steps.append(record)) {

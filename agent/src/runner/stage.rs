@@ -28,7 +28,8 @@ use serde::{Deserialize, Serialize};
 use crate::environment::Environment;
 use crate::exit;
 
-/// The runner's order to a stage: the user to become, the directory to enter, and the script to execute.
+/// The runner's order to the stage process, which becomes the script: the user to become, the directory to enter, and
+/// the script to execute.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) uid: u32,
@@ -40,8 +41,8 @@ pub(crate) struct Order {
     pub(crate) env: Environment,
 }
 
-/// Returns the command for a stage, and the runner's end of its socket. After the spawn the caller passes the order
-/// with [`give`].
+/// Returns the command that starts a stage process, and the runner's end of the socket to that process. The caller
+/// starts the command, then sends the order with [`give`].
 pub(crate) fn command() -> io::Result<(Command, UnixStream)> {
     let (ours, theirs) = UnixStream::pair()?;
     // The runner's own file, also if a package has replaced the file meanwhile.
@@ -51,14 +52,15 @@ pub(crate) fn command() -> io::Result<(Command, UnixStream)> {
     Ok((command, ours))
 }
 
-/// Passes the order to the stage. The stage reads the order first, so this call waits only for the stage's start.
+/// Sends the order to the stage process. The stage reads the order before anything else, so this call waits at most for
+/// the stage's start.
 pub(crate) fn give(stage: &mut UnixStream, order: &Order) -> io::Result<()> {
     stage.write_all(&serde_json::to_vec(order)?)?;
     stage.shutdown(Shutdown::Write)
 }
 
-/// Runs the stage. Returns only if the script could not be started. The runner reads the written message, not the
-/// status.
+/// Runs as the stage process: reads the order, becomes the order's user, and executes the script. Returns only after a
+/// failure. The stage sends the reason to the runner, which ignores the exit code.
 pub(crate) fn enter() -> ExitCode {
     let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() else {
         return ExitCode::from(exit::NOT_EXECUTABLE);
@@ -83,7 +85,10 @@ pub(crate) fn cannot_execute(error: &io::Error) -> String {
     format!("cannot be executed: {error}{hint}")
 }
 
-/// Reads the order, then becomes its user and enters its working directory.
+/// Reads the runner's order, takes the order's user and groups, and enters its working directory. Returns the order.
+///
+/// # Errors
+/// A sentence with the step that failed, for people.
 fn prepare(socket: &mut UnixStream) -> Result<Order, String> {
     let order = read(socket).map_err(|e| format!("no order: {e}"))?;
     take_identity(&order)?;
@@ -139,8 +144,8 @@ mod tests {
         }
     }
 
-    /// The largest id means "leave unchanged" to setresuid(2), so it must be refused. Each try runs in a thread of its
-    /// own, because the system calls affect one thread.
+    /// To setresuid(2), the largest id means "leave unchanged". So the stage must refuse an order with that uid or gid.
+    /// Each try runs in a thread of its own, because the system calls change the ids of one thread.
     #[test]
     fn the_id_that_means_as_it_is_becomes_nobody() {
         let take = |uid, gid| std::thread::spawn(move || take_identity(&order(uid, gid))).join().unwrap();
@@ -149,8 +154,8 @@ mod tests {
         assert!(take(65534, u32::MAX).unwrap_err().contains("4294967295"));
     }
 
-    /// Simulates a kernel that accepts the calls but leaves one id unchanged: each of the real, effective and saved uid
-    /// and gid.
+    /// Simulates a kernel that reports success but leaves one id unchanged: in turn each of the real, effective and
+    /// saved uid and gid. The stage must refuse to go on.
     #[test]
     fn an_id_that_was_not_dropped_is_refused() {
         let order = order(1000, 100);

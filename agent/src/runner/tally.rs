@@ -79,7 +79,8 @@ impl Tally {
         }
     }
 
-    /// Records that the task stops here: the node's configuration is wrong, or a step cannot be recorded.
+    /// Records that the task ends here, without further scripts: the node's configuration is wrong, or a step cannot be
+    /// recorded. `why` is the reason, for people.
     pub(crate) fn misconfigured(&mut self, why: String) {
         self.status = self.status.max(exit::CONFIGURATION);
         self.configuration.get_or_insert(why);
@@ -91,7 +92,8 @@ impl Tally {
         self.skipped = files;
     }
 
-    /// Records a cancel; `before_all`: the cancel came before the last script had begun.
+    /// Records a cancel. `before_all`: at least one script had not begun when the cancel came, so the status becomes at
+    /// least [`exit::CANCELLED`].
     pub(crate) fn cancelled(&mut self, before_all: bool) {
         self.cancelled = true;
         if before_all {
@@ -99,7 +101,8 @@ impl Tally {
         }
     }
 
-    /// Records that the task's limit passed before the last script had begun.
+    /// Records that the task's limit passed while at least one script had not begun. The status becomes at least
+    /// [`exit::TIMEOUT`].
     pub(crate) fn out_of_time(&mut self) {
         self.timed_out = true;
         self.status = self.status.max(exit::TIMEOUT);

@@ -18,19 +18,20 @@ pub(crate) enum Ready {
     Signals,
     /// The script printed to this stream, or closed its pipe.
     Pipe(Stream),
-    /// The stage executed the script, or sent the reason of its failure.
+    /// The stage process ([`crate::stage`]) has executed the script, or has sent the reason why it could not.
     Stage,
-    /// The journal accepts more bytes.
+    /// The runner's stdout or stderr, usually the journal, accepts more bytes.
     Sink,
     /// A file was renamed into the task's directory; the file may be the mark of an expected boot.
     Mark,
-    /// A process connects to the control socket.
+    /// A process waits for the control socket to accept it.
     Door,
-    /// A peer of the control socket sent bytes.
+    /// A peer of the control socket sent bytes or disconnected. The number is the peer's index in [`Control::peers`].
     Peer(usize),
 }
 
-/// Waits until an event is ready, or until `deadline` of CLOCK_MONOTONIC in milliseconds.
+/// Waits until an event is ready, or until `deadline` of CLOCK_MONOTONIC (ms); `None`: without a time limit. Returns
+/// all events that are ready, none after the deadline.
 pub(crate) fn wait(
     signals: &Signals,
     sinks: &Sinks,

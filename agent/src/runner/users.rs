@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use perilog_host::accounts::{self, Account};
 
-/// Limit of a lookup. sssd gives up on a dead server after some seconds; a slower answer will not come.
+/// Longest wait for the look-up of a user. sssd gives up on a dead server after some seconds; a slower answer will not
+/// come.
 const LOOKUP: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, PartialEq, Eq)]

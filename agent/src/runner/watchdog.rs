@@ -15,7 +15,7 @@ pub(crate) const KILL_GRACE_MS: u64 = 10_000;
 pub(crate) struct Limit {
     /// CLOCK_MONOTONIC (ms) at which the limit passes.
     pub(crate) at: u64,
-    /// The configured limit, for the record.
+    /// The configured limit in milliseconds, for the step record of the passed limit.
     pub(crate) limit_ms: u64,
 }
 
@@ -64,14 +64,14 @@ impl Watchdog {
         self.overdue
     }
 
-    /// Returns CLOCK_MONOTONIC (ms) of the next check; `None`: no check is left.
+    /// Returns CLOCK_MONOTONIC (ms) at which to call [`Self::due`] next; `None`: no limit is left.
     pub(crate) fn next(&self) -> Option<u64> {
         let limit = self.limits.last().map(|limit| limit.at);
         limit.into_iter().chain(self.kill_at).min()
     }
 
-    /// Returns what the runner must do at `now` (CLOCK_MONOTONIC, ms); `None`: nothing more. The caller repeats the
-    /// call until it returns `None`.
+    /// Returns the next thing that the runner must do at `now` (CLOCK_MONOTONIC, ms); `None`: nothing is due. The
+    /// caller repeats the call until it returns `None`.
     pub(crate) fn due(&mut self, now: u64) -> Option<Due> {
         if self.limits.last().is_some_and(|limit| limit.at <= now) {
             let limit = self.limits.pop()?;

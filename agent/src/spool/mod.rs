@@ -122,12 +122,12 @@ impl Spool {
         Ok(())
     }
 
-    /// Creates the task's directory with `intent.json` inside. In an existing directory, whose intent was invalid,
-    /// replaces the intent.
+    /// Creates the task's directory with `intent.json` inside. If the directory exists already (with an unreadable
+    /// intent), replaces the intent.
     ///
-    /// An intent that is not rebuilt begins the task anew. So this function first removes what an earlier begin of the
-    /// task left: the tombstone, the outcome and the marks. If the tombstone stayed, the next agent would remove the
-    /// new directory.
+    /// An intent begins the task anew, unless the agent rebuilt it ([`Intent::is_rebuilt`]). So this function first
+    /// removes what an earlier begin of the task left: the tombstone, the outcome and the marks. If the tombstone
+    /// stayed, the next agent would remove the new directory.
     pub fn write_intent(&self, stem: &str, intent: &Intent) -> Result<(), SpoolError> {
         self.restore()?;
         let dir = self.task(stem);
@@ -163,7 +163,8 @@ impl Spool {
         Ok(write::json_once(&path, claim)? || read::json::<Claim>(&path).as_ref() == Some(claim))
     }
 
-    /// Writes `outcome.json`. If the directory is gone or has no readable intent, writes `rebuilt` as the intent first.
+    /// Writes `outcome.json`. If the directory is gone or has no readable intent, first writes the intent `rebuilt`, so
+    /// that no outcome is without an intent.
     pub fn write_outcome(&self, stem: &str, ended: &Ended, rebuilt: &Intent) -> Result<(), SpoolError> {
         let dir = self.task(stem);
         if defect!(OutcomeAlone) {

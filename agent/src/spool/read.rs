@@ -27,7 +27,7 @@ pub struct Traces {
     pub result: Option<RunResult>,
     pub steps: Vec<StepRecord>,
     pub tails: Vec<Tail>,
-    /// Whether the directory has the agent's mark that a caller asked to stop the task.
+    /// Whether the agent was asked to stop the task, and so has left the mark `stop-asked` in the directory.
     pub stop_asked: bool,
 }
 

@@ -1,4 +1,4 @@
-//! End of the output of failed scripts, which an operator wants to read first.
+//! Reads the end of the output of failed scripts, which an operator wants to see first.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Seek as _, SeekFrom};

@@ -60,7 +60,8 @@ fn an_end_of_another_life_goes_before_the_task_begins_anew() {
     }
 }
 
-/// If only an outcome without an intent were left, the next agent would not know the task, and would begin it again.
+/// Writing an outcome must also write a removed intent again. With only an outcome, the next agent would not know the
+/// task and would begin it again.
 #[test]
 fn writing_an_outcome_restores_a_removed_intent() {
     let (_dir, spool, _lock) = spool();

@@ -30,7 +30,7 @@ const IN_FLIGHT: usize = 32;
 /// Limit of a call; past the limit, the call's effect is unknown. PID 1 answers in milliseconds; a daemon-reload of a
 /// large host takes seconds.
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(60);
-/// Time after which the agent checks whether a runner has handled a signal.
+/// Time between a signal to a runner and the inspection that shows whether the runner handled the signal.
 const TAKEN: Duration = Duration::from_secs(2);
 /// Maximum number of processes that the agent reports for a unit.
 const MAX_PROCESSES: usize = 64;
@@ -128,7 +128,7 @@ impl Bus {
         }
     }
 
-    /// Adopts a unit that another connection started: calls `Ref`, so that PID 1 reports changes of the unit, and
+    /// Watches a unit that another connection started: calls `Ref`, so that PID 1 reports changes of the unit, and
     /// AddMatch for these signals. Then requests an inspection ([`Stir`]), which finds earlier changes. Never fails:
     /// even if the unit cannot be watched, the inspection shows its state.
     pub async fn watch(&self, stem: &str) {
@@ -147,12 +147,13 @@ impl Bus {
         self.shared.stir.now(stem);
     }
 
-    /// Forgets the pending start of a task's unit, because the task is over: systemd may never have answered the start.
+    /// Stops expecting the end of the start job of a task's unit: the task is over, and systemd may never report that
+    /// job.
     pub fn forget(&self, stem: &str) {
         self.shared.interest.does_not_start(stem);
     }
 
-    /// Drops cached facts about a unit that no longer exists.
+    /// Forgets what the last inspection of a unit found: the unit no longer exists.
     pub fn forget_unit(&self, stem: &str) {
         self.looked().remove(stem);
     }

@@ -1,4 +1,5 @@
-//! Cgroups of units, read from the kernel: cheaper and earlier than a call to PID 1.
+//! Cgroups of tasks' units: shows whether a unit has processes. The agent reads this from the kernel's files, which is
+//! cheaper than a call to PID 1 and shows a change earlier.
 
 use std::fs;
 use std::io;
@@ -6,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::recipe::SLICE;
 
-/// The mount point of cgroup v2; `None` on a host with v1 only.
+/// Paths of units' cgroups on this host. `root` is the mount point of cgroup v2, or `None` on a host with only cgroup
+/// v1.
 #[derive(Debug, Clone)]
 pub struct Cgroups {
     root: Option<PathBuf>,
@@ -36,7 +38,7 @@ impl Cgroups {
         Some(populated(&events).unwrap_or(false))
     }
 
-    /// Creates the value for a host that has only cgroup v1.
+    /// Returns a value that finds no cgroup, as on a host with only cgroup v1.
     #[cfg(test)]
     pub(crate) fn nowhere() -> Self {
         Self { root: None }

@@ -1,6 +1,6 @@
-//! Watches for a unit's cgroup to become empty, and reports by [`Stir`] without a timer: on cgroup v2 the kernel marks
-//! `cgroup.events` as modified. Without that file (cgroup v1), the module stirs the task at growing intervals until the
-//! agent forgets the task.
+//! Watches for a unit's cgroup to become empty, and then requests an inspection of the task by [`Stir`]. No timer is
+//! needed on cgroup v2: the kernel marks `cgroup.events` as modified. Without that file (cgroup v1), the module
+//! requests inspections at growing intervals until the agent forgets the task.
 
 use std::collections::{HashMap, HashSet};
 use std::io;

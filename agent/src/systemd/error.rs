@@ -41,9 +41,9 @@ impl From<zbus::Error> for BusError {
     }
 }
 
-/// Converts an error of the standard names. zbus drops the error's sender, so only errors that the driver never sends
-/// for a delivered call count as systemd's answer. All other errors are unknown, which costs one more inspection and is
-/// never wrong.
+/// Converts an error that zbus knows by its name; zbus has dropped the error's sender. The result is
+/// [`BusError::Refused`] only for errors that the bus driver never sends for a delivered call: these come from systemd.
+/// Every other error becomes [`BusError::Unknown`], after which the agent inspects the task once more.
 fn from_standard(error: &fdo::Error) -> BusError {
     use fdo::Error as E;
     use zbus::DBusError as _;

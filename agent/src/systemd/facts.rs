@@ -18,7 +18,8 @@ impl Properties {
         Self(reply)
     }
 
-    /// Returns the names of the properties; [`super::Probed`] needs them.
+    /// Returns the names of all properties in the reply. [`super::Probed`] finds out by them which optional properties
+    /// are missing.
     pub(super) fn names(&self) -> Result<Vec<String>, BusError> {
         let body = self.0.body();
         let all: HashMap<&str, Variant<'_>> = body.deserialize()?;

@@ -1,5 +1,5 @@
-//! Ids of a task in its unit's LogExtraFields: each of the unit's journal lines carries the ids. The ids also identify
-//! a unit without a directory.
+//! Ids of a task in its unit's LogExtraFields. systemd adds them to each journal line of the unit. By these ids the
+//! agent also finds the task of a unit whose task directory is gone.
 
 use perilog_core::agent::io::UnitIds;
 use perilog_core::ids::{self, ActionId, ActionName, Attempt, JobId, Rank, TaskId};

@@ -78,8 +78,9 @@ pub async fn keep(events: mpsc::Sender<BusEvent>, stir: Arc<Stir>, around: Surro
     }
 }
 
-/// Computes the delay before the next connection. The delay is zero after a connection that lasted for [`STEADY`], and
-/// after the first shorter one: while dbus-daemon and systemd start, one connection may be lost.
+/// Computes the delay before the next connection to the bus. The delay is zero after a connection that lasted for
+/// [`STEADY`]. It is also zero after the first shorter one, because a connection may be lost while dbus-daemon and
+/// systemd start.
 #[derive(Debug, Default)]
 struct Flaps {
     pause: Duration,

@@ -24,16 +24,16 @@ use crate::testing;
 
 const LIST: &str = include_str!("properties-239.txt");
 
-/// Values that a property or a call accepts.
+/// Arguments that systemd 239 accepts for a property or in a call: their D-Bus signature, and the permitted words.
 #[derive(Debug)]
 struct Taken {
     signature: &'static str,
-    /// Values that the property or call accepts; if empty, it accepts any value.
+    /// The permitted values; if empty, every value of the signature is permitted.
     words: Vec<&'static str>,
 }
 
-/// Returns the lines of properties-239.txt: its calls, or its properties. `updated`: with the properties that RHEL 8
-/// added later.
+/// Returns the entries of properties-239.txt by name: the calls if `calls` is set, otherwise the properties. With
+/// `updated`, includes the properties that later updates of RHEL 8 added.
 fn taken(calls: bool, updated: bool) -> BTreeMap<&'static str, Taken> {
     let (properties, methods) = LIST.split_once("\n[calls]\n").unwrap();
     let lines = if calls { methods } else { properties }.lines();
@@ -60,7 +60,7 @@ struct Old {
     calls: Calls,
 }
 
-/// The state that the model reports for any unit. `ran`: the model reports an invocation, too.
+/// State that the model reports for every unit: its ActiveState, and if `ran` is set also an invocation id.
 #[derive(Clone, Copy)]
 struct Stands {
     active: &'static str,
@@ -295,7 +295,8 @@ async fn every_call_works_on_239_and_newer_properties_are_dropped() {
     assert_eq!(called, taken(true, false).keys().map(|name| (*name).to_owned()).collect());
 }
 
-/// Checks that the list has no property of a later release: a list that accepts everything would prove nothing.
+/// Checks that properties-239.txt has no property of a later systemd. If the file had one, the fake systemd would
+/// accept it, and the other tests would prove nothing.
 #[test]
 fn what_came_later_is_not_on_the_list() {
     let (first, updated) = (taken(false, false), taken(false, true));

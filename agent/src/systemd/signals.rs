@@ -28,7 +28,8 @@ pub(super) struct Interest {
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// Units for which this agent makes a start job: entered before the call, removed by the job's JobRemoved.
+    /// Names of the units that this agent is starting: entered before the start call, removed when the start job's
+    /// JobRemoved arrives.
     starting: HashSet<String>,
     /// Stems of the watched units, by the unit's object path.
     watched: HashMap<String, String>,
@@ -97,8 +98,9 @@ pub(super) async fn drain(mut stream: MessageStream, interest: Arc<Interest>, st
     "the system bus is gone".to_owned()
 }
 
-/// Handles a D-Bus signal. Returns a reason if systemd left the bus (daemon-reexec): the agent must then join
-/// everything again. Ignores signals from any other sender.
+/// Handles a D-Bus signal: requests an inspection of the task whose unit changed. Returns a reason if systemd left the
+/// bus (daemon-reexec), because the agent must then connect again. Ignores a signal from any sender but systemd and the
+/// bus.
 fn signal(message: &Message, interest: &Interest, stir: &Stir) -> Option<String> {
     let header = message.header();
     let (interface, member) = (header.interface()?.as_str(), header.member()?.as_str());
@@ -167,7 +169,8 @@ mod tests {
         says(sender, DBUS_PATH, (DBUS, "NameOwnerChanged"), &(name, SYSTEMD_IS, new))
     }
 
-    /// Returns the interest of a connection that has started the test's unit and watches the unit.
+    /// Returns an [`Interest`] that knows systemd's unique name, and whose connection has started and watches the
+    /// test's unit.
     fn interested() -> Interest {
         let interest = Interest::default();
         interest.systemd_is(SYSTEMD_IS);
@@ -176,7 +179,7 @@ mod tests {
         interest
     }
 
-    /// Returns `true` if these messages stir the test's unit.
+    /// Returns `true` if these messages cause an inspection of the test's unit.
     async fn stirred(interest: &Interest, messages: &[Message]) -> bool {
         let stir = Stir::default();
         for message in messages {
@@ -218,7 +221,8 @@ mod tests {
         assert_eq!(other.as_deref(), Some("systemd has another name on the bus"));
     }
 
-    /// A change during connection set-up must not be lost, though systemd's unique name is still unknown.
+    /// systemd may leave the bus while the agent connects, before the agent knows systemd's unique name. The agent must
+    /// notice this too.
     #[test]
     fn who_left_is_heard_before_it_is_known_who_was_there() {
         let left = signal(&owner_changed(DBUS, SYSTEMD, ""), &Interest::default(), &Stir::default());

@@ -80,7 +80,7 @@ impl Agent {
         self.mib("VmRSS:")
     }
 
-    /// Returns the highest value of [`Self::rss_mib`] since the process began.
+    /// Returns the agent's highest memory use in MiB since its start; [`Self::rss_mib`] is its present use.
     pub(crate) fn peak_mib(&self) -> u64 {
         self.mib("VmHWM:")
     }

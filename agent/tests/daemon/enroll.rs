@@ -14,7 +14,8 @@ use crate::bed::Bed;
 
 type Sign = dyn Fn(&Ask) -> String + Send + Sync;
 
-/// Registrar that grants every request, and answers with the text that the function returns.
+/// Enrolment server's registrar that grants every request: its answer is the text that the function returns, which need
+/// not be a certificate.
 struct Answers(Box<Sign>);
 
 impl Registrar for Answers {
@@ -28,8 +29,8 @@ impl Registrar for Answers {
     }
 }
 
-/// Starts an enrolment server for the bed's agent. The server answers each request with `sign` until the returned
-/// sender is dropped.
+/// Starts an enrolment server for the bed's agent, and returns at once. The server answers each request with the text
+/// that `sign` returns, until the returned sender is dropped.
 fn open_door(bed: &mut Bed, sign: Box<Sign>) -> watch::Sender<Option<ServerTls>> {
     let tls = ServerTls::load(&bed.authority.controller()).unwrap();
     let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();

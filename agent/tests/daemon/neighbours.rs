@@ -15,7 +15,7 @@ use crate::bed::{Bed, LIMIT};
 const CONNECTIONS: u32 = 64;
 /// Number of users in whose names the threads connect.
 const USERS: u32 = 8;
-/// Maximum growth of the agent's memory in MiB: far below the memory that one connection took before the bound existed.
+/// Maximum growth of the agent's memory in MiB. Before the agent bounded requests, one connection alone took more.
 const MOST_MIB: u64 = 32;
 
 fn request(method: &str, parameters: Value) -> Vec<u8> {
@@ -24,7 +24,8 @@ fn request(method: &str, parameters: Value) -> Vec<u8> {
     bytes.into_bytes()
 }
 
-/// Regression test: sixteen connections of one user grew the agent from 5 to 1,542 MiB.
+/// Regression test: sixteen connections of one user, each with a request of a megabyte, grew the agent's memory from 5
+/// to 1,542 MiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_that_send_a_megabyte_each_make_no_agent_grow() {
     assert!(rustix::process::geteuid().is_root(), "only root can play another user: run this test as root");

@@ -11,16 +11,17 @@ use tokio::time::timeout;
 use crate::bed::{Bed, LIMIT};
 use crate::peer::Peer;
 
-/// Number of sessions of the thief, one after the other.
+/// Number of sessions of the thief, who plays the controller with a stolen key. The sessions come one after the other.
 const SESSIONS: usize = 3;
-/// Number of questions that the thief asks in a session, unless the agent ends the session before. The buffers of a
-/// connection hold far fewer answers.
+/// Number of questions that the thief sends in a session, unless the agent ends the session before. The buffers of a
+/// connection hold far fewer answers, so most answers must wait in the agent.
 const QUESTIONS: u64 = 400_000;
 /// Maximum growth of the agent's memory in MiB. Before the agent bounded questions and answers, its memory grew by
 /// hundreds of MiB.
 const MOST_MIB: u64 = 24;
 
-/// Regression test: 1.09 million questions in eight seconds, whose answers the asker did not read, took 890 MiB.
+/// Regression test: a controller asked 1.09 million questions in eight seconds and read no answer. The agent's memory
+/// grew to 890 MiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_questions_ends_the_session_and_grows_nothing() {
     const SAID: &str = "it asks more than 16 questions at a time";
@@ -50,11 +51,12 @@ async fn a_flood_of_questions_ends_the_session_and_grows_nothing() {
     }
 }
 
-/// Regression test: a script of root replaced its kept output by an endless file, and one question about the task took
-/// 4.8 GB in four seconds.
+/// Regression test: a script of root replaced its kept output by an endless file. To answer one question about the
+/// task, the agent took 4.8 GB of memory in four seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn output_without_an_end_is_answered_within_bounds() {
-    /// Number of tries in the task's step records. Each try has endless files as its kept output.
+    /// Number of tries in the step records that the test writes. The kept output of each try is an endless head and a
+    /// tail of a tebibyte.
     const SCRIPTS: u32 = 64;
     let bed = Bed::new();
     let agent = bed.start();

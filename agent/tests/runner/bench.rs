@@ -215,7 +215,7 @@ impl Task {
         self.left(ended)
     }
 
-    /// Reads the files that a runner with this end left behind.
+    /// Reads the files that a runner left behind. `ended` is the end of that runner's process.
     pub(crate) fn left(&self, ended: Ended) -> Left {
         let read = |name: &str| fs::read_to_string(self.directory().join(name)).ok();
         let result: Option<RunResult> = read("result.json").map(|text| serde_json::from_str(&text).unwrap());
@@ -293,7 +293,8 @@ impl Live {
         }
     }
 
-    /// Waits for a line that holds `part`, on stdout or stderr.
+    /// Reads lines until one on stdout or stderr contains `part`, and returns that line. Panics if the output ends
+    /// before, or nothing comes for [`SILENCE`].
     pub(crate) fn wait_for(&mut self, part: &str) -> String {
         loop {
             match self.next() {

@@ -1,4 +1,5 @@
-//! Permission to run: one runner, in time, on the right directory.
+//! Tests of the runner's permission to run. At most one runner runs a task, only until not-after, and only in that
+//! task's own directory, which root alone can write.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -6,7 +6,7 @@ use perilog_core::task::{OnError, OnTimeout, Retries, ScriptPlan, StepRecord};
 
 use crate::bench::{Left, Task, hammered};
 
-/// Returns one entry for each recorded passing of a limit: script, limit in milliseconds, and forensics.
+/// Returns each record that a script passed a limit, in order: script, limit in milliseconds, and forensics.
 fn overdue(left: &Left) -> Vec<(&str, u64, &str)> {
     let seen = left.steps.iter().filter_map(|step| match step {
         StepRecord::Overdue { script, limit_ms, forensics, .. } => {

@@ -1,4 +1,4 @@
-//! Which scripts run, in which order, and which are not run at all.
+//! Tests of the choice of scripts: the scripts that run, their order, and the files that the runner skips.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

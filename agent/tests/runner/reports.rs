@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use crate::bench::{Left, Live, REPORT, Task};
 
-/// Makes a task whose script calls `$REPORT`.
+/// Makes a task with one shell script, whose lines are `body`. In the script, `$REPORT` is the path of perilog-report.
 fn task(body: &str) -> Task {
     let mut task = Task::with(&[("10-a", body)]);
     let report = task.report().display().to_string();

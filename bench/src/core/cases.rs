@@ -24,8 +24,9 @@ type Allocator = &'static StatsAlloc<System>;
 
 /// Maximum ratio of the costs: eight times the ranks may cost at most ten times as much.
 const MOST: f64 = 10.0;
-/// Maximum ratio of costs for eight times the tasks in one Hello, or eight times the nodes on one page. Quadratic cost
-/// would be a ratio of 64. Caches that do not hold 20,000 tasks, and the page's sorted names, explain what exceeds 8.
+/// Maximum ratio of costs: of one Hello with eight times the tasks, or of one page in the browser with eight times the
+/// nodes. Linear cost would be a ratio of 8, quadratic cost 64. The bound is above 8, because 20,000 tasks do not fit
+/// into the processor's caches, and the page sorts the names of its nodes.
 const MOST_OF_ONE: f64 = 24.0;
 
 const CASES: [(&str, ReleasePolicy); 4] = [
@@ -101,7 +102,8 @@ pub(crate) fn run(options: &Options, allocator: Allocator) -> Result<Value> {
     Ok(json!({"bench": "core", "few": few, "many": many, "cases": cases, "table": table.text()}))
 }
 
-/// Number of tasks in a large Hello: the most that a controller reads; `FEW_TASKS`: an eighth of that.
+/// Number of tasks in a large Hello, as many as a controller reads. `FEW_TASKS`: the number in a small Hello, an
+/// eighth.
 const MANY_TASKS: u32 = 20_000;
 const FEW_TASKS: u32 = 2_500;
 
@@ -120,7 +122,8 @@ fn hello(rounds: usize, allocator: Allocator) -> Result<[Samples; 3]> {
     Ok(measured)
 }
 
-/// Number of nodes of a large cluster, which an operator looks at in a browser; `FEW_NODES`: an eighth of that.
+/// Number of nodes of a large cluster, whose page an operator opens in a browser. `FEW_NODES`: the number of a small
+/// cluster, an eighth.
 const MANY_NODES: u32 = 10_240;
 const FEW_NODES: u32 = 1_280;
 

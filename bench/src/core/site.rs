@@ -19,7 +19,7 @@ use stats_alloc::{Region, StatsAlloc};
 
 use crate::size;
 
-/// Number of Hellos in a batch, as many as the writer takes at once.
+/// Number of Hellos in a batch: as many inputs as the controller's writer takes at once.
 const BATCH: usize = 1_024;
 /// Number of batches after which the simulated resource manager again asks for new entries of the outbox.
 const FETCH_EVERY: u64 = 256;
@@ -63,8 +63,8 @@ fn action(name: &str) -> Result<ActionName> {
     Ok(ActionName::new(name)?)
 }
 
-/// Returns the Hello of the node `host` without tasks, over its connection number `link`. The number of the node's
-/// first session, `node`, serves as machine id and boot id.
+/// Returns the Hello of the node `host`, which has no tasks. `link` is the number of its session, and must grow.
+/// `node`, the number of the node's first session, serves as machine id and boot id.
 fn hello(host: &str, node: SessionId, link: u64) -> Result<Hello> {
     Ok(Hello {
         host: HostName::new(host)?,
@@ -180,15 +180,16 @@ impl<'a> Site<'a> {
             - isize::try_from(now.bytes_deallocated).unwrap_or(isize::MAX)
     }
 
-    /// Returns the allocated bytes that the machine holds now, without those for its nodes, and the highest such number
-    /// of this call and all earlier calls.
+    /// Returns how many bytes are allocated now beyond those at the time when all nodes had said Hello. Also returns
+    /// the highest such number of this call and all earlier calls.
     pub(crate) fn memory(&mut self) -> (isize, isize) {
         let now = self.allocated() - self.memory_before;
         self.memory_most = self.memory_most.max(now);
         (now, self.memory_most)
     }
 
-    /// Hands one batch of inputs to the machine and adds the cost to `spent`; returns the replies.
+    /// Hands one batch of inputs to the machine, with a tick if one is due. Adds the CPU time and the bytes for the
+    /// store to `spent`; returns the replies.
     fn handle(&mut self, mut inputs: Vec<Input>) -> Result<Vec<Reply>> {
         self.now.mono_ms += 1;
         self.now.wall_ms += 1;
@@ -290,8 +291,8 @@ impl<'a> Site<'a> {
         self.job.clone()
     }
 
-    /// Reports Accepted of each rank, then Finished of each rank: one rank per batch, in random order. About `failing`
-    /// of a hundred ranks fail a named check.
+    /// Has each rank report Accepted of its task, then each rank Finished: one rank per batch, in random order. About
+    /// `failing` of a hundred ranks report a failed check, which the job may tolerate.
     pub(crate) fn accepted_and_finished(&mut self, name: &str, attempt: u64, failing: u32) -> Result<()> {
         self.accepted(name, attempt)?;
         let wall_ms = self.now.wall_ms;
@@ -307,7 +308,7 @@ impl<'a> Site<'a> {
         })
     }
 
-    /// Reports Accepted of each rank, one rank per batch, in random order.
+    /// Has each rank report Accepted of its task of the action `name`: one rank per batch, in random order.
     pub(crate) fn accepted(&mut self, name: &str, attempt: u64) -> Result<()> {
         self.tell(name, attempt, |_, task| FromAgent::Accepted { task, limit_ms: None })
     }

@@ -30,7 +30,8 @@ const WAITING: usize = 4;
 struct Shared {
     /// The frames of Start and of Ack, by rank.
     frames: Vec<(Bytes, Bytes)>,
-    /// Queue of each connection. The position in the list is the rank, in the order in which the agents connected.
+    /// Queue of frames to the agent of each connection. The index is the agent's rank: agents get ranks in the order in
+    /// which they connect.
     connections: Mutex<Vec<mpsc::Sender<Bytes>>>,
     ended: AtomicUsize,
     rounds: watch::Sender<usize>,

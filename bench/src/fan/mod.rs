@@ -1,5 +1,9 @@
-//! Fan-out: one action to thousands of agents and all their completions durable and back at the caller, against the
-//! bare wire; the controller's memory per agent; and the time until all are back after a kill -9.
+//! Bench of the fan-out. The controller starts one action on thousands of agents and collects all completions. Each
+//! round is timed until all completions are durable and the caller knows. For comparison, a bare server sends the same
+//! frames over the same wire.
+//!
+//! Also measures the controller's memory per agent, and the time after a kill -9 of the controller until all agents are
+//! connected again.
 //!
 //! ```text
 //!            Varlink          mutual TLS
@@ -7,9 +11,11 @@
 //!    └─────▶ echo (the bare wire) ◀──────── swarm: N agents, one process
 //!     lines                   mutual TLS
 //! ```
-//! Both servers have all their connections all the time, and rounds take turns between them: real, bare, bare again
-//! (the difference between equal measurements), in an order that changes with each turn. A round is over when its
-//! caller knows; the next one begins when every agent has its acknowledgement.
+//!
+//! Both servers keep all their connections throughout. Rounds take turns: through the controller, through the bare
+//! server, and through the bare server again, which shows the difference between equal measurements. Their order
+//! changes with each turn. A round ends when its caller has the result; the next one begins when every agent has its
+//! acknowledgement.
 
 mod controller;
 pub(crate) mod echo;
@@ -29,13 +35,14 @@ use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
 use perilog_bench::stats::{Samples, figure};
 
-/// Target (docs/performance.md): maximum ratio of a round's time to that of the bare server.
+/// Target (docs/performance.md): maximum ratio of the time of a round through the controller to that of a round through
+/// the bare server ([`echo`]).
 const MOST_OVER_BARE: f64 = 5.0;
 /// Target: maximum ratio of the controller's CPU time to that of the bare server.
 const MOST_CPU_OVER_BARE: f64 = 3.0;
 /// Target: maximum memory of the controller per agent, in KiB.
 const MOST_KIB: f64 = 24.0;
-/// Number of rounds that the bench does not count: buffers and files grow to their size.
+/// Number of rounds at the begin that the bench does not count, because buffers and files still grow then.
 const WARM_UP: usize = 3;
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
@@ -180,8 +187,9 @@ impl Bench {
         Ok(took)
     }
 
-    /// Kills the controller with -9 and starts a new one: measures until every agent is welcomed again. With `live`,
-    /// each agent has a running task, and all have to end well afterwards.
+    /// Kills the controller with -9 and starts a new one. Measures the time until every agent is welcomed again. With
+    /// `live`, each agent runs a task meanwhile, and all tasks have to end well afterwards. Adds rows to the table;
+    /// returns the figures as JSON.
     fn herd(&mut self, live: bool, table: &mut Table) -> Result<Value> {
         progress(&format!("{} agents: kill -9{}", self.agents, if live { ", each with a task that runs" } else { "" }));
         let mut after = 0;

@@ -34,9 +34,10 @@ use tokio::sync::{Semaphore, watch};
 use crate::authority;
 use crate::part;
 
-/// Redial window of an agent in milliseconds until a Welcome names one, and the least that a Welcome can set.
+/// Redial window: an agent dials again after a random part of this time, in milliseconds. This one holds until a
+/// Welcome names another, and is the least that a Welcome can set.
 const WINDOW_MS: u64 = 1_000;
-/// Milliseconds to which failed dials may widen the redial window.
+/// Maximum redial window in milliseconds to which failed dials widen it, unless the last Welcome named a larger one.
 const CEILING_MS: u64 = 30_000;
 /// Number of loopback addresses that agents dial: each address has a range of ephemeral ports of its own.
 const ADDRESSES: usize = 8;
@@ -67,7 +68,8 @@ struct Group {
     hold: AtomicBool,
     release: watch::Sender<u64>,
     window_ms: AtomicU64,
-    /// The bytes that all Starts of the last action have in common, and one of these Starts decoded.
+    /// The bytes with which all Starts of the last action begin, and the first of these Starts, decoded; `None` before
+    /// the first Start.
     last: Mutex<Option<(Bytes, Arc<Start>)>>,
 }
 
@@ -139,7 +141,8 @@ impl Group {
         }
     }
 
-    /// Decodes a Start, or recognises it by its first bytes; the returned Start has the rank of the first one.
+    /// Returns the Start in a frame; `None` if the frame is another message. Decodes only the first Start of an action.
+    /// Recognises the others by their equal first bytes and returns the first one for them, with that one's rank.
     fn start(&self, frame: &Bytes) -> Result<Option<Arc<Start>>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((common, start)) = &*last
@@ -160,7 +163,7 @@ struct Agent {
     rank: Rank,
     dial: Dial,
     hello: Hello,
-    /// The task that the agent has accepted and whose end the controller has not acknowledged.
+    /// The task that the agent has accepted and whose end the controller has not acknowledged; `None` if there is none.
     held: Option<Arc<Start>>,
 }
 

@@ -32,7 +32,7 @@ pub(crate) enum Executes {
     Runner,
 }
 
-/// Makes bare units over a D-Bus connection, without an agent.
+/// Maker of bare units: units with a task's properties, started over a D-Bus connection without an agent.
 #[derive(Debug)]
 pub(crate) struct Bare {
     connection: Connection,

@@ -1,4 +1,5 @@
-//! Real node with an agent, configured as a site would. This program runs on the node, too, in the controller's place.
+//! Real node with an agent that is configured as on a site. The bench's program runs on the node, too, and plays the
+//! controller.
 
 use std::path::Path;
 use std::process::Command;

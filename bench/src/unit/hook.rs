@@ -13,9 +13,9 @@ use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
 use perilog_bench::stats::Samples;
 
-/// Target for a hook (docs/performance.md): maximum ratio to `systemd-run`.
+/// Target for a hook (docs/performance.md): maximum ratio of its time to that of `systemd-run --wait`.
 const MOST_OVER_SYSTEMD_RUN: f64 = 1.1;
-/// Number of turns that the bench does not count.
+/// Number of turns at the begin that the bench does not count. In a turn, each of [`WAYS`] runs once.
 const WARM_UP: usize = 5;
 const WAYS: [&str; 3] =
     ["perilog hook slurm-prolog", "systemd-run --wait /bin/true", "systemd-run --wait /bin/true again"];

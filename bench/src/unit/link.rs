@@ -40,7 +40,8 @@ pub(crate) fn listen(certificates: &str) -> Result<Listener> {
 }
 
 impl AgentLink {
-    /// Accepts the next agent that dials, and sends it a Welcome; returns the connection.
+    /// Accepts the next agent that dials, reads its Hello, and sends it a Welcome; returns the connection. `unloaded`:
+    /// the waiters for units that systemd unloads.
     pub(crate) async fn accept(listener: &Listener, unloaded: Arc<Waiters<String, ()>>) -> Result<Self> {
         let Link { mut reader, mut writer, .. } = listener.next().await.handshake().await?;
         writer.send(Preamble::ours("bench").encode()).await?;

@@ -1,4 +1,5 @@
-//! Price of one task on a real node with the real systemd: the same unit, made in four ways that take turns.
+//! Price of one task on a real node with the real systemd: the same unit, made in four ways that take turns. The way
+//! `bare` runs twice in each turn; the difference shows the noise.
 //!
 //! | | from | to |
 //! |---|---|---|

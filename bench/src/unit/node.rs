@@ -1,4 +1,5 @@
-//! Measurement on the node: one process makes units in five ways, which take turns, and times each unit.
+//! Measurement on the node: one process makes units in the five ways of [`WAYS`], which take turns, and times each
+//! unit.
 
 use std::process::Stdio;
 
@@ -16,7 +17,7 @@ use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
 use perilog_bench::stats::{Samples, figure};
 
-/// Path of this program and its certificates on the node.
+/// Path on the node of this program. `CERTIFICATES`: the directory of its certificates there.
 pub(crate) const PROGRAM: &str = "/usr/local/bin/perilog-bench";
 pub(crate) const CERTIFICATES: &str = "/etc/perilog/bench";
 
@@ -30,7 +31,7 @@ const MOST_OVER_SYSTEMD_RUN: f64 = 0.5;
 const IN_FLIGHT: u64 = 16;
 /// Number of units in one burst: so many that the beginning and the end, with fewer in flight, weigh little.
 const BURST: u64 = 96;
-/// Number of turns that the bench does not count.
+/// Number of turns at the begin that the bench does not count. In a turn, each way makes one unit.
 const WARM_UP: usize = 5;
 
 /// Ways to make a unit, in the order of the first turn.

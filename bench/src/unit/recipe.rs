@@ -48,7 +48,7 @@ mod tests {
     use super::super::link::start;
     use super::*;
 
-    /// Properties that a plain configuration does not set.
+    /// Properties of a task's unit that an agent with a plain configuration does not set.
     const UNSET: [&str; 3] = ["MemoryMax", "TasksMax", "CPUWeight"];
 
     #[test]

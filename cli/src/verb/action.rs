@@ -163,8 +163,8 @@ impl Sentence for Started {
     }
 }
 
-/// Parts of an action, as the controller answers a report: what has ended, what was reported too late, what is open,
-/// and what must stop.
+/// The controller's answer to a report about an external action: the ranks and resources that have ended, were reported
+/// too late, are open, and must stop.
 #[derive(Debug, Deserialize)]
 struct Stands {
     ended: Part,

@@ -37,7 +37,8 @@ pub(super) fn prune(dir: &Path, made: &Path, keep: NonZeroUsize) -> Result<Vec<P
     Ok(gone)
 }
 
-/// Returns the copies to remove. The copy `made` counts as the newest, because the clock may have gone back.
+/// Returns the names of the copies to remove, so that the newest `keep` copies stay. The copy `made` was made just now
+/// and counts as the newest, because the clock may have gone back.
 fn surplus(names: Vec<OsString>, made: &std::ffi::OsStr, keep: NonZeroUsize) -> Vec<OsString> {
     let mut copies: Vec<OsString> = names.into_iter().filter(|name| is_copy(name) && name != made).collect();
     copies.sort_unstable();

@@ -1,5 +1,5 @@
-//! Common part of verbs that act on tasks or hosts, such as `cancel` and `kill`: the choice of tasks, and the sentence
-//! about the number that the controller has reached.
+//! Common part of the verbs that act on tasks, such as `cancel` and `kill`: the options that choose tasks, the request
+//! to the controller, and the sentence with the number of tasks that the request has reached.
 
 use perilog_core::{ActionName, Attempt, JobId, Targets};
 use serde::{Deserialize, Serialize};
@@ -37,8 +37,8 @@ struct Reached {
     none: String,
 }
 
-/// Asks the controller and prints a sentence: `some` has `{}` in place of the count, `none` is the sentence for no
-/// task. Returns the number of reached tasks.
+/// Calls `method` of the controller, which returns the number of tasks that the request has reached. Prints the
+/// sentence `some` with that number in place of `{}`, or the sentence `none` if it is 0. Returns the number.
 pub(crate) fn reach(
     door: &Door,
     out: &mut Out,

@@ -74,7 +74,8 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
     }
 }
 
-/// Runs a program to its end; returns its standard output.
+/// Runs a program to its end and returns its standard output. Fails if its exit status is not 0; the error has the text
+/// of its standard error.
 fn ask(command: &mut Command) -> Result<String, Fault> {
     let name = command.get_program().to_string_lossy().into_owned();
     let said = command.output().map_err(|error| Fault::Other(format!("{name}: {error}")))?;
@@ -96,9 +97,10 @@ fn store(config: Option<&Path>) -> Result<PathBuf, Fault> {
     store.ok_or_else(|| Fault::Other(format!("{CONTROLLER} --print-config names no store: is it an older version?")))
 }
 
-/// Installs the copy that `copy` makes as the store. The copy gets the owner of the store's directory. Removes SQLite's
-/// side files (`-wal`, `-shm`) of the old store, which would undo the restore or damage the copy. `keep`: keeps the old
-/// store and its log under a new name. Returns that name; `None`: nothing was kept.
+/// Puts a copy of a store in the place of `store`; `copy` writes it to the path that it gets. The copy gets the owner
+/// of the store's directory. Removes SQLite's side files (`-wal`, `-shm`) of the old store, which would undo the
+/// restore or damage the copy. `keep`: renames the old store and its `-wal` file, so that they stay. Returns the old
+/// store's new path; `None`: nothing was kept.
 fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path, keep: bool) -> Result<Option<PathBuf>, Fault> {
     let directory = store.parent().unwrap_or(Path::new("/"));
     let fault = |what, path: &Path| {

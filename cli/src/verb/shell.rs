@@ -9,9 +9,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Limit of a program: systemctl and similar programs answer in milliseconds, or hang.
+/// Time limit for a program: systemctl and similar programs answer in milliseconds, or hang.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Maximum number of bytes that are read of a program's standard output, and of its standard error.
+/// Maximum number of bytes that are read of each of a program's two outputs, standard output and standard error.
 const MOST: u64 = 1024 * 1024;
 
 /// The end of a program, with its output. `ok`: its exit status was 0.
@@ -22,7 +22,8 @@ pub(super) struct Said {
     pub(super) stderr: String,
 }
 
-/// Runs a program. `Err` is a text for people: the program does not exist, or did not end.
+/// Runs a program, at most for the time [`LIMIT`]. `Err` is a text for people: the program could not be started, or did
+/// not end in time.
 pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<Said, String> {
     ask_within(LIMIT, program, arguments)
 }

@@ -29,7 +29,8 @@ pub(crate) struct Args {
 const GROUPS: usize = 12;
 /// Maximum number of lines that the verb shows of a script's output.
 const LAST_LINES: usize = 4;
-/// Maximum number of lines that the verb shows of the forensics of a script past its limit; --json has all lines.
+/// Maximum number of lines that the verb shows of the forensics of a script past its limit (the state of its processes
+/// before the runner sent a signal); --json has all lines.
 const FORENSIC_LINES: usize = 12;
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {

@@ -116,14 +116,14 @@ struct Action {
 struct AttemptLog {
     actions: BTreeMap<String, Action>,
     closed: Option<String>,
-    /// Whether all of the attempt is released.
+    /// Whether all ranks and named resources of the attempt are released.
     clean: bool,
     /// Whether the job has handed over ranks, all or some. Actions that begin later are after-actions.
     let_go: bool,
     awaited: Option<Entry>,
-    /// Names of the milestones that ranks have reported. `full`: the attempt has as many as it may have, and gets no
-    /// others.
+    /// Names of the milestones that ranks of the attempt have reported.
     said: BTreeSet<String>,
+    /// Whether the attempt has reported as many milestones as it may; it gets no others.
     full: bool,
 }
 
@@ -146,7 +146,7 @@ struct Ledger {
     attempts: BTreeMap<Attempt, AttemptLog>,
     asked: Asked,
     caught_up: bool,
-    /// The awaited attempt; settled after the first read of the log.
+    /// The awaited attempt; `None`: not chosen yet, because the log was not read to its present end.
     chosen: Option<Attempt>,
 }
 

@@ -120,6 +120,7 @@ trait Chain {
 
 impl Chain for WhyTask {
     /// Prints the task's state, then a line each for its script, the reason, its unit and the commands to type next.
+    /// `requeued`: shows the attempt too. `age`: the task's age as text.
     fn show(&self, page: &mut Page, requeued: bool, age: &str) {
         let outcome = self.ended.as_ref().map(|ended| ended.outcome.to_string());
         let (state, word) = match (&self.ended, &outcome) {

@@ -17,7 +17,7 @@ pub(crate) enum Step {
     Call(&'static str),
     /// Sends a reply, with more replies to come.
     More(Value),
-    /// Sends the last reply.
+    /// Sends the last reply to a call.
     Done(Value),
     Error(&'static str, Value),
     /// Waits for the client to go away.
@@ -40,7 +40,8 @@ impl Daemon {
     }
 }
 
-/// Serves the scripted connections one after the other, then removes the socket.
+/// Starts a daemon in a thread of its own: it listens on a socket at `path` and plays one script for each connection,
+/// one after the other. When the last connection comes, the daemon removes the socket.
 pub(crate) fn serve(path: &Path, connections: Vec<Vec<Step>>) -> Daemon {
     let listener = UnixListener::bind(path).unwrap();
     let at = path.to_owned();
@@ -122,7 +123,8 @@ impl Place {
         self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Runs the program against a daemon that serves `connections`; returns its output and the calls.
+    /// Runs `perilog` with `args` against a daemon that serves `connections`; returns the program's output and status,
+    /// and the parameters of the calls that the daemon got.
     pub(crate) fn ask(&self, args: &[&str], connections: Vec<Vec<Step>>) -> (Said, Vec<Value>) {
         let daemon = serve(&self.socket(), connections);
         let said = Said::of(self.command(args).output().unwrap());
@@ -147,7 +149,8 @@ impl Said {
     }
 }
 
-/// Returns an event of the prolog of job f1, attempt 0.
+/// Returns an event of the prolog of job f1, attempt 0, as JSON of the controller's API. `context`: further members of
+/// the event's context.
 pub(crate) fn event(sequence: u64, name: &str, context: Value) -> Value {
     let mut all = json!({"action": "prolog", "attempt": "0"});
     if let (Value::Object(all), Value::Object(context)) = (&mut all, context) {

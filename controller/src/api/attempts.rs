@@ -79,7 +79,7 @@ impl Following {
     }
 }
 
-/// Counts as one follower of a source until dropped.
+/// One follower of a source: [`Following`] counts it until this value is dropped.
 struct Follower<'a> {
     all: &'a Following,
     source: String,
@@ -122,8 +122,8 @@ struct Feed<'a> {
 }
 
 impl Feed<'_> {
-    /// Sends the attempts of the source that are not wholly released or that are unvouched, then all attempts of
-    /// `jobs`. The last page has the drains.
+    /// Sends the attempts of the source that are not wholly released or that are unvouched. Then sends all attempts of
+    /// `jobs`, and, with the last page, the drains.
     async fn snapshot(&mut self, jobs: BTreeSet<JobId>) -> Result<(), End> {
         let mut after = None;
         loop {

@@ -83,7 +83,7 @@ impl Log<'_> {
         Ok(page)
     }
 
-    /// Sends all stored events of the job, page by page.
+    /// Sends all stored events of the job, page by page. The inner error is a refusal that the client has not got yet.
     async fn history(&mut self, reply: &mut ReplySink) -> Result<Result<(), Refusal>, Gone> {
         loop {
             match self.page().await {

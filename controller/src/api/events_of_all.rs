@@ -76,7 +76,9 @@ async fn send(
     }
 }
 
-/// Returns the spot that a client's `after` names; `None` for the oldest event. `now` names the newest commit.
+/// Returns the position in the order of all events from which a client wants events. `after` is the text of a [`Spot`],
+/// or `now` for the position after the newest commit. Without `after`, returns `None`: the client gets all events from
+/// the oldest on.
 async fn start(api: &Api, after: Option<&str>) -> Result<Option<Spot>, Refusal> {
     match after {
         None => Ok(None),

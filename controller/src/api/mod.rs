@@ -77,7 +77,7 @@ pub(crate) struct Api {
     pub(crate) enrolment: Option<Arc<Enrolment>>,
     /// Times at which the certificates of connected nodes end.
     pub(crate) expiries: Expiries,
-    /// Result of the last reload, if an operator must act: keys that need a restart, or a wrong configuration.
+    /// The problem that the last reload left: keys that need a restart, or a wrong configuration; `None`: no problem.
     pub(crate) remark: watch::Receiver<Option<String>>,
     pub(crate) following: attempts::Following,
 }
@@ -253,8 +253,8 @@ impl Api {
         }
     }
 
-    /// Serves the method `Quiesce`. With `wait`, replies only when nothing is open any more. A client that disconnects
-    /// frees its place among the waiting calls.
+    /// Serves the method `Quiesce`. With `wait`, replies only when no action is open any more. If the client
+    /// disconnects before the reply, the machine forgets the call, so that other clients can wait.
     async fn quiesce(&self, call: Call) -> Result<(), Gone> {
         let Some((parameters, peer, mut reply)) = call.parse::<parameters::Quiesce>().await else { return Ok(()) };
         let _waiting = reply.wait().await?;

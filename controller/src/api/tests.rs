@@ -209,7 +209,8 @@ async fn a_verdict_comes_with_the_drain_that_it_made() {
     assert_eq!(told["drains"][0]["host"], "n0");
 }
 
-/// The test plays the writer and commits at the worst moment, before the follower is registered.
+/// A follower gets each event once, whether the commit comes just before or just after its registration, and also after
+/// the writer has disconnected it. The test plays the writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_sees_a_concurrent_commit_exactly_once() {
     use crate::daemon::Entry;

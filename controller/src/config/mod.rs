@@ -186,7 +186,7 @@ impl Enroll {
     }
 }
 
-/// The edge of a resource manager: a daemon that follows the local API, such as perilog-flux.
+/// Settings for the edge, the program such as perilog-flux that connects a resource manager to the local API.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Edge {

@@ -22,8 +22,8 @@ use super::outlet::{End, EventQueue, Outlet, Part, PartQueue};
 /// Number of followers at which the controller sweeps for disconnected ones. After a sweep, the next one waits until
 /// the remaining followers have doubled, so that each registration is cheap.
 const SWEEP_AT: usize = 1_024;
-/// Maximum number of hosts with a count of journal lines of their own: the largest cluster. The journal omits the lines
-/// of further hosts.
+/// Maximum number of hosts whose journal lines the controller counts: the largest cluster. It does not log lines about
+/// further hosts.
 const MOST_HOSTS: usize = 65_536;
 
 pub(crate) struct Delivery {
@@ -34,16 +34,16 @@ pub(crate) struct Delivery {
     /// Queues to the API calls that read the nodes' answers to a question. Key: the number of the question.
     questions: HashMap<u64, PartQueue>,
     followers: HashMap<JobId, Vec<EventQueue>>,
-    /// Edges that follow all jobs.
+    /// The queues of changes to the edges that follow all jobs.
     feeds: Vec<Feed>,
-    /// Number of followers after the last sweep, plus registrations since.
+    /// Number of `followers` that the last sweep left, and of those that were added since.
     following: usize,
     sweep_at: usize,
     outbox: watch::Sender<()>,
     /// Signals that a commit has written events.
     logged: watch::Sender<()>,
-    /// The last Start that was sent, encoded without the parts that differ by rank. The ranks of an action may begin
-    /// one by one, so the next Start often reuses it.
+    /// The last Start that was sent, encoded, without the parts that differ by rank. The ranks of an action may begin
+    /// one by one, so the next Start often needs the same encoding.
     fan: Option<StartFan>,
     /// Counts the journal lines that each host causes.
     of_nodes: Each<HostName>,

@@ -19,7 +19,7 @@ const WAITING: usize = 4_096;
 /// Maximum total size, in KiB, of the frames of waiting entries.
 const WEIGHT_KIB: usize = 64 * 1024;
 
-/// An entry for the writer, in order of arrival.
+/// An item in the queue to the writer, which takes the items in order of arrival.
 #[derive(Debug)]
 pub(crate) enum Entry {
     /// A peer has sent a valid preamble. The entries of this session's messages follow.
@@ -46,7 +46,8 @@ pub(crate) enum Entry {
         /// The queue for the answers of nodes, if the request is a question to nodes.
         parts: Option<PartQueue>,
     },
-    /// Follows the events of a job. The writer answers `ready` once every later committed event goes into the queue.
+    /// Registers a follower of a job's events. The writer fires `ready` when the follower is registered: `events` gets
+    /// every event that a later commit writes.
     Follow {
         job: JobId,
         events: EventQueue,
@@ -95,7 +96,8 @@ impl Inlet {
         self.weight.clone().acquire_many_owned(kib).await.map_err(|_| Ended)
     }
 
-    /// Sends a request of the user `uid` to the machine, and returns the reply.
+    /// Sends a request of the user `uid` to the machine, and returns the reply. `parts`: the queue for the nodes'
+    /// answers, if the request is a question to nodes.
     pub(crate) async fn ask(&self, uid: u32, request: Request, parts: Option<PartQueue>) -> Result<Reply, Refusal> {
         let (answer, answered) = oneshot::channel();
         let ending = || Refusal::Unavailable("the controller is ending; ask again when it is back".to_owned());

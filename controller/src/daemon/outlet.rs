@@ -26,13 +26,13 @@ const PART_BYTES: usize = 16 * 1024 * 1024;
 /// The reason why the writer ended a session.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// An orderly end: the session still delivers earlier frames.
+    /// The session ends in an orderly way, for this reason: it still sends the frames that are in its queue.
     Close(String),
     /// The peer does not read its frames, so the queue is full.
     Overflow,
 }
 
-/// Queue of frames to a session.
+/// The writer's half of the queue of frames to a session's peer; it can also end the session.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     frames: Queue<Bytes>,

@@ -12,8 +12,8 @@ use super::start::{Certificates, Hooks};
 use super::whole_status;
 use crate::config::Config;
 
-/// Keys whose change needs a restart: files and sockets that the controller opens only once, and `cluster`, which is
-/// part of every action's id.
+/// Keys of the configuration that the controller reads only at its start: files and sockets that it opens once, and
+/// `cluster`, which is part of every action's id. Changing such a key needs a restart.
 const TAKES_RESTART: [&str; 8] =
     ["cluster", "listen", "store", "api", "edge.group", "metrics", "enroll.listen", "enroll.directory"];
 
@@ -24,8 +24,8 @@ pub(super) struct Reload {
     inlet: Inlet,
     certificates: Certificates,
     hooks: Hooks,
-    /// The remark of the last reload: `systemctl status` shows it after the writer's line, and `perilog status` as a
-    /// note.
+    /// The problem that the last reload left: keys that need a restart, or a wrong configuration; `None`: no problem.
+    /// `systemctl status` and `perilog status` show the text.
     remark: watch::Sender<Option<String>>,
 }
 

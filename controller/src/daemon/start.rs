@@ -87,7 +87,7 @@ pub(super) struct Started {
     pub(super) hooks: Hooks,
     /// The line of `systemctl status`.
     pub(super) status: watch::Receiver<String>,
-    /// Result of the last reload, if an operator must act: keys that need a restart, or a wrong configuration.
+    /// The problem that the last reload left: keys that need a restart, or a wrong configuration; `None`: no problem.
     pub(super) remark: watch::Sender<Option<String>>,
 }
 

@@ -36,15 +36,18 @@ const STATUS_EVERY_MS: u64 = 1_000;
 
 pub(crate) struct Writer<S> {
     store: S,
-    /// The machine and its batches; without a machine while the disk has no room to begin an epoch.
+    /// The machine, and the steps of a batch from its inputs to its effects. There is no machine while the disk has no
+    /// room to begin an epoch.
     step: core::Writer,
     delivery: Delivery,
     observer: Observer,
-    /// Times on CLOCK_MONOTONIC (ms): when to wake the machine (`wake_ms`), to check the disk (`disk_ms`) and to show
-    /// the status (`status_ms`), and when the status was last shown (`shown_ms`).
+    /// When to wake the machine, on CLOCK_MONOTONIC (ms); `None`: the machine has requested no wake-up.
     wake_ms: Option<u64>,
+    /// When to check whether the disk has room again, likewise; `None`: the disk is not full.
     disk_ms: Option<u64>,
+    /// When to show the next status line, likewise; `None`: nothing has happened since the last one.
     status_ms: Option<u64>,
+    /// When the last status line was shown, likewise.
     shown_ms: u64,
     status: watch::Sender<String>,
 }
@@ -224,7 +227,8 @@ impl<S: Durable> Writer<S> {
         self.handle(vec![input])
     }
 
-    /// Shows the status, at most once per period and once more after a burst; never while idle.
+    /// Shows the status line: at once, or as soon as [`STATUS_EVERY_MS`] have passed since the last line. `active`: the
+    /// machine got an input since the last call; without one, no new line becomes due.
     fn show_status(&mut self, mono_ms: u64, active: bool) {
         if active && self.status_ms.is_none() {
             self.status_ms = Some(self.shown_ms.saturating_add(STATUS_EVERY_MS).max(mono_ms));
@@ -257,7 +261,7 @@ fn disk_full() -> Refusal {
 }
 
 async fn sleep_until(at: Option<u64>) {
-    /// Maximum length of one sleep. If `at` is later, the function returns early, and the caller sleeps again.
+    /// Maximum length of one sleep. With a later `at` the sleep ends early, and the caller sleeps again.
     const LONGEST: Duration = Duration::from_secs(24 * 3600);
     match at {
         Some(at) => tokio::time::sleep(clock::until(at).min(LONGEST)).await,

@@ -61,10 +61,10 @@ pub(crate) struct Enrolment {
     /// blocking a thread.
     records: Arc<tokio::sync::Mutex<Records>>,
     lasts_ms: AtomicU64,
-    /// Bounds the journal lines about strangers.
+    /// Limits the journal lines about refusals that any stranger can cause: those without [`No::weighs`].
     complaints: Complaints,
-    /// Bounds the journal lines about peers that showed a token, a certificate or a munge credential ([`No::weighs`]).
-    /// An administrator must see these lines, however many strangers connect.
+    /// Limits the journal lines about refusals with [`No::weighs`], for each address separately. An administrator must
+    /// see these lines, however many strangers connect.
     weighty: ComplaintsOfEach,
     /// Ends of the certificates of open sessions. A renewed certificate moves the end at once, before the node connects
     /// again.
@@ -76,8 +76,9 @@ pub(crate) struct Enrolment {
 struct No {
     told: String,
     logged: String,
-    /// Whether strangers' log lines must not crowd out the line about this refusal. `true` if the visitor needed a
-    /// token, a certificate or munge's key to cause it, or if the controller is at fault.
+    /// Whether only a visitor with a token, a certificate or munge's key could cause this refusal, or the controller is
+    /// at fault. The log lines about such refusals have limits of their own, so that lines about strangers do not
+    /// suppress them.
     weighs: bool,
 }
 
@@ -157,9 +158,9 @@ impl Enrolment {
         judged.await.unwrap_or_else(|error| Err(No::ours(error)))
     }
 
-    /// Checks the munge credential in the visitor's request. The error says why the credential proves nothing. A
-    /// malformed host name or key is such an error, too, but [`Self::judge`] then refuses the request for that reason
-    /// first.
+    /// Checks the munge credential in the visitor's request, for the host and the key in the request. The error says
+    /// why the credential proves nothing; a malformed host name or key is such an error, too. [`Self::judge`] checks
+    /// host name and key before it looks at this result, and refuses malformed ones itself.
     async fn munged(&self, peer: SocketAddr, ask: &Ask) -> Result<(), Doubt> {
         let (None, Some(credential)) = (&ask.token, &ask.munge) else { return Err(munge::stranger("no credential")) };
         let host = HostName::new(&ask.host).map_err(munge::stranger)?;
@@ -185,9 +186,10 @@ impl Enrolment {
         }
     }
 
-    /// Decides about a request, and signs it. The caller holds the authority's lock, so no other process signs or
-    /// revokes meanwhile. On return the certificate is on the list of issued certificates, and in the log. `munged`:
-    /// the judgement of the credential, if the visitor showed one.
+    /// Decides about a request: returns the signed certificate (PEM), or the refusal. On return the certificate is on
+    /// the list of issued certificates, and in the log. The caller holds the authority's lock, so no other process
+    /// signs or revokes meanwhile. `munged`: the result of the check of the munge credential, if the visitor showed
+    /// one.
     #[expect(clippy::too_many_arguments, reason = "all that a decision is made by, and nothing that is kept")]
     fn judge(
         &self,
@@ -262,9 +264,9 @@ impl Enrolment {
     }
 }
 
-/// Returns the maximum number of certificates that a host may get per hour. The limit exists because each certificate
-/// adds a line to the list of issued certificates, and perhaps one to the revocation list. If certificates live for an
-/// hour or less, the host may also get three for each such life in the hour.
+/// Returns the maximum number of certificates that a host may get per hour: [`MOST_AN_HOUR`], and three more for each
+/// whole certificate lifetime within the hour. The number is limited because each certificate adds a line to the list
+/// of issued certificates.
 fn most_an_hour(lasts_ms: u64) -> usize {
     let renewals = 3 * (HOUR_MS / lasts_ms.max(1));
     usize::try_from(renewals).unwrap_or(usize::MAX).saturating_add(MOST_AN_HOUR).min(COUNTED)

@@ -57,8 +57,8 @@ pub(super) struct Munge {
 /// The reason of a rejected credential, only for the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Doubt {
-    /// Whether strangers' log lines must not crowd out the line about this rejection. `true` if the peer proved that it
-    /// has munge's key, or if the controller is at fault.
+    /// Whether only a peer with munge's key could cause this rejection, or the controller is at fault. The log lines
+    /// about such rejections have limits of their own, so that lines about strangers do not suppress them.
     pub(super) weighs: bool,
     pub(super) why: String,
 }

@@ -56,7 +56,7 @@ struct Given {
 }
 
 pub(super) const HOUR_MS: u64 = 3_600_000;
-/// Maximum number of certificates that the controller counts for a host.
+/// Maximum number of a host's certificates in an hour that the controller remembers. No host may get more in an hour.
 pub(super) const COUNTED: usize = 10_000;
 
 /// The place up to which the controller has read the list of issued certificates.
@@ -85,11 +85,12 @@ impl Records {
         Ok(is_out.then_some(Refused::Host))
     }
 
-    /// Checks that the list of issued certificates exists, or that none was begun: a new certificate must not begin a
-    /// new list in the place of a lost one.
+    /// Checks that the authority can record another certificate, so that it can be revoked later: the list of issued
+    /// certificates exists, or no certificate is revoked yet. Otherwise the list was lost, and a new one would lack the
+    /// revoked certificates' hosts.
     ///
     /// # Errors
-    /// A sentence: the list was lost.
+    /// A sentence: the list was lost, or a file cannot be read.
     pub(super) fn can_be_revoked(&mut self, lock: &Lock) -> Result<(), String> {
         self.read_issued(lock.dir()).map_err(|error| failed(lock, ISSUED, &error))?;
         if self.issued.file.is_some() {
@@ -150,8 +151,8 @@ impl Records {
         Ok(())
     }
 
-    /// Reads the lines that were added to the list of issued certificates since the last call; all lines if the file is
-    /// a new one.
+    /// Brings `hosts` up to date with the list of issued certificates: reads the lines that were added since the last
+    /// call, or all lines of a new file. If the file is missing, forgets all hosts.
     fn read_issued(&mut self, dir: &Path) -> io::Result<()> {
         let mut file = match File::open(dir.join(ISSUED)) {
             // The list does not exist yet, or was lost: the revocation list shows which.

@@ -13,7 +13,7 @@ use super::*;
 const NOW: u64 = 1_800_000_000_000;
 const HOUR: u64 = 3_600_000;
 
-/// A privileged port on n1.
+/// Address of the host n1, with a port that only root can use.
 const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 600);
 
 struct Bed {
@@ -53,8 +53,9 @@ impl Bed {
         self.enrolment.tokens.make(&hosts, 0, NOW, NOW + HOUR).unwrap().remove(0).1
     }
 
-    /// Returns the text of the refusal, or "a certificate". `shown`: the names in the visitor's certificate, whose
-    /// serial number is 01; empty: the visitor shows none.
+    /// Asks for a certificate of `host`, as a visitor does. Returns the text of the refusal, or "a certificate".
+    /// `shown`: the names in the certificate that the visitor shows, whose serial number is 01; empty: the visitor
+    /// shows none.
     async fn ask(&self, shown: &[&str], host: &str, token: Option<&str>, key: &str) -> String {
         let names = shown.iter().map(ToString::to_string).collect();
         let shown = (!shown.is_empty()).then_some(Shown { names, serial: "01".to_owned() });
@@ -202,7 +203,8 @@ async fn who_revokes_is_waited_for_and_nothing_is_signed_meanwhile() {
     assert_eq!(bed.known().len(), 0);
 }
 
-/// A node that restarts over and over must not fill the lists.
+/// A host with an earlier certificate gets only a limited number of new ones per hour: a node that restarts over and
+/// over must not fill the list. Another host, and a new token of the same host, are not affected.
 #[tokio::test]
 async fn each_host_has_its_own_hourly_bound_of_certificates() {
     let bed = Bed::new();
@@ -252,8 +254,8 @@ fn unmunge(bed: &Bed, uid: u32, origin: &str, payload: &str) -> PathBuf {
     program(bed, "unmunge", &format!("[ \"$(/bin/cat)\" = MUNGE:abc: ] && exec /bin/cat {dir}/said\nexit 14"))
 }
 
-/// Makes a bed where munge may enrol n1 to n3, and n9, which has no address. n3 and the unlisted name `other` have the
-/// address of n1.
+/// Makes a bed, an enrolment in a new directory, in which munge may enrol n1, n2, n3 and n9. Its resolver gives n1, n3
+/// and the unlisted name `other` the same address, and n9 none.
 fn munged() -> Bed {
     let bed = Bed::new();
     let names = "case \"$2\" in n1|n3|other) echo '10.0.0.1 STREAM x';; n2) echo 10.0.0.2;; *) exit 2;; esac";

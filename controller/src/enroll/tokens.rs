@@ -72,10 +72,11 @@ pub(crate) enum Bad {
 
 pub(crate) struct Tokens {
     dir: PathBuf,
-    /// Guards reading and changing a token. The holder keeps the lock for one token at a time, because nodes wait for
-    /// the lock.
+    /// Guards reading and changing the file of a token. The holder releases the lock after each token, because
+    /// enrolling nodes wait for it.
     one: Mutex<()>,
-    /// Guards counting tokens and making new tokens.
+    /// Held from the count of the existing tokens until the new tokens are written, so that two calls cannot exceed
+    /// [`MOST`] together.
     making: Mutex<()>,
 }
 
@@ -85,7 +86,8 @@ impl Tokens {
         Ok(Self { dir: dir.to_owned(), one: Mutex::new(()), making: Mutex::new(()) })
     }
 
-    /// Makes a token for each host, in the hosts' order, under canonical names. The tokens are on disk on return.
+    /// Makes a token for each host, and writes the records of the tokens to the disk. Returns each host under its
+    /// canonical name with its token, in the order of `hosts`.
     pub(crate) fn make(
         &self,
         hosts: &HostList,
@@ -126,8 +128,8 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Removes the tokens of these hosts that a host could still use, and returns their number. Until it expires, a
-    /// used token can still be used: the same key may ask again.
+    /// Removes these hosts' tokens: all unused ones, and each used one that has not expired, because its host could use
+    /// it again with the same key. Returns the number of removed tokens.
     pub(crate) fn take_back(&self, hosts: &HostList, now_ms: u64) -> io::Result<usize> {
         let hosts: BTreeSet<_> = hosts.iter().map(canonical).collect();
         let mut taken = 0;
@@ -142,8 +144,8 @@ impl Tokens {
         Ok(taken)
     }
 
-    /// Marks the token as used by this host and this key (DER) for the certificate `next`. The mark is on disk when the
-    /// function returns.
+    /// Marks the token as used by this host and this key (DER) for the certificate `next`; the mark is on the disk on
+    /// return. If the same key has used the token before, changes nothing, and returns [`Use::Again`].
     pub(super) fn redeem(
         &self,
         secret: &str,

@@ -173,8 +173,8 @@ fn after_an_outage_waiting_notices_are_told_together() {
     }
 }
 
-/// Regression test: with two or more hosts that the hook rejects for ever, each success put these hosts into one
-/// group again, a second later.
+/// Regression test: when the hook rejected several hosts for ever, each success of another host put them into one group
+/// again. The group was tried a second later, although the hosts had waited for a minute between tries before.
 #[test]
 fn refused_hosts_keep_their_backoff_when_others_succeed() {
     let began = Instant::now();

@@ -23,10 +23,11 @@ pub(super) enum Key {
     Host(HostName),
 }
 
-/// The permission of a notice to run now, as its place in the queue: repeated notices sort before new ones.
+/// The permission of a notice to run now, ordered by precedence: repeated notices come before new ones, and the
+/// repeated notice that became due first comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
-    /// The notice failed before. It is due since that time, together with the other notices of its group.
+    /// The notice failed before. Its next try became due at this time, together with the other notices of this group.
     Again(Instant, Group),
     Fresh,
 }
@@ -37,7 +38,7 @@ pub(super) type Group = u64;
 #[derive(Debug, Clone, Copy)]
 enum Stand {
     Telling,
-    /// The notice failed; the next try is due at this time, together with the other notices of its group.
+    /// The notice failed. Its next try is due at this time, together with the other notices of this group.
     Again(Instant, Group),
 }
 
@@ -49,8 +50,8 @@ struct Tried {
     lifts: bool,
     /// Delay before the next try, if the present try fails too.
     backoff: Duration,
-    /// The value of [`Told::successes`] at the last failure of this notice alone, or else at its first failure; `None`
-    /// before. If `successes` is higher now, another command has succeeded since.
+    /// The value of [`Told::successes`] at the last failure of this notice alone, or else at its first failure; `None`:
+    /// the notice has not failed. If `successes` is higher now, another command has succeeded since.
     at: Option<u64>,
     failed: Failed,
 }
@@ -126,7 +127,8 @@ impl Told {
         self.tried.keys().filter_map(job).collect()
     }
 
-    /// Returns the earliest time after `now` at which a failed notice is due again.
+    /// Returns the earliest time after `now` at which a failed notice is due again; `None` if no failed notice waits
+    /// longer than until `now`.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         let again = |tried: &Tried| if let Stand::Again(at, _) = tried.stand { Some(at) } else { None };
         self.tried.values().filter_map(again).filter(|at| *at > now).min()

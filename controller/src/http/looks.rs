@@ -15,12 +15,12 @@ use tokio::time::Instant;
 
 use crate::daemon::Inlet;
 
-/// Limit for the writer's answer; a writer without an answer by then hangs.
+/// Time that the writer has to answer. After it, the visitor is told that the writer did not answer.
 const ANSWER: Duration = Duration::from_secs(5);
 /// Time for which visitors with the same question get the same answer.
 const KEPT: Duration = Duration::from_secs(1);
-/// Rest of the writer after each answer, as a multiple of the time that the answer took: the writer gets no question
-/// until it is over. The rest is at most [`PAUSE`].
+/// Length of the pause after each answer, as a multiple of the time that the answer took. The writer gets no question
+/// during the pause, which lasts at most [`PAUSE`].
 const REST: u32 = 4;
 const PAUSE: Duration = Duration::from_secs(2);
 /// Maximum number of kept answers.
@@ -37,7 +37,7 @@ pub(crate) struct Looks {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Kept answers, each with its question and time, the oldest first.
+    /// The answers that visitors still share, each with its question and the time at which it came, the oldest first.
     answers: Vec<(Question, Instant, Seen)>,
     /// Time before which the writer gets no further question; `None`: the writer was not asked yet.
     rest: Option<Instant>,

@@ -38,8 +38,9 @@ impl Bounds {
     };
 }
 
-/// Maximum size in bytes of a request's request line and headers together. `HEADERS`: maximum number of headers.
+/// Maximum size in bytes of a request's request line and headers together.
 const BUFFER: usize = 16 * 1024;
+/// Maximum number of a request's headers.
 const HEADERS: usize = 64;
 /// Pause after a failed accept: file descriptors may be short for a while.
 const PAUSE: Duration = Duration::from_millis(100);

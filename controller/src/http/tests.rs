@@ -67,8 +67,8 @@ async fn get(address: SocketAddr, path: &str) -> String {
     said
 }
 
-/// Plays a writer that takes the time `takes` for each answer. `status`: the answer; `None`: the writer refuses each
-/// request, as without a store. Returns the requests that the writer got.
+/// Starts a writer for tests, which answers each request with `status` after the time `takes`; without `status` it
+/// refuses each request, as if it had no store. Returns the requests that the writer has answered.
 fn writer(mut entries: mpsc::Receiver<Entry>, takes: Duration, status: Option<StatusView>) -> mpsc::Receiver<Request> {
     let (asked, seen) = mpsc::channel(1_000);
     tokio::spawn(async move {
@@ -184,7 +184,8 @@ async fn a_crowd_that_asks_the_same_asks_the_writer_once() {
     assert!(asked.try_recv().is_ok());
 }
 
-/// The writer has four fifths of its time for its own work, whatever visitors ask.
+/// The writer gets no question for four times as long as the last answer took, whatever visitors ask. So it has four
+/// fifths of its time for its own work.
 #[tokio::test(start_paused = true)]
 async fn the_writer_rests_between_two_questions() {
     let (inlet, entries) = Inlet::new();

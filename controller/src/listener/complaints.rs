@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use perilog_host::clock;
 use perilog_host::complaints::{Each, LINES, WINDOW_MS, Window};
 
-/// Maximum number of addresses with lines of their own: the largest cluster, over several networks.
+/// Maximum number of addresses whose log lines are limited separately: the largest cluster, over several networks.
 const MOST: usize = 50_000;
 
 #[derive(Debug, Default)]
@@ -45,7 +45,8 @@ pub(super) fn canonical(peer: SocketAddr) -> SocketAddr {
 #[derive(Debug)]
 pub(crate) struct ComplaintsOfEach {
     each: Each<IpAddr>,
-    /// Lines that all further addresses share, once too many addresses have lines of their own.
+    /// The one limit that the log lines about all further addresses share, once [`MOST`] addresses have a limit of
+    /// their own.
     others: Complaints,
 }
 

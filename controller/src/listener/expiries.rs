@@ -8,7 +8,7 @@ use perilog_host::authority::canonical as canonical_name;
 
 use super::complaints::canonical;
 
-/// Certificates of the peers with an open session, by the peer's address. Cheap to clone.
+/// The certificates of the connected peers, with their ends, by the peer's address and port. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Expiries(Arc<Mutex<HashMap<SocketAddr, Certificate>>>);
 

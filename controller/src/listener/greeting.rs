@@ -19,7 +19,7 @@ use perilog_core::defect;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 
-/// Maximum number of greeting peers with one certificate.
+/// Maximum number of peers with one certificate that may send their Hello at the same time.
 const OF_ONE: usize = 2;
 /// Maximum number of addresses of one certificate that wait for a place. The last of them has its turn within 16
 /// seconds: an agent waits 20 seconds for the controller's preamble.
@@ -35,15 +35,15 @@ pub(super) struct Greetings {
     pub(super) large: Arc<Semaphore>,
 }
 
-/// The peers with one certificate, by the addresses from which they connect.
+/// The peers with one certificate that send their Hello, or wait for their turn to send it.
 #[derive(Debug, Default)]
 struct Places {
     /// Address of the session that the machine welcomed last.
     home: Option<IpAddr>,
     greeters: Vec<Greeter>,
-    /// Peers that wait for a shared place, in the order of their turns.
+    /// Peers that wait until they may send their Hello, in the order of their turns.
     waiting: VecDeque<Greeter>,
-    /// Notifies the waiting peers of each change.
+    /// Wakes the waiting peers whenever a peer comes or leaves, so that each checks whether its turn has come.
     changed: Arc<Notify>,
 }
 
@@ -53,11 +53,12 @@ struct Greeter {
     number: u64,
     /// The time at which the turn of this address began.
     since: Instant,
-    /// Dropping the sender tells the peer to leave.
+    /// Held while the peer may stay. Dropping the sender tells the peer's session to end.
     _stay: oneshot::Sender<()>,
 }
 
-/// A peer's place while the peer waits for its turn and greets; dropping this value frees the place.
+/// The registration of a peer that waits for its turn, or sends its Hello. Dropping this value ends the registration,
+/// so that the next peer gets its turn.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     greetings: &'a Greetings,
@@ -73,8 +74,9 @@ impl Default for Greetings {
 }
 
 impl Places {
-    /// Adds a peer. The peer takes over the place or turn that its address has, or waits behind all other peers. With
-    /// [`WAITING`] other addresses before it, the peer is turned away.
+    /// Adds a peer, which replaces an older peer of its address in that one's place or turn. A new peer of the last
+    /// welcomed session's address may send its Hello at once. A new peer of another address waits behind the waiting
+    /// peers, and is turned away if [`WAITING`] addresses wait already.
     fn add(&mut self, greeter: Greeter) {
         let of_address = |other: &Greeter| other.address == greeter.address;
         if let Some(waiting) = self.waiting.iter_mut().find(|other| of_address(other)) {
@@ -112,8 +114,8 @@ impl Places {
 }
 
 impl Greetings {
-    /// Adds a connection whose peer has not sent Hello, and that now waits for its turn. `number` is unique among all
-    /// connections.
+    /// Registers a connection that waits for its turn to send Hello; dropping the returned value ends the registration.
+    /// `name`: the first host in the peer's certificate; `number`: unique among all connections.
     pub(super) fn enter(&self, name: &str, address: IpAddr, number: u64) -> Place<'_> {
         let (keep, stay) = oneshot::channel();
         let mut of = self.lock();
@@ -124,7 +126,8 @@ impl Greetings {
         Place { greetings: self, name: name.to_owned(), number, stay }
     }
 
-    /// Records the address of the session that the machine welcomed, and reserves a place for this address.
+    /// Records the address of the session that the machine welcomed. From now on a peer of this address may send its
+    /// Hello without waiting for a turn.
     pub(super) fn welcomed(&self, name: &str, address: IpAddr) {
         let mut of = self.lock();
         let places = of.entry(name.to_owned()).or_default();
@@ -142,8 +145,8 @@ impl Greetings {
 }
 
 impl Place<'_> {
-    /// Waits until this peer has a place and may greet. Returns `false` if the controller sends the peer away first: a
-    /// newer peer of its address replaced it, or too many addresses wait already.
+    /// Waits until this peer may send its Hello. Returns `false` if the controller sends the peer away instead: a newer
+    /// peer of its address replaced it, or too many addresses wait already.
     pub(super) async fn turn(&mut self) -> bool {
         loop {
             let (changed, until) = {
@@ -170,7 +173,7 @@ impl Place<'_> {
         }
     }
 
-    /// Waits until another peer with this certificate takes the place of this peer.
+    /// Waits until the controller gives this peer's place to another peer with the same certificate.
     pub(super) async fn lost(&mut self) {
         let _ = (&mut self.stay).await;
     }

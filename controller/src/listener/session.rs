@@ -161,7 +161,7 @@ async fn write(writer: &mut FrameWriter, mut frames: Drain<bytes::Bytes>, welcom
     }
 }
 
-/// The receiving side of a session.
+/// The half of a session that reads the peer's messages.
 struct Hearing<'a> {
     id: SessionId,
     peer: SocketAddr,
@@ -256,7 +256,8 @@ fn crowded() -> Over {
     refused("others with its certificate dial, and it has not said its Hello")
 }
 
-/// Waits until another peer with the same certificate takes the place; for ever without a place.
+/// Waits until another peer with the same certificate takes this peer's place, and returns that as the reason of the
+/// session's end. If `place` is `None`, waits for ever.
 async fn lost(place: &mut Option<Place<'_>>) -> Over {
     match place {
         Some(place) => place.lost().await,

@@ -12,8 +12,8 @@ use crate::store::Ran;
 
 /// Maximum number of actions with counters of their own.
 const ACTIONS: usize = 32;
-/// Maximum number of scripts with counters of their own, over all actions. The number exceeds the scripts of a site,
-/// and stays within what a Prometheus accepts from one target (some 15 series each).
+/// Maximum number of scripts with counters of their own, over all actions: more than a site has. Each script has some
+/// 15 series, and a Prometheus accepts that many series from one controller.
 const SCRIPTS: usize = 256;
 /// Label for all actions past [`ACTIONS`], and for all scripts past [`SCRIPTS`].
 const OTHER: &str = "other";
@@ -35,8 +35,9 @@ pub(super) struct Counts {
     /// Number of ended tasks, by action and outcome.
     pub(super) ended: BTreeMap<(Arc<str>, String), u64>,
     pub(super) overdue: BTreeMap<Arc<str>, u64>,
-    /// Number of files that runners skipped, by action; `empty`: number of tasks without a script to run, by action.
+    /// Number of files that runners skipped, by action.
     pub(super) skipped: BTreeMap<Arc<str>, u64>,
+    /// Number of tasks without a script to run, by action.
     pub(super) empty: BTreeMap<Arc<str>, u64>,
     pub(super) tasks: BTreeMap<Arc<str>, Histogram>,
     /// Counters of each script, by action and script.

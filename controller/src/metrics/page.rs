@@ -57,8 +57,9 @@ impl Source {
     }
 }
 
-/// Writes the metrics of certificates, as sums over connected nodes: a label for each of ten thousand nodes would be
-/// ten thousand series.
+/// Writes two metrics about the certificates of the connected nodes: when the first of them ends, and how many end
+/// soon. The only label is who renews the certificates: a label for each of ten thousand nodes would be ten thousand
+/// series.
 fn ends(text: &mut Text, certificates: [(&str, Soonest); 2]) {
     let mut metric = text.metric(
         "perilog_node_certificate_expiry_timestamp_seconds",

@@ -68,8 +68,8 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
     })
 }
 
-/// Makes `to` a whole copy of a store or of a copy, including the log beside it. The copy is stamped: a controller that
-/// starts with the copy is in recovery. `to` must not exist.
+/// Copies a store, or a copy of a store, to the new file `to`, with the transactions that are only in its write-ahead
+/// log. The copy is stamped: a controller that starts with it is in recovery. `to` must not exist.
 ///
 /// # Errors
 /// [`StoreError`]: the store or the disk failed; the file `to` is removed then.

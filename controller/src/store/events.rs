@@ -88,7 +88,7 @@ pub(super) fn page(mut rows: Rows<'_>) -> Result<Vec<Stored>, StoreError> {
     Ok(page)
 }
 
-/// Converts to SQLite's signed integers, and caps a larger number.
+/// Converts a number to SQLite's signed 64-bit integer; a number that is too large becomes `i64::MAX`.
 pub(super) fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -18,16 +18,16 @@ use super::{StoreError, load};
 /// Version of the export. A developer raises the version when a member changes its meaning or disappears; new members
 /// do not raise the version.
 const SCHEMA: u32 = 1;
-/// Number of events in one read.
+/// Maximum number of events that the export reads from the store at a time.
 const PAGE: usize = 1_000;
 
 /// Selects the jobs of an export. Times are milliseconds since 1970.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     pub job: Option<JobId>,
-    /// Jobs with a change at this time or later.
+    /// Only jobs with a change at this time or later; `None`: also the oldest jobs.
     pub since_ms: Option<u64>,
-    /// Jobs that began before this time.
+    /// Only jobs whose first event is before this time; `None`: also the newest jobs.
     pub until_ms: Option<u64>,
 }
 

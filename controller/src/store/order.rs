@@ -1,8 +1,8 @@
 //! Order of all events, over all jobs: the order of their commits; within a commit by job and sequence.
 //!
-//! A [`Spot`] names an event in this order across restarts of the controller, by its commit and the commit's life. A
-//! restored store lacks the newest commits of the store before. A reader whose spot is of such a lost commit is
-//! refused, so that it neither misses an event nor reads an event twice.
+//! A [`Spot`], a position in this order, names an event by its commit, and the commit by the controller's life that
+//! made it, so a spot is valid after a restart. A restored store lacks the newest commits of the store before. A reader
+//! whose spot is in such a lost commit is refused, so that it neither misses an event nor reads an event twice.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use rusqlite::params;
 use super::events::{EventReader, integer, page};
 use super::{StoreError, load};
 
-/// A spot in the order of all events: after an event, or after a whole commit. Its text is
+/// A position in the order of all events: just after an event, or just after a whole commit. Its text is
 /// `EPOCH-NONCE:COMMIT[:JOB:SEQUENCE]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Spot {
@@ -75,8 +75,8 @@ fn commit(history: &History, number: u64) -> Commit {
 }
 
 impl Spot {
-    /// Returns the commit, job and sequence by which the query compares events. A spot after a whole commit has the job
-    /// `~`, which comes after every job's id (`[A-Za-z0-9._-]`).
+    /// Returns the spot's commit, job and sequence number, to compare the spot with the rows of events. A spot after a
+    /// whole commit has the job `~`, which sorts after every job's id (`[A-Za-z0-9._-]`).
     fn key(&self) -> (i64, &str, i64) {
         let number = integer(self.commit.number);
         self.event.as_ref().map_or((number, "~", 0), |(job, sequence)| (number, job.as_str(), integer(*sequence)))

@@ -352,9 +352,9 @@ fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-/// Migrates the column `unknown`: moves its ranks, which no node had reported, to the sent ranks. The earlier version
-/// had rebuilt a lost store from the nodes' reports, and still waited for these ranks. As sent ranks they get their
-/// Start again: a node that knows the task answers with the task's state.
+/// Removes the column `unknown` of the table `actions`, and adds its ranks to the sent ranks. An earlier version, which
+/// rebuilt a lost store from the nodes' reports, kept there the ranks that no node had reported. As sent ranks they get
+/// their Start again, and a node that knows the task answers with the task's state.
 fn ask_unknown_again(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     let mut select = transaction.prepare("SELECT number, sent, unknown FROM actions WHERE unknown <> ''")?;
     let rows =

@@ -21,7 +21,7 @@ pub struct Skewed {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Version {
-    /// `None`: the script is missing on these nodes.
+    /// Digest of the script's contents on these nodes; `None`: the script is missing there.
     pub digest: Option<String>,
     pub nodes: u64,
     pub hosts: HostList,
@@ -29,12 +29,13 @@ pub struct Version {
     pub last_ms: u64,
 }
 
-/// The contents of `perilog skew`.
+/// The scripts that differ between nodes, as `perilog skew` shows them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Skew {
     pub rows: Vec<Skewed>,
-    /// Number of compared nodes; `scripts`: of compared scripts.
+    /// Number of nodes that were compared.
     pub nodes: u64,
+    /// Number of scripts that were compared, over all actions.
     pub scripts: u64,
     pub truncated: bool,
 }

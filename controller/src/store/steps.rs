@@ -15,7 +15,7 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 
 /// Maximum number of actions with a cached layout. The ranks that end within one batch belong to fewer actions.
 const ACTIONS: usize = 64;
-/// Maximum number of digests with a cached number: more than a site has scripts.
+/// Maximum number of script digests in the cache: more than a site has scripts.
 const DIGESTS: usize = 4_096;
 
 /// Bit of a step's `marks`: the failure is tolerable; [`TIMED_OUT`]: the script passed its limit.
@@ -29,16 +29,16 @@ pub struct Ran {
     /// The host that reported the durations: a node reports only its own tasks. `None`: no node did, because an
     /// announced reboot ended the task.
     pub host: Option<HostName>,
-    /// The action's name. The store fills the name in when it writes the durations.
+    /// The action's name; `None` until the store fills the name in, when it writes the durations.
     pub action: Option<Arc<str>>,
     pub outcome: &'static str,
-    /// Milliseconds since 1970, by the node's clock.
+    /// Begin of the task's scripts, in milliseconds since 1970, by the node's clock.
     pub began_ms: u64,
     pub elapsed_ms: u64,
     pub steps: Vec<Step>,
-    /// Number of files that the runner skipped; `empty`: no script was left to run. The observer counts both, and the
-    /// store keeps neither.
+    /// Number of files that the runner skipped. The metrics count them; the store does not keep them.
     pub skipped: u64,
+    /// Whether the task had no script to run. The metrics count it; the store does not keep it.
     pub empty: bool,
 }
 
@@ -47,7 +47,8 @@ pub struct Ran {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     actions: HashMap<ActionId, Action>,
-    /// Scripts by digest. Rarely do scripts with different names share a digest.
+    /// The cached scripts by digest. Each digest has a list, because scripts with different names may have the same
+    /// digest.
     scripts: HashMap<String, Vec<Script>>,
 }
 

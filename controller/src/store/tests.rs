@@ -241,7 +241,7 @@ fn record() -> impl Strategy<Value = Record> {
     ]
 }
 
-/// Numbers events and outbox entries in order, as the machine does, and gives each life a commit of its own.
+/// Numbers events and outbox entries in order, as the machine does, and puts a commit of its own before each new epoch.
 fn numbered(mut records: Vec<Record>) -> Vec<Record> {
     let (mut outbox, mut commit) = (0, 0);
     for (n, record) in (1..).zip(&mut records) {
@@ -352,7 +352,7 @@ fn a_copy_of_an_earlier_version_is_stamped() {
     assert_eq!(tables(&path), tables_of_a_new_file());
 }
 
-/// A store of version 7, whose tables lack two columns and an index, keeps its attempts.
+/// A store of version 7 lacks two columns and an index: opening the store adds them, and keeps the attempts.
 #[test]
 fn a_store_of_the_version_before_goes_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -370,7 +370,7 @@ fn a_store_of_the_version_before_goes_on() {
     assert_eq!(tables(&path), tables_of_a_new_file());
 }
 
-/// Returns all columns of all tables, each as table, and name with type.
+/// Returns each column of each table, as the name of the table, and the name and type of the column.
 fn tables(path: &Path) -> Vec<(String, String)> {
     let db = Connection::open(path).unwrap();
     let sql = "SELECT m.name, c.name || ' ' || c.type FROM sqlite_schema m, pragma_table_info(m.name) c ORDER BY \
@@ -461,7 +461,9 @@ fn the_api_reads_events_while_the_writer_writes() {
     assert_eq!(reader.events(&a, 5, 100).unwrap().iter().map(|(n, _)| *n).collect::<Vec<_>>(), [6]);
 }
 
-/// SQLite simulates a full disk, by a limit on the pages of the file.
+/// A batch that is too large for the disk is refused whole, although the store gives up its reserve for it. Once the
+/// disk has room, the same batch succeeds, and the reserve is back. A limit on the pages of the file simulates the full
+/// disk.
 #[test]
 fn a_failed_batch_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();

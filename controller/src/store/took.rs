@@ -29,7 +29,7 @@ pub struct StepReader {
 #[derive(Debug, Clone)]
 pub struct Which {
     pub job: JobId,
-    /// `None`: the newest attempt that began an action.
+    /// The attempt of the job; `None`: the newest attempt that began an action.
     pub attempt: Option<Attempt>,
     pub action: Option<ActionName>,
 }
@@ -44,7 +44,7 @@ pub struct Page {
 /// The number of an action, and a rank of the action.
 pub type Place = (i64, u32);
 
-/// Selects the tasks to sum up.
+/// Selects the actions whose tasks are summed up or compared: by their begin, and by their name (`None`: all names).
 #[derive(Debug, Clone)]
 pub struct Since {
     /// Actions that began at this time or later, in milliseconds since 1970.
@@ -64,7 +64,7 @@ pub struct Pending {
     pub oldest_open_ms: Option<u64>,
 }
 
-/// One try of a script, as the store keeps it.
+/// One try of a script in a task, read from the column `steps` of the task's row.
 pub(super) struct Step {
     pub(super) script: i64,
     after_ms: u64,
@@ -89,14 +89,15 @@ struct Key {
     script: Option<String>,
 }
 
-/// A line of `perilog stats`.
+/// One line of `perilog stats`: counts and times of an action's tasks, of its tasks on one host, or of one of its
+/// scripts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Total {
     pub action: String,
     /// The host whose tasks the line sums up, in sums by node; otherwise `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// `None`: the line is about the action's tasks as a whole.
+    /// The script whose tries the line sums up; `None`: the line is about the action's tasks as a whole.
     pub script: Option<String>,
     pub count: u64,
     /// Tasks with an outcome other than ok; for a script, tries with a status other than 0.
@@ -108,7 +109,7 @@ pub struct Total {
     pub max_ms: u64,
 }
 
-/// The contents of `perilog stats`.
+/// The lines of `perilog stats`, and the number of tasks that they sum up.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
     pub rows: Vec<Total>,
@@ -140,8 +141,8 @@ impl StepReader {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the tasks of a job's attempt whose durations the store has, by action and rank, past `after`; `limit` at
-    /// most. `None`: the attempt does not exist.
+    /// Returns a page of the tasks of a job's attempt whose durations the store has, ordered by action and rank: at
+    /// most `limit` tasks past the place `after`. `None`: the attempt does not exist.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -311,7 +312,7 @@ impl Times {
     }
 }
 
-/// A task that [`walk`] visits.
+/// A task of an action, with its scripts' durations, as [`walk`] passes it on.
 pub(super) struct Task<'a> {
     pub(super) number: i64,
     pub(super) rank: u32,

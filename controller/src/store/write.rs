@@ -81,7 +81,8 @@ fn life(db: &Connection, epoch: Epoch) -> Result<()> {
     )
 }
 
-/// Writes the recovery, and removes a copy's stamp: the stamp has done its work once the store is in recovery.
+/// Writes the row about the controller's recovery, and removes the stamp that marks the store as a copy: the stamp only
+/// has to begin the recovery.
 fn recovery(db: &Connection, row: &RecoveryRow) -> Result<()> {
     run(db, "DELETE FROM recovery", [])?;
     run(db, "DELETE FROM stamp", [])?;

@@ -1,4 +1,4 @@
-//! An agent whose messages a test scripts: it speaks the protocol, and runs no task.
+//! An agent that sends the messages that a test chooses: it speaks the protocol, and runs no task.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -73,7 +73,8 @@ impl Drop for Disk {
     }
 }
 
-/// Returns the Finished of a task with 60,000 bytes of output: more than the rest of a disk block has room for.
+/// Returns the Finished of a task with 60,000 bytes of output, so that it does not fit into the last free part of a
+/// disk block.
 fn finished(start: &Start) -> FromAgent {
     let mut ended = Ended::bare(Outcome::Tolerable, 1_552_593_349_000);
     ended.tails = vec![Tail { script: "10-mount".to_owned(), text: "x".repeat(60_000) }];

@@ -12,7 +12,7 @@ use crate::bed::{Bed, Controller};
 use crate::metrics::{address, ask, get};
 use crate::python::{call, run};
 
-/// Makes a bed whose controller serves the page.
+/// Makes a test bed, a directory with all that a controller needs, whose controller serves the page.
 fn bed() -> Bed {
     let mut bed = Bed::new();
     bed.extra = "[metrics]\nlisten = \"127.0.0.1:0\"\npage = true\n".to_owned();

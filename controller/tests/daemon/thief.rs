@@ -36,7 +36,8 @@ fn held(n: usize, state: HeldState) -> Held {
     }
 }
 
-/// Returns sixteen pages of a Hello, each of which announces another page. `state`: the state of each task in them.
+/// Returns the first sixteen pages of a Hello whose last page never comes. `state`: the state of each task in the
+/// pages.
 fn pages(host: &str, state: &HeldState) -> Vec<Bytes> {
     let page = |page: usize| {
         let tasks = (page * MAX_PAGE..(page + 1) * MAX_PAGE).map(|n| held(n, state.clone())).collect();
@@ -47,7 +48,8 @@ fn pages(host: &str, state: &HeldState) -> Vec<Bytes> {
     (0..16).map(page).collect()
 }
 
-/// Returns sixteen pages of a Hello that never ends, in which each task has 1,500 bytes of text.
+/// Returns the first sixteen pages of a Hello whose last page never comes. Each task in the pages has 1,500 bytes of
+/// text.
 fn large(host: &str) -> Vec<Bytes> {
     let outcome = Outcome::Refused { why: "x".repeat(1_500) };
     pages(host, &HeldState::Tombstone { outcome, past_ms: 0, reboot: Reboot::None })
@@ -102,7 +104,8 @@ async fn endless_hellos_make_nothing_grow_and_nobody_wait() {
     other.run(Outcome::Ok).await;
 }
 
-/// Regression test: a thief with three addresses crowded the true agent out of the two places of its certificate.
+/// Regression test: only two peers with the same certificate may send their Hello at a time, and a thief with three
+/// addresses kept the true agent out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thief_of_many_addresses_keeps_no_node_from_greeting() {
     let mut bed = Bed::new();
@@ -122,8 +125,8 @@ async fn a_thief_of_many_addresses_keeps_no_node_from_greeting() {
 /// Number of addresses from which the thief connects.
 const ADDRESSES: u8 = 8;
 
-/// The agent greets in time although it was never welcomed from its own address, and a thief with its certificate
-/// competes. The thief dials from eight addresses, from each again as soon as its session there ends.
+/// A node's agent connects for the first time, while a thief with its certificate dials from eight addresses, from each
+/// again as soon as its session there ends. The agent gets its turn in time all the same, and is welcomed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thief_of_many_addresses_delays_a_first_greeting_by_turns() {
     let mut bed = Bed::new();

@@ -22,7 +22,7 @@ impl Backoff {
         self.at = Some(now.boot_ms.saturating_add(pause));
     }
 
-    /// Returns `true` if the next try is due; the caller then tries again. Clears the time of the try.
+    /// Returns `true` if the next try is due: the caller must try now, and the time of the try is cleared.
     pub(super) fn take_due(&mut self, now: Now) -> bool {
         let due = self.at.is_some_and(|at| at <= now.boot_ms);
         if due {

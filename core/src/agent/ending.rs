@@ -75,7 +75,8 @@ impl Machine {
         self.say(cx, FromAgent::Finished { task: id, ended });
     }
 
-    /// Handles an Ack: the controller has stored the end, so the agent buries the task.
+    /// Handles an Ack: the controller has stored the task's end, in its commit `commit`. So the agent replaces the task
+    /// by its tombstone.
     pub(super) fn on_ack(&mut self, id: TaskId, commit: u64, cx: &mut Cx) {
         let commit = self.commit(commit);
         match self.tasks.get_mut(&id) {

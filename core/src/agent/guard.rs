@@ -23,8 +23,8 @@ use super::task::{State, Task};
 /// name, which ran nothing.
 pub(super) const EARLIER_UNIT: &str = "an earlier unit of its name to go";
 
-/// Tasks that may keep the next task in the queue from beginning. `first`: the first such task, for a host on which
-/// tasks run one at a time. `released`: the first one of a released attempt.
+/// Tasks that may keep the next task in the queue from beginning. `first`: the first of them, which blocks if the host
+/// runs one task at a time. `released`: the first of them whose attempt is released.
 #[derive(Default)]
 struct Held<'a> {
     first: Option<&'a Task>,

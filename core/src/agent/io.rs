@@ -12,9 +12,9 @@ use crate::message::{FromAgent, Phase, ToAgent};
 use crate::outcome::Outcome;
 use crate::task::{Claim, Ended, Hook, Intent, Plan, Process, RunResult, StepRecord, Tail, Tombstone, UnitFacts};
 
-/// The clocks at an input. `boot_ms`: CLOCK_BOOTTIME. `wall_ms`: milliseconds since 1970, for texts and records that
-/// people read. The machine computes with `wall_ms` in one place only: for the remaining limit in `ExpectsBoot`, which
-/// `boot_ms` bounds.
+/// The clocks when an input arrives. `boot_ms`: CLOCK_BOOTTIME. `wall_ms`: milliseconds since 1970, for texts and
+/// records that people read. The machine computes with `wall_ms` in one place only, the remaining limit in
+/// `ExpectsBoot`. There `boot_ms` caps the elapsed time, because the wall clock may step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
     pub boot_ms: u64,
@@ -40,7 +40,7 @@ pub struct Policy {
     /// Whether at most one task runs on this host at a time, even if the tasks belong to different jobs (`serialize =
     /// "host"`).
     pub serialize_host: bool,
-    /// Number of failed units that stay loaded for a post-mortem.
+    /// Maximum number of failed units that stay loaded for a post-mortem.
     pub keep_failed: usize,
     /// Maximum number of tasks and tombstones together. At the maximum the agent refuses setup actions. After-actions
     /// may exceed the maximum by `max_tasks`.
@@ -59,7 +59,7 @@ pub struct Found {
     pub result: Option<RunResult>,
     pub steps: Vec<StepRecord>,
     pub tails: Vec<Tail>,
-    /// `None`: systemd knows no such unit (LoadState=not-found).
+    /// The facts that systemd reports about the unit; `None`: systemd knows no such unit (LoadState=not-found).
     pub unit: Option<UnitFacts>,
     /// Whether the directory contains the file [`crate::task::STOP_ASKED`]: perilog was asked to stop the task.
     pub stop_asked: bool,
@@ -89,8 +89,8 @@ impl UnitIds {
 /// complete.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Seen {
-    /// `None`: systemd knows no such unit. If the daemon could not ask systemd, [`Input::Inspected`] has an `Err` in
-    /// place of all of this.
+    /// The facts that systemd reports about the task's unit; `None`: systemd knows no such unit. If the daemon could
+    /// not ask systemd, there is no `Seen`: [`Input::Inspected`] contains an `Err`.
     pub unit: Option<UnitFacts>,
     /// The ids in the unit's LogExtraFields: they show whether a unit with the task's name belongs to the task.
     pub unit_ids: Option<UnitIds>,
@@ -115,9 +115,9 @@ pub enum StartReply {
     Queued,
     /// `UnitExists`: a unit of this name exists already.
     Exists,
-    /// systemd answered with an error: the unit certainly does not start.
+    /// systemd answered with this error: the unit certainly does not start.
     Rejected(String),
-    /// No answer, because of a time-out or a broken bus: the unit may start or not.
+    /// systemd gave no answer, for this reason (a time-out or a broken bus): the unit may start or not.
     Unknown(String),
 }
 

@@ -23,8 +23,8 @@ use super::tombs::Tomb;
 /// Maximum number of strays (units and directories without a task) that the machine remembers and logs.
 const MAX_STRAYS: usize = 1024;
 
-/// The loaded unit of an ended task: the task's not-after, which orders the units when they are retired; the stem; and
-/// whether the unit may stay loaded for a post-mortem.
+/// The loaded unit of an ended task, which the agent has to unload, or to keep for a post-mortem. The fields: the
+/// task's not-after, by which the units are ordered; the stem; and whether the unit may be kept.
 type Spent = (u64, String, bool);
 
 impl Machine {
@@ -92,8 +92,8 @@ impl Machine {
         self.tombs.keep(Tomb { tombstone, stem, acked: true, forgotten: false });
     }
 
-    /// Once the bus is back, asks for a new inspection of each task that has or may have a unit. For a live task the
-    /// effect `Watch` does so: the daemon answers it with a `Stirred`, which leads to an inspection.
+    /// Once the bus is back, asks for a new inspection of each task whose unit exists or may exist. For a live task it
+    /// sends the effect `Watch`: the daemon answers with a `Stirred`, which leads to the inspection.
     fn resume(&mut self, cx: &mut Cx) {
         for id in self.in_order() {
             let Some(task) = self.tasks.get_mut(&id) else { continue };
@@ -173,8 +173,9 @@ impl Machine {
         self.say_ended(id, cx);
     }
 
-    /// Rebuilds the lost intent from a unit with perilog's ids. The unit had a runner, so the task counts as claimed.
-    /// Exception: the runner's exit status says that it ran nothing, so the unit came up after the task had ended.
+    /// Rebuilds the lost intent of a task from its unit, which has perilog's ids. The unit had a runner, so the task
+    /// counts as claimed. Exception: if the runner's exit status says that it ran nothing, the unit came up after the
+    /// task had ended, and is only unloaded (`spent`).
     fn rebuild(&mut self, id: TaskId, mut found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
         let Some(ids) = found.unit_ids.clone().filter(|_| !defect!(OrphanNotRebuilt)) else { return };
         let told_nothing = found.claim.is_none() && found.ended.is_none();
@@ -256,8 +257,8 @@ fn is_loaded(found: &Found) -> bool {
     found.unit.as_ref().is_some_and(|unit| unit.loaded)
 }
 
-/// Returns the loaded unit of an ended task, to be retired. `None`: no unit is loaded, or the unit has neither the
-/// task's ids nor its claim, and so belongs to another program.
+/// Returns the loaded unit of an ended task, which the agent then unloads or keeps for a post-mortem. `None`: no unit
+/// is loaded, or the unit has neither the task's ids nor its claim, and so belongs to another program.
 fn spent_unit(found: &Found, id: TaskId, outcome: &Outcome, not_after_ms: u64) -> Option<Spent> {
     let unit = found.unit.as_ref().filter(|unit| unit.loaded)?;
     let by_ids = found.unit_ids.as_ref().is_some_and(|ids| ids.task == id);

@@ -36,8 +36,8 @@ pub struct Machine {
     pub(super) joined: bool,
     /// Whether the daemon has a connection to the system bus, and so to systemd.
     pub(super) bus: bool,
-    /// Callers of Exec whose request waits: for the first `Joined`, or until the agent has written the tombstone of the
-    /// same task from before a soft reboot.
+    /// Callers of Exec whose request the machine cannot handle yet. A request waits for the first `Joined`. If the same
+    /// task ran before a soft reboot, the request waits until the agent has written that task's tombstone.
     pub(super) early: VecDeque<(Caller, Exec)>,
     pub(super) next_seq: u64,
     /// CLOCK_BOOTTIME (ms) of the tick that the machine has requested; `None`: it has requested no tick.
@@ -79,9 +79,9 @@ impl Machine {
         }
     }
 
-    /// Returns the size of each collection that can grow, by name, for tests. When all tasks have ended, only
-    /// tombstones are left, those for which the controller has not sent Forget. Collections with a bound of their own
-    /// are not listed: units for a post-mortem, names of strays.
+    /// Returns the size of each collection that can grow, by name, for tests. Once all tasks have ended, each size but
+    /// that of the tombstones falls to 0; a tombstone goes after its Forget and its not-after. Collections with a bound
+    /// of their own are not listed: units for a post-mortem, names of strays.
     pub fn sizes(&self) -> [(&'static str, usize); 5] {
         [
             ("tasks", self.tasks.len()),

@@ -13,8 +13,8 @@ use super::machine::{Cx, Machine};
 use super::tombs::Tomb;
 
 impl Machine {
-    /// Returns the commit with this number in the obeyed epoch. `None`: the controller is older, and does not number
-    /// commits.
+    /// Returns the commit with this number in the obeyed epoch. `None`: the number is 0, because an older controller
+    /// numbers no commits; or this host has obeyed no epoch yet.
     pub(super) fn commit(&self, number: u64) -> Option<Commit> {
         let epoch = self.session.obeyed?.epoch;
         (number > 0).then_some(Commit { epoch, number })

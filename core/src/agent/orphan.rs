@@ -9,13 +9,14 @@
 //!        ^                                                               |                        |
 //!        +---------------------------- a caller attaches ----------------+------------------------+
 //!        |
-//!        +--the hook reports that its daemon died--> bereft: `begun`, also with a caller. A hook that dials again
-//!           reports that with its call: the task may have ended while the agent was away
+//!        +--the hook reports that its daemon died--> bereft: `begun`, even while a caller waits. A hook that calls
+//!           again reports this with the call, because the task may have ended while the agent was away
 //!
-//!   ended, a caller knows, `begun` was never sent: buried
-//!   ended otherwise: `ended`, again and again until the program has exited with 0; then buried
+//!   ended, not bereft, a caller has received the end, the program has never run: replaced by its tombstone
+//!   ended, and bereft, or gone without the end, or the program may have run: `ended`, again and again until the
+//!           program has exited with 0; then replaced by its tombstone
 //! ```
-//! The intent on disk names the program, and the agent buries the task only after the program knows the end. So a
+//! The intent on disk names the program, and the agent removes the intent only after the program knows the end. So a
 //! restarted agent still runs the program.
 
 use std::collections::BTreeMap;
@@ -71,8 +72,8 @@ impl Machine {
         }
     }
 
-    /// For each task with a program in `Hook::orphaned`: runs the program if it is due, or replaces the ended task by
-    /// its tombstone if the program need not run.
+    /// Checks each task with a program in `Hook::orphaned`. Runs the program if the hook can no longer pass on the
+    /// task's end. Replaces the ended task by its tombstone if the program need not run.
     pub(super) fn tell_orphans(&mut self, cx: &mut Cx) {
         let due: Vec<(TaskId, Due)> = self.tasks.iter().map(|(id, task)| (*id, task.due(cx.now))).collect();
         for (id, due) in due {

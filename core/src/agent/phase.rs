@@ -8,7 +8,8 @@ const MAX_MILESTONES: usize = 256;
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Progress {
-    /// `None` before the first script begins. Between two scripts the phase stays that of the earlier script.
+    /// The phase of the task; `None`: no script has begun yet. Between two scripts, the phase stays that of the earlier
+    /// one.
     pub(super) phase: Option<Phase>,
     /// The milestones in the order in which scripts reached them.
     pub(super) milestones: Vec<String>,

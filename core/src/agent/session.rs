@@ -55,16 +55,18 @@ pub(super) struct Session {
     link: Link,
     /// The cluster of the last session that opened.
     pub(super) cluster: Option<ClusterId>,
-    /// The contents of `epoch.json`, with the highest epoch that the agents of this host have obeyed.
+    /// The contents of `epoch.json` on disk, with the highest epoch that the agents of this host have obeyed; `None`:
+    /// there is no such file.
     pub(super) obeyed: Option<Obeyed>,
-    /// The contents of `epoch.json` that the daemon is writing.
+    /// The contents of `epoch.json` that the daemon is writing now; `None`: it is writing none.
     writing: Option<Obeyed>,
     /// Whether the agent has logged, in this session, that the controller answered `Unsupported`.
     noted_unsupported: bool,
 }
 
 impl Session {
-    /// Returns the newest contents of `epoch.json`, even if the daemon is still writing them.
+    /// Returns the newest contents of `epoch.json`, even if the daemon is still writing them; `None`: no agent of this
+    /// host has obeyed an epoch.
     pub(super) fn highest(&self) -> Option<Obeyed> {
         self.writing.or(self.obeyed)
     }
@@ -73,8 +75,8 @@ impl Session {
         matches!(self.link, Link::Open)
     }
 
-    /// Returns `true` from the Hello of this session to the session's end. Meanwhile the agent reports changes in
-    /// messages.
+    /// Returns `true` from the Hello of this session to the session's end. During that time the agent reports each
+    /// change of a task in a message.
     pub(super) const fn is_greeted(&self) -> bool {
         matches!(self.link, Link::Greeted | Link::Pending { .. } | Link::Open)
     }
@@ -117,8 +119,8 @@ impl Machine {
         cx.push(Effect::Hang { why: why.into() });
     }
 
-    /// Ends the session because the configured actions changed. The controller knows a node's actions only from the
-    /// Hello, and a session has one Hello. The Hello of the next session has the new actions.
+    /// Ends a session whose Hello has been sent, after the node's configured actions changed: only the Hello of a new
+    /// session can report the new actions.
     pub(super) fn greet_anew(&mut self, cx: &mut Cx) {
         if self.session.is_greeted() {
             self.hang("this node configures other actions than it has told the controller", cx);

@@ -36,7 +36,7 @@ impl Machine {
         }
     }
 
-    /// Answers a repeated Start of a task that the agent knows: by its state, or by its tombstone. Returns `false` for
+    /// Answers a repeated Start with what the agent knows of the task: its state, or its tombstone. Returns `false` for
     /// an unknown task.
     fn answer_known(&mut self, id: TaskId, cx: &mut Cx) -> bool {
         if let Some(task) = self.tasks.get_mut(&id) {
@@ -184,7 +184,8 @@ impl Machine {
         }
     }
 
-    /// Forgets a task whose intent could not be written: a repeated Start tries again.
+    /// Forgets a task whose intent could not be written, and reports it as refused with the reason `why`. A repeated
+    /// Start tries again.
     fn not_recorded(&mut self, id: TaskId, why: String, cx: &mut Cx) {
         let Some(task) = self.tasks.remove(&id) else { return };
         self.stems.remove(&task.stem);

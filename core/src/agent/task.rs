@@ -48,7 +48,8 @@ pub(super) struct Claiming {
 #[derive(Debug, Default)]
 pub(super) struct Look {
     pub(super) asked: bool,
-    /// Whether another inspection follows the current one, because the unit or directory has changed since.
+    /// Whether another inspection must follow the one under way, because the unit or directory has changed since that
+    /// one began.
     pub(super) again: bool,
     pub(super) backoff: Backoff,
 }

@@ -81,7 +81,7 @@ impl Tombs {
     }
 
     /// Records that the tombstone of a cancelled, unknown task is on disk. Returns the outcome that the agent now
-    /// reports; `None`: the agent was not writing one.
+    /// reports; `None`: the daemon was not writing a tombstone of this task.
     pub(super) fn written(&mut self, task: TaskId) -> Option<Outcome> {
         let (tomb, _) = self.writing.remove(&task)?;
         let outcome = tomb.tombstone.outcome.clone();

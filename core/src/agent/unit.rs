@@ -17,7 +17,8 @@ use super::task::{State, Task, had_no_task, is_over};
 /// Maximum number of times that the agent starts a task whose unit does not come up. A restart of dbus-daemon costs one
 /// or two starts.
 const MAX_STARTS: u32 = 6;
-/// Maximum number of lingering processes that a phase names, and of characters of each command.
+/// Maximum number of lingering processes that a phase names. `MAX_COMMAND`: maximum number of characters of each
+/// process's command.
 const MAX_NAMED: usize = 32;
 const MAX_COMMAND: usize = 256;
 

@@ -22,21 +22,25 @@ use super::task::{State, Task};
 /// Time in milliseconds that a runner has to report a passed limit. Gathering forensics takes the runner two seconds.
 const BEHIND_MS: u64 = 30_000;
 /// Time in milliseconds that a runner has to handle a signal. The first inspection after that time checks whether the
-/// runner is deaf; the daemon's `Stirred`, two seconds after the signal, leads to one.
+/// runner is deaf (stopped, or hanging in the kernel). The daemon causes that inspection two seconds after the signal,
+/// by a `Stirred`.
 const HEARD_MS: u64 = 1_500;
-/// Time in milliseconds that a deaf runner gets before the agent kills its unit, counted from when the agent first
-/// found the runner deaf past a limit. A working runner waits equally long between TERM and KILL.
+/// Time in milliseconds that a deaf runner (stopped, or hanging in the kernel) gets before the agent kills its unit. It
+/// counts from when the agent first found the runner deaf past a limit. A working runner waits equally long between
+/// TERM and KILL.
 const KILL_GRACE_MS: u64 = 10_000;
 
 /// Observations of a task whose runner has the claim; all times are CLOCK_BOOTTIME (ms), as this agent saw them.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     claimed_ms: Option<u64>,
-    /// Name and number of the running script, and CLOCK_BOOTTIME (ms) when this agent first saw the script.
+    /// Name of the current script, its number among the task's scripts (from 1), and CLOCK_BOOTTIME (ms) when this
+    /// agent first saw it. An empty name: no script is known to run.
     script: Option<(String, u32, u64)>,
     /// Time of the next check whether the runner has reported a passed limit; `None`: no check is due.
     limit_at: Option<u64>,
-    /// Time at which this agent first found the runner deaf past a limit; `None`: the runner is not known to be deaf.
+    /// Time at which this agent first found the runner deaf while a limit had passed; `None`: that is not the case, as
+    /// far as the agent knows.
     pub(super) behind: Option<u64>,
     killed: bool,
     /// The last sent signal whose effect the agent has not checked yet, and the time of sending.
@@ -70,8 +74,8 @@ impl Machine {
         self.watch_signal(id, seen, cx);
     }
 
-    /// Checks whether the runner has handled the last signal. If the runner is deaf, a KILL goes to all processes of
-    /// the unit instead, and any other signal is reported as useless.
+    /// Checks whether the runner has handled the last signal. If the runner is deaf (stopped, or hanging in the
+    /// kernel), a KILL goes to all processes of the unit instead, and any other signal is reported as useless.
     fn watch_signal(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let due = |(_, at): &mut (u8, u64)| cx.now.boot_ms >= at.saturating_add(HEARD_MS);
@@ -93,7 +97,8 @@ impl Machine {
 }
 
 impl Task {
-    /// Records a signal that the agent has sent, to check its effect later. Keeps a recorded KILL_SCRIPT instead.
+    /// Records a signal that the agent has sent, to check its effect later. If a KILL_SCRIPT is recorded already, keeps
+    /// that one.
     pub(super) fn sent(&mut self, signal: u8, now_ms: u64) {
         if !matches!(self.watch.sent, Some((KILL_SCRIPT, _))) {
             self.watch.sent = Some((signal, now_ms));

@@ -35,8 +35,8 @@ pub(super) struct Context {
     pub(super) changes: VecDeque<Change>,
     /// Attempts whose whole row the batch stores.
     pub(super) attempts: BTreeSet<(JobId, Attempt)>,
-    /// Ranks whose holds changed, by attempt. The batch stores the holds of these ranks, unless the attempt is in
-    /// `attempts`.
+    /// Ranks whose holds changed, by attempt. The batch stores a delta for these ranks, unless it stores the attempt's
+    /// whole row (`attempts`).
     pub(super) given: BTreeMap<(JobId, Attempt), IdSet>,
     /// Ranks and named resources on which a hold was dropped, by attempt. The end of the batch releases those that
     /// nothing else holds.
@@ -46,7 +46,8 @@ pub(super) struct Context {
     /// Hosts whose drain came into force or was lifted in this batch. The end of the batch settles the resolutions that
     /// waited for these drains.
     pub(super) in_force: BTreeSet<HostName>,
-    /// Time (ms, monotonic) for which the last `WakeAt` effect asked; `None` after a tick.
+    /// Time (ms, monotonic) at which the last `WakeAt` effect asked for a tick; `None`: that tick has come, or no
+    /// effect has asked for one.
     pub(super) wake_ms: Option<u64>,
 }
 
@@ -74,13 +75,14 @@ pub(super) enum Change {
     Cancelled(TaskId, String),
     /// A task has ended. The node's task lists are updated, and the host may be drained.
     Ended(End),
-    /// A script of the host ended, or its node said Hello. If a reboot has ended the script for which the host is
-    /// drained, the drain is lifted.
+    /// A script of the host ended, or its node said Hello. With `reboot-cleans`, this lifts a drain for a stuck script
+    /// if a reboot has ended the script.
     ScriptsEnded(HostName),
     /// The host of the task is to be drained for the reason `what`. `is_stuck`: a script of the task lives, and a
     /// reboot of the node ends the script.
     Drain { task: TaskId, what: String, is_stuck: bool },
-    /// Disowned ranks on these hosts were released, or are disowned no more. The drains for the clean-up are lifted.
+    /// Ranks on these hosts need no clean-up any more: they were released, or are disowned no more. The drains for the
+    /// cause `Passing` are lifted.
     Cleaned(Vec<HostName>, Passing),
 }
 
@@ -155,8 +157,8 @@ impl Context {
         self.let_go.entry((job.clone(), number)).or_default().extend_with(part);
     }
 
-    /// Adds the records of the changed attempts before the batch's other records, because those may refer to the
-    /// attempts. If the batch prunes an attempt of the same job, the records follow that `Prune`.
+    /// Adds the records of the changed attempts, whole rows and deltas, to the batch. Puts them before the other
+    /// records, which may refer to these attempts, but after a `Prune` of the same job.
     pub(super) fn record_attempts(&mut self, jobs: &Jobs) {
         let (given, whole) = (std::mem::take(&mut self.given), std::mem::take(&mut self.attempts));
         let parts = given.into_iter().filter(|(key, _)| !whole.contains(key)).filter_map(|((job, number), ranks)| {
@@ -203,7 +205,8 @@ impl Context {
 }
 
 impl Jobs {
-    /// Marks an action to settle at the end of the batch, and records that the action's attempt is in use.
+    /// Marks an action as changed in this batch: the end of the batch logs its ends, decides its verdict and stores its
+    /// records. Also renews `touched_ms` of the action's attempt, from which retention counts.
     pub(super) fn touch(&mut self, id: ActionId, cx: &mut Context) {
         cx.touched.insert(id);
         let Some(action) = self.action(id) else { return };
@@ -216,8 +219,8 @@ impl Jobs {
         }
     }
 
-    /// Appends an event about an action to the log of the action's job. `more`: the context beside the action's name
-    /// and its attempt.
+    /// Appends an event about an action to the log of the action's job. `more`: a JSON object with further members of
+    /// the event's context; the action's name and attempt are added to it.
     pub(super) fn action_event(&mut self, id: ActionId, name: &str, mut more: Value, cx: &mut Context) {
         let Some(row) = self.action(id).map(|action| &action.row) else { return };
         let job = row.job.clone();

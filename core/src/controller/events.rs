@@ -70,7 +70,8 @@ impl Jobs {
     }
 }
 
-/// Ends that share one `finish` event: their common result, and the duration (ms) of each end.
+/// Ends that share one `finish` event. `fresh`: the result that they have in common. `elapsed`: the duration of each
+/// task, in ms.
 struct Folded {
     fresh: Fresh,
     elapsed: Vec<u64>,

@@ -1,5 +1,5 @@
-//! Facts: questions that need more than one part of the machine, such as "does recovery hold this task back?". A fact
-//! changes nothing and calls no act. The code of each fact is in the folder of its subject.
+//! Facts: read-only questions that need more than one part of the machine, such as "does recovery hold this task
+//! back?". The code of each fact is in the folder of its subject.
 
 use std::ops::Deref;
 

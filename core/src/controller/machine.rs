@@ -44,9 +44,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Rebuilds the machine from the store, and begins a new epoch. The output is the first batch to commit, and
-    /// contains the epoch. The daemon draws `nonce` at random: two controllers with the same epoch number differ in the
-    /// nonce.
+    /// Rebuilds the machine from the store, and begins a new epoch. Returns the machine and the first batch to commit,
+    /// which contains the epoch. `nonce`: a random number that tells two controllers with the same epoch number apart.
     pub fn load(snapshot: Snapshot, settings: Settings, nonce: u64, now: Now) -> (Self, Output) {
         let anchor = snapshot.anchor.filter(|_| !defect!(EpochOfTheCopy));
         let newest = snapshot.history.newest().max(anchor);
@@ -315,8 +314,8 @@ impl Machine {
 
 #[cfg(test)]
 impl Machine {
-    /// Asserts that the store's rows of actions and attempts, with all deltas applied, equal the machine's rows.
-    /// `touched_ms` of attempts may differ.
+    /// Asserts that every action and attempt of the machine equals its row in the store, with all deltas applied. Only
+    /// `touched_ms` of an attempt may differ.
     pub(super) fn is_stored_in(&self, store: &Snapshot) {
         for action in self.jobs.actions.values() {
             let row = store.actions.iter().find(|row| row.id == action.row.id);

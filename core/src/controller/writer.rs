@@ -45,7 +45,8 @@ impl Batch {
         &self.output.records
     }
 
-    /// Returns the output for inspection; the driver must not carry the effects out.
+    /// Returns the records and effects of the batch before the commit, for inspection only. The driver must not carry
+    /// these effects out: [`Writer::committed`] returns them.
     pub const fn output(&self) -> &Output {
         &self.output
     }

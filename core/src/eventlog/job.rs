@@ -34,12 +34,13 @@ pub enum JobEvent {
     },
     Free,
     Clean,
-    /// `status`: the largest wait status (wait(2)) of the job's shells.
+    /// The job's shells have ended. `status`: the largest of their wait statuses (wait(2)).
     Finish {
         status: i64,
     },
     Exception(Exception),
-    /// The end of the job's resources has changed. `expiration`: the new end, in seconds since the epoch.
+    /// The time at which the job's resources expire has changed. `expiration`: the new time, in seconds since the
+    /// epoch.
     ResourceUpdate {
         expiration: i64,
     },
@@ -53,7 +54,8 @@ pub struct Exception {
     pub severity: u8,
     pub note: String,
     pub userid: Option<u32>,
-    /// The wait status (wait(2)) that the job's `finish` reports in place of the shells' status.
+    /// The wait status (wait(2)) that the job's `finish` reports in place of the shells' status; `None`: the exception
+    /// sets none.
     pub wait_status: Option<i64>,
 }
 

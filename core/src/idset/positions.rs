@@ -5,7 +5,7 @@
 
 use super::IdSet;
 
-/// The positions of the ids of a set, as it was when the index was built.
+/// An index of the positions of a set's ids, counted from 0. Later changes of the set do not change the index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Positions {
     /// Each range in ascending order: its first id, its last id, and the position of its first id.
@@ -30,7 +30,7 @@ impl Positions {
         (id <= hi).then(|| before + u64::from(id - lo))
     }
 
-    /// Returns the id at a position; `None`: the set has fewer ids.
+    /// Returns the id at a position, counted from 0 in ascending order; `None`: the set has too few ids.
     pub fn id(&self, position: u64) -> Option<u32> {
         let after = self.ranges.partition_point(|(_, _, before)| *before <= position);
         let (lo, hi, before) = *self.ranges.get(after.checked_sub(1)?)?;

@@ -182,8 +182,8 @@ proptest! {
         algebra(&a, &b)?;
     }
 
-    /// Operations look up each range of a set with few ranges in a set with many, and walk both sets otherwise: the
-    /// results must be the same.
+    /// With few ranges beside many, set operations look up each of the few in the large set; otherwise they walk both
+    /// sets. The results must be the same.
     #[test]
     fn algebra_of_few_beside_many_is_the_same(
         few in prop::collection::btree_set(0..120_u32, 0..4),

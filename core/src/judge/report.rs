@@ -139,8 +139,8 @@ fn is_any_tolerable(steps: &[Step]) -> bool {
     steps.iter().enumerate().any(|(i, step)| step.tolerable && !tried_again(i))
 }
 
-/// Returns the first entries that fit [`MAX_LISTED`] and [`MAX_TAILS`]. If others are left out, appends a remark such
-/// as `256 of 300 steps` to `cut`.
+/// Returns the first entries of `all` that fit [`MAX_LISTED`] and [`MAX_TAILS`]; `size`: the bytes of an entry. If
+/// others are left out, appends a remark with the noun `what` to `cut`: `256 of 300 steps`.
 fn fit<T>(what: &str, mut all: Vec<T>, size: impl Fn(&T) -> usize, cut: &mut Vec<String>) -> Vec<T> {
     let of = all.len();
     let mut room = MAX_TAILS;

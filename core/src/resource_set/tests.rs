@@ -182,9 +182,9 @@ fn all_entries_of_a_nodelist_together_have_the_bounds_of_one() {
     assert_eq!(ResourceSet::from_json(&r(vec!["b", "", "a"])).unwrap().hosts().iter().collect::<Vec<_>>(), ["b", "a"]);
 }
 
-/// One half of a text can give each rank children of its own, and the other half add many kinds of resource to all
-/// ranks. The parsed sets would then grow with the product of the two halves, so the parser bounds the kinds and the
-/// ranges of a rank.
+/// The parser bounds the kinds of resource and the id ranges of a rank. Otherwise one half of a text could give each
+/// rank children of its own, and the other half add many kinds to all ranks: the sets would grow with the product of
+/// the two halves.
 #[test]
 fn a_rank_has_so_many_kinds_of_resource_and_no_more() {
     let r = |ranks: u32, kinds: usize| {

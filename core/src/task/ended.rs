@@ -50,8 +50,8 @@ pub struct Ended {
     /// Whether the outcome is `ok` because the task had no script to run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub empty: bool,
-    /// Whether the outcome is `refused` because the host has its maximum of tasks or tombstones. A full host is not at
-    /// fault.
+    /// Whether the outcome is `refused` because the host has its maximum of tasks or tombstones. If the refused task
+    /// was of a setup action, the controller does not drain the node for this.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub full: bool,
 }
@@ -79,7 +79,8 @@ impl Ended {
         self.outcome.is_of_scripts() || (was_stopped && !self.steps.is_empty())
     }
 
-    /// Returns a remark for the operator about an `ok`: no script ran, or the runner skipped a file.
+    /// Returns a remark for the operator about an `ok`: that no script ran, or which files the runner skipped. `None`:
+    /// there is nothing to remark, or the outcome is another one.
     pub fn remark(&self) -> Option<String> {
         if self.outcome != Outcome::Ok {
             return None;

@@ -16,12 +16,12 @@ pub struct Tombstone {
     pub attempt: Attempt,
     pub action: ActionName,
     pub outcome: Outcome,
-    /// The task's not-after (CLOCK_BOOTTIME in milliseconds). Until this time the tombstone stays despite a Forget. A
-    /// lack of room may remove it sooner.
+    /// The task's not-after (CLOCK_BOOTTIME in milliseconds). Until this time the tombstone stays despite a Forget. The
+    /// agent removes it sooner only if the host is full of tombstones.
     pub not_after_boottime_ms: u64,
     pub local: bool,
-    /// The boot in which the task ran, if it succeeded. A soft reboot keeps this file in /run, but undoes the work of a
-    /// prolog.
+    /// The boot in which the task succeeded; `None`: the task did not succeed. A soft reboot keeps this file in /run,
+    /// but undoes the work of a prolog: the agent sees that from this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<BootId>,
     /// Whether a script announced a reboot as the task's end, and the task had succeeded until then.

@@ -134,7 +134,7 @@ impl From<Own> for ActionName {
 pub struct Field(String);
 
 impl Field {
-    /// Returns the field as a JSON pointer (RFC 6901).
+    /// Returns the JSON pointer (RFC 6901) to this field, for example `/attributes/system/dw`.
     fn pointer(&self) -> String {
         let escaped = self.0.split('.').map(|name| name.replace('~', "~0").replace('/', "~1"));
         escaped.map(|name| format!("/{name}")).collect()

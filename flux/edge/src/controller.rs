@@ -1,4 +1,5 @@
-//! Client of perilog's controller over its Varlink socket: one connection for calls, one for the feed.
+//! Client of perilog's controller over its Varlink socket. The edge uses one connection for calls, and one for the
+//! feed, the stream of changes to attempts and drains.
 
 use std::io;
 use std::path::Path;
@@ -16,7 +17,8 @@ const MAX_REPLY: u64 = 64 * 1024 * 1024;
 pub enum CallError {
     #[error("the controller is away: {0}")]
     Away(#[from] io::Error),
-    /// The controller, or the system at its socket, does not let the edge in; with the text of the refusal.
+    /// The controller refuses the edge, or the system does not let the edge open the controller's socket; with the text
+    /// of the refusal.
     #[error(
         "the controller does not let perilog-flux in ({0}): write `[edge]`, `group = \"flux\"` and `drains = true` \
          into /etc/perilog/controller.d/edge.toml \
@@ -77,7 +79,8 @@ impl Controller {
         self.send(method, parameters, true).await
     }
 
-    /// Makes several calls at once; [`Controller::reply`] returns their replies, in order.
+    /// Sends several calls at once, without waiting for replies. Each call of [`Controller::reply`] then returns the
+    /// next reply, in the order of the calls.
     ///
     /// # Errors
     /// [`CallError`]

@@ -1,5 +1,5 @@
-//! Callbacks of the plugin, in safe code; `abi.rs` translates. The plugin never holds the lock during a call of Flux,
-//! because Flux may call back.
+//! Callbacks of the plugin, in safe Rust; `abi.rs` translates to and from C. The plugin never holds the lock of its
+//! state during a call of Flux, because Flux may call back.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,14 +8,14 @@ use perilog_terms::{Epilog, Site, Terms, json};
 use crate::abi::{Call, Errno, Level, Plugin, Request};
 use crate::references::{References, Refusal, State, What};
 
-/// Version of the interface that README.md describes.
+/// Version of the interface between plugin and edge: the services and their payloads, as README.md describes them.
 const INTERFACE: u32 = 1;
 
 struct Held {
     references: References,
     site: Site,
-    /// The mistake in the table `[perilog]` in force, if that table has one. The outer `None`: Flux has not sent its
-    /// configuration yet.
+    /// The state of the table `[perilog]` in Flux's configuration. `None`: Flux has not sent its configuration yet.
+    /// `Some(None)`: the table in force has no mistake. `Some(Some(text))`: its mistake.
     configured: Option<Option<String>>,
 }
 

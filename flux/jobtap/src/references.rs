@@ -35,7 +35,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// Reads Flux's number; `None` for a state without resources.
+    /// Reads a job's state from Flux's number for it; `None`: a job in that state has no resources.
     pub(crate) const fn read(number: i32) -> Option<Self> {
         match number {
             16 => Some(Self::Run),
@@ -115,8 +115,8 @@ impl References {
         self.0.contains_key(&id)
     }
 
-    /// Permits the finish of a reference that is open, or may be open because the job precedes the plugin. Each
-    /// reference is finished once.
+    /// Records a reference as finished and permits its finish in Flux. The reference must be open, or may be open
+    /// because the job existed before the plugin. Each reference is finished once.
     ///
     /// # Errors
     /// The reason why the reference cannot be finished.
@@ -143,7 +143,8 @@ impl References {
         self.0.remove(&id);
     }
 
-    /// Writes the jobs as a JSON array.
+    /// Returns a JSON array with an object for each job: its id and the states of its two references, for example
+    /// `[{"id":7,"prolog":"open","epilog":"none"}]`.
     pub(crate) fn to_json(&self) -> String {
         let job = |(id, job): (&u64, &Job)| {
             format!(r#"{{"id":{id},"prolog":"{}","epilog":"{}"}}"#, job.prolog.word(), job.epilog.word())
@@ -162,7 +163,7 @@ mod tests {
         Found(State),
         Take(What),
         Finish(What, Result<(), Refusal>),
-        /// A finish that Flux refuses.
+        /// Flux refuses a finish that the table has permitted: the table takes the permission back.
         Fail(What),
         Forget,
     }

@@ -3,13 +3,14 @@
 use crate::json;
 use crate::terms::{Cap, Terms, table};
 
-/// The place where the epilog of a job runs.
+/// The way in which Flux waits for the epilogs of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Epilog {
     /// Epilogs belong to the job: the plugin holds the job by a reference until the epilog of the last node has ended.
     #[default]
     Hold,
-    /// After the job: Flux's own housekeeping waits on each node for the epilog of that node.
+    /// Epilogs follow the job: Flux ends the job, and its own housekeeping then waits on each node for that node's
+    /// epilog.
     Housekeeping,
 }
 

@@ -19,8 +19,8 @@ pub struct Terms {
     pub tolerate: Option<Count>,
     /// Number of good ranks that suffice; at least 1.
     pub keep: Option<u32>,
-    /// Number of ranks that may fail each check, within `tolerate`. Without `tolerate` and `keep`, the job tolerates no
-    /// other check.
+    /// Maximum number of ranks that may fail each named check; these ranks also count against `tolerate`. Without
+    /// `tolerate` and `keep`, the job tolerates failures of the named checks alone.
     pub checks: BTreeMap<String, Count>,
 }
 
@@ -83,7 +83,7 @@ impl Terms {
         self.tolerate.is_none() && self.keep.is_none() && !self.checks.is_empty()
     }
 
-    /// Returns how many ranks of a job of `ranks` ranks may fail, by its terms and the site's cap.
+    /// Returns how many failed ranks the job's terms forgive within the site's cap, if the job has `ranks` ranks.
     pub fn within<'a>(&'a self, cap: &'a Cap, ranks: u64) -> Forgiven<'a> {
         let least = |asked: u64, most: Option<&Count>| most.map_or(asked, |most| asked.min(most.of(ranks)));
         if self.names_checks_alone() {

@@ -49,11 +49,13 @@ pub fn of_host<'a>(issued: &'a [Issued], host: &str, now_ms: u64) -> Vec<&'a Iss
     its.into_iter().filter(counts).collect()
 }
 
-/// Returns the serial numbers of expired certificates of revoked hosts. `revoked` has the serials on the revocation
-/// list, which lacks most expired certificates ([`of_host`]); sessions that began with them must end all the same.
+/// Returns the serial numbers of expired certificates of revoked hosts: a session that began with such a certificate
+/// must end. The revocation list, whose serial numbers are `revoked`, leaves most expired certificates out
+/// ([`of_host`]).
 ///
-/// For each host, the result has the expired enrolled certificates up to the host's last revoked one, in the order of
-/// issue. A host that has enrolled again since is no exception: the older session may belong to an impostor.
+/// For each host, the result has the enrolled certificates that have expired and were issued before its last revoked
+/// one, or are that one. This also holds for a host that has enrolled again since then: its older session may belong to
+/// an impostor.
 pub fn run_out(issued: &[Issued], revoked: &HashSet<String>, now_ms: u64) -> HashSet<String> {
     let mut last: HashMap<String, usize> = HashMap::new();
     for (at, issued) in issued.iter().enumerate().filter(|(_, issued)| revoked.contains(&issued.serial)) {
@@ -76,7 +78,7 @@ impl Issued {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
     pub issued: Vec<Issued>,
-    /// Numbers of malformed lines, counted from 1.
+    /// Line numbers of the malformed lines, counted from 1.
     pub skipped: Vec<usize>,
 }
 

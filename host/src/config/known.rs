@@ -15,7 +15,8 @@ pub(super) fn reword(message: &str) -> String {
     message.replacen("missing field `", "missing key `", 1).replacen("unknown field `", "unknown key `", 1)
 }
 
-/// Describes an unknown key: `path` ends in the key, `fields` are the keys that the table knows.
+/// Returns the error message for an unknown key, which is the last step of `path`. `fields` are the keys that the table
+/// knows: the message has the one that was probably meant, or all. `None`: the message has no hint.
 pub(super) fn unknown_key(path: &[Step], fields: Option<&[&str]>) -> String {
     let key = match path.last() {
         Some(Step::Key(key)) => key.as_str(),
@@ -112,8 +113,8 @@ pub fn keys<T: DeserializeOwned>() -> Vec<String> {
     found
 }
 
-/// A document that contains one path. A type that deserializes it asks for the fields at the path's end, and the probe
-/// records their names.
+/// Deserializer of a document that contains only the path `way`. A type that deserializes the document asks for the
+/// fields of the struct at the path's end, and the probe records their names in `found`.
 #[derive(Clone, Copy)]
 struct Probe<'p> {
     way: &'p [Step],
@@ -175,7 +176,8 @@ impl<'de> de::Deserializer<'de> for Probe<'_> {
     }
 }
 
-/// A table or array that contains only the element on the path.
+/// A table or an array of the [`Probe`]'s document, which has a single element: the next step of the probe's path.
+/// `key` is `None` in an array.
 struct One<'p> {
     key: Option<&'p str>,
     value: Probe<'p>,

@@ -33,7 +33,8 @@ pub use self::origin::Origins;
 pub use self::reload::{Change, Changes};
 pub use self::report::{ConfigError, Problem};
 
-/// Maximum number of problems in one report, which also bounds the passes over a hopeless file.
+/// Maximum number of problems in one report. Each wrong value costs another pass over the files, so this also bounds
+/// the number of passes.
 const MAX_PROBLEMS: usize = 20;
 
 /// A configuration, with its files in the order in which they were read.
@@ -52,7 +53,7 @@ impl<T> Loaded<T> {
     }
 }
 
-/// The rule for a missing main file: an error, or no error.
+/// Rule by which [`load`] treats a missing main file: as an error or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MainFile {
     Required,

@@ -80,8 +80,8 @@ impl<T: Serialize> Loaded<T> {
     }
 }
 
-/// Visits every value that is no table, with the span of the value's text. An array is one value: drop-ins replace it
-/// whole.
+/// Calls `take` for every value below `table` that is no table, with its path and the span of its text. An array is one
+/// value, because a drop-in replaces it whole.
 fn each_value(table: &DeTable<'_>, path: &mut Vec<Step>, take: &mut impl FnMut(&[Step], std::ops::Range<usize>)) {
     for (key, value) in table {
         path.push(Step::Key(key.get_ref().to_string()));

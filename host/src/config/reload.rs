@@ -68,7 +68,8 @@ impl Changes {
         }
     }
 
-    /// Returns a remark for the line of `systemctl status`, if changes wait for a restart.
+    /// Returns a remark for the status line of `systemctl status`, such as `restart needed for tls.ca`; `None` if no
+    /// change waits for a restart.
     pub fn remark(&self) -> Option<String> {
         let keys: Vec<&str> = self.waiting.iter().map(|change| change.key.as_str()).collect();
         (!keys.is_empty()).then(|| format!("restart needed for {}", keys.join(", ")))

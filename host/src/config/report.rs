@@ -56,8 +56,8 @@ impl Problem {
         Self { file: file.to_owned(), position: None, key: None, message, excerpt: None }
     }
 
-    /// Makes a problem. `span` is in bytes of the concatenated sources; without `span` the problem is about `file` as a
-    /// whole.
+    /// Makes a problem at `span`, which counts bytes across all sources. Without `span` the problem is about `file` as
+    /// a whole.
     pub(super) fn at(
         sources: &Sources,
         file: &Path,

@@ -1,5 +1,5 @@
-//! A TOML document as a tree. Spans count the bytes of all files from the first file on, so they stay valid after the
-//! trees of several files are merged.
+//! A TOML document as a tree. Its spans count bytes from the beginning of the first configuration file, across all
+//! files. So they stay valid after the trees of several files are merged.
 
 use std::ops::Range;
 
@@ -98,7 +98,8 @@ impl<'i> Tree<'i> {
         named.or_else(|| places.pop()).unwrap_or(Place::ROOT)
     }
 
-    /// Removes a value, or the whole array that contains the value; returns `false` if the value does not exist.
+    /// Removes the value at `path`. If the path leads through an array, removes that whole array. Returns `false` if
+    /// the tree has no such value.
     pub(super) fn remove(&mut self, path: &[Step]) -> bool {
         let keys: Vec<&str> = path.iter().map_while(as_key).collect();
         let Some((last, parents)) = keys.split_last() else {

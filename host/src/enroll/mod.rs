@@ -37,7 +37,8 @@ pub struct Ask {
     /// The one-time token. `None`: the munge credential identifies the node, or without one the node's certificate.
     #[serde(default)]
     pub token: Option<String>,
-    /// A munge credential over [`bound`], made by root. Only a controller that enrols by munge reads the credential.
+    /// A munge credential that root made, with the text of [`bound`] as payload; `None` without munge. A controller
+    /// that does not enrol by munge ignores the credential.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub munge: Option<String>,
     /// The certificate signing request, as PEM.

@@ -1,4 +1,4 @@
-//! The accepting side of a link.
+//! Accepting side of a link (a connection over TCP or TLS that carries frames): the listener and the handshake.
 
 use std::io;
 use std::net::SocketAddr;

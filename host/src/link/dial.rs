@@ -1,4 +1,4 @@
-//! The dialling side of a link.
+//! Dialling side of a link, which is a connection over TCP or TLS that carries frames.
 
 use std::collections::HashSet;
 use std::io;

@@ -1,4 +1,4 @@
-//! Errors of a link.
+//! Errors of a link, which is a connection over TCP or TLS that carries frames.
 
 use std::io;
 use std::net::SocketAddr;

@@ -63,7 +63,7 @@ impl FrameReader {
 pub struct FrameWriter {
     peer: SocketAddr,
     half: WriteHalf<Stream>,
-    /// The unwritten part of the last frame.
+    /// Unwritten part of the last frame and its length; `None` if the frame was written completely.
     rest: Option<Chain<Bytes, Bytes>>,
 }
 

@@ -42,7 +42,7 @@ impl Stream {
     }
 }
 
-/// Calls the same poll on the plain or the TLS stream.
+/// Evaluates a call on the stream inside, plain or TLS: `each!(self, stream => stream.poll_read(cx, buf))`.
 macro_rules! each {
     ($self:ident, $stream:ident => $call:expr) => {
         match $self.get_mut() {

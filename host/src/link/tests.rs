@@ -251,7 +251,8 @@ async fn dialling_nobody_is_an_error_that_names_them() {
     assert_eq!(Dial::plain("ctl.example:5").server_name, "ctl.example");
 }
 
-/// Only root may bind a port below 1024; another user gets an error that names the missing privilege.
+/// Dials with and without `as_root`. Root's connection comes from a port that only root may bind; another user gets an
+/// error that names the missing privilege.
 #[tokio::test]
 async fn who_dials_as_root_comes_from_a_port_of_roots() {
     let (listener, address) = listener(None);

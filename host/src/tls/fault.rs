@@ -8,7 +8,8 @@ use rustls::{CertificateError, Error};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsFault {
-    /// A clock is wrong, as clocks are while a node boots: another try may succeed.
+    /// The peer's certificate is not valid yet. Probably a clock is wrong, as clocks are while a node boots, so another
+    /// try may succeed.
     #[error("the peer's certificate is not valid yet; compare the clocks")]
     NotYetValid,
     #[error("the peer's certificate has expired; issue a new one")]
@@ -17,7 +18,7 @@ pub enum TlsFault {
     UnknownAuthority,
     #[error("the peer's certificate is for another host")]
     WrongName,
-    /// A node's certificate in place of a controller's, or the reverse.
+    /// The peer's certificate is for the other side: a node's where a controller's is expected, or the reverse.
     #[error("the peer's certificate is for the other side (its extended key usage)")]
     WrongUsage,
     #[error("the peer's certificate was revoked")]
@@ -28,7 +29,7 @@ pub enum TlsFault {
     BadCertificate,
     #[error("the peer showed no certificate")]
     NoCertificate,
-    /// The peer's alert names the objection; the peer's log has more.
+    /// The peer refused this host and sent a TLS alert. The alert names the objection; the peer's log has more.
     #[error("the peer refused us")]
     RefusedByPeer,
     #[error("the peer speaks no TLS 1.3, or no TLS at all")]

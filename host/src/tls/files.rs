@@ -104,7 +104,8 @@ pub(super) fn validity(path: &Path) -> Result<Option<(u64, u64)>, TlsError> {
     Ok(Some((ms(first.validity().not_before), ms(first.validity().not_after))))
 }
 
-/// Contents of the certificate files.
+/// The files of a [`TlsFiles`], read and parsed: the trusted authorities with their revocation lists, this host's
+/// certificate chain, and its private key.
 pub(super) struct Loaded {
     pub trusted: Trusted,
     pub chain: Vec<CertificateDer<'static>>,
@@ -121,8 +122,8 @@ pub(super) fn load(files: &TlsFiles) -> Result<Loaded, TlsError> {
     Ok(Loaded { trusted, chain, key })
 }
 
-/// Returns the authority of `ca` that issued the last certificate of a chain; `None` if that certificate is
-/// self-signed, or no authority of `ca` issued it.
+/// Returns the certificate of the authority that issued the last certificate of `chain`, from the authorities in the
+/// file `ca`. `None` if that certificate is self-signed, or no authority of `ca` issued it.
 pub(super) fn issuer(
     ca: &Path,
     chain: &[CertificateDer<'static>],

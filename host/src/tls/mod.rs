@@ -45,7 +45,8 @@ pub struct TlsFiles {
     pub ca: PathBuf,
     /// File with this host's certificate, followed by the intermediate certificates.
     pub cert: PathBuf,
-    /// File with this host's private key. Only its owner may read the file; the group may read a file of root's.
+    /// File with this host's private key. Only the file's owner may have access to it; if root owns the file, its group
+    /// may read it, too.
     pub key: PathBuf,
     /// File with the revocation lists. If set, this side refuses revoked certificates, and all certificates of an
     /// authority without a list in this file.
@@ -57,7 +58,7 @@ pub struct TlsFiles {
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
-    /// Verifier that checks open sessions after a reload; present only with revocation lists.
+    /// Verifier that checks the peers of open sessions again after a reload; `None` without revocation lists.
     revocations: Option<Arc<dyn ClientCertVerifier>>,
     /// Serial numbers that count as revoked although no list names them: expired certificates of revoked
     /// hosts.

@@ -100,10 +100,11 @@ pub async fn learn(to: &Dial, pin: Pin) -> Result<Vec<u8>, PinError> {
 /// The certificates that the server showed in the last handshake.
 #[derive(Debug, Default)]
 struct Seen {
-    /// The authority's certificate with the pin, once it has verified the server; otherwise `None`.
+    /// Certificate (DER) of the authority that matches the pin, once that authority has verified the server's
+    /// certificate; otherwise `None`.
     authority: Option<Vec<u8>>,
-    /// If no certificate of the server's chain has the pin: the digests of the certificates that follow the server's
-    /// own.
+    /// If no authority in the server's chain matches the pin: the digests of at most [`NAMED`] certificates that follow
+    /// the server's own, or a sentence that none follows. Otherwise empty.
     shown: Vec<String>,
 }
 

@@ -242,7 +242,8 @@ fn only_host_names_count() {
     assert!(dns_names(&rustls::pki_types::CertificateDer::from(vec![1, 2, 3])).is_empty());
 }
 
-/// An authority that was created anew shares only its name with the old one.
+/// A peer with a certificate of another authority is refused, although that authority has the same name: an authority
+/// that was created anew shares only its name with the old one.
 #[tokio::test]
 async fn an_authority_of_the_same_name_is_a_stranger() {
     let (ours, theirs) = (Authority::new(), Authority::new());
@@ -300,7 +301,8 @@ fn python(script: &str, arguments: &[&str], files: &TlsFiles) -> std::process::C
     command.stdout(std::process::Stdio::piped()).spawn().expect("python3, which `cargo xtask test` asks for")
 }
 
-/// Dials perilog's server with OpenSSL twice. Returns the client's output and the number of completed handshakes.
+/// Starts a client that uses OpenSSL and speaks at most TLS `version`; it dials perilog's server twice. Returns the
+/// lines that the client printed, and the number of handshakes that the server completed.
 async fn openssl_dials(version: &str) -> (Vec<String>, usize) {
     let ca = Authority::new();
     let socket = link::bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -318,7 +320,8 @@ async fn openssl_dials(version: &str) -> (Vec<String>, usize) {
     (said(client), taken)
 }
 
-/// Answers perilog's client with OpenSSL twice. Returns the server's output and the number of completed handshakes.
+/// Starts a server that uses OpenSSL and speaks at most TLS `version`; dials it twice with perilog's client. Returns
+/// the lines that the server printed, and the number of handshakes that the client completed.
 async fn openssl_answers(version: &str) -> (Vec<String>, usize) {
     use std::io::BufRead;
     let ca = Authority::new();

@@ -10,7 +10,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The side that a certificate is for.
+/// The side of a connection, client or server, that a certificate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Usage {
     Client,

@@ -12,7 +12,7 @@ pub struct Call {
     pub method: String,
     /// The unparsed text of an object: `{}` if the client sent none.
     pub(super) parameters: Box<RawValue>,
-    /// Whether the client accepts more than one reply.
+    /// Whether the client accepts more than one reply: Varlink's flag `more`.
     pub more: bool,
     pub peer: PeerCred,
     pub reply: ReplySink,

@@ -146,7 +146,7 @@ impl Client {
 /// [`CallError::Closed`].
 #[derive(Debug)]
 pub struct Replies<'a> {
-    /// `None` after the last reply.
+    /// The client that reads the replies; `None` after the last reply or an error.
     client: Option<&'a mut Client>,
 }
 

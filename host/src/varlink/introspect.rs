@@ -1,5 +1,5 @@
-//! Calls by interface: answers `org.varlink.service`, which describes a service's interfaces, and passes defined
-//! methods to the service.
+//! Dispatch of calls: answers those of `org.varlink.service`, the interface that describes a service's interfaces.
+//! Passes calls of methods that the service defines to the service.
 
 use serde::Deserialize;
 use serde_json::{Value, json};

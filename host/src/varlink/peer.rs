@@ -32,8 +32,9 @@ impl PeerCred {
     }
 }
 
-/// Returns the supplementary groups of a process; none if the process has ended or does not run as `uid`. Another
-/// process may have the pid by now, but only one of the same user, which could have connected as well.
+/// Returns the supplementary groups of the process `pid`; none if the process has ended or does not run as `uid`. If
+/// the pid was reused since the connect, the groups are those of another process of the same user. That is harmless:
+/// the user could have connected from that process as well.
 fn groups_of(pid: i32, uid: u32) -> Vec<u32> {
     let status = match pid {
         1.. => std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(),
@@ -42,7 +43,8 @@ fn groups_of(pid: i32, uid: u32) -> Vec<u32> {
     groups_in(&status, uid).unwrap_or_default()
 }
 
-/// Parses proc_pid_status(5): `Uid:` real, effective, saved, file system; `Groups:` a list.
+/// Returns the supplementary groups in the text of /proc/PID/status (proc_pid_status(5)). `None` if the effective uid
+/// of the process is not `uid`, or a line is missing.
 fn groups_in(status: &str, uid: u32) -> Option<Vec<u32>> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let effective: u32 = field("Uid:")?.split_whitespace().nth(1)?.parse().ok()?;

@@ -82,14 +82,14 @@ impl Pen {
         Self { half: Half::Socket(half), state: PenState::Unused }
     }
 
-    /// Creates the pen of a call that runs beside an earlier call of its connection. The pen stores the call's single
-    /// reply until [`Self::send_kept`] sends it after the earlier call's.
+    /// Creates the pen (the writer of replies) of a call that runs beside an earlier call of its connection. The pen
+    /// stores the call's single reply until [`Self::send_kept`] sends it after the earlier call's.
     pub(super) fn keeping() -> Self {
         Self { half: Half::Kept(Vec::new()), state: PenState::Unused }
     }
 
-    /// Sends the reply that the pen `by` has stored. Returns `false` if the connection must end: the reply cannot be
-    /// written, or the other call gave no pen back (`None`).
+    /// Sends the reply that `by`, the pen of a call that ran beside an earlier one, has stored. Returns `false` if the
+    /// connection must end: the reply cannot be written, or that call gave no pen back (`None`).
     pub(super) async fn send_kept(&mut self, by: Option<Self>) -> bool {
         match by.map(|by| by.half) {
             Some(Half::Kept(reply)) => self.half.write(reply).await.is_ok(),
@@ -145,8 +145,8 @@ fn not_implemented(method: &str) -> Value {
 }
 
 impl ReplySink {
-    /// Creates the sink for the replies of a call, which writes with `pen`. The receiver gets the pen back once the
-    /// sink is used up or dropped.
+    /// Creates the sink for the replies of a call, which writes with `pen`, the writing half of the connection. Once
+    /// the sink is used up or dropped, the returned receiver gets the pen back.
     pub(super) fn new(
         method: &str,
         (more, oneway): (bool, bool),
@@ -199,7 +199,8 @@ impl ReplySink {
         }
     }
 
-    /// Resolves once the client has disconnected; otherwise never. Cancel safe, for a stream's select.
+    /// Resolves once the client has disconnected; otherwise never. Cancel safe, so a streaming call can `select!`
+    /// between this and its next value.
     pub async fn closed(&self) {
         // An error means that the connection itself has ended.
         let _ = self.gone.clone().wait_for(|gone| *gone).await;

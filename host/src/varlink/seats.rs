@@ -18,15 +18,16 @@ use tokio::sync::Notify;
 /// Maximum numbers of connections at once, by kind of user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Number of seats of root and of users that the service trusts ([`super::Service::trusts`]), together.
+    /// Maximum number of seats for root and the users whom the service trusts ([`super::Service::trusts`]), together.
     pub trusted: usize,
-    /// Number of the `trusted` seats that only root can take.
+    /// Number of `trusted` seats that are kept for root.
     pub for_root: usize,
-    /// Number of the `trusted` seats that may wait for an event. The other seats are for commands.
+    /// Maximum number of calls of trusted users that wait for an event at once. It is below `trusted`, so that some
+    /// seats are left for commands.
     pub waiting: usize,
-    /// Number of seats of all untrusted users together.
+    /// Maximum number of seats for all untrusted users together.
     pub strangers: usize,
-    /// Number of seats of one untrusted user.
+    /// Maximum number of seats for one untrusted user.
     pub per_stranger: usize,
 }
 
@@ -38,7 +39,8 @@ impl Bounds {
 }
 
 impl Default for Bounds {
-    /// Returns bounds that fit into the 4096 descriptors of a node's agent, where each hook of a local job waits.
+    /// Returns bounds that fit into the 4096 file descriptors of a node's agent, to which each node hook stays
+    /// connected while its local task runs.
     fn default() -> Self {
         Self { trusted: 1_024, for_root: 64, waiting: 768, strangers: 256, per_stranger: 8 }
     }
@@ -56,12 +58,13 @@ struct Taken {
     trusted: usize,
     waiting: usize,
     strangers: HashMap<u32, usize>,
-    /// Connections without a request, longest idle first.
+    /// Connections without a request, by a growing number: the first has been idle longest. Each has its kind of user,
+    /// and a handle to tell the connection that it lost its seat.
     idle: BTreeMap<u64, (Holder, Arc<Notify>)>,
     next: u64,
 }
 
-/// The kind of seat that a connection takes.
+/// The kind of user who takes a seat: trusted, or the stranger with this uid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Trusted,
@@ -74,7 +77,7 @@ pub(super) struct Seat {
     holder: Holder,
     bounds: Bounds,
     taken: Arc<Mutex<Taken>>,
-    /// Key in the table of idle connections, while this connection is idle.
+    /// Key of this connection in the table of idle connections; `None` while it has a request.
     idle: Option<u64>,
     /// Notifies the connection that it lost its seat.
     lost: Arc<Notify>,
@@ -112,8 +115,8 @@ impl Seats {
 }
 
 impl Seat {
-    /// Records that the connection has no request: from now on the server may give its seat to a newcomer;
-    /// [`Self::lost`] then resolves.
+    /// Records that the connection has no request. From now on the server may give its seat to a newcomer;
+    /// [`Self::lost`] resolves when that happens.
     pub(super) fn idle(&mut self) {
         let mut taken = lock(&self.taken);
         let number = taken.next;
@@ -122,7 +125,8 @@ impl Seat {
         self.idle = Some(number);
     }
 
-    /// Records that the connection has a request. Returns `false` if the server gave its seat away just now.
+    /// Records that the connection has a request. Returns `false` if a newcomer has taken the connection's seat before
+    /// that.
     pub(super) fn busy(&mut self) -> bool {
         let Some(number) = self.idle else { return true };
         let still = lock(&self.taken).idle.remove(&number).is_some();
@@ -143,8 +147,8 @@ impl Seat {
     }
 }
 
-/// Handle on the socket's waiting seats, whose number bounds how many calls of trusted clients wait for an event at
-/// once.
+/// Handle by which the calls of a connection take waiting seats. The number of these seats limits how many calls of
+/// trusted clients wait for an event at once.
 #[derive(Debug)]
 pub(super) struct Waiters {
     holder: Holder,
@@ -153,10 +157,8 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
-    /// Takes a waiting seat for a call that waits for an event.
-    ///
-    /// # Errors
-    /// Text for the client: all waiting seats are taken.
+    /// Takes a waiting seat for a call of a trusted user that waits for an event; the number of waiting seats is
+    /// bounded. A call of a stranger always gets an empty [`Waiting`], because strangers have few seats anyway.
     pub(super) fn wait(&self) -> Result<Waiting, Full> {
         // Strangers have few seats, so the waiting calls of strangers leave enough seats.
         if self.holder != Holder::Trusted {

@@ -84,15 +84,15 @@ fn admit<S: Service>(
     }
 }
 
-/// Maximum number of users whose warnings are counted for each user alone; all others share one window.
+/// Maximum number of users whose warnings are limited for each user alone; all others share one limit.
 const MOST_USERS: usize = 1_024;
 
-/// Warnings about clients that misbehave: a bounded number of lines per user and window, so that no user fills the
-/// journal.
+/// Warnings about clients that misbehave. Each user has a limited number of journal lines in a time window, so that no
+/// user fills the journal.
 #[derive(Debug)]
 pub(super) struct Warnings {
     each: Each<u32>,
-    /// Window that all further users share, once too many users have windows of their own.
+    /// Time window shared by the users for whom `each` has no room, because [`MOST_USERS`] others have open windows.
     others: Mutex<Window>,
 }
 

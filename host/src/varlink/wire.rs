@@ -22,7 +22,8 @@ const READ_BUFFER: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: String,
-    /// `None` if the parameters are no object.
+    /// Text of the parameters, a JSON object; `{}` if the client sent none. `None` if the client sent a value that is
+    /// no object.
     pub(super) parameters: Option<Box<RawValue>>,
     pub(super) more: bool,
     pub(super) oneway: bool,
@@ -101,7 +102,8 @@ impl Requests {
         }
     }
 
-    /// Takes the next request, if the client has sent the whole request already and `fits` returns `true`.
+    /// Removes and returns the next request, if the client has already sent all of it and `fits` returns `true` for it.
+    /// Otherwise returns `None` and leaves it for [`Self::next`]. Never waits.
     pub(super) fn take_if(&mut self, fits: impl FnOnce(&Request) -> bool) -> Option<Request> {
         let end = loop {
             match self.end_of_message() {

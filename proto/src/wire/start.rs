@@ -66,9 +66,9 @@ pub(crate) struct Variable {
 
 impl Common {
     /// Encodes the common part of a Start. If the texts of ranks and hosts are too long ([`check_layout`]), encodes
-    /// neither, and one variable with an invalid name as the environment: the node then refuses the Start. That can
-    /// happen although the whole job passed [`crate::check_start`], because a part of a job can have longer texts than
-    /// the whole.
+    /// neither, and replaces the environment by one variable with an invalid name: the node then refuses the Start.
+    /// That can happen although the whole job passed [`crate::check_start`], because a part of a job can have longer
+    /// texts than the whole.
     pub(crate) fn of(start: &CoreStart) -> Self {
         let (ranks, hosts) = (start.ranks.to_string(), start.hosts.to_string());
         let (ranks, hosts, env) = match check_layout(ranks.len(), hosts.len()) {

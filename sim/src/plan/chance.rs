@@ -5,8 +5,8 @@ use super::{ACTIONS, AGENT_EFFECTS, CONTROLLER_EFFECTS, Fault, Op, Side, Spring,
 use crate::rng::Rng;
 use crate::world::site;
 
-/// Number of jobs per time span in a small world; few, so that attempts and actions meet. Each span has its own jobs:
-/// the number of a job with pruned attempts never returns.
+/// Number of jobs per time span in a small world. The number is small, so that several attempts and actions concern the
+/// same job. Each span has its own jobs, because a job with pruned attempts must not return.
 const JOBS: usize = 3;
 /// Number of time spans of the longest plans.
 const SPANS: usize = 3;
@@ -397,7 +397,7 @@ fn cancelled_in_flight(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) ->
     steps
 }
 
-/// Returns a trap that delays one of a node's first calls to start a unit.
+/// Returns a trap, a planned fault, that delays one of a node's first three calls to start a unit.
 pub(super) fn late(dice: &mut Rng, nodes: usize) -> Trap {
     let spring = Spring::Late { ms: dice.range(500, 15_000) };
     Trap { node: Some(dice.below(nodes)), effect: "start-unit".to_owned(), nth: dice.range(0, 2) as u32, spring }

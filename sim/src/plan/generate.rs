@@ -20,7 +20,7 @@ const FORGETFUL: [(u64, u64); 3] =
 /// World times (ms) at which the controller gets and loses the [`site::FORGETFUL`] settings. The controller first looks
 /// for attempts to prune one hour after its start.
 const FORGETS: (u64, u64) = (ONE_HOUR_MS - 70_000, ONE_HOUR_MS + 240_000);
-/// Number of traps on the one rare effect at which a world aims.
+/// Number of traps that a plan sets on a rare effect, if the plan aims at that effect.
 const AIMED: usize = 8;
 
 /// Generates the plan of a world of 1-8 nodes with many events.

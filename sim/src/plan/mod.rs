@@ -32,7 +32,7 @@ pub struct Plan {
     pub traps: Vec<Trap>,
 }
 
-/// Kind of the resource manager that gives hosts to jobs, by its way to the controller.
+/// The way in which the world's resource manager, which gives hosts to its own jobs, speaks to the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheduler {
@@ -138,7 +138,7 @@ pub enum Op {
         attempt: Option<u64>,
         nodes: (usize, usize),
         tolerate: u32,
-        /// Whether `tolerate` is a percentage of the ranks.
+        /// Whether `tolerate` is a percentage of the job's ranks; otherwise it is a number of ranks.
         #[serde(default)]
         percent: bool,
         keep: Option<u32>,
@@ -173,7 +173,7 @@ pub enum Op {
         to: usize,
         node: usize,
     },
-    /// An operator lifts the drain in the resource manager alone.
+    /// An operator lifts the drain of a node's host in the resource manager, and not in perilog.
     LiftOutside {
         node: usize,
     },
@@ -333,8 +333,8 @@ pub enum Fault {
     MemoryRolledBack {
         ms: u64,
     },
-    /// A thief has the node's key: for this time the node's Hello names a commit of a far epoch, or a commit that no
-    /// controller made.
+    /// A thief has the node's key. For this time (ms) the node's Hello names a forged commit: of an epoch above all
+    /// others (`far`), or of the obeyed epoch with a number that no controller reached.
     ForgedMark {
         node: usize,
         far: bool,

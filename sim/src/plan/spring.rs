@@ -24,8 +24,8 @@ pub enum Spring {
     CrashAfter {
         down_ms: u64,
     },
-    /// The daemon's process dies in the middle of an effect that has one: a burial (tombstone, then directory), or a
-    /// fan-out of Starts.
+    /// The daemon's process dies in the middle of an effect with two halves, and starts again after `down_ms`. Such
+    /// effects are a burial (the tombstone is written, then the directory removed) and a fan-out of Starts.
     CrashWithin {
         down_ms: u64,
     },

@@ -139,8 +139,8 @@ impl Run {
         whole && !self.alive && self.ends.iter().all(|end| end.is_success())
     }
 
-    /// Returns `true` if every script ran and ended well. If `sure`, also requires that no announced reboot is still to
-    /// come.
+    /// Returns `true` if every script ran and ended well. `sure`: an announced reboot, except that of a local task,
+    /// must have happened too.
     fn went_well(&self, sure: bool) -> bool {
         self.succeeded() && (!self.announced || self.boots > 0 || self.local || !sure)
     }

@@ -22,7 +22,7 @@ pub(super) struct Attempts {
     cleaned: BTreeSet<(JobId, Attempt, String)>,
     /// Attempt and host of each disowned rank: a later attempt does not wait for the clean-up there.
     disowned: BTreeSet<(JobId, Attempt, String)>,
-    /// External actions whose beginning the truth has checked.
+    /// External actions whose beginning was already checked.
     served: BTreeSet<ActionId>,
 }
 

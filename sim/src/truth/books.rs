@@ -25,7 +25,8 @@ pub(super) struct Books {
 struct Told {
     /// The released part and its fragment of R, by the sequence number of the release.
     releases: BTreeMap<u64, (Part, Option<ResourceSet>)>,
-    /// Ranks of dropped releases: the resource manager no longer counts them to the attempt, so they need no release.
+    /// Ranks of the releases that the controller dropped from the outbox. The resource manager no longer counts these
+    /// ranks to the attempt, so no release of them has to come.
     gone: IdSet,
     last: bool,
 }
@@ -37,7 +38,8 @@ impl Told {
         all
     }
 
-    /// Returns the union of all released fragments; `None`: a release has no fragment, or two do not fit.
+    /// Returns the union of all released fragments; `None`: there is no release, a release has no fragment, or two
+    /// fragments contradict each other.
     fn r(&self) -> Option<ResourceSet> {
         let mut fragments = self.releases.values().map(|(_, fragment)| fragment.clone());
         let first = fragments.next()??;
@@ -54,8 +56,8 @@ impl Told {
 }
 
 impl Truth {
-    /// Checks the notices and drains in a batch that the first controller has committed. Notices may repeat after the
-    /// loss of a store.
+    /// Checks the notices and drains in a batch that the first controller has committed, by the rules at the top of
+    /// this file. Notices may repeat after the loss of a store.
     pub(super) fn check_books(&mut self, store: &Snapshot, records: &[Record]) {
         let forgetful = self.given.has_forgotten();
         for record in records {
@@ -176,9 +178,9 @@ impl Truth {
         }
     }
 
-    /// Checks a committed drain, and returns what is wrong; `None`: nothing. The first reason of a drain stays, the
-    /// same stuck script or process does not drain a host again after an undrain, and a cancelled setup action drains
-    /// no host. `forgetful`: the store may lack earlier drains, so only the last rule holds.
+    /// Returns what is wrong with a committed drain; `None`: nothing. Three rules: the first reason of a drain stays;
+    /// after an undrain, the same stuck script or process does not drain the host again; a cancelled setup action
+    /// drains no host. `forgetful`: the store may lack earlier drains, so only the last rule is checked.
     fn drained_by(&mut self, row: &DrainRow, forgetful: bool) -> Option<String> {
         let (host, reason) = (row.host.clone(), row.reason.clone());
         if row.lifted {

@@ -32,14 +32,14 @@ impl Truth {
         self.cleaned.pruned.contains_key(of)
     }
 
-    /// Returns `true` if the attempt was pruned after every run of the task on node `at`. The agent was then told to
-    /// forget the task, and reports it no more.
+    /// Returns `true` if the attempt was pruned, and each run of the task on node `at` began before that. The agent was
+    /// then told to forget the task, and does not report it again.
     pub(crate) fn ran_before_its_prune(&self, job: &JobId, attempt: Attempt, task: TaskId, at: usize) -> bool {
         let before = self.cleaned.pruned.get(&(job.clone(), attempt)).copied().unwrap_or_default();
         self.runs.iter().skip(before).all(|run| run.task != task || run.node != at) && before > 0
     }
 
-    /// Checks released ranks: an epilog has begun on each after its last setup action.
+    /// Checks released ranks: on each rank an epilog has begun after the rank's last setup action.
     pub(super) fn check_cleaned(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
         let mine = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt;
         if row.open && !self.given.is_forgetful(&row.job) {
@@ -70,6 +70,7 @@ impl Truth {
     }
 
     /// Returns a run of a setup action on this rank that no epilog followed, if the controller could know of the run.
+    /// `None`: there is none, or a drain or an operator makes the clean-up unnecessary.
     fn uncleaned(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &str) -> Option<&Run> {
         let key = (row.job.clone(), row.attempt);
         let pruned = self.cleaned.pruned.get(&key).copied().unwrap_or_default();
@@ -86,7 +87,8 @@ impl Truth {
         (!self.is_settled(store, row, rank, run.node, at)).then_some(run)
     }
 
-    /// Returns `true` if a reboot undid the run: always for a prolog, by the settings for another action.
+    /// Returns `true` if a reboot of the node undid the run's work: always for a prolog, and for another action only if
+    /// the settings say so (`reboot-cleans`).
     fn is_undone(&self, run: &Run) -> bool {
         run.rebooted && (run.step.1.as_str() == "prolog" || self.given.boots_clean)
     }
@@ -98,9 +100,8 @@ impl Truth {
         store.actions.iter().any(sent)
     }
 
-    /// Returns `true` if no clean-up is required after the run with index `ran` on node `at`. Either the host is
-    /// drained, or an operator took responsibility for the rank by undraining the host since or by resolving the
-    /// epilog.
+    /// Returns `true` if rank and host need no clean-up after the run with index `ran` on node `at`: the host is
+    /// drained, or an operator has since undrained the host or resolved the attempt's epilog on the rank.
     fn is_settled(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, at: usize, ran: usize) -> bool {
         let epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == EPILOG;
         let by_hand = store.actions.iter().filter(epilog).any(|a| {

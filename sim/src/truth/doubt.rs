@@ -70,8 +70,9 @@ impl Truth {
         !self.doubtful_nodes.contains(&at)
     }
 
-    /// Returns `true` if a controller need not know the truth about the task. `at`: the node of the current event, if
-    /// any.
+    /// Returns `true` if no controller can know all facts about the task: a lost store or two controllers have its
+    /// action, or a node that ran it shares its host name with another machine. `at`: the node of the current event,
+    /// whose shared name counts too; `None`: there is no such node.
     pub(super) fn is_doubtful(&self, task: TaskId, at: Option<usize>) -> bool {
         let there = |node| self.doubtful_nodes.contains(&node);
         self.doubtful.contains(&task.action) || at.is_some_and(there) || self.runs_of(task).any(|run| there(run.node))

@@ -37,13 +37,15 @@ pub(super) struct Given {
     replaced: bool,
     /// The jobs whose releases the current store or the resource manager may have forgotten.
     forgotten: BTreeSet<JobId>,
-    /// Whether settings were ever in force that forgive `lost` to jobs and have a second after-action, `sweep`.
+    /// Whether settings were ever in force under which jobs tolerate the outcome `lost` and have a second after-action,
+    /// `sweep`.
     lenient: bool,
     /// Whether settings were ever in force that let a reboot replace a missing clean-up (`reboot-cleans`).
     pub(super) boots_clean: bool,
     /// Whether a drain hook is configured now; `None`: no settings came so far.
     hook: Option<bool>,
-    /// Whether the setting in `hook` has changed since the first run began: checks then cannot rely on the hook.
+    /// Whether the configured hook (`hook`) has changed since the first run began. The checks then cannot know what the
+    /// hook was told.
     mixed: bool,
 }
 
@@ -56,13 +58,13 @@ struct Lifted {
 }
 
 impl Given {
-    /// Returns `true` if an earlier store, or the resource manager before a rollback, may have known releases of this
-    /// job that are forgotten now.
+    /// Returns `true` if releases of this job may be forgotten: an earlier store, or the resource manager before a
+    /// rollback, may have known them.
     pub(super) fn is_forgetful(&self, job: &JobId) -> bool {
         self.forgetful || self.forgotten.contains(job)
     }
 
-    /// Returns `true` if a second controller with its own store existed.
+    /// Returns `true` if a second controller with a store of its own ever ran.
     pub(super) const fn has_second(&self) -> bool {
         self.forgetful
     }
@@ -90,7 +92,7 @@ impl Given {
         self.forgotten.extend(shown.collect::<Vec<_>>());
     }
 
-    /// Records that perilog may release parts of this job again.
+    /// Records that perilog may send releases of this job once more without a violation.
     pub(super) fn tell_again(&mut self, job: &JobId) {
         self.forgotten.insert(job.clone());
     }
@@ -116,8 +118,8 @@ impl Truth {
         given.hook = Some(settings.drain_hook);
     }
 
-    /// Returns `true` if settings were ever in force that forgive `lost` to jobs and have a second after-action,
-    /// `sweep`.
+    /// Returns `true` if settings were ever in force under which jobs tolerate the outcome `lost` and have a second
+    /// after-action, `sweep`.
     pub(super) const fn is_lenient(&self) -> bool {
         self.given.lenient
     }
@@ -169,8 +171,8 @@ impl Truth {
         }
     }
 
-    /// Returns `true` if the resource manager has drained the host. Without a drain hook, or after a change of that
-    /// setting, always `true`: the checks cannot know.
+    /// Returns `true` if the drain hook has drained the host in the resource manager. Always `true` without a drain
+    /// hook, or after that setting changed, because the checks then cannot know.
     fn is_in_book(&self, host: &HostName) -> bool {
         self.given.drained.contains(host) || self.given.hook != Some(true) || self.given.mixed
     }
@@ -187,7 +189,8 @@ impl Truth {
         lifted || is_drained || self.given.is_drained(host.as_str())
     }
 
-    /// Returns `true` if this rank of the attempt failed on the host, and no operator has undrained the host since.
+    /// Returns `true` if this rank of the attempt ended on the host in a way that asks for a drain, and no operator has
+    /// undrained the host since. `t`: the world time (ms) of the present commit.
     fn is_at_fault(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &HostName, t: u64) -> bool {
         let outside = self.given.lifted_outside.get(host).map_or(0, |lifted| lifted.t);
         let lifted = outside.max(self.given.lifted.get(host).map_or(0, |lifted| lifted.t));
@@ -259,8 +262,8 @@ impl Truth {
         self.given.owed.retain(|(_, sequence), (of, _)| of != job || !is_dropped(*sequence));
     }
 
-    /// Records that the notice with this number has left the outbox. If no hook is configured, the release in it no
-    /// longer waits for a hook.
+    /// Records that the notice with this sequence number has left the outbox. If no hook is configured, its release no
+    /// longer counts as one that the hook still has to carry out.
     pub(super) fn done(&mut self, sequence: u64) {
         if self.given.hook != Some(true) {
             self.given.owed.retain(|(_, of), _| *of != sequence);
@@ -431,8 +434,8 @@ impl Truth {
         }
     }
 
-    /// Returns the verdicts that the job's terms allow for these outcomes. There are several where the checks cannot
-    /// see which settings or which order of events applied.
+    /// Returns the verdicts that are right for these outcomes by the job's terms. The list has several where the checks
+    /// cannot see which settings, or which order of events, applied.
     pub(super) fn verdicts(&self, store: &Snapshot, row: &ActionRow, outcomes: &[Outcome]) -> Vec<Verdict> {
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
         let (terms, of) = attempt.map_or((Terms::default(), 0), |a| (a.terms.clone(), a.ranks.len()));

@@ -7,7 +7,8 @@ use perilog_core::task::Lingering;
 use super::{Run, Truth};
 
 impl Run {
-    /// Returns `true` if a script or a lingering process of the run keeps other tasks from beginning on the host.
+    /// Returns `true` if the run keeps other tasks from beginning on the host: one of its scripts is alive, or a
+    /// lingering process that may not stay.
     pub(super) fn holds(&self) -> bool {
         self.alive || (self.left_behind && self.lingering != Lingering::Keep)
     }

@@ -14,7 +14,8 @@ pub(super) struct Hosts {
     /// The attempt that holds each node, and the world time (ms) since when resource manager and controller agree on
     /// that.
     holders: BTreeMap<usize, ((JobId, Attempt), u64)>,
-    /// Nodes of ended jobs whose release the controller has committed and the resource manager has not read.
+    /// Nodes of ended attempts, by index: the controller has committed the attempt's release, and the resource manager
+    /// has not applied it.
     free: BTreeSet<(usize, (JobId, Attempt))>,
     /// World time (ms) at which the first controller last committed the Start of each after-action's task.
     sent: BTreeMap<TaskId, u64>,

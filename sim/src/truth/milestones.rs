@@ -24,7 +24,7 @@ pub(super) struct Book {
     /// The ranks for which the first controller has logged each milestone.
     told: BTreeMap<Key, IdSet>,
     told_of_job: BTreeSet<Key>,
-    /// Whether the first store was replaced: the controller may log a milestone again.
+    /// Whether another store has replaced the first controller's: the controller may then log a milestone again.
     forgetful: bool,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Truth {
     /// For the store of each of the two controllers: the outcomes, verdicts and accepted tasks that its commits have
     /// shown so far.
     shown: [Shown; 2],
-    /// Actions of a lost store, or of two controllers: no controller can know all facts about them.
+    /// Actions that a lost store had, or that two controllers had: no controller can know all facts about them.
     doubtful: BTreeSet<ActionId>,
     /// Nodes with one host name, because one node is a clone of the other: a controller cannot know on which node a
     /// script ran.
@@ -53,10 +53,11 @@ pub(crate) struct Truth {
     told: BTreeMap<(usize, u64, TaskId), &'static str>,
     /// Tasks that an agent reported as cancelled before their begin, by machine, boot and task.
     told_cancelled: BTreeSet<(usize, u64, TaskId)>,
-    /// By task and node that has accepted the task: whether the node has buried it, because the controller or the
-    /// callers on the node's local socket know its end.
+    /// By task and node that has accepted the task: whether the node has buried it (a tombstone is in place of the
+    /// directory), because the controller or the callers on the node's local socket know its end.
     at_rest: BTreeMap<(TaskId, usize), bool>,
-    /// Tasks that every node had buried when the first controller pruned their attempt.
+    /// Tasks that every node had buried, by a tombstone in place of the directory, when the first controller pruned
+    /// their attempt.
     told_and_pruned: BTreeSet<TaskId>,
     /// Tasks with a runner that died before the claim, each with the number of the killing signal.
     died_unclaimed: BTreeSet<(TaskId, u8)>,

@@ -11,8 +11,8 @@ use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    /// The clients whose `quiesce` the first controller has not answered, each with the number of resumes asked for
-    /// before it.
+    /// Clients that wait for the first controller's answer to `quiesce`, each with the number of resume requests that
+    /// came before its own.
     asked: BTreeMap<u64, u64>,
     resumes: u64,
     is_quiet: bool,

@@ -11,13 +11,14 @@ use super::Truth;
 
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
-    /// Whether a store or the resource manager was rolled back, or a second controller ran: a store may be behind.
+    /// Whether a controller's store may be behind what the nodes know: a store or the resource manager was rolled back,
+    /// or a second controller ran.
     may_be_behind: bool,
     /// Whether the first controller has lost a life together with all evidence of it on its own host, and has entered
-    /// no recovery since. Then the controller cannot know what it did in the lost life.
+    /// no recovery since. The controller then does not know what it did in the lost life.
     unseen: bool,
-    /// The controller that last entered a recovery, and the number of the commit with which it did. The notices of that
-    /// same commit are older than the recovery.
+    /// The controller that last entered a recovery, and the number of the commit that entered it. The notices in that
+    /// same commit were decided before the recovery.
     entered: Option<(usize, u64)>,
     /// Whether a controller's process was restored with its memory: two of its lives have then made commits with the
     /// same numbers.
@@ -30,7 +31,7 @@ pub(super) struct Recovery {
     gone: BTreeSet<(JobId, Attempt)>,
 }
 
-/// Number of nodes in the store below which one node alone can put the controller in recovery (rule B1).
+/// Number of nodes in the store below which one node alone can put the controller in recovery (docs/semantics.md, B1).
 const WITNESSES: usize = 3;
 
 impl Truth {

@@ -23,7 +23,7 @@ pub(super) struct Run {
     pub(super) starts: Vec<u32>,
     /// Whether the last try of a script failed and another try follows.
     pub(super) failed_try: bool,
-    /// Whether the limit passed while a script was alive.
+    /// Whether the run's time limit passed while a script was alive.
     pub(super) overdue: bool,
     /// The exit status or signal of each script that has ended.
     pub(super) ends: Vec<ExitStatus>,

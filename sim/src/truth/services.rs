@@ -45,7 +45,8 @@ impl Services {
 }
 
 impl Truth {
-    /// Records the requests of services that a batch of the controller carries out, before its commit.
+    /// Records the requests of services that the controller carries out in a batch, before the batch's commit.
+    /// `records`: the batch.
     pub(crate) fn served(&mut self, store: &Snapshot, records: &[Record], requests: &[Request], t: u64) {
         for request in requests {
             match request {
@@ -108,7 +109,7 @@ impl Truth {
         self.services.listens_since = t;
     }
 
-    /// Forgets the reports on doubtful actions, because another store has replaced the controller's: it may have other
+    /// Forgets the reports on doubtful actions: another store has replaced the controller's store, and may have other
     /// reports.
     pub(super) fn services_forget(&mut self) {
         let (services, doubtful) = (&mut self.services, &self.doubtful);
@@ -186,7 +187,7 @@ impl Truth {
         }
     }
 
-    /// Checks a released part of an attempt: no service still works on it.
+    /// Checks a part of an attempt that the controller releases: no service still works on any of it.
     pub(super) fn check_not_served(&mut self, store: &Snapshot, row: &AttemptRow, given: &Part) {
         let of = |action: &&ActionRow| action.job == row.job && action.attempt == row.attempt;
         for action in store.actions.iter().filter(of) {

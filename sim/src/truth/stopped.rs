@@ -17,7 +17,7 @@ const HURT_MS: u64 = 60_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Stops {
-    /// By index of a run with a committed cancel and no TERM yet: the world time (ms) since when.
+    /// Runs, by index, that have a committed cancel and no TERM yet, each with the world time (ms) since when.
     deaf: BTreeMap<usize, u64>,
     /// By task: the agent (node, number of its process) that last read a Cancel of the task and could carry it out.
     cancels: BTreeMap<TaskId, (usize, u64)>,
@@ -88,9 +88,9 @@ impl Truth {
         self.stops.to_end.insert(job);
     }
 
-    /// Returns `true` if the task may end as cancelled before it begins. Either an operator or the resource manager
-    /// made a request that ends it. Or releases of the job may be forgotten, so that the attempt's epilog may have run
-    /// on the rank.
+    /// Returns `true` if the task may end as cancelled before it begins: an agent was asked to stop it, or a request
+    /// lets a controller withdraw waiting tasks of the job. Also `true` if releases of the job may be forgotten: the
+    /// attempt's epilog may then have run on the rank already.
     pub(super) fn was_to_end(&self, job: &JobId, task: TaskId) -> bool {
         self.was_to_stop(task) || self.stops.to_end.contains(job) || self.given.is_forgetful(job)
     }
@@ -120,8 +120,8 @@ impl Truth {
         }
     }
 
-    /// Records that the agent tried to take a claim. `ok`: the claim exists, by the agent or a runner. Otherwise /run
-    /// is full: the agent tries again later, and a runner may be faster.
+    /// Records that the agent tried to take a task's claim. `ok`: the claim now exists, by the agent or by a runner.
+    /// Otherwise /run is full, and the agent tries again later; a runner may take the claim before that.
     pub(crate) fn claim_tried(&mut self, at: usize, task: TaskId, ok: bool, t: u64) {
         if ok {
             self.stops.not_taken.remove(&(task, at));
@@ -145,23 +145,23 @@ impl Truth {
         self.stops.cancels.retain(|_, (node, _)| *node != at);
     }
 
-    /// Records a task that a controller recorded as `lost (offline)`. `conn`: the open session of the task's node. This
-    /// session carries the Cancel.
+    /// Records that a controller has recorded a task as `lost (offline)`. `conn`: the open session of the task's node,
+    /// in which the Cancel comes.
     pub(crate) fn fenced(&mut self, task: TaskId, conn: u64, t: u64) {
         self.stops.fenced.insert(task, (conn, t));
     }
 
-    /// Records a task that an operator resolved, if no runner has claimed the task. `conn`: the open session of its
-    /// node, which carries the Cancel.
+    /// Records that an operator resolved a task. Does nothing if a runner has claimed the task. `conn`: the open
+    /// session of the task's node, in which the Cancel comes.
     pub(crate) fn resolved(&mut self, task: TaskId, conn: u64, t: u64) {
         if self.runs_of(task).next().is_none() {
             self.stops.resolved.insert(task, (conn, t));
         }
     }
 
-    /// Checks a runner that is about to take the claim; returns why it must not. `agent`: node and process number of
-    /// its agent. `fences`: the agent's session, if messages into it arrive in time. `calm_since`: the world time (ms)
-    /// since when the session is undisturbed.
+    /// Returns why a runner that is about to take the claim of a task must not; `None`: it may, or the checks cannot
+    /// know. `agent`: node and process number of the runner's agent. `fences`: the agent's session, if messages into it
+    /// arrive in time. `calm_since`: the world time (ms) since when the session is undisturbed.
     pub(crate) fn may_begin(
         &self,
         agent: (usize, u64),

@@ -12,7 +12,7 @@ impl Truth {
     }
 
     /// Returns `true` if the agent of this machine reported, in this boot, that the task was cancelled before it began.
-    /// `false` if neither node nor controller can still know of the cancel.
+    /// `false` also if neither node nor controller can still know of the cancel.
     pub(crate) fn was_told_cancelled(&self, machine: usize, boot: u64, task: TaskId) -> bool {
         let known = !self.is_cleared(task) || !self.is_doubtful(task, None);
         known && self.told_cancelled.contains(&(machine, boot, task))
@@ -97,11 +97,10 @@ impl Truth {
         self.coming_again.insert((job.clone(), attempt));
     }
 
-    /// Records that controller `which` has pruned an attempt. If the attempt may come back, forgets all outcomes of the
-    /// attempt that the controller's store has shown. The resource manager brings an attempt back when it asserts the
-    /// attempt. A node does so when it reports an unacknowledged end: the node was away, or obeyed another controller,
-    /// for longer than the retention. The reported action then returns, and the after-actions begin on all ranks of the
-    /// attempt.
+    /// Records that controller `which` has pruned an attempt. An attempt may come back: the resource manager asserts it
+    /// again, or a node reports an end that it kept for longer than the retention, because it was away or obeyed
+    /// another controller. The reported action then returns, and the after-actions begin on all ranks. So this function
+    /// forgets all outcomes of such an attempt that the controller's store has shown.
     pub(super) fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
         let asked = self.coming_again.remove(&(job.clone(), attempt));
         let shown = self.shown[which].tasks_of(job, attempt).any(|task| !self.is_buried(*task));

@@ -242,8 +242,8 @@ impl World {
         }
     }
 
-    /// Builds the input of an agent that has connected to systemd. The input pairs the units, as systemd listed them a
-    /// moment ago, with the task directories as they are now.
+    /// Builds the input of an agent that has connected to systemd: each task's unit, as systemd listed it a moment ago,
+    /// with the task's directory as it is now.
     fn join(&mut self, at: usize, units: Vec<(String, UnitLook)>) -> Input {
         let node = &mut self.nodes[at];
         let mut units: BTreeMap<String, UnitLook> = units.into_iter().collect();
@@ -343,8 +343,8 @@ impl World {
         }
     }
 
-    /// Carries out an effect of the agent with process number `life`, or the trap on the effect. Returns `false` if the
-    /// agent died.
+    /// Carries out an effect of the agent with process number `life`. If the plan has a trap at this effect, its fault
+    /// strikes before, after or in place of the effect. Returns `false` if the agent died.
     pub(super) fn does(&mut self, at: usize, life: u64, effect: Effect) -> bool {
         match self.traps.agent(at, &effect) {
             Sprung::Before(fault) => {

@@ -39,7 +39,8 @@ pub(crate) struct Controller {
     pub(crate) sessions: BTreeMap<SessionId, u64>,
     full_until: u64,
     wall_offset: i64,
-    /// The smallest and the largest `wall_offset` so far, in milliseconds.
+    /// The smallest and the largest `wall_offset` so far: milliseconds by which the host's wall clock is ahead of world
+    /// time.
     wall_offsets: (i64, i64),
     pub(crate) clients: u64,
     /// The attempts that Run requests named, by client.
@@ -48,8 +49,8 @@ pub(crate) struct Controller {
     pub(crate) asked_held: BTreeSet<u64>,
     pub(crate) waits_before: Waits,
     pub(crate) outbox_before: BTreeSet<u64>,
-    /// Tasks that were `ok` before this batch, or that the batch reports as `ok`. A later Hello in the batch may report
-    /// them as lost.
+    /// Tasks that the store showed as `ok` before this batch, or that a message in the batch reports as `ok`. A later
+    /// Hello in the same batch may report them as lost.
     pub(crate) ok_before: BTreeSet<TaskId>,
     /// World time (ms) at which the controller last built its machine from the store.
     pub(crate) loaded_at: u64,
@@ -60,8 +61,8 @@ pub(crate) struct Controller {
     stones: BTreeSet<TaskId>,
     /// The requests of services in the current batch.
     served: Vec<Request>,
-    /// World time (ms) of an operator's last request to take over, after which every session begins anew; `None`: there
-    /// was none.
+    /// World time (ms) of the last request with which an operator made this controller take over nodes that obey
+    /// another controller. Every session then begins anew. `None`: there was no such request.
     pub(crate) took_over_at: Option<u64>,
 }
 
@@ -315,7 +316,7 @@ impl World {
         self.leave(which, left.effects);
     }
 
-    /// Commits the records of a batch, after the truth has checked them.
+    /// Checks the records of a batch against what really happened (`truth`), and then commits them.
     fn write(&mut self, which: usize, records: &[Record]) {
         if which == 0 {
             self.truth.note_starts(&self.controllers[0].store, records, self.t);
@@ -335,7 +336,8 @@ impl World {
         self.note_free();
     }
 
-    /// Carries out effects in order; returns `false` if the process died at an effect.
+    /// Carries out a controller's effects in order. Returns `false`, and skips the rest, if the process died at an
+    /// effect.
     fn leave(&mut self, which: usize, effects: Vec<Effect>) -> bool {
         let life = self.controllers[which].life;
         effects.into_iter().all(|effect| {
@@ -411,7 +413,7 @@ fn of_a_service(input: &Input) -> Option<Request> {
     }
 }
 
-/// Returns the tasks about which an input has a node's report.
+/// Returns the tasks that a node reports in an input: a task that ended or expects a reboot, or all tasks of a Hello.
 fn told_of(input: &Input) -> Vec<TaskId> {
     match input {
         Input::Message { message: FromAgent::Finished { task, .. } | FromAgent::ExpectsBoot { task, .. }, .. } => {

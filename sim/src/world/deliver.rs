@@ -10,7 +10,8 @@ use super::World;
 use super::traps::{How, Sprung};
 use crate::plan::{Spring, of_controller};
 
-/// Time (ms) from the load of the machine until the gate opens although nodes are absent, plus the delay of a batch.
+/// Time (ms) after a load of the controller's machine by which its gate is open even if nodes are absent, with the
+/// delay of a batch included.
 const SETTLES_MS: u64 = 5_100;
 
 impl World {
@@ -41,8 +42,9 @@ impl World {
         }
     }
 
-    /// Checks tasks that a batch records as `lost (vanished)`: the node has no tombstone with an outcome of their
-    /// scripts. That holds even after a lost store, because a node's Hello reports everything that the node keeps.
+    /// Checks the tasks that a batch records as `lost (vanished)`: the node must have no tombstone with an outcome of
+    /// their scripts. The rule holds even after the loss of a store, because a node's Hello reports everything that the
+    /// node keeps.
     fn check_traces(&mut self, records: &[Record]) {
         let rows = records.iter().filter_map(|record| match record {
             // A row that is written again with a late result brings no new outcome.
@@ -97,7 +99,8 @@ impl World {
         }
     }
 
-    /// Carries out an effect of controller `which`. `half`: carries out only the first half of a fan-out of Starts.
+    /// Carries out an effect of controller `which`. `half`: a trap strikes in the middle, so of a fan-out of Starts
+    /// only the first half is sent.
     fn leaves(&mut self, which: usize, effect: Effect, half: bool) {
         if self.trace.is_read() && is_news(&effect) {
             let shown = format!("{effect:?}");
@@ -251,7 +254,7 @@ impl World {
     }
 }
 
-/// Returns `true` if the entry's attempt is unvouched: the notice is sent later, or never.
+/// Returns `true` if the entry's attempt is unvouched, so that the controller must not send the notice now.
 fn is_frozen(store: &Snapshot, entry: &OutboxEntry) -> bool {
     let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
     store.attempts.iter().find(of).is_some_and(|row| row.unvouched)
@@ -262,7 +265,8 @@ pub(crate) fn ok_tasks(store: &Snapshot) -> impl Iterator<Item = TaskId> {
     store.actions.iter().flat_map(|row| row.ok.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }))
 }
 
-/// Returns `true` if the history shows this effect. It leaves out wake-ups, and replies to requests that only look.
+/// Returns `true` if the history gets a line for this effect. Wake-ups, and replies to requests that only look, get
+/// none.
 const fn is_news(effect: &Effect) -> bool {
     match effect {
         Effect::WakeAt { .. } | Effect::Publish { .. } | Effect::OutboxGrew => false,

@@ -63,8 +63,8 @@ impl World {
         self.after(REST_MS, Event::Rest);
     }
 
-    /// Acts as the operator: takes over if agents obey another controller, and resolves tasks without a limit on dead
-    /// nodes.
+    /// Acts as an operator at the end of a world: makes the first controller take over if agents obey another one, and
+    /// resolves tasks without a limit on dead nodes.
     pub(crate) fn tidy_up(&mut self) {
         if self.nodes.iter().any(|node| node.on && node.agent.is_some()) && self.is_disobeyed() {
             self.truth.store_may_be_behind();
@@ -222,8 +222,8 @@ impl World {
         self.truth.all_reached(&store);
     }
 
-    /// Returns a text about a collection that is not empty although no work is left (invariant 7); `None`: all are
-    /// empty.
+    /// Describes what an agent, a node's systemd, the controller or its store keeps beyond its limit although no work
+    /// is left (invariant 7), for example `the agent of n1 keeps 2 tasks`; `None`: nothing.
     fn grown(&self) -> Option<String> {
         for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.on) {
             let kept = site::policy(false, 0).keep_failed;

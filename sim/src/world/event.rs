@@ -52,7 +52,8 @@ pub(crate) enum Event {
         node: usize,
         life: u64,
     },
-    /// The agent has gathered the rest of its answer to the controller's question.
+    /// The agent has the rest of its answer to a question of the controller, such as a request for its status, and
+    /// sends it.
     Answered {
         node: usize,
         life: u64,
@@ -148,7 +149,8 @@ pub(crate) enum AgentEvent {
         connection: u64,
         input: Input,
     },
-    /// The second half of an inspection: the files, after the unit.
+    /// The second half of an agent's inspection of a task: PID 1 has answered about the unit (`seen`), and the agent
+    /// now reads the files in the task's directory.
     Files {
         call: u64,
         connection: u64,
@@ -203,7 +205,7 @@ pub(crate) enum Call {
     Unload { stem: String, of: Option<InvocationId> },
 }
 
-/// The next step of a task's unit.
+/// The next event in the life of a task's unit, such as the claim by its runner or the end of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     /// The start job runs: PID 1 forks the main process.

@@ -73,7 +73,7 @@ pub(crate) struct World {
     invocations: u64,
     /// Callers on the local sockets of nodes, by number: the node's index, and the requested task.
     callers: BTreeMap<u64, (usize, TaskId)>,
-    /// Number of the settings that controllers have now (`site::settings`).
+    /// The argument of `site::settings` that gives the settings that the controllers have now.
     settings: u8,
     /// The services that run external actions.
     services: Vec<services::Service>,
@@ -84,8 +84,9 @@ pub(crate) struct World {
     /// Earlier states of the controller or of the resource manager, for later rollbacks; `None`: the rollback has used
     /// up the copy.
     copies: Vec<Option<rollback::Copy>>,
-    /// By name: how often each fault of memory struck ([`crate::plan::Fault::of_memory`]), and how many recoveries
-    /// controllers entered and left.
+    /// Number of times that each fault of memory struck, by its name, such as `store lost`: a fault of memory loses or
+    /// restores an earlier state ([`crate::plan::Fault::of_memory`]). Also the number of recoveries that controllers
+    /// entered and left ([`crate::plan::RECOVERIES`]).
     pub(crate) memory: BTreeMap<&'static str, u64>,
     pub(crate) truth: Truth,
     watch: Watch,

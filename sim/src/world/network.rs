@@ -150,8 +150,8 @@ impl World {
         }
     }
 
-    /// Breaks the connection of the node's agent for `side`. If that is one side only, the other side finds out after a
-    /// long silence.
+    /// Breaks the connection of the node's agent. `side`: the side, or both sides, that learns of it at once. With one
+    /// side only, the other side finds out after a long silence.
     pub(crate) fn drop_conn(&mut self, at: usize, side: Side) {
         let Some(conn) = self.nodes[at].agent.as_ref().and_then(|agent| agent.conn) else { return };
         let Some(c) = self.conns.get_mut(&conn) else { return };
@@ -348,7 +348,7 @@ impl World {
         }
     }
 
-    /// Delivers the frames that network cuts have held back: the cuts have ended early.
+    /// Delivers all frames that network cuts have held back, because the cuts end early.
     pub(crate) fn flush(&mut self) {
         let held: Vec<(u64, Side, usize)> = self
             .conns

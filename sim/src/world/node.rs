@@ -23,8 +23,8 @@ pub(crate) struct Node {
     pub(crate) on: bool,
     /// Whether the machine never comes up again.
     pub(crate) burnt: bool,
-    /// Number of boots and soft reboots of this machine. An event for the node names a boot, and counts in that boot
-    /// alone.
+    /// Number of boots and soft reboots of this machine so far. An event for the node names the boot to which it
+    /// belongs, and has no effect in another boot.
     pub(crate) boot: u64,
     power_ons: u64,
     soft: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Node {
     pub(crate) stalled_until: u64,
     /// World time (ms) until which the whole machine sleeps.
     pub(crate) asleep_until: u64,
-    /// Number of the node's configuration (`site::policy`).
+    /// The argument of `site::policy` that gives the node's present configuration.
     pub(crate) policy: u8,
     /// The mark that a thief of the node's key forges in the node's Hello; `None`: there is no thief.
     pub(crate) forged: Option<Forged>,

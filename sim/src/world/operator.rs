@@ -20,7 +20,7 @@ use crate::plan::Op;
 const CANCELS: u64 = u64::MAX;
 
 impl World {
-    /// Records, for the truth, a request after which a controller may withdraw waiting tasks.
+    /// Records, for the checks (`truth`), a request after which a controller may withdraw waiting tasks.
     fn may_withdraw(&mut self, op: &Op) {
         match op {
             Op::Run { job, attempt, action, .. } => {

@@ -80,8 +80,8 @@ impl World {
     }
 
     /// Checks a Welcome of controller `which` to node `at`. `told`: the node's newest commit at its Hello. If the store
-    /// never made that commit, the controller must enter a recovery before it sends the Welcome, because the Welcome
-    /// ends the evidence on the node.
+    /// never made that commit, the controller must enter a recovery before it sends the Welcome: a welcomed node obeys
+    /// this controller, and no longer reports the other commit.
     pub(crate) fn check_welcome(&mut self, which: usize, at: usize, told: Option<Commit>) {
         let store = &self.controllers[which].store;
         let lost_before = store.recovery.as_ref().map_or(0, |row| row.epoch);

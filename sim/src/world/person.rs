@@ -43,7 +43,8 @@ impl World {
         }
     }
 
-    /// Records a recovery that a batch enters or leaves, before its commit.
+    /// Counts each recovery that a batch enters or leaves, before the batch's commit. If the first controller enters
+    /// one, schedules the operator's visit; a resource manager with an edge asserts its attempts anew.
     pub(crate) fn note_recovery(&mut self, which: usize, records: &[Record]) {
         let rows = records.iter().filter_map(|record| match record {
             Record::Recovery(row) => Some(row.clone()),
@@ -78,7 +79,7 @@ impl World {
         }
     }
 
-    /// Hands a reply to the operator; returns `false` if the operator did not ask.
+    /// Hands a reply to the operator; returns `false` if the reply answers no request of the operator.
     pub(crate) fn person_hears(&mut self, client: u64, reply: &Result<Reply, Refusal>) -> bool {
         if self.person.asked != Some(client) {
             return false;
@@ -161,7 +162,8 @@ impl World {
         self.ask(0, Request::Recover(Recover::Confirm { job, attempt, word }));
     }
 
-    /// Returns what the operator states about a job that this world's resource manager did not launch.
+    /// Returns what the operator states about a job that this world's resource manager did not launch: gone if a
+    /// release of the attempt was committed; otherwise over or, while faults go on, at random running.
     fn word_of_others(&mut self, of: &Of) -> Confirm {
         if self.truth.was_given_back(of) {
             return Confirm::Gone;

@@ -1,5 +1,5 @@
-//! Checks the promises of agents: each statement and effect at its moment, against the disk, the clock and the truth of
-//! this world.
+//! Checks what an agent says and does, at the moment it happens: against the node's files, the node's clock, and what
+//! really happened (`truth`).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use perilog_core::{Obeyed, Outcome};
 use super::{World, site};
 
 impl World {
-    /// Checks an effect of an agent before the world carries out the effect.
+    /// Checks an effect of an agent before the world carries it out, and reports a violation. For example, an agent
+    /// must not say that it has accepted a task without an intent on its disk.
     pub(crate) fn check_effect(&mut self, at: usize, effect: &Effect) {
         let node = &self.nodes[at];
         let wrong = match effect {
@@ -89,7 +90,8 @@ impl World {
         }
     }
 
-    /// Describes what in an intent fits neither the agent's configuration nor the offered variables; `None`: all fits.
+    /// Describes where an intent differs from the agent's configuration, or has a variable that was not offered;
+    /// `None`: nowhere.
     fn not_configured(&self, at: usize, intent: &Intent) -> Option<String> {
         let (start, given) = (&intent.start, &self.nodes[at].agent.as_ref()?.given);
         // A rebuilt intent stands for a begun task, and no runner claims by it.
@@ -137,7 +139,8 @@ impl World {
         stone.outcome.is_of_scripts().then(|| stone.action.to_string())
     }
 
-    /// Checks that a runner which has just taken the claim of a task was allowed to.
+    /// Checks a runner that has just taken the claim of a task, and reports a violation if it must not begin: for
+    /// example, the Start was meant for another boot, or the agent has reported the task as cancelled.
     pub(crate) fn check_claim(&mut self, at: usize, stem: &str, intent: &Intent) {
         let node = &self.nodes[at];
         let (meant, is) = (&intent.start.boot, node.identity().boot);

@@ -10,7 +10,8 @@ use perilog_core::{Attempt, HostName, JobId, Rank, TaskId};
 
 use super::World;
 
-/// The contents of a store before a batch: a `ps` in the batch must show whatever is still there afterwards.
+/// The open tasks, held ranks and unsettled drains in a store before a batch. A `ps` in the batch must show each of
+/// them that is still there afterwards.
 #[derive(Default)]
 pub(crate) struct Waits {
     tasks: BTreeSet<TaskId>,

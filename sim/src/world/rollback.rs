@@ -14,8 +14,9 @@ use super::node::EPOCH_MS;
 use super::site;
 use crate::plan::Side;
 
-/// An earlier state that a rollback restores: the controller's store, its directory (store and anchor), the memory and
-/// disk of its host, or the resource manager (index into `Scheduler::copies`).
+/// An earlier state that a rollback restores: the controller's store (`File`), store and anchor (`Directory`), memory
+/// and disk of the controller's host (`Memory`), or the resource manager (`Scheduler`, an index into
+/// `Scheduler::copies`).
 pub(crate) enum Copy {
     File(Snapshot),
     Directory(Snapshot, Option<Commit>),

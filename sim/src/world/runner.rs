@@ -23,7 +23,7 @@ const EXEC_MS: u64 = 30;
 
 #[derive(Debug, Default)]
 pub(crate) struct Runner {
-    /// Index of the run in the truth's list of runs; `None`: the runner has not claimed the task.
+    /// Index of the run in `Truth::runs`; `None`: the runner has not claimed the task.
     pub(crate) run: Option<usize>,
     /// Serial number of the task directory that the runner opened. A newer directory of the same name has another
     /// number.

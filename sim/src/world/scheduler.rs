@@ -45,14 +45,14 @@ pub(crate) struct Scheduler {
     is_turning: bool,
     /// Copies of `book` at earlier times, for rollbacks.
     copies: Vec<Book>,
-    /// Attempts whose releases need not fit the book: a rollback made the resource manager forget them, or the
-    /// controller refused them.
+    /// Attempts whose releases may name ranks that the resource manager does not hold for them: a rollback made it
+    /// forget the attempts, or the controller refused them.
     forgotten: BTreeSet<Of>,
     /// Releases, by epoch and sequence number, that were sent before the resource manager was rolled back.
     told_before: BTreeSet<(u64, u64)>,
 }
 
-/// The resource manager's book: the state that a rollback puts back.
+/// The part of the resource manager's state that a rollback restores: its jobs, and the releases that it has applied.
 #[derive(Debug, Clone, Default)]
 struct Book {
     jobs: BTreeMap<Of, Job>,
@@ -72,16 +72,16 @@ struct Job {
     ms: u64,
     /// Whether the controller has confirmed that it has the attempt.
     added: bool,
-    /// The load of the controller's machine that got the requests of this phase; `None`: the resource manager still has
-    /// to make the requests.
+    /// The load of the controller's machine to which the resource manager has made the requests that the job's present
+    /// phase needs; `None`: it has made none yet.
     asked_in: Option<Load>,
     /// Whether the controller refused the attempt, which then keeps its hosts.
     is_stuck: bool,
 }
 
 impl Job {
-    /// Renumbers the remaining ranks from 0. Released ranks no longer belong to the job: the resource manager adds the
-    /// job to the controller anew, without them.
+    /// Renumbers the job's remaining ranks from 0. Released ranks no longer belong to the job: the resource manager
+    /// adds the job to the controller anew, without them.
     fn count_anew(&mut self) {
         self.hosts = self.held.iter().filter_map(|rank| self.hosts.get(rank as usize).copied()).collect();
         self.held = (0..self.hosts.len() as u32).collect();
@@ -96,8 +96,7 @@ enum Phase {
     Ended,
 }
 
-/// Identifies a load of the controller's machine: the number of the process, and the world time (ms) at which the
-/// process built the machine.
+/// One load of the controller's machine from its store: the number of the process, and the world time (ms) of the load.
 type Load = (u64, u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -176,7 +175,7 @@ impl World {
         self.schedule(1);
     }
 
-    /// Ends all attempts of a job.
+    /// Ends all attempts of the resource manager's job with this number.
     pub(crate) fn end_launched(&mut self, number: u8) {
         self.end_of(&site::job(number));
         self.schedule(1);
@@ -484,7 +483,8 @@ impl World {
         }
     }
 
-    /// Records that the controller has confirmed the attempt, and tells the truth that both sides agree on its hosts.
+    /// Records that the controller has confirmed the attempt. Also records, for the checks in `truth::hosts`, that both
+    /// sides now agree on the attempt's hosts.
     fn is_added(&mut self, of: &Of) {
         let t = self.t;
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else { return };
@@ -541,14 +541,16 @@ impl World {
         }
     }
 
-    /// Returns `true` if perilog may repeat a release that the resource manager has forgotten.
+    /// Returns `true` if perilog may rightly repeat a release that it sent before: a controller sent it in a lost life
+    /// of which it cannot know.
     fn may_repeat(&self) -> bool {
         let hooks = self.plan.scheduler == Some(Kind::Hooks);
         self.truth.is_unseen() || hooks && !self.truth.tells_lost_tasks()
     }
 
-    /// Frees these ranks of an attempt; `None`: all ranks. `is_new`: the resource manager was not rolled back since
-    /// perilog sent this release.
+    /// Frees these ranks of an attempt in the resource manager, because perilog has released them; `None`: all ranks.
+    /// Reports a violation if a rank is released twice. `is_new`: the resource manager was not rolled back since
+    /// perilog sent the release.
     fn gives_back(&mut self, of: &Of, ranks: Option<IdSet>, is_new: bool) {
         let may_repeat = !is_new || self.may_repeat();
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else {
@@ -622,8 +624,8 @@ impl World {
         }
     }
 
-    /// Records, for the truth, the hosts of ended jobs whose release the controller has committed and the resource
-    /// manager has not applied.
+    /// Records, for the checks in `truth::hosts`, the hosts of ended jobs whose release the controller has committed
+    /// and the resource manager has not applied.
     pub(crate) fn note_free(&mut self) {
         let ended = self.scheduler.book.jobs.iter().filter(|(_, one)| one.phase == Phase::Ended);
         let rows = &self.controllers[0].store.attempts;
@@ -637,7 +639,8 @@ impl World {
         }
     }
 
-    /// Describes an attempt in the book that the controller should have released; `None`: there is none.
+    /// Describes an ended attempt whose release the resource manager still lacks after everything has happened; `None`:
+    /// there is none.
     pub(crate) fn unreleased(&self) -> Option<String> {
         let waits = |one: &&Job| one.added && !one.is_stuck;
         let (of, one) = self.scheduler.book.jobs.iter().find(|(_, one)| waits(one))?;

@@ -19,7 +19,7 @@ pub(crate) struct Service {
     start: Box<ActionStart>,
     /// Attempt and ranks of the external action; `None`: the controller has not answered the start.
     mine: Option<(Attempt, IdSet)>,
-    /// Client number of the service's request that has no answer yet.
+    /// Client number of the service's last request, by which the world finds the service of a reply.
     asked: u64,
     turns: u64,
     last: Option<Box<Report>>,
@@ -45,8 +45,8 @@ impl World {
         self.service_turn(self.services.len() - 1);
     }
 
-    /// Makes the next request of a service: the start of its action, or a report. A service without turns left makes
-    /// none.
+    /// Makes the next request of the service with this index: the start of its action, or a report. Does nothing if the
+    /// service has made all its requests, or if faults have stopped.
     pub(crate) fn service_turn(&mut self, index: usize) {
         let Some(service) = self.services.get(index).filter(|service| service.turns > 0 && !self.quiet) else { return };
         let lease_ms = service.start.lease_ms;

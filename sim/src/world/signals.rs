@@ -1,4 +1,4 @@
-//! Signals to a runner and its scripts: from the runner's limit, from the agent, and from outside.
+//! Signals to a runner and its scripts: when the run's limit has passed, from the agent, and from outside of perilog.
 
 use perilog_core::ExitStatus;
 use perilog_core::task::{OnTimeout, StepRecord};
@@ -34,7 +34,7 @@ impl World {
         self.signal_script(at, stem, serial, 15);
     }
 
-    /// Records, for the truth, that the unit's task gets a TERM from outside of perilog.
+    /// Records, for the checks (`truth`), that the unit's task gets a TERM from outside of perilog.
     pub(super) fn stopped_by_another(&mut self, at: usize, stem: &str) {
         let intent = self.nodes[at].systemd.units.get(stem).map(|unit| unit.intent.start.task);
         intent.into_iter().for_each(|task| self.truth.asked_to_stop(task));

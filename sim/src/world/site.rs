@@ -94,7 +94,7 @@ pub(crate) fn rabbits() -> BTreeSet<ResourceName> {
     ["rabbit1", "rabbit2"].into_iter().map(|name| ResourceName::new(name).expect(FITS)).collect()
 }
 
-/// The name of the external action that services run.
+/// Name of the external action that the simulated services carry out.
 pub(crate) const SERVED: &str = "stage";
 
 /// Actions whose scripts check their node and mark their findings.
@@ -244,7 +244,8 @@ fn usual_policy(exclusive: bool) -> Policy {
 /// Retries of the action `mount`, whose scripts are flaky.
 const RETRIES: Retries = Retries { count: 2, backoff_ms: 500, ceiling_ms: 2_000 };
 
-/// Returns how often a script of this action may begin in one run, by every node's configuration.
+/// Returns how often a script of this action may begin in one run: the first try, and the retries that every node's
+/// configuration allows.
 pub(crate) fn tries(action: &ActionName) -> u32 {
     if action.as_str() == "mount" { 1 + RETRIES.count } else { 1 }
 }
@@ -314,7 +315,8 @@ pub(crate) fn behaviour(seed: u64, task: &TaskId, action: &ActionName) -> Behavi
     Behaviour { scripts, leftovers, boot }
 }
 
-/// Returns the behaviour of a check: success, with a finding on every other node.
+/// Returns the behaviour of a check: its script succeeds, and in half of the cases reports a failed check
+/// (`perilog-report tolerable`).
 fn check(dice: &mut Rng) -> Behaviour {
     let (ms, status) = (dice.skewed(1, 5_000), ExitStatus::Exit(0));
     let found = Report::Tolerable { check: "link".to_owned(), message: "slow".to_owned() };
@@ -323,8 +325,8 @@ fn check(dice: &mut Rng) -> Behaviour {
     Behaviour { scripts: vec![script], leftovers: Vec::new(), boot: None }
 }
 
-/// Returns the announcement of a reboot, if one of the task's scripts makes one. A random stream of its own keeps the
-/// other behaviour of kept plans unchanged.
+/// Returns the reboot that one of the task's scripts announces; `None`: no script announces one. The function has a
+/// random stream of its own, so that the rest of the behaviour in kept plans stays as it was.
 fn announced(seed: u64, task: &TaskId, action: &ActionName, scripts: &[Script]) -> Option<Announced> {
     let mut dice = Rng::named(seed, &format!("boot {task}"));
     let announces = match action.as_str() {

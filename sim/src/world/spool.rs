@@ -11,8 +11,8 @@ pub(crate) struct Spool {
     pub(crate) tasks: BTreeMap<String, Dir>,
     pub(crate) tombstones: BTreeMap<String, Tombstone>,
     pub(crate) obeyed: Option<Obeyed>,
-    /// Number of task directories made so far. A runner keeps writing into the directory that it opened, even if a
-    /// newer directory has the name.
+    /// Number of task directories made so far: each gets the next number as its serial number. A runner keeps writing
+    /// into the directory that it opened, even if a newer directory has taken the name.
     made: u64,
 }
 
@@ -39,8 +39,8 @@ impl Spool {
         })
     }
 
-    /// Writes the intent of a task. A new intent removes the end and the tombstone of an earlier run; a rebuilt intent
-    /// does not.
+    /// Writes the intent of a task into its directory. A new intent removes the outcome and the tombstone of an earlier
+    /// run. An intent that the agent rebuilds for a begun task removes neither.
     pub(crate) fn record(&mut self, stem: &str, intent: Intent) {
         let is_rebuilt = intent.is_rebuilt();
         let dir = self.dir(stem);
@@ -76,7 +76,8 @@ impl Spool {
         self.tasks.retain(|stem, _| !tombstones.contains_key(stem));
     }
 
-    /// Returns the newest commit among the spool's intents, tombstones and obeyed epoch; local tasks do not count.
+    /// Returns the newest commit that the node's disk names, in intents, tombstones and the obeyed epoch; local tasks
+    /// do not count. `None`: the disk names no commit.
     pub(crate) fn newest(&self) -> Option<Commit> {
         let intents = self.tasks.values().filter_map(|dir| dir.intent.as_ref()).filter(|intent| !intent.local);
         let stones = self.tombstones.values().filter(|stone| !stone.local);
@@ -86,7 +87,7 @@ impl Spool {
             .max_by_key(|commit| (commit.epoch.number, commit.number))
     }
 
-    /// Adds the files in the task's directory to an inspection of its unit.
+    /// Adds the contents of the task's directory to `seen`, the inspection of its unit, and returns `seen`.
     pub(crate) fn look(&self, stem: &str, mut seen: Seen) -> Seen {
         if let Some(dir) = self.tasks.get(stem) {
             seen.claim.clone_from(&dir.claim);

@@ -1,5 +1,5 @@
-//! Units of a node in PID 1: transient oneshots with RemainAfterExit=yes and CollectMode=inactive. An ended unit stays
-//! loaded, failed or `active (exited)`, until a call unloads it.
+//! A model of the units in a node's PID 1. All are transient oneshots with RemainAfterExit=yes and
+//! CollectMode=inactive: an ended unit stays loaded, failed or `active (exited)`, until a call unloads it.
 
 use std::collections::BTreeMap;
 
@@ -96,8 +96,8 @@ impl Systemd {
 }
 
 impl Unit {
-    /// Returns `true` if the unit failed without a claim and has no process: its start came after the task was over.
-    /// The agent unloads the unit when it next connects to systemd.
+    /// Returns `true` if the unit has failed although no runner claimed its task: PID 1 started the unit after the end
+    /// of the task. The agent unloads the unit when it next connects to systemd.
     pub(crate) fn is_leftover_of_a_late_start(&self) -> bool {
         matches!(self.life, Life::Over(Exit::Code(_))) && self.runner.run.is_none()
     }

@@ -9,9 +9,10 @@ use crate::plan::{Spring, Trap, of_agent};
 
 pub(crate) struct Traps {
     set: Vec<Trap>,
-    /// Number of times that each effect has occurred, by node (`None`: the first controller).
+    /// Number of times that each effect has occurred so far. The key: the agent's node (`None`: the first controller),
+    /// and the effect's name.
     met: BTreeMap<(Option<usize>, &'static str), u32>,
-    /// Number of faults that struck, by the names of effect and fault.
+    /// Number of times that each fault struck at each effect, by the names of effect and fault.
     pub(crate) hits: BTreeMap<(String, &'static str), u64>,
     pub(crate) off: bool,
 }
@@ -25,7 +26,7 @@ pub(crate) enum Sprung {
     How(How),
 }
 
-/// The way in which an effect goes wrong.
+/// The way in which a trap makes an effect go wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     Fails,

@@ -16,8 +16,8 @@ use crate::plan::{Op, Step, What};
 use crate::truth::recovery::is_on;
 
 const EVERY_MS: u64 = 1_000;
-/// Tolerance (ms) of the checks of lost tasks: the controller's machine may see a session end a batch earlier than the
-/// world records the end.
+/// Time (ms) by which a task may be recorded as lost before its grace is over by world time: the controller's machine
+/// may see a session end a little earlier than the world records the end.
 const SLACK_MS: u64 = 1_000;
 
 #[derive(Default)]
@@ -83,8 +83,8 @@ impl World {
         }
     }
 
-    /// Returns the connection of node `at` to the first controller, if both sides consider it open and the agent is
-    /// welcomed.
+    /// Returns the number of node `at`'s connection to the first controller, if both sides consider it open and the
+    /// agent is welcomed; otherwise `None`.
     fn standing(&self, at: usize) -> Option<u64> {
         let agent = self.nodes[at].agent.as_ref().filter(|agent| agent.welcomed)?;
         let conn = agent.conn?;
@@ -99,8 +99,8 @@ impl World {
         Some((agent.life, agent.connection, self.standing(at)?))
     }
 
-    /// Returns `true` if the first controller's store wants the task to stop. A recovery freezes the cancel with its
-    /// attempt.
+    /// Returns `true` if the first controller's store wants the task to stop. `false` while a recovery freezes the
+    /// task's attempt.
     fn is_cancelled(&self, task: TaskId) -> bool {
         let store = &self.controllers[0].store;
         let row = store.actions.iter().find(|row| row.id == task.action && row.cancelling.contains(task.rank.0));
@@ -156,7 +156,8 @@ impl World {
         self.truth.may_begin((at, self.nodes[at].life), task, fences, same.map(|(_, since)| since), self.t)
     }
 
-    /// Checks a batch before its commit: the node of a lost task was away, or the task began in another boot.
+    /// Checks each task that a batch of the first controller records as lost, before the commit: the node was away long
+    /// enough, or the task began in another boot.
     pub(crate) fn check_losses(&mut self, which: usize, records: &[Record]) {
         for record in records {
             if let Record::Action(row) = record {
@@ -239,7 +240,7 @@ impl World {
         }
     }
 
-    /// Returns the settings with the shortest graces among those that the controller gets in this world.
+    /// Returns, among all settings that the controller gets in this world, those with the shortest graces.
     fn shortest_graces(&self) -> Settings {
         let hurried = |step: &Step| matches!(step.what, What::Do(Op::Configure { settings: 1 }));
         site::settings(u8::from(self.plan.steps.iter().any(hurried)))

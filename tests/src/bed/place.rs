@@ -10,9 +10,9 @@ use anyhow::{Context, Result, bail};
 /// Place of a bed's cgroup on this machine.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The reaper starts in a delegated scope of the host's systemd; the scope's cgroup is the bed's cgroup.
+    /// The cgroup of a delegated scope of the host's systemd, in which the bed's reaper process starts.
     Scope,
-    /// The bed makes and removes this directory.
+    /// A cgroup at this path, which the bed itself makes and removes.
     Directory(PathBuf),
 }
 

@@ -32,15 +32,15 @@ fn base() -> PathBuf {
     std::env::var_os("PERILOG_BED_DIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
 }
 
-/// Reaper process of a bed. The reaper removes the bed when the pipe closes: at a drop of this value, or at the end of
-/// the test's process.
+/// Reaper process of a bed. It removes the bed when its input, a pipe from the test's process, closes: at a drop of
+/// this value, or at the end of the test's process.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     name: String,
     directory: PathBuf,
     layer: PathBuf,
     cgroup: PathBuf,
-    /// Pid of the hub process on this machine.
+    /// Pid, on this machine, of the hub: the first process in the bed's namespaces.
     hub: u32,
     child: Child,
     pipe: Option<ChildStdin>,
@@ -137,8 +137,9 @@ impl Drop for Reaper {
     }
 }
 
-/// Creates the bed's directory with the scripts, and a lock that is held as long as the bed lives. The directory gets
-/// its final name last. A directory with a final name and a free lock therefore belongs to no living bed.
+/// Creates the bed's directory with the shell scripts of reaper, hub and nodes, and a lock file. Returns the locked
+/// file; the lock is held as long as the bed lives. The directory gets its final name last. A directory with a final
+/// name and a free lock therefore belongs to no living bed.
 fn make_directory(directory: &Path) -> Result<File> {
     let make = || -> std::io::Result<File> {
         // `sweep` ignores this name: the directory has no lock yet, and another process may sweep at any moment.

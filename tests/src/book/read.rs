@@ -121,7 +121,8 @@ impl Fence<'_> {
     }
 }
 
-/// Splits `n[0-3]# command` or `# command` into host and command.
+/// Splits a typed line of a page, `n[0-3]# command` or `# command`, into host and command. `None`: the line is none of
+/// these. A host of `None`: the line names no host.
 fn prompt(line: &str) -> Option<(Option<&str>, &str)> {
     let (host, command) = line.split_once("# ")?;
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"[],-".contains(&b);
@@ -131,7 +132,8 @@ fn prompt(line: &str) -> Option<(Option<&str>, &str)> {
 /// File mode where the page names none: the mode that an editor gives.
 const MODE: u32 = 0o644;
 
-/// Parses `# /etc/x.toml on n[0-3]` or `# /etc/x.d/10-y on n[0-3], mode 0755` into path, mode and hosts.
+/// Parses the line that names a file of the page, such as `# /etc/x.toml on n[0-3]` or `# /etc/x.d/10-y, mode 0755`,
+/// into path, mode and hosts. `None`: the line names no file. A host of `None` is the page's one machine.
 fn file(line: &str) -> Option<(String, u32, Result<Vec<Option<String>>>)> {
     let rest = line.strip_prefix("# /")?;
     let (rest, mode) = match rest.split_once(", mode ") {

@@ -1,5 +1,5 @@
-//! Preparation of nodes for Flux's module sdmon: a systemd instance of the user flux, and perilog's drop-in for the
-//! units of tasks.
+//! Preparation of nodes for Flux's module sdmon, which watches systemd units: a systemd instance of the user flux, and
+//! perilog's drop-in for the units of tasks.
 
 use anyhow::{Context, Result};
 use serde_json::json;

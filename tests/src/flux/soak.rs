@@ -53,8 +53,8 @@ impl Draws {
     }
 }
 
-/// Runs jobs and faults for `length`, waits until all work has ended, and compares the ledgers. `tell` gets a line of
-/// progress now and then.
+/// Runs jobs and faults for `length`, waits until all work has ended, and checks the scripts' ledgers. Equal seeds draw
+/// equal faults. `tell` gets a line of progress about once a minute.
 ///
 /// # Errors
 /// The cluster does not start, or some work never ended.

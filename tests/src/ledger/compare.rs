@@ -41,7 +41,7 @@ struct Row {
 #[derive(Debug)]
 pub struct Comparison {
     rows: Vec<Row>,
-    /// Expected actions of which neither side knows a task.
+    /// Actions that must have a task, but have none in the ledger nor in the controller's view.
     absent: Vec<String>,
 }
 

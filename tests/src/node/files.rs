@@ -50,8 +50,8 @@ impl Node {
         }
     }
 
-    /// Returns the path of the node's directory as the hub process sees it, through `/proc/PID/root`: the directory's
-    /// file system may be mounted only inside of the bed.
+    /// Returns the path of the node's directory for use by this process. It leads through `/proc/PID/root` of the hub,
+    /// PID 1 of the bed: the directory's file system may be mounted only inside of the bed.
     pub(super) fn own_directory(&self) -> PathBuf {
         let inside = self.bed.join("nodes").join(&self.name);
         let mut path = PathBuf::from(format!("/proc/{}/root", self.hub)).into_os_string();

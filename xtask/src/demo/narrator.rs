@@ -64,8 +64,8 @@ impl Narrator<'_> {
         if is_so { say(&format!("   = {what}")) } else { say(&format!("   ! not so: {what}; but: {found}")) }
     }
 
-    /// Compares the ledgers of a job's scripts with the controller's view, shows both, and records a check: they agree
-    /// on exactly `tasks` tasks.
+    /// Compares the ledgers of a job's scripts with what the controller says about their tasks, and shows the
+    /// comparison. Records a check: both agree, on exactly `tasks` tasks.
     pub(super) fn compare(&self, job: &str, scripts: &[(&str, &[&str])], tasks: usize) -> Result<()> {
         let comparison = self.cluster.compare(job, scripts)?;
         for line in comparison.to_string().lines() {

@@ -78,7 +78,8 @@ fn epilog(narrator: &Narrator<'_>) -> Result<()> {
     narrator.finish(&mut run)
 }
 
-/// Compares the ledgers that the scripts wrote with the controller's view. Returns `true` if both agree.
+/// Compares what the scripts wrote into the ledgers on their nodes with what the controller says about the tasks.
+/// Prints the comparison; returns `true` if both agree.
 fn compare(narrator: &Narrator<'_>) -> Result<bool> {
     narrator.tell(&format!(
         "The ledgers that the scripts wrote on their nodes ({}) against what the controller knows",

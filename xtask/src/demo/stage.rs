@@ -11,7 +11,8 @@ pub(super) const HANDED: manager::Handed = manager::FOUR;
 
 /// Path on the controller's node of the resource set (R) of all jobs.
 pub(super) const R_FILE: &str = "/root/R.json";
-/// Boots the cluster, whose daemons stay down when killed. `hook` is sh(1) code that each call of a hook runs first.
+/// Boots the cluster. Its daemons stay down when killed, until the demo starts them again. `hook` is sh(1) code that
+/// each call of a hook runs first.
 pub(super) fn set(builder: ClusterBuilder, hook: &str) -> Result<Cluster> {
     let watch = Stopwatch::start();
     let cluster = builder.controller(manager::CONFIGURATION).build()?;

@@ -19,7 +19,7 @@ const MARKED: &str = "[ -e /run/lustre ] || perilog-report tolerable --check lus
 /// Script body: fails with an exit status if the GPU is broken, and reports no failed check.
 const UNMARKED: &str = "[ ! -e /run/broken-gpu ] || { echo 'nvidia-smi: GPU 2 has fallen off the bus' >&2; exit 6; }";
 const SCRIPTS: &[(&str, &[&str])] = &[("prolog", &["10-lustre", "20-gpu", "30-tmp"]), ("epilog", &["10-clean"])];
-/// Rank of n2 in R.
+/// Rank of the node n2 in R, the resource set of the demo's jobs.
 const AT_FAULT: u32 = 6;
 
 pub(super) fn play(layer: Layer) -> Result<bool> {
@@ -113,8 +113,8 @@ fn unmarked(narrator: &Narrator<'_>) -> Result<()> {
     fatal
 }
 
-/// Plays a prolog that failed for good: the job does not go on, no rank is shed, the faulty node is drained, and the
-/// epilog runs wherever the prolog did.
+/// Plays the end of a job whose prolog failed for good. Checks that the job does not go on without some of its ranks,
+/// that n2 is drained with `reason`, and that the epilog ran wherever the prolog did.
 fn fatal(narrator: &Narrator<'_>, job: &str, reason: &str) -> Result<()> {
     let cluster = narrator.cluster;
     narrator.perilog(&["job", "cancel", job, "--reason", "its prolog failed"])?;

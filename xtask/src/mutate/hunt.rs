@@ -1,4 +1,5 @@
-//! Looks for a defect in two ways: by fresh seeds of the simulator, and by running tests.
+//! Hunt for a deliberate defect: looks for a seed of the simulator, or a test, that fails with the defect and passes
+//! without it.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -103,7 +104,8 @@ pub(super) struct Tests {
 }
 
 impl Tests {
-    /// Returns the programs with defects; builds them at the first call.
+    /// Returns the programs in `slot`, built with support for deliberate defects. If `slot` is empty, builds them
+    /// first.
     pub(super) fn once(slot: &mut Option<Self>) -> Result<&Self> {
         if slot.is_none() {
             *slot = Some(Self { built: cargo::build_with_defects()? });

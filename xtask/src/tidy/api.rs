@@ -42,7 +42,8 @@ fn missing<'m>(page: &str, members: &'m [String]) -> impl Iterator<Item = &'m St
     members.iter().filter(move |member| !page.contains(&format!("`{member}`")))
 }
 
-/// Returns the public fields of the named structures (none named: all), except those of `others`.
+/// Returns the names of the public fields of the structures `structures` (empty: of all structures in `source`),
+/// without those of `others`.
 fn members(source: &str, structures: &[&str], others: &[&str]) -> Vec<String> {
     let mut inside = false;
     let mut found: Vec<String> = Vec::new();

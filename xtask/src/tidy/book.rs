@@ -41,7 +41,7 @@ impl Book {
     }
 
     /// Checks that the table of contents names every page, that every link leads somewhere, and that every included
-    /// file exists. `root`: the root of the source.
+    /// file exists. `root`: the root of the source tree.
     pub(super) fn check(&self, root: &Path, findings: &mut Findings) {
         let Some(summary) = self.pages.get(SUMMARY) else {
             return findings.errors.push(format!("no {SUMMARY}: the book has no table of contents"));

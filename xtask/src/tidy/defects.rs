@@ -1,5 +1,6 @@
-//! Deliberate defects (core/src/defect.rs): each entry of the table has a site, each site is in the table, each test
-//! that an entry names is there, and no release can have a defect.
+//! Check of the deliberate defects (core/src/defect.rs). Each defect in the table is used in the code, as
+//! `defect!(Name)`, and each used one is in the table. Each test that the table names exists. No release build can have
+//! a defect.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,8 @@ const GUARD: &str = "core/src/defect.rs";
 /// Source text that refuses the feature `defects` in programs without debug assertions, such as every release build.
 const REFUSAL: &str = "#[cfg(all(feature = \"defects\", not(debug_assertions)))]\ncompile_error!(";
 
-/// File that reads the chosen defect for core's own tests (`purity.rs` allows it).
+/// Source file through which core's own tests learn which deliberate defect is on. It may read an environment variable,
+/// as no other file of the core may (`purity.rs`).
 pub(super) const CHOSEN: &str = "core/src/defect/chosen.rs";
 /// The declaration that keeps the file `chosen.rs` out of every program except tests.
 const TESTS_ALONE: &str = "#[cfg(all(test, feature = \"defects\"))]\nmod chosen;";
@@ -22,7 +24,8 @@ const TESTS_ALONE: &str = "#[cfg(all(test, feature = \"defects\"))]\nmod chosen;
 pub(super) struct Defects {
     table: BTreeSet<String>,
     sites: BTreeSet<String>,
-    /// The text of each `filter: "..."` in the table: a part of the name of a test, or of a file with tests.
+    /// The text of each `filter: "..."` in the table: a part of the name of a test, or of a file with tests, that must
+    /// find the defect.
     filters: BTreeSet<String>,
     /// Names of all source files and functions read so far, among which each filter must find one.
     named: BTreeSet<String>,

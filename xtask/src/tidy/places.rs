@@ -1,6 +1,7 @@
-//! Check of lists that must be complete, though no compiler notices a missing entry (CONTRIBUTING.md). Each message of
-//! the wire must be in the table of numbers and among the samples, each method of an interface in its dispatch, and
-//! each variable of a script in the guide.
+//! Check of lists in which no compiler notices a missing entry (CONTRIBUTING.md). Each message between agent and
+//! controller must be in the table of message numbers (proto/src/lib.rs) and among the samples of the encoding's tests.
+//! Each method of a Varlink interface must have an arm in the `match` that dispatches the calls. Each variable of a
+//! script must be in docs/scripts.md.
 
 use std::path::Path;
 

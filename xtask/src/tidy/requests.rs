@@ -9,7 +9,7 @@ use super::rust::{Token, tokens};
 pub(crate) const PAGE: &str = "docs/requests.md";
 /// Letter of each of the three issues in docs/requests.md, and the issue's number of points.
 const POINTS: [(char, u32); 3] = [('A', 31), ('B', 16), ('C', 32)];
-/// Points that only a resource manager can satisfy: their rows may have prose instead of a test.
+/// Points of docs/requests.md that only a resource manager can satisfy: their rows may have prose instead of a test.
 const PROSE: [&str; 8] = ["A5", "A14", "A28", "C4", "C10", "C11", "C12", "C24"];
 
 /// Names of all tests in the files read so far.
@@ -26,7 +26,7 @@ impl Tests {
         self.0.extend(tests);
     }
 
-    /// Does a test of this name exist, or a program of tests on real nodes?
+    /// Returns `true` if `name` is the name of a test, or of a program of tests on real nodes.
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.contains(name)
     }

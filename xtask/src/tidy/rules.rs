@@ -7,7 +7,7 @@ use super::Findings;
 
 pub(super) const PAGE: &str = "docs/semantics.md";
 
-/// Rules that source files name, each with the first file that names it.
+/// Numbers of the rules that source files name, each with the first file that names it.
 #[derive(Debug, Default)]
 pub(super) struct Named(BTreeMap<String, String>);
 

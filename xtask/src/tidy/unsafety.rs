@@ -4,7 +4,7 @@
 use super::Findings;
 use super::rust::tokens;
 
-/// The only package that calls C, and its only file that may contain `unsafe`.
+/// The only package that may contain `unsafe`, because it calls C. `FILE`: the only file of the package that may.
 const PACKAGE: &str = "perilog-hold";
 const FILE: &str = "flux/jobtap/src/abi.rs";
 

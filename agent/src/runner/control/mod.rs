@@ -35,7 +35,8 @@ pub(crate) struct Control {
     listener: UnixListener,
     path: PathBuf,
     peers: Vec<Peer>,
-    /// Whether accepting failed: the socket stays closed until the script ends, because a retry would loop.
+    /// Whether accept(2) failed for lack of resources. Then the runner accepts no peer until the script ends, because a
+    /// retry would loop.
     shut: bool,
 }
 
@@ -68,7 +69,8 @@ impl Control {
         &self.path
     }
 
-    /// Returns the listening socket; `None` while no further peer is accepted.
+    /// Returns the listening socket while the runner accepts further peers; `None`: [`MAX_PEERS`] are connected, or
+    /// accept(2) failed.
     pub(crate) fn door(&self) -> Option<BorrowedFd<'_>> {
         (!self.shut && self.peers.len() < MAX_PEERS).then(|| self.listener.as_fd())
     }
@@ -78,7 +80,8 @@ impl Control {
         self.peers.iter().map(Peer::fd)
     }
 
-    /// Accepts some of the waiting peers. `user` is the uid that may report, beside root.
+    /// Accepts waiting connections, at most [`ADMITTED_AT_ONCE`] in one call. `user`: uid whose processes may report;
+    /// root's processes always may.
     pub(crate) fn admit(&mut self, user: Option<u32>) {
         for _ in 0..ADMITTED_AT_ONCE {
             if self.peers.len() >= MAX_PEERS {

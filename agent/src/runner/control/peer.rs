@@ -97,7 +97,11 @@ impl Peer {
     }
 }
 
-/// Parses a record and checks its names. The record's texts may contain anything.
+/// Parses a record, a line of JSON, and checks the name of its check or milestone. Other texts in the record may
+/// contain anything.
+///
+/// # Errors
+/// The reason, as a text for the script.
 fn parse(record: &[u8]) -> Result<Report, String> {
     let report: Report = serde_json::from_slice(record).map_err(|e| format!("not a report: {e}"))?;
     let checked = match &report {

@@ -12,9 +12,9 @@ use std::io::{self, Write};
 
 use crate::directory::Directory;
 
-/// Maximum number of bytes in the head: the first screen of errors.
+/// Maximum number of bytes in the head, the first part of the output that the runner keeps.
 pub(super) const HEAD: usize = 32 * 1024;
-/// Maximum number of bytes of output in the tail: the last screen.
+/// Maximum number of bytes of output in the tail, the last part that the runner keeps.
 pub(super) const TAIL: usize = 32 * 1024;
 
 #[derive(Debug)]

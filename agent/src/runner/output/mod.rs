@@ -27,8 +27,8 @@ impl Output {
         Self { out: Lines::default(), err: Lines::default(), keep: Keep::new(seq) }
     }
 
-    /// Takes bytes that the runner has read from the script: passes complete lines on to the journal, and keeps the
-    /// first and last part.
+    /// Takes bytes that the runner has read from the script. Passes complete lines on to `sinks`, and keeps the
+    /// beginning and the end of the output for files in the task's directory.
     pub(crate) fn take(
         &mut self,
         stream: Stream,

@@ -17,7 +17,8 @@ use rustix::net::SendFlags;
 /// Number of pending bytes from which on the runner stops reading the script's pipes. One more read may follow.
 const CLOGGED: usize = 64 * 1024;
 
-/// Time after which a journal that accepts nothing counts as deaf. A restart of journald takes less than a second.
+/// Time in milliseconds after which a journal that accepts nothing counts as deaf: the runner then drops lines instead
+/// of waiting. A restart of journald takes less than a second.
 const DEAF_AFTER_MS: u64 = 5_000;
 
 /// Number of bytes that a write to a pipe accepts at once if poll(2) calls the pipe writable (PIPE_BUF).
@@ -94,9 +95,9 @@ impl Sinks {
         self.all().filter(|sink| !sink.pending.is_empty()).map(|sink| sink.fd.as_fd())
     }
 
-    /// Returns `true` if the runner, at the end of the task, should wait until pending output is accepted. It does not
-    /// wait for a deaf journal, which has accepted nothing for some seconds: the task's result would wait with the
-    /// output. [`Self::next`] returns the time at which a journal becomes deaf.
+    /// Returns `true` if the runner, at the end of the task, should still wait for output to be accepted: some output
+    /// is pending, and its sink is not deaf. (A journal that has accepted nothing for some seconds is deaf, and must
+    /// not hold up the task's result.) [`Self::next`] returns the time at which a journal becomes deaf.
     pub(crate) fn hopeful(&self) -> bool {
         self.all().any(|sink| !sink.pending.is_empty() && !sink.deaf)
     }
@@ -119,7 +120,7 @@ impl Sinks {
     }
 }
 
-/// Returns `true` if the line begins with `<0>` to `<7>`.
+/// Returns `true` if the line begins with a syslog level, `<0>` to `<7>` (sd-daemon(3)).
 fn has_level(line: &[u8]) -> bool {
     matches!(line, [b'<', b'0'..=b'7', b'>', ..])
 }

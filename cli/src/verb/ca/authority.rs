@@ -61,7 +61,8 @@ impl Signer {
         self.subject.starts_with(ENROLS)
     }
 
-    /// Makes a revocation list (PEM). The list lasts as long as the authority.
+    /// Makes a revocation list (PEM) with the certificates in `list`. `number`: the number of the new list (CRL number,
+    /// RFC 5280), one more than that of the list before. The revocation list is valid as long as the authority.
     pub(super) fn revocations(&self, number: u64, list: &[Revoked], now_ms: u64) -> Result<String, Fault> {
         Ok(authority::revocations(&self.issuer, number, list, now_ms, self.not_after_ms)?)
     }

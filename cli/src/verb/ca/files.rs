@@ -89,7 +89,8 @@ fn write_new(temporary: &Path, like: Option<&Path>, who: Who, text: &str) -> io:
     file.sync_all()
 }
 
-/// Gives the new file to the owner of the file at `path`, or of the directory. Only root can give a file away.
+/// Gives the new file `file` to the owner of the file at `path`, or of its directory if no file is there. Does nothing
+/// if this process is not root: only root can give a file away.
 fn give(file: &File, path: &Path) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());

@@ -98,7 +98,7 @@ impl<'a> Signing<'a> {
 }
 
 impl Args {
-    /// Returns each output directory with the names of its certificate.
+    /// Returns, for each certificate to issue, its output directory and its names.
     fn jobs(&self) -> Result<Vec<(PathBuf, Vec<Name>)>, Fault> {
         let mut names: Vec<Name> = Vec::new();
         for name in self.hosts.iter().flat_map(|names| &names.0) {

@@ -56,7 +56,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Returns `true` if the certificate is the newest for its names, and not revoked.
+    /// Returns `true` if the certificate is not revoked, and no newer one for its names has replaced it.
     pub(super) const fn stands(&self) -> bool {
         !self.revoked && !self.replaced
     }

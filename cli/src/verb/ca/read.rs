@@ -23,8 +23,8 @@ pub(in crate::verb) struct Read {
     pub(in crate::verb) role: &'static str,
     /// Host names and addresses (subjectAltName).
     pub(in crate::verb) names: Vec<String>,
-    /// Identifiers of the certificate's own key and of its signer's key, if present. They tell authorities with the
-    /// same name apart.
+    /// Identifiers of the certificate's own key and of its signer's key, in hexadecimal; `None`: the certificate does
+    /// not have this identifier. They tell authorities with the same name apart.
     pub(in crate::verb) keys: (Option<String>, Option<String>),
     /// The serial number in hexadecimal, two digits a byte.
     pub(in crate::verb) serial: String,
@@ -67,7 +67,7 @@ fn read(file: &Path, certificate: &X509Certificate<'_>, der: &[u8]) -> Read {
     }
 }
 
-/// Reads a revocation list in PEM form. Returns the list's own number and its entries.
+/// Reads a revocation list in PEM form. Returns the list's own number (0 if it has none) and its entries.
 pub(super) fn revocations(file: &Path, pem: &[u8]) -> Result<(u64, Vec<Revoked>), Fault> {
     let bad = |why: String| Fault::Usage(format!("{}: {why}", file.display()));
     let block = Pem::iter_from_buffer(pem).find_map(Result::ok).filter(|block| block.label == "X509 CRL");
@@ -82,7 +82,8 @@ pub(super) fn revocations(file: &Path, pem: &[u8]) -> Result<(u64, Vec<Revoked>)
     Ok((number, revoked.collect()))
 }
 
-/// Returns the subject and authority key identifiers (RFC 5280, 4.2.1.1 and 4.2.1.2).
+/// Returns the certificate's subject key identifier and authority key identifier (RFC 5280, 4.2.1.2 and 4.2.1.1) in
+/// hexadecimal; `None` for an identifier that the certificate does not have.
 fn keys(certificate: &X509Certificate<'_>) -> (Option<String>, Option<String>) {
     let (mut own, mut signer) = (None, None);
     for extension in certificate.extensions() {

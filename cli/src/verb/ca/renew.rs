@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// Returns the directory for a renewed certificate, with the role and the names of the certificate.
+/// Returns the output directory below `out` for the renewal of a certificate, with the certificate's role and names.
 fn job(row: &Row, out: &Path) -> Result<(PathBuf, Role, Vec<Name>), Fault> {
     let odd = |what: &str| Fault::Usage(format!("issued.jsonl: certificate {}: {what}", row.issued.serial));
     let role = Role::from_str(&row.issued.role, false).map_err(|_| odd("a role that this perilog does not know"))?;

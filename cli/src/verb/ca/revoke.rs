@@ -98,8 +98,8 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// Fails if the revocation list is too large for a controller: a running one would go on with its old list, and would
-/// not start again.
+/// Fails if `bytes`, the size of the new revocation list, is more than a controller reads. A running controller would
+/// keep its old list, and a stopped one would not start again.
 fn fits(path: &Path, bytes: u64) -> Result<(), Fault> {
     if bytes <= MAX_FILE {
         return Ok(());
@@ -180,8 +180,8 @@ impl Issuances {
         self.issued.iter().any(|issued| issued.enrolled_ms.is_some())
     }
 
-    /// Returns the hosts that the operator named by one of their certificates, with the number of their other valid
-    /// certificates.
+    /// Returns the hosts of which the operator revoked single certificates (by file or serial number) and which still
+    /// have valid ones, each with the number of its valid certificates.
     fn left(&self, args: &Args, revoked: &HashSet<String>) -> Vec<(String, usize)> {
         let one = args.what.iter().filter(|what| !matches!(what, What::Host(_)));
         let serials = one.flat_map(|what| self.serials(&args.dir, what).unwrap_or_default());
@@ -197,7 +197,7 @@ impl Issuances {
         counted.filter(|(others, _)| *others > 0).map(|(others, host)| (host, others)).collect()
     }
 
-    /// Returns the serial numbers of the named certificates; at least one.
+    /// Returns the serial numbers, at least one, of the certificates that `what` names. Fails if it names none.
     fn serials(&self, dir: &Path, what: &What) -> Result<Vec<String>, Fault> {
         match what {
             What::Serial(serial) => Ok(vec![serial.clone()]),

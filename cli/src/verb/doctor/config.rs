@@ -79,7 +79,8 @@ fn told_elsewhere(warning: &str) -> bool {
         || warning.starts_with("action.") && warning.contains(": there is no directory ")
 }
 
-/// Reports the files of a correct configuration. A daemon without files also starts, but does little.
+/// Reports a correct configuration and names its files. Without any file the finding is wrong: the daemon also starts
+/// then, but does little.
 fn found(role: Role, file: &Path) -> Finding {
     const ABOUT: &str = "configuration";
     let shown = file.display();
@@ -112,7 +113,7 @@ pub(in crate::verb) fn text<'a>(table: &'a Table, path: &[&str]) -> Option<&'a s
     inner.get(*last)?.as_str()
 }
 
-/// Returns the texts in the list `name`; empty if the list is absent.
+/// Returns the texts in the list under the key `name` of the configuration; empty if the list is absent.
 pub(in crate::verb) fn texts<'a>(table: &'a Table, name: &str) -> Vec<&'a str> {
     table.get(name).and_then(toml::Value::as_array).into_iter().flatten().filter_map(toml::Value::as_str).collect()
 }

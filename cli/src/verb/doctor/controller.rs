@@ -17,10 +17,11 @@ use super::{Finding, Role, config, flux, kernel, limits};
 use crate::door::{Answer, Door};
 use crate::text;
 
-/// Least free disk space in bytes; doctor reports less as wrong. The store keeps 8 MiB aside (its reserve), so that
-/// running work can end on a full disk. Making the reserve takes twice its size, and without it the controller refuses
-/// prologs. `LITTLE_DISK`: doctor warns below it.
+/// Least free space in bytes on the store's disk; with less, doctor's finding is wrong. The store keeps 8 MiB aside
+/// (its reserve), so that running work can end on a full disk. Making the reserve takes twice its size, and without it
+/// the controller refuses prologs.
 const LEAST_DISK: u64 = 16 * 1024 * 1024;
+/// Free space in bytes on the store's disk; with less, doctor warns.
 const LITTLE_DISK: u64 = 1024 * 1024 * 1024;
 const CONNECT: Duration = Duration::from_secs(2);
 /// Maximum number of node names in a finding.
@@ -123,8 +124,8 @@ fn hooks(config: &Table) -> Vec<Finding> {
         .collect()
 }
 
-/// Checks whether a program listens on the controller's port for agents. With the socket unit, that is systemd, also
-/// while the controller is down. `None`: the configuration has no valid address.
+/// Checks whether a program listens on the controller's port for agents. Where the socket unit is in use, systemd
+/// listens, even while the controller is down. `None`: the configuration has no valid address.
 fn port(config: &Table) -> Option<Finding> {
     const ABOUT: &str = "port";
     let listen: SocketAddr = config::text(config, &["listen"])?.parse().ok()?;

@@ -74,8 +74,8 @@ fn state<'a>(unit: &str, get: &impl Fn(&str) -> &'a str) -> Finding {
     }
 }
 
-/// Returns the last error in the unit's log, of the daemon or of systemd, as the end of a sentence; empty if there is
-/// none.
+/// Returns the unit's last error in the journal, written by the daemon or by systemd, as text to append to a sentence:
+/// `; its last error: ...`. Empty if there is no error.
 pub(in crate::verb) fn last_words(unit: &str) -> String {
     let asked = ["--unit", unit, "--priority", "err", "--lines", "1", "--output", "cat", "--quiet", "--no-pager"];
     let said = shell::ask("journalctl", &asked).ok().filter(|said| said.ok);

@@ -95,7 +95,8 @@ fn as_owner(command: &[&str]) -> Result<shell::Said, String> {
     shell::ask("runuser", &[&["-u", OWNER, "--"], command].concat())
 }
 
-/// Returns the value of a key in the broker's configuration; empty if the key is not set.
+/// Returns the value of a key in the broker's configuration; empty if the key is not set. `Err`: the finding that the
+/// check was skipped, and why.
 fn set(key: &str) -> Result<String, Finding> {
     of_flux(&format!("config get {key}"), shell::ask("flux", &["config", "get", "--default=", key]))
 }
@@ -174,7 +175,8 @@ fn settings(controller: &Table) -> Vec<Finding> {
     findings
 }
 
-/// Returns the output of a command of Flux. `Err`: a skipped check, with the reason.
+/// Returns the output of a command of Flux. `asked`: the command's arguments, for messages. `Err`: the command gave no
+/// output; the finding says that the check was skipped, and why.
 fn of_flux(asked: &str, said: Result<shell::Said, String>) -> Result<String, Finding> {
     match said {
         Ok(said) if said.ok => Ok(said.stdout.trim().trim_matches('"').to_owned()),

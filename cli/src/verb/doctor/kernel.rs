@@ -24,7 +24,8 @@ pub(super) fn clock(findings: &mut Vec<Finding>) {
     });
 }
 
-/// Checks the kernel of a controller with this many nodes (`None`: unknown).
+/// Checks the settings of the kernel that a controller with this many nodes needs, and adds the findings. `nodes`:
+/// `None` if the number is unknown.
 pub(super) fn for_many(nodes: Option<u64>, findings: &mut Vec<Finding>) {
     let read = |path: &str| std::fs::read_to_string(Path::new("/proc/sys").join(path)).ok()?.trim().parse::<u64>().ok();
     let nodes = nodes.unwrap_or(0).max(SOME_NODES);

@@ -13,7 +13,7 @@ const ABOUT: &str = "limits";
 const SOME_NODES: u64 = 1_000;
 const MIB: u64 = 1024 * 1024;
 
-/// Least value of a limit that a daemon needs.
+/// A limit on a daemon's resources, such as its number of open files, with the least value that the daemon needs.
 #[derive(Debug, Clone, Copy)]
 struct Need {
     /// The limit's directive in a unit file, such as `LimitNOFILE`. systemd's property has the same name, with `Soft`

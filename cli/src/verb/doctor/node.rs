@@ -1,5 +1,5 @@
-//! Checks of a node's agent beside its configuration: the bus, room in /run, and a controller that accepts the agent
-//! and speaks the same protocol.
+//! Checks of a node's agent other than those of its configuration: the bus, room in /run, and a controller that accepts
+//! the agent and speaks the same protocol.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -24,7 +24,7 @@ const SOCKET: &str = "/run/perilog/agent.sock";
 /// script.
 const LEAST_RUN: u64 = 16 * 1024 * 1024;
 const LEAST_INODES: u64 = 1_000;
-/// Limit for a controller's answer; on the same network a controller answers in milliseconds.
+/// Time limit for a controller's answer; on the same network a controller answers in milliseconds.
 const REACH: Duration = Duration::from_secs(5);
 
 pub(super) fn look(config: Option<&Table>, findings: &mut Vec<Finding>) {
@@ -169,7 +169,8 @@ struct Status {
     connected: bool,
 }
 
-/// Asks the agent for its status; returns a finding about the agent and its controller.
+/// Asks the agent for its status. Always returns a finding: whether the agent answers, and whether it has a session
+/// with its controller. `has_controller`: the agent is configured to have such a session.
 fn agent(door: &Door, has_controller: bool) -> Option<Finding> {
     const ABOUT: &str = "agent";
     let answer: Result<Answer<Status>, _> = door.ask("Status", &json!({}));

@@ -140,8 +140,8 @@ mod tests {
         assert_eq!(found[1], (Level::Warning, "prolog: no script runs, and every task is ok".to_owned()));
     }
 
-    /// doctor reports a script that the runner refuses as wrong, and one that it skips as a warning. The test needs
-    /// root: only root can create files that the runner trusts.
+    /// A script that the runner refuses is wrong for doctor, and a script that the runner skips is a warning. The test
+    /// needs root: only root can create files that the runner trusts.
     #[test]
     fn what_the_runner_refuses_is_named() {
         assert!(rustix::process::geteuid().is_root(), "needs root: others cannot make a file that root trusts");

@@ -7,7 +7,7 @@ use toml::Table;
 use super::{Finding, shell};
 
 const ABOUT: &str = "slurm";
-/// Actions that slurmd runs, by name.
+/// Names of the agent's actions that Slurm's hooks on a node run by default.
 const ACTIONS: [&str; 2] = ["prolog", "epilog"];
 const DROP_IN: &str = "install -D -m 644 /usr/share/doc/perilog/examples/slurm/slurmd-waits.conf \
                        /etc/systemd/system/slurmd.service.d/perilog.conf; systemctl daemon-reload";
@@ -42,7 +42,8 @@ fn value<'a>(config: &'a str, key: &str) -> Option<&'a str> {
     config.lines().find_map(|line| Some(line.strip_prefix(key)?.trim_start().strip_prefix('=')?.trim()))
 }
 
-/// Returns the longer of the limits of prolog and epilog; infinite if the configuration has neither.
+/// Returns the longer of the time limits of the actions prolog and epilog; infinite if the configuration gives neither
+/// a limit.
 fn longest(config: &Table) -> Span {
     let limit = |action: &&str| -> Option<Span> {
         config.get("action")?.as_table()?.get(*action)?.get("timeout")?.as_str()?.parse().ok()
@@ -64,7 +65,7 @@ fn waits(stop: Option<Span>, limit: Span) -> Finding {
     }
 }
 
-/// Checks that Slurm holds a node until its epilog has ended.
+/// Checks that Slurm gives a node to no other job before the epilog there has ended.
 fn selects(config: &str) -> Finding {
     match value(config, "SelectType") {
         None => Finding::skipped(ABOUT, "scontrol show config says no SelectType"),

@@ -16,7 +16,8 @@ const DAY_MS: u64 = 86_400_000;
 const SOON_DAYS: u64 = 30;
 const ABOUT: &str = "certificate";
 
-/// Returns the configured files of TLS; `None` if TLS is switched off.
+/// Returns the paths of the TLS files in the configuration. `None`: TLS is switched off, or the path of authority,
+/// certificate or key is missing.
 pub(super) fn files(table: &Table) -> Option<TlsFiles> {
     let tls = table.get("tls")?.as_table()?;
     let path = |name: &str| config::text(table, &["tls", name]).map(PathBuf::from);
@@ -65,6 +66,7 @@ pub(super) fn look(role: Role, table: &Table, findings: &mut Vec<Finding>) {
 }
 
 /// Returns this node's name in certificates and hostlists: `host` of the configuration, or the kernel's host name.
+/// `None`: the kernel's name is not UTF-8.
 fn own_name(table: &Table) -> Option<String> {
     let configured = config::text(table, &["host"]).map(str::to_owned);
     configured.or_else(|| rustix::system::uname().nodename().to_str().ok().map(str::to_owned))

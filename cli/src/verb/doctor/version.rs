@@ -32,7 +32,8 @@ pub(super) fn agent_and_ours(agent: Option<&str>) -> Finding {
     }
 }
 
-/// Compares the version in the controller's first message with the agent's version.
+/// Compares the version that the controller at `address` gave in its first message (`said`) with the agent's. `agent`:
+/// `None` if the agent does not say its version.
 pub(super) fn agent_and_controller(agent: Option<&str>, address: &str, said: &Result<Agreed, Mismatch>) -> Finding {
     match (said, agent) {
         (Err(mismatch @ Mismatch::Versions { .. }), _) => {

@@ -45,7 +45,7 @@ pub(super) struct Call {
 #[derive(Debug, Deserialize)]
 struct Added {
     attempt: Attempt,
-    /// Whether the attempt existed before this call, and has handed over everything.
+    /// Whether the attempt existed before this call, and has handed over all its ranks and resources.
     #[serde(default)]
     over: bool,
 }
@@ -55,7 +55,7 @@ impl Call {
         self.of.action.clone().map_or_else(|| named(name), Ok)
     }
 
-    /// Returns the parameters of the method `Run`.
+    /// Returns the parameters of the controller's method `Run`, which begins `action` for this job.
     fn run(&self, action: &ActionName) -> Value {
         json!({"job": self.job, "attempt": self.attempt, "action": action, "targets": self.ranks, "userid": self.userid,
                "env": self.env,
@@ -75,9 +75,9 @@ impl Call {
         Ok(added)
     }
 
-    /// Returns the attempt of a prolog whose resource manager names none, from the job's event log. An attempt that has
-    /// handed over its nodes has ended: the next number is then a new attempt. Orphans, which only nodes report, do not
-    /// count. `None`: the controller does not know the job.
+    /// Returns the attempt of a prolog whose resource manager gives no number, from the job's event log. It is the
+    /// newest requested attempt, or the next number if that attempt has handed over its nodes. Orphans, which only
+    /// nodes report, do not count as requested. `None`: the controller does not know the job.
     fn counted(&self, door: &Door, client: &mut Client) -> Result<Option<Attempt>, Fault> {
         let (mut known, mut over, mut asked) = (BTreeSet::new(), BTreeSet::new(), Asked::default());
         let parameters = json!({"job": self.job, "after": 0, "follow": false});
@@ -112,7 +112,8 @@ struct Waiting {
     job: JobId,
     patience: Span,
     give_up_ms: Option<u64>,
-    /// Whether the resource manager has asked to stop, and the controller does not know yet.
+    /// Whether the resource manager has asked the hook to stop the job's action, and the controller has not got that
+    /// request yet.
     stopping: bool,
 }
 
@@ -164,7 +165,8 @@ impl Waiting {
         }
     }
 
-    /// Returns the exit status if the controller has been away for longer than the hook's patience.
+    /// Returns the exit status with which the hook gives up, if the controller has been away for longer than the hook's
+    /// patience; also prints the reason. `None`: the hook goes on.
     fn given_up(&self) -> Option<Exit> {
         self.give_up_ms.filter(|deadline_ms| clock::mono_ms() >= *deadline_ms)?;
         aside(format_args!(

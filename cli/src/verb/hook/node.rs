@@ -54,10 +54,11 @@ pub(super) enum Manager {
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     pub(super) job: JobId,
-    /// The attempt: the resource manager's number, if it has one, and later the number in the agent's first answer.
+    /// The attempt's number: at first the one that the resource manager gives (`None`: it gives none), later the one in
+    /// the agent's first answer.
     pub(super) attempt: Option<Attempt>,
-    /// Whether an answer of the agent has set `attempt`. Later requests then name the same attempt, also if the agent
-    /// would count another by now.
+    /// Whether `attempt` is the number from an answer of the agent. The hook's later requests then name this attempt,
+    /// even if the agent would count another one by now.
     pub(super) answered: bool,
     pub(super) turn: Turn,
     pub(super) action: ActionName,
@@ -89,8 +90,8 @@ impl Call {
         request
     }
 
-    /// Adds the attempt to a request, if it is known. Until the agent has named the attempt, also adds the turn, from
-    /// which the agent can tell the attempt.
+    /// Adds the attempt's number, if it is known, to a request for the agent. Until the agent has answered, also adds
+    /// `turn` (whether the action begins or ends the attempt), from which the agent can find the number.
     fn number(&self, request: &mut Value) {
         if let Some(attempt) = self.attempt {
             request["attempt"] = json!(attempt);
@@ -100,7 +101,8 @@ impl Call {
         }
     }
 
-    /// Takes the attempt from the agent's first answer.
+    /// Takes over the attempt's number from an answer of the agent, if it has one. Ignores the numbers in later
+    /// answers.
     fn hear(&mut self, attempt: Option<Attempt>) {
         if let Some(attempt) = attempt.filter(|_| !self.answered) {
             (self.attempt, self.answered) = (Some(attempt), true);
@@ -224,9 +226,9 @@ struct Hook {
     /// Whether a script of the task has begun, as far as the agent has reported.
     begun: bool,
     said: Option<Phase>,
-    /// Whether the agent has answered while the task had not ended.
+    /// Whether the agent has replied before the task's end. Otherwise the task had ended before the hook asked.
     followed: bool,
-    /// Whether the resource manager has asked to stop, and the agent does not know yet.
+    /// Whether the resource manager has asked the hook to stop the task, and the agent has not got that request yet.
     stopping: bool,
     /// Whether the hook's parent has died.
     orphaned: bool,

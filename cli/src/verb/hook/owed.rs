@@ -21,7 +21,8 @@ use serde::{Deserialize, Serialize};
 use crate::exit::Exit;
 use crate::out::aside;
 
-/// A recorded call of an epilog's hook, which the hook of a later prolog can repeat.
+/// The command line and the environment of an epilog's hook, recorded so that the hook of a later prolog can run the
+/// epilog again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Called {
     /// Arguments of the hook's process.
@@ -37,8 +38,9 @@ pub(super) struct Owed {
 }
 
 impl Owed {
-    /// Returns the owed epilogs of this node; creates no directory. `disk`: a directory for records, which outlives a
-    /// boot. `socket`: the agent's socket; a boot clears its directory.
+    /// Returns the access to this node's records of owed epilogs; creates no directory. `disk`: the directory for the
+    /// records on disk, which outlive a boot. `socket`: the agent's socket; the directory for the twins is beside it,
+    /// and a boot clears it.
     pub(super) fn new(disk: &Path, socket: &Path) -> Self {
         Self { disk: disk.to_owned(), run: socket.with_file_name("owed") }
     }
@@ -94,8 +96,8 @@ impl Owed {
     }
 }
 
-/// Reads the recorded call in a note. `None`: the note is unreadable, so its call cannot be repeated. The function
-/// prints the reason, which slurmd logs.
+/// Reads the call that the record's file `path` contains. `None`: the file is unreadable or malformed, so the epilog
+/// cannot run again. The function has then printed the reason, which slurmd logs.
 fn read(path: &Path) -> Option<Called> {
     let read = || -> io::Result<Called> { Ok(serde_json::from_slice(&fs::read(path)?)?) };
     let called = read();
@@ -126,7 +128,7 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// Removes both files of the note, after the end of its epilog: first the file on disk, then the one in /run.
+    /// Removes both files of this record, after the end of its epilog: first the file on disk, then the one in /run.
     pub(super) fn remove(&self) {
         for path in [&self.disk, &self.run] {
             if let Err(error) = fs::remove_file(path)

@@ -73,7 +73,8 @@ pub(super) fn is_slurms(name: &str) -> bool {
     ["SLURM_", "SLURMD_", "SPANK_"].iter().any(|own| name.starts_with(own))
 }
 
-/// Returns the rank of this node; 0 if Slurm does not name the job's nodes.
+/// Returns this node's rank in the job: its place in Slurm's list of the job's nodes. Returns 0 if Slurm gives no list
+/// or no node name. Fails if the node is not in the list.
 fn rank(env: &Environment) -> Result<u32, Fault> {
     let list = NODES.into_iter().find(|name| env.get(name).is_some());
     let (Some(node), Some(list)) = (env.get("SLURMD_NODENAME"), list) else { return Ok(0) };

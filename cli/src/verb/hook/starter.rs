@@ -34,7 +34,7 @@ impl Starter {
         Some(Self { pid, name: name_of(pid), is_parent: !is_step, alive })
     }
 
-    /// Waits until the daemon is dead.
+    /// Blocks until the daemon that runs this hook is dead.
     pub(super) fn wait(&self) {
         // Before the pidfd was opened, the process may have died, and another process may have got its pid.
         while self.lives() {

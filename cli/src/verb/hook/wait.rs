@@ -51,7 +51,8 @@ struct Reply {
     status: Option<u8>,
 }
 
-/// The end of the wait: the exit status, and a reason to drain the node.
+/// The end of `flux-wait`: the hook's exit status, and the reason for which the hook drains the node (`None`: no
+/// drain).
 #[derive(Debug, PartialEq)]
 struct End {
     exit: Exit,
@@ -106,11 +107,12 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
     Ok(end.exit)
 }
 
-/// Time in milliseconds after the limit within which the agent may still answer.
+/// Time in milliseconds that the agent gets for its answer after the limit of the wait (`--limit`) is over.
 const AGENT_MS: u64 = 5_000;
 
-/// Returns a drain's reason in the form in which the edge marks its own drains, with the number 0 of an old notice. So
-/// the edge takes the drain for its own: it replaces the reason, and `perilog undrain` lifts the drain.
+/// Returns `reason` in the form of the reasons that the edge gives to its own drains in Flux: `perilog: REASON
+/// [perilog:0]`. So the edge takes the drain for its own: it replaces the reason, and `perilog undrain` lifts the
+/// drain. The number 0 makes the drain older than any notice of the controller.
 fn marked(reason: &str) -> String {
     format!("perilog: {reason} [perilog:0]")
 }

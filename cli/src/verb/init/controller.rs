@@ -76,18 +76,20 @@ struct Wanted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Files {
     None,
-    /// Some of the files exist, and not all. Contains the path of the first that exists.
+    /// Some of the files exist and some are missing. Contains the path of the first one that exists.
     Part(PathBuf),
     /// The files exist and cannot be used, with the reason.
     Bad(String),
-    /// The files can be used. `names`, `until_ms`: names and end of the certificate; an authority has neither.
+    /// The files can be used. `names`, `until_ms`: the certificate's names, and its end in milliseconds since 1970; for
+    /// an authority, no names and 0.
     Good {
         names: Vec<String>,
         until_ms: u64,
     },
 }
 
-/// The part of the controller's configuration that the plan needs, as it would be with the drop-in.
+/// Values of the controller's configuration from which `init controller` makes its plan: those that the controller
+/// would read with the drop-in of `init`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Config {
     cluster: String,
@@ -122,7 +124,7 @@ struct There {
     certificate: Files,
     service: Option<units::State>,
     socket: Option<units::State>,
-    /// Nodes that need no token, and why.
+    /// Nodes that need no token, each with the reason as text, such as `online`.
     known: BTreeMap<String, &'static str>,
 }
 

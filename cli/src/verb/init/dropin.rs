@@ -9,7 +9,7 @@ use super::step::{Plan, Step};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Dropin {
     None,
-    /// The file is as `init` wrote it; with its text.
+    /// The file is as `init` wrote it. Contains its text.
     Ours(String),
     Foreign,
 }

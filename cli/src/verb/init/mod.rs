@@ -170,7 +170,7 @@ fn in_step(number: usize, step: &str, fault: Fault) -> Fault {
     }
 }
 
-/// Returns the fault that refuses the whole plan and lists all conflicts.
+/// Returns the error with which `init` refuses to change anything. Its text lists all conflicts.
 fn refused(conflicts: &[String]) -> Fault {
     let list: String = conflicts.iter().map(|conflict| format!("\n  {conflict}")).collect();
     Fault::Usage(format!("{} in the way, and nothing was changed:{list}", text::count(conflicts.len() as u64, "thing")))

@@ -26,8 +26,9 @@ use crate::verb::ca::files;
 use crate::verb::doctor::config::texts;
 use crate::{values, when};
 
-/// Default port of the controller for agents. `ENROLS`: its default port for enrolment.
+/// Port at which a controller accepts agents, unless the operator names another one.
 const AGENTS: u16 = 5115;
+/// Port at which a controller enrols nodes, unless the operator names another one.
 const ENROLS: u16 = 5117;
 /// Directory on the disk in which the agent keeps and renews its certificate. The agent's unit lets the agent write
 /// only to /run, so a drop-in of the unit adds this directory.
@@ -117,7 +118,8 @@ struct Wanted {
     munge: bool,
 }
 
-/// The part of the agent's configuration that the plan needs, as it would be with the drop-in.
+/// Values of the agent's configuration from which `init node` makes its plan: those that the agent would read with the
+/// drop-in of `init`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Config {
     host: Option<String>,
@@ -245,7 +247,7 @@ fn overridden(wanted: &Wanted, there: &There, config: &Config, plan: &mut Plan, 
 }
 
 /// Plans the steps for the authority, the certificate, and the unit's permission to write `DIRECTORY`. Returns `true`
-/// if any of them changes.
+/// unless all three are on this host already.
 fn keys(wanted: &Wanted, there: &There, plan: &mut Plan, conflicts: &mut Vec<String>) -> bool {
     let own = files_in(Path::new(DIRECTORY));
     let shown = own.ca.display();
@@ -440,8 +442,8 @@ fn authority(
     }
 }
 
-/// Returns the authority that the administrator's files trust. Refuses an authority other than the one that the
-/// operator named, by file or by pin.
+/// Returns the certificate (PEM) of the authority that the administrator's files trust, and its source as text. Fails
+/// if --ca or --pin names another authority, or if the administrator's files are missing.
 fn trusted(args: &Args, site: Option<&TlsFiles>) -> Result<(String, String), String> {
     let read = |path: &Path| files::read(path).map_err(|fault| fault.to_string());
     let Some(site) = site else { return Err("the certificate that was brought has no authority".to_owned()) };

@@ -72,8 +72,8 @@ pub(super) struct OfNode<'a> {
     pub(super) host: Option<&'a str>,
     /// Address of the controller, such as `ctl:5115`.
     pub(super) controller: &'a str,
-    /// Address at which the controller enrols nodes (`ctl:5117`), and the directory for certificate and key; `None`: an
-    /// administrator brought them.
+    /// Address of the controller's enrolment port (`ctl:5117`), and the directory in which the agent keeps its
+    /// certificate and key. `None`: the node does not enrol, because an administrator installed its certificate.
     pub(super) enrols: Option<(&'a str, &'a Path)>,
     pub(super) munge: bool,
 }

@@ -1,4 +1,5 @@
-//! Steps of `init`, and the plan that lists them. An item without a step is done already.
+//! Steps of `init` and `init undo`, and the plan that lists them. A plan also lists changes that are made already, as
+//! items without a step.
 
 use std::path::PathBuf;
 
@@ -17,7 +18,7 @@ pub(super) enum Step {
     Authority { dir: PathBuf },
     /// Issue the controller's certificate; `to` gets ca.pem, cert.pem and key.pem.
     Issue { ca: PathBuf, names: Vec<Name>, to: PathBuf },
-    /// Write a file of init's own, for everybody to read.
+    /// Write `text` to a file that only `init` writes. Every user may read the file.
     Write { path: PathBuf, text: String },
     /// Get the node's certificate from the controller.
     Enrol(Box<Enrolling>),

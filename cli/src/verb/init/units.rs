@@ -17,7 +17,7 @@ pub(super) struct State {
     pub(super) active: bool,
 }
 
-/// Returns `true` if systemd is this host's init.
+/// Returns `true` if systemd is the init process (pid 1) of this host.
 pub(super) fn systemd_runs() -> bool {
     Path::new("/run/systemd/system").is_dir()
 }
@@ -61,7 +61,7 @@ pub(super) fn status_text(unit: &str) -> String {
     said.map(|said| said.stdout.trim().to_owned()).unwrap_or_default()
 }
 
-/// Returns the last warning in the unit's journal; `None`: there is none, or the journal cannot be read.
+/// Returns the unit's last warning or error in the journal; `None`: there is none, or the journal cannot be read.
 pub(super) fn last_warning(unit: &str) -> Option<String> {
     let asked = ["--unit", unit, "--priority", "warning", "--lines", "1", "--output", "cat", "--quiet", "--no-pager"];
     let said = shell::ask("journalctl", &asked).ok().filter(|said| said.ok)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Period of drawing the elapsed time.
+/// Period of redrawing the progress bar, so that its elapsed time goes on.
 const TICK: Duration = Duration::from_secs(1);
 
 pub(super) struct Bar {

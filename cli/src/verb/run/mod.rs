@@ -136,7 +136,8 @@ impl Args {
     }
 }
 
-/// The session of `run`. On each connection it attaches to the action, then follows the log from its last place.
+/// The session of `perilog run` with the controller. On each connection it attaches to the action, then follows the
+/// job's log from the place that it had reached.
 struct Session {
     door: Door,
     request: Request,

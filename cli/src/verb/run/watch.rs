@@ -35,7 +35,8 @@ pub(crate) struct Watch {
     odd: BTreeMap<String, &'static str>,
     fold: Fold,
     flush_ms: Option<u64>,
-    /// The last printed reason why the attempt waits.
+    /// The reason why the attempt waits for recovery, as the controller's last reply gave it; `None`: the attempt did
+    /// not wait. The watch prints a reason once.
     waits: Option<String>,
 }
 

@@ -1,5 +1,6 @@
 //! Drawing of the timeline: SVG 1.1 in one file, without scripts and external parts. Each action has a panel with its
-//! own scale (an epilog comes hours after its prolog), each rank a line, each try of a script a bar.
+//! own scale, because an epilog comes hours after its prolog. In a panel each rank has a row, and in the row each try
+//! of a script is a bar.
 
 use std::fmt::Write as _;
 
@@ -9,11 +10,12 @@ use crate::{text, when};
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = 110.0;
-/// Height of a panel above its lines, for title, legend and scale, in units of the drawing. `FOOT`: the height below
-/// its lines.
+/// Height of the part of a panel above its rows, for title, legend and scale, in units of the drawing.
 const HEAD: f64 = 66.0;
+/// Height of the empty part of a panel below its rows, in units of the drawing.
 const FOOT: f64 = 18.0;
-/// Maximum number of lines: more are unreadable, and slow in a browser. The drawing shows the slowest ranks.
+/// Maximum number of rows for ended tasks in the panel of an action: more are unreadable, and slow in a browser. The
+/// drawing shows the slowest tasks.
 const MOST: usize = 2_000;
 /// Colours of scripts, distinct also for people who do not see red and green. Red is for failures alone.
 const COLOURS: [&str; 9] =
@@ -52,7 +54,7 @@ pub(super) fn draw(timeline: &Timeline, now_ms: u64) -> String {
     )
 }
 
-/// A line in the panel of an action: an ended task, or unfinished ranks.
+/// A row in the panel of an action. Each ended task has a row, and so has each group of unfinished ranks.
 enum Line<'a> {
     Task(&'a Task),
     /// Unfinished ranks in the same state.
@@ -186,7 +188,8 @@ fn grid(to: &mut String, scale: &Scale, top: f64, bottom: f64) {
     }
 }
 
-/// Returns a round number of milliseconds that is at least `least_ms`, for the lines of the scale.
+/// Returns the distance between two lines of the time scale: a round number of milliseconds that is at least
+/// `least_ms`.
 fn nice(least_ms: f64) -> f64 {
     const MINUTES: [f64; 8] = [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21_600.0];
     let least_ms = least_ms.max(1.0);
@@ -234,7 +237,7 @@ fn tip_of(who: &str, step: &Step) -> String {
     format!("{who}: {} {}{word}", step.script, text::took(step.elapsed_ms))
 }
 
-/// Draws the name of a node at the left of its line.
+/// Draws the name of a node, shortened to 24 characters, in the left margin beside the node's row.
 fn label_of(to: &mut String, name: &str, y: f64, height: f64) {
     let shown: String = match name.chars().count() {
         0..=24 => name.to_owned(),
@@ -247,7 +250,8 @@ fn words(to: &mut String, x: f64, y: f64, class: &str, what: &str) {
     let _ = writeln!(to, "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{}</text>", escaped(what));
 }
 
-/// Draws a bar; a bar without duration is still visible.
+/// Draws a bar, at least one unit wide, so that a bar without duration is still visible. `class`: its CSS class, or
+/// empty. `tip`: the text that a browser shows for the bar.
 fn rect(to: &mut String, class: &str, fill: Option<&str>, at: (f64, f64), size: (f64, f64), tip: &str) {
     let fill = fill.map(|fill| format!(" fill=\"{fill}\"")).unwrap_or_default();
     let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };

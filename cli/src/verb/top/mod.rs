@@ -47,8 +47,9 @@ struct Picture {
     rows: Vec<PsRow>,
     nodes: Vec<NodeView>,
     drains: Vec<DrainRow>,
-    /// Time of the request for `rows`, in milliseconds since 1970. `nodes_ms`: time of the request for `nodes`.
+    /// Time of the request for `rows`, in milliseconds since 1970.
     asked_ms: u64,
+    /// Time of the request for `nodes`, in milliseconds since 1970.
     nodes_ms: u64,
     /// The reason why the picture is not current; `None`: it is current.
     trouble: Option<String>,

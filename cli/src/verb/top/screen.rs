@@ -15,8 +15,9 @@ use crate::verb::drain;
 use crate::verb::status::cluster;
 use crate::{text, when};
 
-/// Maximum number of lines of the table of actions; `TROUBLES`: of the table of nodes. The stragglers get the rest.
+/// Maximum number of lines of the table of actions. The table of stragglers gets the lines that the other tables leave.
 const ACTIONS: usize = 8;
+/// Maximum number of lines of the table of nodes with trouble.
 const TROUBLES: usize = 6;
 
 /// Sets the greatest width of every column but the last: the screen's width divided by this number, or `NARROWEST`
@@ -29,7 +30,8 @@ const QUIET: Style = Style::new().add_modifier(Modifier::DIM);
 const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 const CARE: Style = Style::new().fg(Color::Yellow);
 
-/// Returns the style of a state such as `overdue`. The other verbs have [`crate::style::of`] for that.
+/// Returns the style of a state such as `overdue` on the screen of `perilog top`. The other verbs have
+/// [`crate::style::of`] for that.
 fn style_of(word: &str) -> Style {
     match word {
         "overdue" | "offline" | "refused" => BAD,
@@ -111,7 +113,8 @@ fn head(picture: &Picture) -> Vec<Line<'static>> {
     lines
 }
 
-/// Returns the nodes with trouble, grouped by state: state, names, elapsed time, note.
+/// Returns the rows of the table of nodes with trouble; nodes with the same state and note share a row. A row has the
+/// state, the nodes' names, the elapsed time and the note.
 fn troubles(picture: &Picture) -> Vec<[String; 4]> {
     let mut alike: BTreeMap<(String, String), (Vec<&str>, u64)> = BTreeMap::new();
     for node in picture.nodes.iter().filter(|node| node.state != "online" || node.note.is_some()) {
@@ -219,7 +222,8 @@ fn stragglers(frame: &mut Frame<'_>, area: Rect, picture: &mut Picture) {
     table(frame, area, title, ["AGE", "NODES", "STATE", "JOB", "ACTION", "SCRIPT, OR WHY IT WAITS"], rows);
 }
 
-/// Draws a table. Columns are as wide as their contents, within a part of the screen; the last column gets the rest.
+/// Draws a table in `area`. Each column is as wide as its widest cell, but not wider than `WIDEST_PART` allows; the
+/// last column gets the rest of the width.
 fn table<const N: usize>(
     frame: &mut Frame<'_>,
     area: Rect,

@@ -15,7 +15,8 @@ impl Journal {
         Self { unit, cursor: None }
     }
 
-    /// Returns the new lines since the last call; no lines without a journal.
+    /// Returns the lines that the unit's processes have written since the last call; the first call returns all lines
+    /// of this boot. Empty if journalctl(1) cannot run.
     pub(super) fn news(&mut self) -> Vec<String> {
         let mut command = Command::new("journalctl");
         command.args(["--quiet", "--no-pager", "--boot", "--output=cat", "--show-cursor"]);

@@ -16,13 +16,13 @@ use crate::{style, text};
 
 pub(super) struct Trial {
     out: Out,
-    /// The unit and its journal, known with the first reply.
+    /// Name of the task's unit, with the reader of its output in the journal; `None` before the agent's first reply.
     journal: Option<(String, Journal)>,
     said: Option<Phase>,
 }
 
 enum Said<'a> {
-    /// An unchanged reply, for programs.
+    /// A reply of the agent, unchanged, for programs.
     Raw(&'a Value),
     Line(String),
     End(&'a Reply),

@@ -69,8 +69,9 @@ impl Observer {
         }
     }
 
-    /// Returns the reports in `heard` that the machine acknowledged in this batch. Adds a report for each task that an
-    /// announced reboot ended: the machine completes such a task, and no agent reports its duration.
+    /// Returns the durations to store for this batch: the reports in `heard` that the machine acknowledged, and one for
+    /// each task that an announced reboot ended. The machine completes such a task itself, so no agent reports its
+    /// duration.
     pub(super) fn standing(&self, heard: Vec<Heard>, output: &Output) -> Vec<Ran> {
         let booted = output.records.iter().filter_map(|record| match record {
             // If the scripts ended by themselves, the node has reported the duration.

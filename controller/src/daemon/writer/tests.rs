@@ -1,4 +1,4 @@
-//! Tests of the writer, with a store whose results the test scripts.
+//! Tests of the writer, with a store whose commits succeed or fail as each test sets.
 
 use std::sync::{Arc, Mutex};
 
@@ -94,7 +94,8 @@ fn writer(script: &Script) -> Writer<Script> {
 
 type Answer = oneshot::Receiver<Result<Reply, Refusal>>;
 
-/// Makes a request that commits records: a run of the prolog on a node that the controller does not know.
+/// Makes an entry with a request that commits records, a run of the prolog on a node that the controller does not know;
+/// also returns the receiver of the reply.
 fn run(job: &str) -> (Entry, Answer) {
     let run = RunRequest {
         job: JobId::new(job).unwrap(),

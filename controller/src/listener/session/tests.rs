@@ -1,4 +1,4 @@
-//! Tests of limits, on a paused clock that moves when all tasks wait.
+//! Tests of the limits on a Hello's time and size. The tests' clock is paused, and jumps ahead when all tasks wait.
 
 use perilog_core::message::{Held, HeldState};
 use perilog_core::outcome::Outcome;

@@ -16,7 +16,8 @@ fn begin(store: &mut Store, number: u64, epoch: u64, nonce: u64) {
     store.commit(&[Record::Commit(number), Record::Epoch(Epoch { number: epoch, nonce })]).unwrap();
 }
 
-/// Reads everything past `after`, page by page through the spots' texts.
+/// Reads all events past `after` in pages of at most `limit`. Returns each event as its job and sequence number, and as
+/// the text of its [`Spot`]. Each page but the first begins after the spot that this text gives when parsed.
 fn read(reader: &EventReader, after: Option<&str>, limit: usize) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();
     let mut after: Option<Spot> = after.map(|spot| spot.parse().unwrap());

@@ -1,4 +1,5 @@
-//! Test bed for a machine: a test states an input, and all effects that the input must have, in order.
+//! Bed: the agent's machine under test. A test hands in an input, and names all effects that the input must have, in
+//! order.
 
 use crate::agent::io::{Effect, Input, Node, Now};
 use crate::agent::machine::Machine;
@@ -116,7 +117,8 @@ impl Bed {
         self.check(Input::Tick, expect);
     }
 
-    /// Makes a live task: from its Start to systemd's answer that the start of its unit is queued.
+    /// Makes a live task: hands in its Start and the answers to each effect, up to systemd's that the start of the unit
+    /// is queued.
     #[track_caller]
     pub(super) fn live(&mut self, j: &str, attempt: u64, a: &str, rank: u32) -> TaskId {
         let (id, name) = (task(j, attempt, a, rank), name(task(j, attempt, a, rank)));
@@ -146,7 +148,8 @@ impl Bed {
         id
     }
 
-    /// Makes a task that ended with `ok`, that the controller has acknowledged, and that the agent has buried.
+    /// Makes a task that ended with `ok`, whose end the controller has acknowledged, and of which only the tombstone is
+    /// left.
     #[track_caller]
     pub(super) fn buried(&mut self, j: &str, attempt: u64, a: &str) -> TaskId {
         let name = name(task(j, attempt, a, 0));

@@ -132,8 +132,8 @@ fn a_soft_reboot_leaves_who_announced_it() {
     }
 }
 
-/// Regression test: a tombstone did not record an announced reboot. If another controller had acknowledged the end
-/// before, the agent reported to the first controller, from the tombstone, an end without the reboot.
+/// Regression test: a tombstone did not record an announced reboot. After one controller had acknowledged the end, the
+/// agent reported the end to another controller from the tombstone, without the reboot.
 #[test]
 fn a_tombstone_tells_of_the_boot_and_then_that_it_came() {
     let intent = intent("j", 1, "prolog", 0);

@@ -14,7 +14,7 @@ use crate::message::{Ask, ToAgent};
 use crate::outcome::Outcome;
 use crate::task::Hook;
 
-/// The tasks of a history as (job, attempt, action, rank). The last two tasks are local (`Exec`).
+/// The tasks of every random history, as (job, attempt, action, rank). The last two are local tasks (`Exec`).
 const TASKS: [(&str, u64, &str, u32); 8] = [
     ("j", 1, "prolog", 0),
     ("j", 1, "prolog", 1),

@@ -216,8 +216,8 @@ fn nothing_begins_beside_a_task_of_the_earlier_agent() {
     bed.check(queued(epilog), &[]);
 }
 
-/// Regression test: after a restart, the runner took the claim before the agent's cancel did, and the agent
-/// forgot the cancel.
+/// Regression test: a restarted agent got a Cancel, but the task's runner took the claim before the agent could. The
+/// agent then forgot the Cancel, and never sent TERM to the runner.
 #[test]
 fn a_cancel_after_a_restart_reaches_a_faster_runner() {
     let prolog = intent("j", 1, "prolog", 0);

@@ -188,8 +188,8 @@ fn a_unit_with_our_ids_and_no_directory_is_rebuilt_and_adopted() {
     bed.check(inspected(id, over), &["write-outcome j.1.sweep.0 failed (the runner ended with exit 0 and no result)"]);
 }
 
-/// Regression test: a start was delivered after its task's tombstone was forgotten, and left a failed unit. The
-/// next agent made a task of the unit, although the task had ended hours before.
+/// Regression test: systemd handled a start after the tombstone of its task was removed, and a failed unit stayed
+/// loaded. The next agent made a task of the unit, although the task had ended hours before.
 #[test]
 fn a_unit_whose_runner_had_no_task_is_only_unloaded() {
     let intent = intent("j", 1, "prolog", 0);

@@ -1,4 +1,5 @@
-//! Tests of the commits that a host records and reports, and of refusals that follow from commits.
+//! Tests of the commits that a host remembers and reports: in intents, tombstones, Hello and `epoch.json`. Also tests
+//! that an accepted after-action bars later setup actions of its attempt.
 
 use super::bed::Bed;
 use super::values::*;

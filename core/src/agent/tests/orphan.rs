@@ -30,7 +30,7 @@ fn told(word: Word, result: Result<(), &str>) -> Input {
     Input::Told { task: id(), word, result: result.map_err(str::to_owned) }
 }
 
-/// Makes a running, local epilog (`Exec`), for whose end caller 1 waits.
+/// Makes a machine with a running local epilog (`Exec`), for whose end caller 1 waits.
 fn running() -> Bed {
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);
@@ -42,7 +42,7 @@ fn running() -> Bed {
     bed
 }
 
-/// Lets the epilog's scripts fail with exit 3.
+/// Ends the epilog's unit: its scripts failed with exit 3, and the machine asks the daemon to write the outcome.
 fn fail(bed: &mut Bed) {
     bed.checks([
         (stirred(id()), &["inspect local:j.1.epilog.0"]),
@@ -130,8 +130,8 @@ fn a_hook_whose_daemon_has_died_is_as_good_as_gone() {
 }
 
 /// Regression test, found with a real Slurm: slurmd and the agent were killed at once, and the prolog ended before the
-/// next agent came up. That agent told the hook the end before the hook could report slurmd's death. So no program
-/// passed the end on to Slurm, and the job waited for its prolog for ever.
+/// next agent came up. The hook called that agent and got the prolog's end, before it could report that slurmd had
+/// died. So the agent did not run the program in `Hook::orphaned`, and the job waited for its prolog for ever.
 #[test]
 fn a_hook_that_dials_again_reports_its_daemons_death_first() {
     let bereft = |caller| Input::Exec { caller, exec: Exec { bereft: true, ..hooked() } };

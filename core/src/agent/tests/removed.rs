@@ -1,5 +1,5 @@
-//! Tests of a task whose directory was removed, with any claim and result in it. Afterwards no file proves that no
-//! script ran.
+//! Tests of a task whose directory was removed, and with it any claim and result: no file is left that could prove that
+//! the task's scripts have not run.
 
 use super::bed::Bed;
 use super::values::*;
@@ -10,8 +10,9 @@ fn gone(seen: Seen) -> Seen {
     Seen { claim: None, result: None, gone: true, ..seen }
 }
 
-/// If a task's directory is gone, the agent writes the outcome together with a rebuilt intent. An outcome without an
-/// intent belongs to no task: if the agent died before it reported the end, the next agent would begin the task again.
+/// If a task's directory is gone, the agent writes the outcome together with a rebuilt intent. No agent can match an
+/// outcome without an intent to a task: if this agent died before it reported the end, the next one would begin the
+/// task again.
 #[test]
 fn an_outcome_goes_to_disk_with_what_tells_whose_it_is() {
     let mut bed = Bed::up();
@@ -48,8 +49,9 @@ fn what_its_unit_did_is_its_outcome() {
     }
 }
 
-/// Regression test: to cancel a task whose directory was removed, the agent created the directory anew and took the
-/// claim there. It reported `cancelled` before the begin, while the task's script went on.
+/// Regression test: a task's directory was removed while its script ran, and the task was cancelled. The agent created
+/// the directory anew, took the claim in it, and reported that the task was cancelled before its begin. The script went
+/// on.
 #[test]
 fn a_cancel_reaches_the_scripts() {
     let intent = intent("j", 1, "prolog", 0);

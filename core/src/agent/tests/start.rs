@@ -171,8 +171,8 @@ fn only_acknowledged_ends_make_room_past_the_cap() {
     );
 }
 
-/// The agent keeps a task's records until the task's not-after, which the controller chooses: the agent limits that
-/// choice to a day.
+/// The agent limits the not-after of a task to a day. The controller chooses the not-after, and the agent keeps the
+/// task's records until then.
 #[test]
 fn no_start_reaches_further_than_a_day() {
     let mut bed = Bed::up();

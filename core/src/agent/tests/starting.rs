@@ -72,8 +72,8 @@ fn an_existing_unit_is_adopted_only_by_its_ids_or_claim() {
     }
 }
 
-/// A unit may come up after its task is gone: systemd handled a start late. The agent unloads that unit before it
-/// starts the task.
+/// If systemd handles a start late, the unit may come up after its task is gone, and its runner then ends without a
+/// task. If the same task is to start again, the agent first unloads that old unit.
 #[test]
 fn a_unit_that_found_no_task_goes_before_the_next_start() {
     let intent = intent("j", 1, "prolog", 0);

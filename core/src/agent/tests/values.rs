@@ -213,12 +213,13 @@ pub(crate) fn claim(n: u8) -> Claim {
     Claim::Runner(invocation(n))
 }
 
-/// Returns the inspection of a running, claimed unit with perilog's ids.
+/// Returns the inspection of a running, claimed unit with perilog's ids; `n` numbers the unit's invocation.
 pub(crate) fn seen_running(intent: &Intent, n: u8) -> Seen {
     Seen { unit: Some(running(n)), unit_ids: Some(unit_ids(intent)), claim: Some(claim(n)), ..Seen::default() }
 }
 
-/// Returns the inspection of an ended unit with perilog's ids, which left its result.
+/// Returns the inspection of a unit with perilog's ids whose runner exited with `code` and wrote its result; `n`
+/// numbers the unit's invocation.
 pub(crate) fn seen_exited(intent: &Intent, n: u8, code: u8) -> Seen {
     Seen { unit: Some(exited(n, code)), result: Some(result(n, code)), ..seen_running(intent, n) }
 }

@@ -1,4 +1,5 @@
-//! Tests of a runner that is stopped or hangs: the limit passes all the same, and the agent reports signals as useless.
+//! Tests of a runner that is stopped (SIGSTOP) or hangs: the agent itself notices that a limit has passed, and reports
+//! signals that have no effect.
 
 use super::bed::Bed;
 use super::values::*;
@@ -25,7 +26,8 @@ fn runs(node: Node) -> (Bed, TaskId) {
     (bed, id)
 }
 
-/// Regression test: the task of a stopped runner was never overdue, and its node was never drained.
+/// Regression test: the limit of a task passed while its runner was stopped (SIGSTOP). The task never became overdue,
+/// and its node was never drained.
 #[test]
 fn the_agent_reports_a_limit_that_a_stopped_runner_misses() {
     let (mut bed, id) = runs(node());

@@ -72,8 +72,8 @@ impl Expected {
         self.until_ms.is_some_and(|until| until <= now.mono_ms)
     }
 
-    /// Returns the end that was reported with the announcement, with `note` appended to its note. Its outcome becomes
-    /// `outcome`, unless the reported outcome is worse.
+    /// Returns the end of a rank whose announced reboot did not happen as expected. This is the end reported with the
+    /// announcement, but with `outcome` unless the reported outcome is worse, and with `note` appended to its note.
     pub(super) fn but(&self, outcome: Outcome, note: &str, now: Now) -> Ended {
         let told = &self.row.ended;
         let outcome = if told.outcome.severity() > outcome.severity() { told.outcome.clone() } else { outcome };
@@ -95,7 +95,7 @@ impl Jobs {
         of.filter(|(_, host)| hosts.contains(*host)).map(|(rank, _)| rank).collect()
     }
 
-    /// Lets the time limits of the action's announced reboots count from now.
+    /// Starts the time limits of the action's announced reboots anew, from now, for example after a thaw.
     pub(crate) fn arm_boots(&mut self, id: ActionId, cx: &Context) {
         let Some(action) = self.action_mut(id) else { return };
         let mut first = None::<u64>;
@@ -108,8 +108,8 @@ impl Jobs {
         }
     }
 
-    /// Returns the end of a task that is `lost` for the reason `why`. If the rank expects a reboot and its scripts had
-    /// a worse outcome, that outcome stays.
+    /// Returns the end of a task that is `lost` for the reason `why`. If the rank waits for an announced reboot and its
+    /// scripts had a worse outcome, the worse outcome is returned.
     pub(crate) fn lost(&self, task: TaskId, why: Loss, cx: &Context) -> Ended {
         let outcome = Outcome::Lost { why };
         match self.action(task.action).and_then(|action| action.expected.get(&task.rank)) {
@@ -162,8 +162,8 @@ impl Machine {
         self.jobs.give_outcome(task, ended, &mut self.cx);
     }
 
-    /// Records a script's announcement of a reboot, and confirms it to the node; `ended`: the end that the reboot
-    /// brings.
+    /// Records that a script of the task has announced a reboot of the node, and confirms the announcement to the node.
+    /// `ended`: the end that the task gets once the node has rebooted.
     pub(crate) fn on_expects_boot(
         &mut self,
         id: SessionId,
@@ -201,8 +201,9 @@ impl Machine {
         self.cx.send(id, ToAgent::BootExpected { task });
     }
 
-    /// Decides which end a node's report gives the rank now. `None`: the rank stays open until the reboot, or this call
-    /// has ended the rank because the reboot has come.
+    /// Decides what a node's report that the task ended means for a rank that may expect a reboot. Returns the end for
+    /// the caller to record. `None`: the rank stays open until the reboot, or the reboot has come and this call has
+    /// ended the rank.
     pub(crate) fn end_or_boot(&mut self, task: TaskId, ended: Ended) -> Option<Ended> {
         let node = self.facts().boot_of(task);
         let (Some((boot_number, machine)), Some(action)) = (node, self.jobs.action_mut(task.action)) else {
@@ -274,7 +275,8 @@ enum Report {
 }
 
 impl Action {
-    /// Decides what a node's report that the task ended means for the rank. `boot_number`: the node's present boot.
+    /// Returns the consequence for the rank if its node reports that the task ended. Any other rank than an open one
+    /// with an announced reboot just ends. `boot_number`: the node's present boot.
     fn report_of(&self, rank: Rank, ended: &Ended, boot_number: u32) -> Report {
         let expects = self.expected.contains_key(&rank);
         if !(expects || ended.expect_reboot) || !self.is_open_on(rank) || defect!(BootNotAwaited) {
@@ -295,8 +297,8 @@ impl Action {
         }
     }
 
-    /// Records the boot in which an open rank has ended well, if the node's report of the end reveals the boot.
-    /// `boot_number`: the node's present boot.
+    /// Records the boot in which the scripts of an open rank ended well, if `ended` reveals it: the node says that a
+    /// reboot is announced, or that one has come since. `boot_number`: the node's present boot.
     fn boot_of_end(&mut self, rank: Rank, ended: &Ended, boot_number: u32) {
         if !ended.outcome.went_well() || !self.is_open_on(rank) {
             return;
@@ -324,8 +326,8 @@ impl Action {
         }
     }
 
-    /// Records that the rank ends as `ended` once its node reboots. If `ended` lists no steps, as in a tombstone, only
-    /// its outcome is taken over: the details of an earlier report stay.
+    /// Records the end that the rank gets once its node reboots. If `ended` lists no steps, because it comes from a
+    /// tombstone, takes over only its outcome and keeps the details of the earlier report.
     fn expect(&mut self, rank: Rank, expects: Expects, ended: Ended, mono_ms: u64, grace_ms: u64) {
         let told = self.expected.get(&rank).map(|expected| &expected.row.ended).filter(|_| ended.steps.is_empty());
         let ended = match told {

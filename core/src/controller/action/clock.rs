@@ -75,8 +75,9 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns the time of the next check, and the tasks whose node did not accept the Start within start-grace.
-    /// Start-grace does not count for a rank that an earlier action or recovery keeps waiting.
+    /// Returns the tasks whose node has not accepted the Start within start-grace, and the time (monotonic) at which
+    /// start-grace next ends for another task; `None`: for no other task. Leaves out a rank that an earlier action,
+    /// recovery or an announced reboot keeps waiting.
     fn late_starts(&self, id: ActionId) -> (Option<u64>, Vec<TaskId>) {
         let Some(action) = self.jobs.action(id) else { return (None, Vec::new()) };
         let (grace, now) = (self.cx.settings.start_grace_ms, self.cx.now);
@@ -94,10 +95,10 @@ impl Facts<'_> {
         split(unaccepted.map(|rank| (at(rank), action.task(rank))), now.mono_ms)
     }
 
-    /// Returns the time of the next check, and the accepted tasks of absent nodes to give up as `lost (unreachable)`.
-    /// The controller gives a task up when all of this holds: its time limit and then the grace have passed, its
-    /// not-after has passed, and its node has been away for the grace. A task without a limit stays open until an
-    /// operator resolves it.
+    /// Returns the accepted tasks of absent nodes that are to end as `lost (unreachable)` now, and the time (monotonic)
+    /// at which the next such task may follow; `None`: none can. A task is given up when all of this holds:
+    /// start-grace, then its time limit, then the grace have passed; its not-after has passed; its node has been away
+    /// for the grace. A task without a limit stays open until an operator resolves it.
     fn unreachable(&self, id: ActionId) -> (Option<u64>, Vec<TaskId>) {
         let Some(action) = self.jobs.action(id).filter(|action| action.has_limits()) else { return (None, Vec::new()) };
         let (settings, now) = (&self.cx.settings, self.cx.now);
@@ -118,8 +119,9 @@ impl Facts<'_> {
         split(limits, now.mono_ms)
     }
 
-    /// Returns the time of the next check, and the tasks whose processes linger longer than the task's time limit. Each
-    /// task comes with the reason to drain its node, for [`Machine::drain_task`]. Tasks without a limit are left out.
+    /// Returns the tasks whose processes linger longer than the task's time limit, each with the reason to drain its
+    /// node, for [`Machine::drain_task`]. Also returns the time (monotonic) at which the next task may follow; `None`:
+    /// none can. Tasks without a limit are left out.
     fn lingering_too_long(&self, id: ActionId) -> (Option<u64>, Vec<(TaskId, String)>) {
         let Some(action) = self.jobs.action(id) else { return (None, Vec::new()) };
         let limits = action.lingering.iter().filter_map(|(rank, since)| {
@@ -139,8 +141,9 @@ impl Facts<'_> {
         (next, due.into_iter().map(what).collect())
     }
 
-    /// Returns the time of the next check, and the tasks whose announced reboot did not come in time, each with its
-    /// end. Leaves out a task whose scripts still run on a connected node: its runner's own limit ends the scripts.
+    /// Returns the tasks whose announced reboot did not come in time, each with its end, and the time (monotonic) at
+    /// which the next such task may follow; `None`: none can. Leaves out a task whose scripts still run on a connected
+    /// node: the limit of its runner ends the scripts.
     fn unbooted(&self, id: ActionId) -> (Option<u64>, Vec<(TaskId, Ended)>) {
         let Some(action) = self.jobs.action(id) else { return (None, Vec::new()) };
         let (grace, now) = (self.cx.settings.unreachable_grace_ms, self.cx.now);

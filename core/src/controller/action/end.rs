@@ -64,8 +64,9 @@ impl Jobs {
         self.end_task(task, ended, cx);
     }
 
-    /// Records a result that arrived after the task had ended. If the earlier end was `lost` and scripts ran, this
-    /// result can drain the host as an end in time would: for a fault, or because no after-action cleans up.
+    /// Records a result that arrived after the task had ended. If the task had ended as `lost` although its scripts
+    /// ran, this result can drain the host, as it would have in time: the result is the node's fault, or no
+    /// after-action cleans up.
     pub(crate) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, cx: &mut Context) {
         for name in &ended.milestones {
             self.task_says(task, name, cx);
@@ -96,9 +97,9 @@ impl Jobs {
         );
     }
 
-    /// Drains the host of a task that had ended as `lost` and whose scripts turn out to live. An earlier drain for the
-    /// loss does not count: the operator who lifted it did not know of the scripts. Each task causes this drain only
-    /// once.
+    /// Drains the host of a task that had ended as `lost`, because the node now reports that its scripts live. Does so
+    /// even if the loss itself had led to a drain, which an operator may have lifted without knowing that scripts live.
+    /// Each task causes this second drain only once.
     pub(crate) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, cx: &mut Context) {
         let Some(action) = self.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
         if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
@@ -225,7 +226,8 @@ impl Action {
         self.changed_ranks.insert(rank);
     }
 
-    /// Stores the remark of an `ok` end. Equal remarks share one entry; past the maximum a new remark is dropped.
+    /// Stores the remark of an `ok` end, if it has one. Ranks with equal remarks share one entry. An action that has
+    /// [`MAX_REMARKS`] different remarks gets no further one.
     fn remark(&mut self, rank: Rank, ended: &Ended) {
         let Some(remark) = ended.remark() else { return };
         let remark: String = remark.chars().take(MAX_REMARK).collect();
@@ -235,8 +237,9 @@ impl Action {
         }
     }
 
-    /// Returns `true` if the rank has an end or a late result with the outcome of `ended`. The end that the controller
-    /// gave to a script past its limit does not count as the script's own end.
+    /// Returns `true` if the store already has the outcome of `ended` for the rank, as its end or as a late result. A
+    /// `timeout` that the controller itself gave a script past its limit does not count, if `ended` has the script's
+    /// own steps.
     pub(crate) fn knows(&self, rank: Rank, ended: &Ended) -> bool {
         let given_up = |known: &Ended| matches!(known.outcome, Outcome::Timeout { .. }) && known.steps.is_empty();
         let is_news = |known: &Ended| given_up(known) && !ended.steps.is_empty() && !defect!(StragglerEndDropped);
@@ -247,8 +250,8 @@ impl Action {
         }
     }
 
-    /// Adds a result that arrived after the rank had ended. Returns `false` if the result is known, or if the rank has
-    /// [`MAX_LATE`] late results already.
+    /// Stores a result that arrived after the rank had ended, and returns `true`. Stores nothing and returns `false` if
+    /// the rank has an end or late result with this outcome, or has [`MAX_LATE`] late results.
     pub(crate) fn late(&mut self, rank: Rank, ended: Ended, wall_ms: u64) -> bool {
         if self.knows(rank, &ended) {
             return false;
@@ -270,8 +273,8 @@ impl Action {
 }
 
 impl Jobs {
-    /// Returns `true` if the action's job goes on with a rank that ended with this outcome. A job that hands failed
-    /// ranks over goes on with `ok` ranks only.
+    /// Returns `true` if a job goes on with a rank that ended with this outcome in `action`: after `ok`, and after
+    /// `tolerable` unless the job hands failed ranks over.
     pub(crate) fn counts_on(&self, action: &Action, outcome: &Outcome) -> bool {
         let row = &action.row;
         let sheds = || {
@@ -282,8 +285,8 @@ impl Jobs {
     }
 
     /// Returns the after-action that should have cleaned up after this task, but was cancelled before a Start was sent.
-    /// Then the task's host must be drained, even if an operator has lifted a drain since: the operator did not know of
-    /// the task's end. `None`: no such after-action, or the task did nothing that needs a clean-up.
+    /// The caller then drains the task's host, even if an operator has lifted an earlier drain: that operator did not
+    /// know how the task ended. `None`: there is no such after-action, or neither scripts nor a service did any work.
     pub(crate) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
         let action = self.action(task.action).filter(|action| !self.follows(action))?;
         // A cancelled service may have worked, but reports no work.

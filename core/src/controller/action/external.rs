@@ -49,8 +49,8 @@ impl External {
     }
 }
 
-/// Turns the row of a new action into the row of an external action. The action holds its ranks and resources, and its
-/// ranks are accepted.
+/// Returns the row of a new external action, made from the row `row` of an ordinary action. The action holds its ranks
+/// and resources, and its ranks are `accepted` from the start.
 pub(crate) fn row(row: ActionRow, external: External) -> ActionRow {
     let held = Part { ranks: row.ranks.clone(), resources: external.resources.clone() };
     let (accepted, external) = (row.ranks.clone(), Some(Box::new(external)));
@@ -75,15 +75,15 @@ pub(crate) fn check_resources(entry: Option<&JobAttempt>, run: &RunRequest, aske
 }
 
 impl Jobs {
-    /// Checks that no older attempt is at work on the hosts of `ranks` or on the requested resources. The controller
-    /// cannot make a service wait, so a start must be refused until the older work has ended.
+    /// Checks that no older attempt of the job is in the way of a new external action on `ranks` and the requested
+    /// resources. The controller cannot make a service wait, so it refuses the start until the older attempt is done.
     ///
     /// # Errors
-    /// `Unavailable` if an older attempt
+    /// `Unavailable` for each of these older attempts:
     ///
-    /// * is at work;
-    /// * is open, and not released whole;
-    /// * is not released whole, and this attempt is new.
+    /// * an attempt with an open action on one of the hosts or resources;
+    /// * an attempt that is open and not released whole;
+    /// * if the requested attempt would be new: any attempt that is not released whole.
     pub(crate) fn check_alone(
         &self,
         run: &RunRequest,

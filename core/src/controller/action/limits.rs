@@ -16,9 +16,9 @@ use crate::message::Phase;
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-/// Longest delay (ms) from a Start to the task's first script with which the time limit still counts from the Start.
-/// After a longer delay the limit counts from the script, and the rank gets an entry in `ready_ms`. Most ranks of a
-/// large action begin faster, and need no entry.
+/// Longest delay (ms) between a Start and the task's first script that is ignored: the time limit counts from the
+/// Start. After a longer delay the limit counts from the script, and the rank gets an entry in `ready_ms`. Most ranks
+/// of a large action begin faster, and need no entry.
 const AT_ONCE_MS: u64 = 1_000;
 /// Maximum number of events about overdue scripts and lingering processes that one task may cause in its job's log. No
 /// honest node reports more.
@@ -56,15 +56,15 @@ impl Action {
         take_out(&mut self.row.overdue, rank);
     }
 
-    /// Records that the controller drains the node because processes of the rank's scripts live.
+    /// Records that the controller drains the rank's node, because processes outlived the rank's scripts for too long.
     pub(crate) fn lingers_too_long(&mut self, rank: Rank) {
         self.lingering.remove(&rank);
         self.row.lingering.insert(rank.0);
         self.moved.insert(rank.0);
     }
 
-    /// Records that scripts of a `lost` rank live. Returns `true` the first time, and `false` later or if the rank is
-    /// not `lost`.
+    /// Records that scripts live on a rank that had ended as `lost`. Returns `false` if this was recorded before, or if
+    /// the rank did not end as `lost`.
     pub(crate) fn lives_after_all(&mut self, rank: Rank) -> bool {
         let lost = self.ended.get(&rank).is_some_and(|row| matches!(row.ended.outcome, Outcome::Lost { .. }));
         let is_news = lost && !self.row.lingering.contains(rank.0);
@@ -74,7 +74,8 @@ impl Action {
         is_news
     }
 
-    /// Returns the last late result of a rank that ended as `lost`.
+    /// Returns the last late result of a rank that ended as `lost`; `None`: the rank ended otherwise, or has no late
+    /// result.
     pub(crate) fn late_of_lost(&self, rank: Rank) -> Option<Ended> {
         let row = self.ended.get(&rank).filter(|row| matches!(row.ended.outcome, Outcome::Lost { .. }))?;
         row.late.last().cloned()
@@ -120,12 +121,12 @@ impl Jobs {
         }
     }
 
-    /// Schedules a check of the limits of each task's action at `at_ms` (monotonic).
+    /// Schedules a check of limits at `at_ms` (monotonic) for each action that one of `tasks` belongs to.
     pub(crate) fn check_all(&mut self, tasks: &BTreeSet<TaskId>, at_ms: u64) {
         tasks.iter().for_each(|task| self.check_by(task.action, at_ms));
     }
 
-    /// Lets all limits of an action count from now, for example at its start.
+    /// Starts all limits of an action anew, from now, for example when the action begins or its attempt thaws.
     pub(crate) fn arm(&mut self, id: ActionId, cx: &Context) {
         if let Some(action) = self.action_mut(id) {
             let first = action.row.external.as_ref().map_or(cx.settings.start_grace_ms, |external| external.lease_ms);
@@ -163,8 +164,8 @@ impl Jobs {
         }
     }
 
-    /// Starts the time limit of a task anew if `phase` says that processes of the task linger. The limit counts from
-    /// the first such report to this controller.
+    /// If `phase` says that processes of the task linger, schedules the check that drains the node when they linger too
+    /// long. They may linger for the task's time limit, from the first such report to this controller.
     pub(crate) fn watch_lingering(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let lingers = matches!(phase, Phase::Lingering { .. });
         let Some(action) = self.action_mut(task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {

@@ -63,7 +63,8 @@ pub(crate) struct Action {
     /// `true` if a field of the row changed that is not part of a delta: the batch stores the whole row.
     pub(crate) changed: bool,
     changed_ranks: BTreeSet<Rank>,
-    /// Ranks with a change in this batch, to be stored as a delta.
+    /// Ranks whose rank state or details changed in this batch. The batch stores these ranks alone, as a delta of the
+    /// row.
     pub(crate) moved: IdSet,
     /// Approximate size (bytes) of the action's deltas in the store since its last whole row; `None`: this controller
     /// has not stored the whole row yet, so the size is unknown.
@@ -163,7 +164,7 @@ impl Action {
         matches!(self.stand(rank), Stand::Waiting | Stand::Sent | Stand::Accepted)
     }
 
-    /// Adds waiting ranks to the action, for example the ranks of a later hand-over.
+    /// Adds ranks to the action, for example those of a later hand-over. They wait for their Start.
     pub(crate) fn grow(&mut self, ranks: &IdSet) {
         self.row.waiting.extend_with(ranks);
         self.grow_by(ranks);
@@ -197,8 +198,8 @@ impl Action {
             && !self.row.external.as_ref().is_some_and(|external| external.is_open()))
     }
 
-    /// Returns the additional columns of an external action for a change, and marks the row as changed; `None`: the
-    /// action is not external.
+    /// Returns the lease and the named resources of an external action for a change, and marks the action's row as
+    /// changed; `None`: the action is not external.
     pub(crate) fn external_mut(&mut self) -> Option<&mut External> {
         let external = self.row.external.as_deref_mut()?;
         self.changed = true;
@@ -292,8 +293,8 @@ impl Action {
         }
     }
 
-    /// Adds the records of the action's changes in this batch: the whole row or a delta, and the changed rows of single
-    /// ranks.
+    /// Adds records of what changed in this batch: the action's whole row or a delta of it, and the row of each rank
+    /// whose details changed.
     pub(crate) fn take_records(&mut self, records: &mut Vec<Record>) {
         let moved = std::mem::take(&mut self.moved);
         let stands = self.row.stands(&moved);

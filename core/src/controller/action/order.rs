@@ -84,8 +84,9 @@ impl Jobs {
         self.of(attempt).any(|action| action.is_open())
     }
 
-    /// Returns the actions of newer attempts that have waiting ranks, each with its attempt's ranks on the hosts of
-    /// `freed`. `freed`: ranks of attempt `number`, in its `layout`, on which an action has ended.
+    /// Returns the actions of newer attempts of the job that may have waited for an end on `freed`. These are the ranks
+    /// of attempt `number`, in its `layout`, on which an action has just ended. Each action comes with the ranks that
+    /// its own attempt has on the same hosts.
     fn of_newer(&self, job: &JobId, number: Attempt, layout: &Layout, freed: &IdSet) -> Vec<(ActionId, IdSet)> {
         let newer = self.get(job).into_iter().flat_map(|job| job.attempts.range((Excluded(number), Unbounded)));
         let mut found = Vec::new();
@@ -108,8 +109,8 @@ impl Jobs {
         }
     }
 
-    /// Queues a check of the ranks on which the action `id` has ended in this batch: other actions may have waited for
-    /// the end.
+    /// Queues a check of the actions that may have waited for the action `id`, on the ranks where `id` has ended in
+    /// this batch. The check starts the tasks that may begin now.
     pub(crate) fn start_later(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action_mut(id) else { return };
         let freed = std::mem::take(&mut action.freed);
@@ -204,8 +205,8 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns `true` if the node is down: no session for start-grace while this controller ran, and no announced
-    /// reboot. When the node comes back, the controller cancels the tasks that have ended meanwhile.
+    /// Returns `true` if the controller counts the node as down, so that waiting tasks end as `lost`. The node has had
+    /// no session for start-grace while this controller ran, and no script has announced a reboot of it.
     fn is_down(&self, node: &Node) -> bool {
         let away = node.session.is_none()
             && self.cx.now.mono_ms >= node.since_ms.saturating_add(self.cx.settings.start_grace_ms);

@@ -46,7 +46,8 @@ pub struct Stands {
     pub remarks: BTreeMap<String, IdSet>,
 }
 
-/// Delta of an attempt's row: the holds of `ranks`.
+/// Delta of an attempt's row, for a few of its ranks: which of them the job holds, has handed over or released, and
+/// which are disowned.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Holds {
@@ -57,7 +58,8 @@ pub struct Holds {
     pub hold: IdSet,
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub released: IdSet,
-    /// Ranks that the job handed over while it kept others. Once such a rank is released, no milestone waits for it.
+    /// Ranks that the job handed over while it kept others. Until such a rank is released, it must still report each
+    /// milestone before the job reaches it.
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub left: IdSet,
     /// Ranks that the resource manager no longer holds for the attempt.
@@ -97,13 +99,13 @@ impl Stands {
 fn weigh<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
     /// Estimated size (bytes) of a range of ranks as text, with its comma.
     const RANGE: usize = 8;
-    /// Estimated size (bytes) of everything else in the text: field names, numbers and punctuation.
+    /// Estimated size (bytes) of everything in the text except ranges: field names, numbers and punctuation.
     const AROUND: usize = 32;
     AROUND + RANGE * sets.map(IdSet::pieces).sum::<usize>()
 }
 
 impl ActionRow {
-    /// Returns the columns of `ranks`, such as their rank states, as a delta of the action's row.
+    /// Returns the delta that has the state of `ranks` in this row: their rank states, holds, boots, limits and so on.
     pub fn stands(&self, ranks: &IdSet) -> Stands {
         let of = |set: &IdSet| set.intersection(ranks);
         Stands {
@@ -123,7 +125,8 @@ impl ActionRow {
         }
     }
 
-    /// Applies a delta: replaces the columns of the delta's ranks. A delta that is applied twice changes nothing more.
+    /// Applies a delta: for the ranks of the delta, replaces the rank states, the holds and the other values of the
+    /// row. To apply the same delta twice changes nothing more.
     pub fn put(&mut self, part: &Stands) {
         let Stands {
             ranks,
@@ -158,7 +161,7 @@ impl ActionRow {
         replace_in(&mut self.remarks, ranks, remarks);
     }
 
-    /// Returns the estimated size of this row in the store, in bytes.
+    /// Returns the estimated size of the action's whole row in the store, in bytes.
     pub(crate) fn weight(&self) -> usize {
         let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.ended];
         let sets = sets.into_iter().chain([&self.cancelling, &self.held.ranks, &self.lingering]);
@@ -185,7 +188,8 @@ fn replace(set: &mut IdSet, ranks: &IdSet, part: &IdSet) {
     set.extend_with(part);
 }
 
-/// Replaces the members of `ranks` in each set by the set of the same key in `parts`. Drops empty sets.
+/// Applies a delta to the sets of ranks: removes `ranks` from every set, then adds each set of `parts` to the set with
+/// its key. Drops sets that are empty afterwards.
 fn replace_in<K: Ord + Clone>(sets: &mut BTreeMap<K, IdSet>, ranks: &IdSet, parts: &BTreeMap<K, IdSet>) {
     sets.values_mut().for_each(|set| set.subtract(ranks));
     for (key, part) in parts {
@@ -194,7 +198,7 @@ fn replace_in<K: Ord + Clone>(sets: &mut BTreeMap<K, IdSet>, ranks: &IdSet, part
     sets.retain(|_, set| !set.is_empty());
 }
 
-/// Returns the members of each set that are in `ranks`, without empty sets.
+/// Returns the delta of the sets of ranks: of each set, the members that are in `ranks`. Leaves empty sets out.
 fn within<K: Ord + Clone>(sets: &BTreeMap<K, IdSet>, ranks: &IdSet) -> BTreeMap<K, IdSet> {
     let parts = sets.iter().map(|(key, set)| (key.clone(), set.intersection(ranks)));
     parts.filter(|(_, part)| !part.is_empty()).collect()

@@ -70,9 +70,9 @@ impl Action {
         ranks
     }
 
-    /// Returns the ranks that the job handed over before a task began on them, while the job keeps other ranks. `hold`:
-    /// the ranks that the job still holds. Empty if the action began on no rank, because such an action did not end
-    /// well.
+    /// Returns the ranks that the job handed over before a task began on them, while it keeps other ranks. The job goes
+    /// on without them, so they are no failures. `hold`: the ranks that the job still holds. Empty if the action began
+    /// on no rank at all: such an action has failed.
     pub(crate) fn shed(&self, hold: &IdSet) -> IdSet {
         let shed = self.never_begun().difference(hold);
         if hold.is_empty() || shed == self.row.ranks { IdSet::new() } else { shed }
@@ -87,14 +87,14 @@ impl Action {
         by
     }
 
-    /// Returns the largest exit status of a script, over all ranks; 0: no script failed.
+    /// Returns the largest exit status among the outcomes of the ranks; 0 if none of them has an exit status.
     pub(crate) fn status(&self) -> u8 {
         self.ended.values().filter_map(|row| row.ended.outcome.status()).max().unwrap_or(0)
     }
 }
 
 /// Returns the script to blame for an outcome: the first script that ended with the outcome's status. For `tolerable`,
-/// the first failed script whose failure a job may tolerate.
+/// the first failed script whose failure a job may tolerate. `None`: no script is to blame.
 pub(crate) fn blamed(ended: &Ended) -> Option<&Step> {
     if ended.outcome == Outcome::Tolerable {
         return ended

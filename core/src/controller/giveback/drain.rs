@@ -33,10 +33,11 @@ pub(crate) const MAX_REASON: usize = 200;
 pub(crate) enum Fault {
     /// A script is stuck past its limit, in the boot with this number; `None`: the node is unknown.
     Stuck(Option<u32>),
-    /// Recovery needs the drain, until the cause ([`Passing`]) ends.
+    /// Recovery drains the host for the time of a cause, for example an orphan ([`Passing`]). The drain is lifted when
+    /// the cause has ended.
     Passing,
-    /// A task was lost because its node rebooted or was away. A host that is drained for a stuck script stays drained
-    /// for that script, so a reboot may still lift the drain.
+    /// A task was lost because its node rebooted or was away. If the host is drained already because of a stuck script,
+    /// a reboot may still lift that drain.
     Away,
     Other,
 }
@@ -135,8 +136,8 @@ impl Drains {
         Told::First
     }
 
-    /// Adds a later reason to an existing drain. Ignores any reason of [`Fault::Passing`]. Ignores a reason that is the
-    /// drain's newest already, unless an operator gives the reason again.
+    /// Adds a later reason to a drain that exists. Ignores a reason of recovery ([`Fault::Passing`]). Also ignores a
+    /// reason that equals the drain's newest one, unless an operator gives it or the drain is unvouched.
     fn drain_again(&mut self, drain: DrainRow, again: Again, fault: Fault, cx: &mut Context) -> Told {
         let is_news = again.by.is_some() || drain.unvouched || drain.newest().reason != again.reason;
         let stuck = match fault {
@@ -223,9 +224,9 @@ impl Drains {
         }
     }
 
-    /// Takes over a drain that the resource manager lists. If the store has a drain of the host, the listing vouches
-    /// for it. If the store has none, and an edge drained the host for perilog, adds the drain. Ignores any other
-    /// listed drain.
+    /// Applies one drain from the resource manager's list. If the store has a drain of the host that is unvouched since
+    /// a recovery began, that drain counts as confirmed again. If the store has no drain of the host, adds the listed
+    /// one, but only if an edge had drained the host for perilog. Otherwise changes nothing.
     pub(crate) fn adopt(&mut self, listed: ListedDrain, cx: &mut Context) {
         match self.by_host.get(&listed.host).cloned() {
             Some(drain) if !drain.lifted && drain.unvouched => {
@@ -282,8 +283,8 @@ impl Drains {
         }
     }
 
-    /// Lifts the drain of a connected node on which no script lives. Stuck scripts must be the drain's only reason, and
-    /// the node must have rebooted since.
+    /// Lifts the drain of a node that has rebooted since its script was stuck. The node must be connected, no script
+    /// may live on it, and stuck scripts must be the drain's only reason.
     pub(crate) fn reboot_cleans(&mut self, node: &Node, cx: &mut Context) {
         let host = &node.row.host;
         let Some(drain) = self.by_host.get(host).filter(|drain| !drain.lifted) else { return };

@@ -36,7 +36,8 @@ fn is_at_fault(outcome: &Outcome) -> bool {
 }
 
 impl Facts<'_> {
-    /// Returns the fault for a script that is stuck in the present boot of its node.
+    /// Returns the kind of fault of a script that is stuck on the task's node, with the number of the node's present
+    /// boot.
     pub(crate) fn stuck(&self, task: TaskId) -> Fault {
         Fault::Stuck(self.nodes.of(&self.jobs, task).map(|node| node.row.boot_number))
     }

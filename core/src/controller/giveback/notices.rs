@@ -14,8 +14,8 @@ use crate::ids::{Attempt, JobId};
 use crate::idset::IdSet;
 use crate::job::Part;
 
-/// Ranks and named resources of the releases whose notices were dropped from the outbox: those for the resource
-/// manager, and those for the release hook.
+/// Parts of the release notices that [`Jobs::take_releases`] dropped from the outbox. `manager`: ranks and named
+/// resources in dropped notices to the resource manager. `hook`: the same for the release hook.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
     pub(crate) manager: Part,
@@ -64,10 +64,10 @@ impl Jobs {
         }
     }
 
-    /// Drops from the outbox each release of an unvouched attempt that names a rank outside `listed`: a lost life has
-    /// sent such a release, and another job may have the host. `listed`: the ranks that the resource manager still
-    /// holds for the attempt. Returns the listed ranks and the named resources of the dropped releases, for
-    /// [`Self::release_again`].
+    /// Drops release notices of an unvouched attempt from the outbox: each notice that names a rank outside `listed`,
+    /// the ranks that the resource manager still holds for the attempt. A lost life has already sent such a notice, and
+    /// another job may have that rank's host by now. Returns the ranks in `listed` and all named resources of the
+    /// dropped notices, for [`Self::release_again`]. Drops nothing if the attempt is vouched for.
     pub(crate) fn take_releases(&mut self, job: &JobId, number: Attempt, listed: &IdSet, cx: &mut Context) -> Owed {
         let mut owed = Owed::default();
         if !self.is_unvouched(job, number) || defect!(OwedReleaseStays) {
@@ -92,9 +92,9 @@ impl Jobs {
         owed
     }
 
-    /// Sends the notice of a release again, for ranks in `listed` that are released in the store: the resource manager
-    /// still lists these ranks as held. Ranks with a release notice in the outbox are left out. `owed`: the releases
-    /// that [`Self::take_releases`] dropped.
+    /// Sends release notices again for ranks that are released in the store and that the resource manager still lists
+    /// as held (`listed`). Leaves out ranks of which a release notice to the resource manager is in the outbox. Also
+    /// sends notices for `owed`, the parts of the notices that [`Self::take_releases`] dropped.
     pub(crate) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet, owed: Owed, cx: &mut Context) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let mut ranks = attempt.released.ranks.intersection(listed);

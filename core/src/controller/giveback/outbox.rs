@@ -1,6 +1,6 @@
-//! Outbox: keeps the notices of each receiver in order, and chooses the next notices for the release hook. A hook that
-//! returns after a day finds thousands of a job's releases, and takes one at a time. So the frequent operations do not
-//! walk all entries.
+//! Outbox: keeps the notices of each receiver in order, and chooses the next notices for the release hook. While the
+//! hook is away for a day, thousands of releases can wait. So entries are indexed by number and by job, and the
+//! frequent operations do not walk all entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,9 +80,9 @@ impl Outbox {
         self.entries.range((Reader::ReleaseHook, 0)..).map(|(_, entry)| entry)
     }
 
-    /// Returns at most `limit` entries for the release hook, only the oldest entry of each job: a job's entries are
-    /// carried out in order. `first`: jobs whose entries come first. `except`: jobs that wait for a retry, and are left
-    /// out unless they are in `first`. `may`: whether the hook may get an entry now.
+    /// Returns the oldest entry of each job for the release hook, at most `limit` entries: a job's entries are carried
+    /// out in order. `first`: jobs whose entries come first. `except`: jobs that wait for a retry, and are left out
+    /// unless they are in `first`. `may`: returns `true` for an entry that the hook may get now.
     pub(crate) fn oldest_releases(
         &self,
         first: &[JobId],
@@ -130,7 +130,7 @@ impl Outbox {
         }
     }
 
-    /// Returns `true` if an entry about this attempt waits for the release hook.
+    /// Returns `true` if the outbox has a notice about this attempt that the release hook has not carried out.
     pub(crate) fn is_hooked(&self, job: &JobId, attempt: Attempt) -> bool {
         let of = |sequence: &u64| self.entries.get(&(Reader::ReleaseHook, *sequence));
         self.hooked.get(job).into_iter().flatten().filter_map(of).any(|entry| entry.attempt == attempt)

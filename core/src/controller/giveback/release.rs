@@ -26,14 +26,15 @@ use crate::job::Part;
 pub(crate) struct Batches {
     /// Time (ms, monotonic) of the next batch; `None`: no ended rank or resource waits.
     pub(crate) at_ms: Option<u64>,
-    /// Time (ms) for which the newest batch waits or has waited. The next batch waits twice as long.
+    /// Time (ms) that passes, or passed, before the newest batch. The time before the next batch is twice as long, up
+    /// to the policy's ceiling.
     waited_ms: u64,
 }
 
 impl Batches {
-    /// Returns `true` if the next batch is due at `mono_ms`. `waits`: the action still holds ended ranks or named
-    /// resources; the first of these starts the clock. The clock runs for `first_ms` before the first batch, and then
-    /// twice as long as before the last batch, at most `ceiling_ms`. All times are in milliseconds.
+    /// Returns `true` if a batch of ended ranks and resources is due at `mono_ms`. `waits`: the action still holds
+    /// ended ranks or resources, the first of which starts the clock. The clock runs for `first_ms` before the first
+    /// batch, and twice as long before each further one, at most `ceiling_ms`. All times are in milliseconds.
     pub(crate) fn due(&mut self, waits: bool, first_ms: u64, ceiling_ms: u64, mono_ms: u64) -> bool {
         match self.at_ms {
             _ if !waits => {
@@ -56,7 +57,8 @@ impl Batches {
 }
 
 impl Action {
-    /// Drops the action's hold on the ended ranks and named resources that `policy` allows now; returns these.
+    /// Drops the action's hold on ended ranks and named resources, as far as `policy` allows now, and returns the part
+    /// that it dropped. Once the action has its verdict, drops everything.
     pub(crate) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
         if !matches!(policy, ReleasePolicy::Batches { .. }) {
             // The policy has changed since the clock was started.

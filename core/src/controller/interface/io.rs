@@ -55,7 +55,8 @@ pub struct Settings {
     pub timeouts: BTreeMap<ActionName, u64>,
     /// Age at which the controller forgets a finished attempt.
     pub retention_ms: u64,
-    /// Number of attempts above which the controller forgets the oldest finished attempts before that age.
+    /// Maximum number of attempts in the store. Above it, the controller forgets the oldest finished attempts even if
+    /// they are younger than `retention_ms`.
     pub keep_attempts: usize,
     /// Names of the after-actions in order, for example epilog and housekeeping. Each rank of a hand-over gets all of
     /// them.
@@ -130,7 +131,7 @@ pub enum Input {
     StoreFull(bool),
 }
 
-/// Reader of outbox entries. Each reader has entries of its own, in an order of their own.
+/// Receiver of notices in the outbox. Each notice is for one receiver, and each receiver gets its notices in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reader {
@@ -246,7 +247,8 @@ pub enum Record {
     },
     Attempt(AttemptRow),
     Action(Box<ActionRow>),
-    /// Delta of a stored action: replaces the fields in `stands` for some ranks. Every other rank and field stays.
+    /// Changes some ranks of a stored action: `stands` has the new rank states and details of these ranks. All other
+    /// ranks and fields of the row stay.
     Moved {
         action: ActionId,
         stands: Box<Stands>,

@@ -29,7 +29,8 @@ pub const MAX_ATTEMPTS: usize = 8;
 pub const MAX_ACTIONS: usize = 32;
 /// Maximum number of hosts that a row names. Its `count` includes all hosts.
 pub const MAX_HOSTS: usize = 64;
-/// Maximum number of faults of an action in a timeline.
+/// Maximum number of faults, that is of groups of ranks that failed alike, of an action in a timeline.
+/// `faults_left_out` counts the others.
 pub const MAX_FAULTS: usize = 16;
 /// Maximum number of characters in a text, such as a reason or a script's last line. A longer text is cut.
 pub const MAX_TEXT: usize = 500;
@@ -72,11 +73,11 @@ pub struct Overview {
 /// Nodes in the same state, with the same action.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeGroup {
-    /// The first of these states that is true: `offline`, `drained`, `busy` (an action is open on the node), `held` (a
-    /// job or an action holds a rank on the node), `free`.
+    /// State of the nodes, the first of these that is true: `offline`, `drained`, `busy` (an action is open on the
+    /// node), `held` (a job or an action holds a rank on the node), `free`.
     pub state: String,
-    /// The action at work on the nodes: of several open actions, the one that has come furthest. `None`: no action is
-    /// open.
+    /// The action that is open on the nodes. If several are open, the one whose rank state is the furthest: `accepted`
+    /// before `sent`, `sent` before `waiting`. `None`: no action is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<ActionName>,
     /// `true` if `action` is an after-action, such as an epilog.
@@ -163,7 +164,7 @@ pub struct Timeline {
     pub job: JobId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub userid: Option<u32>,
-    /// The newest attempts, oldest first.
+    /// The newest attempts of the job, at most [`MAX_ATTEMPTS`], oldest first.
     pub attempts: Vec<AttemptLine>,
     pub attempts_left_out: u64,
 }
@@ -185,7 +186,7 @@ pub struct AttemptLine {
     pub waits: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub milestones: Vec<MilestoneName>,
-    /// The newest actions, in the order in which they began.
+    /// The newest actions of the attempt, at most [`MAX_ACTIONS`], in the order in which they began.
     pub actions: Vec<ActionLine>,
     pub actions_left_out: u64,
 }

@@ -11,8 +11,9 @@ use crate::job::Part;
 /// Reply of the controller to an accepted request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
-    /// The action exists: it waits, runs or has ended. `attached`: the action existed before the request. A client that
-    /// follows the job's event log from `events_after` sees every event of the action.
+    /// The action exists: it waits, runs or has ended. `attached`: the action existed before the request.
+    /// `events_after`: a client that follows the job's event log after this sequence number sees every event of the
+    /// action.
     Running {
         job: JobId,
         attempt: Attempt,
@@ -24,8 +25,8 @@ pub enum Reply {
         /// The reason why recovery makes the attempt wait; `None` if the attempt does not wait.
         waits: Option<String>,
     },
-    /// Number of tasks that the request reached, at once or at the next session of their nodes. In the reply to a
-    /// request about hosts, attempts or releases, the number of these.
+    /// Number of tasks that the request reached, at once or at the next session of their nodes. For a request about
+    /// hosts, attempts or releases, `tasks` is the number of those instead.
     Reached {
         tasks: u64,
     },
@@ -113,7 +114,8 @@ pub struct Asserted {
     pub vouched: u64,
     /// Number of listed attempts that the store lacked, and that were added.
     pub added: u64,
-    /// Attempts of this source that the list does not contain, and that are over for this reason.
+    /// Attempts of this source that the store has and the list lacks. Each is over now, because its resource manager no
+    /// longer lists it.
     pub over: Vec<(JobId, Attempt)>,
     /// Listed attempts that contradict the store, each with the reason. The store's attempts stay unchanged.
     pub refused: Vec<(JobId, Attempt, String)>,

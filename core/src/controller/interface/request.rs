@@ -91,11 +91,12 @@ pub enum Request {
         except: BTreeSet<JobId>,
         limit: usize,
     },
-    /// Confirms that the release hook has carried out an entry of the outbox.
+    /// Confirms that the release hook has carried out the notice with this sequence number.
     OutboxDone {
         sequence: u64,
     },
-    /// Reports that a hook failed on a notice. The controller sends the notice again; `ps` shows the failure.
+    /// Reports that a hook failed to carry out a notice. The controller sends the notice to the hook again, and `ps`
+    /// shows the failure.
     HookFailed {
         what: Hooked,
         why: String,
@@ -114,8 +115,8 @@ pub enum Request {
         ok: bool,
         reason: String,
     },
-    /// Lists unfinished work that is at least `older_than_ms` old. `held` adds a row for each hold of a job, and for
-    /// each hold of an action on ended ranks.
+    /// Lists unfinished work that is at least `older_than_ms` old. With `held`, also lists each hold of a job, and each
+    /// hold of an action on ended ranks.
     Ps {
         older_than_ms: u64,
         held: bool,
@@ -248,7 +249,8 @@ pub enum Said {
 pub enum Hooked {
     /// A release notice, by its sequence number in the outbox.
     Release(u64),
-    /// A notice about a drain, or about the lift of a drain, by the notice's number `telling`.
+    /// The drain hook's notice of a drain with the number `telling`; `lifted`: the notice was about the lift of the
+    /// drain.
     Drain { host: HostName, telling: u64, lifted: bool },
 }
 
@@ -292,7 +294,7 @@ pub enum Phase {
 pub struct ListedDrain {
     pub host: HostName,
     pub reason: String,
-    /// `true` if an edge drained the host for perilog: the reason contains `[perilog:`.
+    /// `true` if an edge drained the host on behalf of perilog, which the text `[perilog:` in the reason shows.
     pub ours: bool,
 }
 

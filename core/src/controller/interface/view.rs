@@ -23,8 +23,9 @@ pub struct PsRow {
     pub action: ActionName,
     pub ranks: IdSet,
     pub hosts: HostList,
-    /// One of `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`, `resolving`, `external`,
-    /// `telling`, `draining`, `held`.
+    /// State of the work. Tasks are `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`
+    /// (until an announced reboot) or `resolving`; an external action is `external`. `telling`: a hook has not carried
+    /// out a notice. `draining`: a release waits for a drain. `held`: a job or an action holds the ranks.
     pub state: String,
     /// The reason why the work is unfinished, or the name of the running script, as a text for people.
     pub why: String,
@@ -115,7 +116,7 @@ pub struct ActionView {
     pub external: Option<External>,
 }
 
-/// An ended rank, with its outcome and late results.
+/// An ended rank: its outcome, and its late results, which the node reported after the rank had ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankView {
     pub rank: Rank,
@@ -156,7 +157,8 @@ pub struct NodeView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WhyView {
     pub node: NodeView,
-    /// Open tasks on the node, and ended tasks whose scripts still run; the oldest first.
+    /// Tasks on the node, oldest first: open tasks, and tasks that have ended for the controller while their scripts
+    /// still run.
     pub open: Vec<WhyTask>,
     /// The node's last few failed tasks, newest first.
     pub failed: Vec<WhyTask>,
@@ -169,7 +171,7 @@ pub struct WhyView {
     pub next: Vec<String>,
 }
 
-/// A task on a node, as `perilog why` shows it.
+/// A task on a node, open or ended, as `perilog why` shows it with its reason and the commands to type next.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WhyTask {
     pub job: JobId,

@@ -50,20 +50,20 @@ pub(crate) struct JobAttempt {
     pub(crate) unvouched: bool,
     pub(crate) recovered: bool,
     /// Disowned ranks: the resource manager no longer holds them for the attempt. An edge, a request or an operator
-    /// said so, or a recovery began and the attempt was spent.
+    /// said so, or a recovery began while the attempt was a bare run whose actions had all ended.
     pub(crate) disowned: IdSet,
     pub(crate) asserted: bool,
     pub(crate) by_hand: bool,
 }
 
 impl JobAttempt {
-    /// Returns `true` if an operator may have to decide about the attempt. Either the attempt is unvouched, or it has
-    /// disowned ranks and no edge that could say which jobs have their hosts.
+    /// Returns `true` if the attempt waits for an operator's decision. Either the attempt is unvouched, or it has
+    /// disowned ranks and no edge that could say which jobs have their hosts now.
     pub(crate) fn waits_for_a_word(&self) -> bool {
         self.unvouched || self.wants_a_word_on_hosts()
     }
 
-    /// Returns `true` if a resource manager will finish the attempt, and no recovery has left the attempt unvouched.
+    /// Returns `true` if a resource manager will finish the attempt, and the attempt is not unvouched.
     pub(crate) const fn is_vouched(&self) -> bool {
         self.added && !self.unvouched
     }
@@ -136,8 +136,8 @@ impl JobAttempt {
         Ok(Self::new(layout, userid, terms, false, wall_ms))
     }
 
-    /// Creates an attempt, with its job and number, from the stored row. `None`: the row's ranks and hosts do not
-    /// match.
+    /// Creates an attempt from its stored row; returns it with its job and number. `None`: the row's ranks and hosts
+    /// make no valid layout, for example because their numbers differ.
     pub(crate) fn stored(row: AttemptRow) -> Option<(JobId, Attempt, Self)> {
         let layout = Layout::new(row.ranks, row.hosts).ok()?;
         let entry = Self {
@@ -186,7 +186,7 @@ impl JobAttempt {
         }
     }
 
-    /// Returns the holds of `ranks`, as a delta of the attempt's row.
+    /// Returns the delta of the attempt's row for `ranks`: which of them are held, released, handed over or disowned.
     pub(crate) fn holds(&self, ranks: &IdSet) -> Holds {
         let of = |set: &IdSet| set.intersection(ranks);
         let (hold, released, left) = (of(&self.hold.ranks), of(&self.released.ranks), of(self.milestones.left()));
@@ -198,16 +198,16 @@ impl JobAttempt {
         Part { ranks: self.layout.ranks().clone(), resources: self.terms.resources.clone() }
     }
 
-    /// Returns the part whose release the resource manager waits for: all but the disowned ranks, and no named
-    /// resources if all ranks are disowned.
+    /// Returns the ranks and named resources whose release the resource manager waits for: all ranks except disowned
+    /// ones, and all named resources. Leaves the named resources out if every rank is disowned.
     pub(crate) fn owed(&self) -> Part {
         let ranks = self.layout.ranks().difference(&self.disowned);
         let resources = if ranks.is_empty() { BTreeSet::new() } else { self.terms.resources.clone() };
         Part { ranks, resources }
     }
 
-    /// Drops the job's hold on `asked`, and returns the part that the job held. With its last rank the job also drops
-    /// its named resources, because no later request would name them.
+    /// Drops the job's hold on `asked`, and returns what the job held of it. If the job then holds no rank any more, it
+    /// also drops its named resources, because no later request would name them.
     pub(crate) fn let_go(&mut self, asked: &Part) -> Part {
         let mut part = self.hold.intersection(asked);
         if part.ranks == self.hold.ranks && !defect!(ResourcesStay) {

@@ -107,8 +107,8 @@ impl Jobs {
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })
     }
 
-    /// Carries out `job finish`: hands ranks and named resources of a job over to its after-actions. Returns the part
-    /// that was handed over.
+    /// Carries out `job finish`: hands the ranks and named resources in `which` over to the job's after-actions.
+    /// Returns the part that was handed over, which leaves out what the job no longer held.
     pub(crate) fn job_finish(&mut self, which: &Which, cx: &mut Context) -> Result<Reply, Refusal> {
         let (number, entry) = self.attempt_meant(&which.job, which.attempt)?;
         self.check_named(which)?;
@@ -161,8 +161,8 @@ impl Jobs {
         })
     }
 
-    /// Returns the option ` --attempt N` for a command that an operator is to type. Returns an empty text if a command
-    /// without the option means this attempt.
+    /// Returns the option ` --attempt N` for a command that an operator is to type, or an empty text if the command
+    /// means this attempt without it.
     pub(crate) fn attempt_option(&self, job: &JobId, number: Attempt) -> String {
         let meant = self.attempt_meant(job, None).is_ok_and(|(meant, _)| meant == number);
         if meant { String::new() } else { format!(" --attempt {number}") }

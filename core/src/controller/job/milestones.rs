@@ -15,7 +15,7 @@ use crate::idset::IdSet;
 use crate::milestone::{EVENTS, MAX_NAMES, TooMany};
 use crate::targets::Targets;
 
-/// Report of a milestone, without the ranks that reported it. Reports of one batch that differ only in their ranks
+/// A reported milestone and who reported it, without the ranks. Reports of one batch that differ only in their ranks
 /// become one event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Saying {
@@ -130,8 +130,8 @@ impl Jobs {
         }
     }
 
-    /// Adds an event to the job's log if the attempt has no room for another milestone, so that clients stop waiting
-    /// for one. Each life of the controller adds the event only once.
+    /// Adds the event `milestones-full` to the job's log if the attempt has its maximum number of milestones. Clients
+    /// that wait for a further milestone then stop waiting. Each life of the controller adds the event only once.
     fn tell_full(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let entry = self.attempt_mut(job, number);
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };

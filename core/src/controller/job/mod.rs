@@ -114,7 +114,8 @@ impl Jobs {
         self.actions.get_mut(&id)
     }
 
-    /// Adds an attempt from its stored row. Ignores a row whose ranks and hosts do not match.
+    /// Adds an attempt from its stored row. Ignores a row whose numbers of ranks and hosts differ, or whose hosts are
+    /// no valid layout.
     pub(crate) fn load(&mut self, row: AttemptRow) {
         if let Some((job, number, attempt)) = JobAttempt::stored(row) {
             self.entry(job).or_default().attempts.insert(number, attempt);
@@ -150,8 +151,8 @@ impl Jobs {
         self.layout(task.action)?.host(task.rank)
     }
 
-    /// Returns the tasks on `host` in actions with a waiting rank, and in open external actions. They become the task
-    /// list of a node that connects for the first time.
+    /// Returns the tasks on `host` that become the task list of a node when it connects for the first time: its tasks
+    /// in every action that has a waiting rank on any host, and in every open external action.
     pub(crate) fn waiting_for(&self, host: &HostName) -> BTreeSet<TaskId> {
         let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
         let open = self.actions.values().filter(|a| !a.row.waiting.is_empty() || shown(a));
@@ -173,8 +174,8 @@ impl Job {
         self.attempts.keys().next_back().copied()
     }
 
-    /// Returns the last attempt. A requeue takes over the terms of the last attempt. If the request names no hosts, the
-    /// requeue takes over the hosts too.
+    /// Returns the job's last attempt, from which a requeue takes its terms, and its hosts if the request names none.
+    /// `None`: the job has no attempt.
     pub(crate) fn before_the_next(&self) -> Option<&JobAttempt> {
         self.attempts.values().next_back()
     }

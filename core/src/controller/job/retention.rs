@@ -191,7 +191,8 @@ impl<'a> Facts<'a> {
 }
 
 impl Context {
-    /// Returns the index of each job's last `Prune` record among the records of the batch.
+    /// Returns, for each job that the batch prunes, the index of the job's last `Prune` record among the records of the
+    /// batch.
     pub(crate) fn pruned(&self) -> BTreeMap<JobId, usize> {
         let job = |record: &Record| match record {
             Record::Prune { job, .. } => Some(job.clone()),

@@ -160,8 +160,8 @@ impl Jobs {
         Ok((layout, ranks))
     }
 
-    /// Adds the ranks that the job still holds to an after-action that further ranks may join. Does nothing unless the
-    /// request names all of these ranks, and all ranks of the after-action.
+    /// Adds the ranks that the job still holds to an after-action, at a request for it, if further ranks may join it.
+    /// Does nothing unless the request names all of these ranks and all ranks of the after-action.
     fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, cx: &mut Context) {
         let Some(attempt) = self.attempt(&run.job, number) else { return };
         let named = match (&run.targets, &run.nodes) {

@@ -57,8 +57,8 @@ impl Forgiveness {
         }
     }
 
-    /// Returns `true` if the job forgives all failures in `forgiven` together: their number is within every limit, and
-    /// each failed check is one that the job forgives.
+    /// Returns `true` if the job forgives all these failures together: their number is within the limit for ranks and
+    /// the limits of single checks, and no failure is of a kind that the job never forgives.
     pub(crate) fn covers(&self, forgiven: &[&Ended]) -> bool {
         let few = forgiven.len() as u64 <= self.ranks || defect!(CountIgnored);
         let of_checks = |ended: &&Ended| self.others || is_of(ended, &self.checks);

@@ -15,8 +15,8 @@ use crate::outcome::Outcome;
 use crate::task::Ended;
 
 impl Jobs {
-    /// Ends the setup tasks on the ranks `of` that still wait for their Start, as `cancelled`. `why` goes into the
-    /// event log.
+    /// Ends each setup task that still waits for its Start on one of the ranks `of`, with the outcome `cancelled`.
+    /// `why`: the reason, for the event log.
     pub(crate) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, cx: &mut Context) {
         let waiting = |action: &Action| action.row.waiting.intersection(of);
         let unbegun = self.preparing(job, number).map(|action| (action.row.id, waiting(action)));
@@ -31,9 +31,8 @@ impl Jobs {
         }
     }
 
-    /// Ends the setup tasks that wait on the rank of `task` as `cancelled`, if `task` is of an after-action: no setup
-    /// action may follow an after-action. The node holds `task` already, because a lost life of the controller began
-    /// it.
+    /// Ends the setup tasks that still wait on the rank of `task` as `cancelled`, if `task` is an after-action's. A
+    /// lost life had begun `task`, the node holds it, and no setup action may begin on the rank after an after-action.
     pub(crate) fn withdraw_before(&mut self, task: TaskId, cx: &mut Context) {
         let Some(action) = self.action(task.action).filter(|action| self.follows(action)) else { return };
         let Some(attempt) = self.attempt(&action.row.job, action.row.attempt) else { return };
@@ -86,8 +85,8 @@ impl Jobs {
         actions.filter(|action| !self.follows(action))
     }
 
-    /// Returns the ranks on which a setup action may have begun, as far as the store knows. In a recovered attempt, a
-    /// setup action may have begun on every rank.
+    /// Returns the ranks on which a setup action may have begun, as far as the store knows. Returns all ranks if the
+    /// attempt is marked as `recovered`: the store may then lack tasks that a lost life began.
     pub(crate) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
         if let Some(attempt) =
             self.attempt(job, number).filter(|attempt| attempt.recovered && !defect!(RecoveredUnbegun))
@@ -101,8 +100,8 @@ impl Jobs {
         begun
     }
 
-    /// Returns `true` if this setup task never begins: no request has named its action since a recovery began, and the
-    /// job no longer holds its rank.
+    /// Returns `true` if this setup task is never to begin, because two things are true: a recovery began and no
+    /// request has named the task's action since, and the job no longer holds the task's rank.
     pub(crate) fn is_stale(&self, task: TaskId) -> bool {
         let stale = |action: &&Action| action.row.unvouched && !self.follows(action);
         let Some(row) = self.action(task.action).filter(stale).map(|action| &action.row) else { return false };

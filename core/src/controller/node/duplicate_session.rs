@@ -33,17 +33,17 @@ impl Node {
         same && self.link.is_some_and(|link| link >= hello.link)
     }
 
-    /// Returns `true` if a Hello from the address `from` may be old: sent before the node's last session, and delayed
-    /// by the network. A Hello from the address of that session may always be old. A Hello from another address may be
-    /// old only for a minute after the session has ended. So a thief who sent high session numbers or boots locks the
-    /// true agent out for at most a minute.
+    /// Returns `true` if a Hello from the address `from` may be one that the network delayed, sent before the node's
+    /// last session began. A Hello from that session's address always may be. A Hello from another address may be only
+    /// within a minute after the session has ended. So a thief with forged session numbers or boots locks the true
+    /// agent out for at most a minute.
     fn may_be_late(&self, from: &str, now: Now) -> bool {
         let recent = self.session.is_none() && now.mono_ms < self.since_ms.saturating_add(LATE_MS);
         self.address == from || recent
     }
 
-    /// Adds the node's last boot to its earlier boots, if `boot` is a new boot of the same machine. The machine never
-    /// comes back in an earlier boot.
+    /// Records that the node's machine has left its last boot, if `boot` is another boot of the same machine. A machine
+    /// never comes back in an earlier boot, so a later Hello from that boot is old.
     pub(crate) fn boots(&mut self, machine: &MachineId, boot: &BootId) {
         if self.row.machine == *machine && self.row.boot != *boot {
             self.over.push(self.row.boot.clone());
@@ -59,8 +59,8 @@ impl Node {
 }
 
 impl Nodes {
-    /// Opens or refuses a session with a complete Hello, or makes the session wait for a liveness probe of the older
-    /// session. `note`: a text for operators once the session is open.
+    /// Decides about a session whose Hello is complete: opens it, refuses it, or makes it wait until an older session
+    /// of the host has been probed. `note`: a text for operators, shown once the session is open.
     pub(crate) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, note: Option<String>, cx: &mut Context) {
         if hello.link > MAX_LINK {
             let why = format!("its session has the number {}, which no agent gives", hello.link);
@@ -122,8 +122,8 @@ impl Nodes {
         }
     }
 
-    /// Refuses the newer session, because the older session has answered the liveness probe: two machines claim the
-    /// same host.
+    /// Refuses the newer session that claims the host, because the older session has answered the liveness probe: two
+    /// machines claim the same host. `answer`: the nonce in the answer; a wrong nonce changes nothing.
     pub(crate) fn on_probed(&mut self, older: SessionId, answer: u64, cx: &mut Context) {
         for id in self.probing_of(older) {
             let Some(Session { peer, stage: Stage::Probing { hello, nonce, .. } }) = self.sessions.get(&id) else {
@@ -180,8 +180,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the sessions that wait for the answer to a liveness probe of an older session. An index spares a walk
-    /// over all sessions.
+    /// Returns the sessions that wait until an older session of their host answers its liveness probe.
     fn probing(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.probing.iter().filter_map(|id| Some((*id, self.sessions.get(id)?)))
     }

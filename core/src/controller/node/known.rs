@@ -9,8 +9,11 @@ use crate::ids::HostName;
 use crate::nearest::nearest;
 
 impl Nodes {
-    /// Refuses a list with unknown hosts. `force`: the end of the refusal's text, before ` --force`, such as `nothing
-    /// was drained; to drain such hosts too:`.
+    /// Checks that no host in the list is unknown to the controller. `force`: words for the text of the refusal, which
+    /// ends with `force` and then ` --force`; for example `nothing was drained; to drain such hosts too:`.
+    ///
+    /// # Errors
+    /// `NoSuchNode`: a host has never said Hello to this controller and has no drain.
     pub(crate) fn check_known(&self, hosts: &HostList, drains: &Drains, force: &str) -> Result<(), Refusal> {
         let unknown = || hosts.iter().filter(|host| !self.contains_key(*host) && !drains.contains_key(*host));
         let Some(first) = unknown().next() else { return Ok(()) };

@@ -54,7 +54,7 @@ pub(crate) struct Node {
     pub(crate) failed: Vec<TaskId>,
     /// Note for operators, for example about a second machine that claims the host.
     pub(crate) note: Option<String>,
-    /// Tasks of the node's last Hello about which the controller has not decided yet, and the node's orphans.
+    /// Tasks of the node about which the controller could not decide at the last Hello, such as the node's orphans.
     pub(crate) unsettled: Unsettled,
 }
 
@@ -108,15 +108,16 @@ impl DerefMut for Nodes {
 }
 
 impl Nodes {
-    /// Records that the task's node holds the task unclaimed, and that the task must not begin yet.
+    /// Records that the node holds the task unclaimed although the task must not begin yet, so that a later Begin can
+    /// follow.
     pub(crate) fn leave_unclaimed(&mut self, jobs: &Jobs, task: TaskId) {
         if let Some(node) = self.of_mut(jobs, task) {
             node.unsettled.unclaimed.insert(task);
         }
     }
 
-    /// Records that the task's node does not hold the task, whose attempt is frozen. The attempt's thaw then decides
-    /// about the task.
+    /// Records that the node does not hold this task of a frozen attempt. The controller decides about the task when
+    /// the attempt thaws.
     pub(crate) fn leave_absent(&mut self, jobs: &Jobs, task: TaskId) {
         if let Some(node) = self.of_mut(jobs, task) {
             node.unsettled.absent.insert(task);
@@ -148,8 +149,8 @@ impl Nodes {
         }
     }
 
-    /// Removes the tasks of a decided action from the task lists of their nodes, because no reboot changes its ends any
-    /// more.
+    /// Removes the tasks of an action that has its verdict from the task lists of their nodes. A later reboot no longer
+    /// changes how such a task ended.
     pub(crate) fn unindex(&mut self, jobs: &Jobs, action: &Action) {
         let Some(attempt) = jobs.attempt_of(action) else { return };
         for (rank, host) in attempt.layout.pairs(&action.row.ranks) {
@@ -187,10 +188,10 @@ impl Nodes {
         jobs.host_of(task).is_some() && !self.is_anothers(host, task, jobs, cx)
     }
 
-    /// Returns `true` if the store has the task on another host than `host`, or a service carries the task out. Then
-    /// also writes into the node's note that `host` reported about the task; the caller ignores the report. The session
-    /// stays open, because an attempt may return on other hosts after a reused job number or a lost store. The
-    /// attempt's first hosts must not be locked out for ever.
+    /// Returns `true` if the task is not this host's: the store has the task on another host, or a service carries it
+    /// out. The caller must then ignore what `host` reports about the task. Also writes the false report into the
+    /// node's note, for operators. The session stays open, because an honest node may do this too: after a lost store
+    /// or a reused job number, the attempt can have other hosts.
     pub(crate) fn is_anothers(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, cx: &mut Context) -> bool {
         let external = jobs.is_external(task.action);
         let Some(of) = jobs.host_of(task).filter(|of| of != host || external) else { return false };

@@ -81,7 +81,8 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Settles a task that the store knows and the node holds, as the table at the top of this file says.
+    /// Decides about a task that the store knows and that the node reports in its Hello. For example, sends a Begin or
+    /// a Cancel, or records an end. The table at the top of this file has all cases.
     pub(crate) fn settle_held(
         &mut self,
         id: SessionId,
@@ -184,8 +185,8 @@ impl Machine {
         }
     }
 
-    /// Settles a task that the store expects on the node and that the node does not hold, as the table at the top of
-    /// this file says.
+    /// Decides about a task that the store expects on the node and that the node does not hold. For example, sends its
+    /// Start, or ends the task as `lost`. The table at the top of this file has all cases.
     pub(crate) fn settle_absent(&mut self, id: SessionId, task: TaskId, boot_number: u32, boot: &crate::ids::BootId) {
         let Some(action) = self.jobs.action(task.action) else {
             return;

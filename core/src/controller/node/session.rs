@@ -34,8 +34,8 @@ pub(crate) struct Session {
 pub(crate) enum Stage {
     /// The Hello is not complete. Contains the pages that have arrived; `None` before the first page.
     Greeting(Option<Box<Hello>>),
-    /// The Hello is complete. The session waits until the older session of its host has answered the probe with this
-    /// nonce, or until the time `until_ms` (monotonic).
+    /// The Hello is complete, but an older session of the host is open. This session waits until the older one answers
+    /// the probe with this nonce, or until the time `until_ms` (monotonic).
     Probing {
         hello: Box<Hello>,
         older: SessionId,

@@ -40,9 +40,9 @@ impl Jobs {
         tasks.map(|(task, word)| (task, word.outcome())).collect()
     }
 
-    /// Decides which end to record for a task that would end with `ended`. If no script of the task caused `ended`, a
-    /// waiting resolution of the task takes its place. `None`: the task may be alive, so the task stays open and its
-    /// resolution keeps waiting.
+    /// Returns the end to record for a task that would end with `ended`. If a resolution of the task waits and no
+    /// script caused `ended`, the resolution becomes the outcome. `None`: the task may be alive, so the task stays open
+    /// and its resolution keeps waiting.
     pub(crate) fn weigh(&self, task: TaskId, ended: Ended, cx: &Context) -> Option<Ended> {
         let Some(word) = self.action(task.action).and_then(|action| action.resolving(task.rank)) else {
             return Some(ended);
@@ -172,7 +172,7 @@ impl Action {
         self.changed = true;
     }
 
-    /// Forgets the waiting resolutions of `ranks`.
+    /// Drops the resolutions that wait on `ranks`.
     pub(crate) fn forget_words(&mut self, ranks: &IdSet) {
         for word in &mut self.row.resolving {
             word.ranks.subtract(ranks);

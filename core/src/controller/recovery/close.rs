@@ -17,8 +17,8 @@ use crate::task::Ended;
 const GIVEN_BACK: &str = "given back before the store was put back";
 
 impl Jobs {
-    /// Closes an attempt that its resource manager no longer lists. The controller sends no notice of the close.
-    /// After-actions begin only where no other job can be harmed ([`super::disowned`]).
+    /// Closes an attempt that its resource manager no longer lists: drops its notices, and disowns its unreleased
+    /// ranks. After-actions begin only where no other job can be harmed ([`super::disowned`]).
     pub(crate) fn over_untold(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let owed = cx.drop_notices(job, number);
         let left = self.unreleased(job, number);
@@ -29,9 +29,9 @@ impl Jobs {
         self.close_attempt(job, number, "its resource manager has it no more", cx);
     }
 
-    /// Closes a part of an attempt that a lost life had released. Waiting tasks never begin, running tasks go on, and
-    /// no notice is sent. A task whose Start may be under way stays open until the node reports the end, or reports
-    /// that the task never began.
+    /// Closes the ranks and resources `part` of an attempt, which a lost life had released already. Waiting tasks never
+    /// begin, running tasks go on, and no notice is sent. A task that may have been sent to its node stays open until
+    /// the node reports the end, or reports that the task never began.
     pub(crate) fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32, cx: &mut Context) {
         self.disown(job, number, &part.ranks, cx);
         let Some(attempt) = self.attempt(job, number) else { return };
@@ -64,8 +64,9 @@ impl Jobs {
         cx.hold_dropped(job, number, &part);
     }
 
-    /// Reduces an attempt to `ranks`, the ranks that a request in recovery names as not released yet. All other ranks
-    /// are disowned. If the attempt has no source, the other ranks count as released by a lost life.
+    /// Reduces an attempt to `ranks`, which a request in a recovery names as not released yet. Disowns all other
+    /// unreleased ranks, and drops the job's hold on them. If the attempt has no source, also closes these ranks as a
+    /// part that a lost life had released.
     pub(crate) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, uid: u32, cx: &mut Context) {
         let gone = self.unreleased(job, number).ranks.difference(ranks);
         let gone = Part::of_ranks(gone);

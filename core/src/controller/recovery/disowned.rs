@@ -35,15 +35,15 @@ impl Jobs {
         disowned.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 
-    /// Returns `true` if the attempt is spent: a bare `run` opened the attempt, and all its actions have ended. No
-    /// resource manager will finish a spent attempt.
+    /// Returns `true` if the attempt is spent: `perilog run` opened it, no resource manager will finish it, it is open,
+    /// and all its actions have their verdicts.
     pub(crate) fn is_spent(&self, attempt: &JobAttempt) -> bool {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
     }
 
     /// Records an operator's decision that after-actions may clean up on the hosts of the attempt's disowned ranks.
-    /// `named`: the operator named the job, instead of all jobs. If the attempt has a source, the decision counts only
-    /// if the job was named: otherwise the source's edge decides.
+    /// `named`: the operator named this job, instead of all jobs. Unless `named`, does nothing for an attempt with a
+    /// source, because the source's edge decides there.
     pub(super) fn clean_by_hand(&mut self, job: &JobId, number: Attempt, named: bool, cx: &mut Context) {
         let wants = |attempt: &&mut JobAttempt| attempt.wants_a_word_on_hosts() || named && attempt.has_disowned();
         if let Some(attempt) = self.attempt_mut(job, number).filter(wants) {
@@ -57,20 +57,21 @@ impl Jobs {
 struct Holder {
     job: JobId,
     number: Attempt,
-    /// `true` if the attempt's rank on the host is disowned: the attempt waits for a clean-up too.
+    /// `true` if the attempt's own rank on the host is disowned, so that this holder itself waits to clean up there.
     waits: bool,
 }
 
 impl Holder {
-    /// Returns `true` if a clean-up by another attempt, `job` and `number`, must wait for this holder. Of two attempts
-    /// that wait to clean up the same host, the first in order of job and number goes first.
+    /// Returns `true` if this holder must let go of the host before attempt `number` of `job` cleans up there. A holder
+    /// that itself waits to clean up there comes first only if its job and number are lower.
     fn is_before(&self, job: &JobId, number: Attempt) -> bool {
         !self.waits || (&self.job, self.number) < (job, number)
     }
 }
 
 impl Jobs {
-    /// Marks ranks as disowned: the resource manager no longer holds the ranks for this attempt.
+    /// Marks unreleased ranks as disowned, because the resource manager no longer holds them for this attempt. An
+    /// operator's earlier decision about the hosts of disowned ranks (`by_hand`) is void if ranks are new.
     pub(crate) fn disown(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         let new = ranks.difference(&attempt.released.ranks).difference(&attempt.disowned);
@@ -155,9 +156,9 @@ impl Facts<'_> {
         self.holder_but(host, job, number).filter(|_| !defect!(CleanedBesideOthers)).cloned().map(Doubt::Holder)
     }
 
-    /// Returns `true` if the attempt covers the host, and a release of the attempt waits for its edge to read the
-    /// notice. Until then the attempt's job counts as the host's holder. `false` for an edge that follows the attempts
-    /// themselves, because such an edge reads no notices.
+    /// Returns `true` if the attempt covers the host, and the attempt's edge has not yet read a notice of its release.
+    /// Until then the resource manager may still count the attempt's job as the host's holder. Returns `false` for an
+    /// edge that asks for the attempts themselves, because such an edge reads no notices.
     fn is_told_later(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> bool {
         if attempt.source.as_ref().is_none_or(|source| self.recovery.followed.contains(source)) {
             return false;
@@ -172,21 +173,22 @@ impl Facts<'_> {
         newer.filter(|(_, attempt)| self.holds(attempt, host)).map(|(number, _)| *number).next()
     }
 
-    /// Returns `true` if the attempt holds this host: the attempt is not spent, and has an unreleased rank on the host.
+    /// Returns `true` if the attempt still has an unreleased rank on this host. `false` for a spent attempt: a bare run
+    /// whose actions have all ended.
     fn holds(&self, attempt: &JobAttempt, host: &HostName) -> bool {
         let rank = attempt.layout.rank(host.as_str()).filter(|_| !attempt.complete);
         rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.jobs.is_spent(attempt)
     }
 
-    /// Returns the job of another attempt that holds the host and that must let go of it before this attempt cleans up
-    /// there; `None`: there is no such attempt.
+    /// Returns the job of another attempt that must let go of the host before attempt `number` of `job` cleans up
+    /// there; `None`: the clean-up waits for no other attempt.
     fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<&JobId> {
         let others = self.jobs.attempts().filter(|(of, n, _)| (*of, *n) != (job, number));
         let mut holders = others.filter_map(|(of, n, attempt)| Some((of, self.holder(of, n, attempt, host)?)));
         holders.find(|(_, holder)| holder.is_before(job, number)).map(|(of, _)| of)
     }
 
-    /// Returns the attempt as a holder of the host; `None` if the attempt does not hold the host.
+    /// Returns the attempt as a [`Holder`] of the host; `None` if the attempt does not hold the host.
     fn holder(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> Option<Holder> {
         let holds = self.holds(attempt, host) || self.is_told_later(job, number, attempt, host);
         let rank = attempt.layout.rank(host.as_str()).filter(|_| holds)?;
@@ -222,8 +224,9 @@ impl Facts<'_> {
         unclaimed
     }
 
-    /// Returns, by action, the disowned ranks of the attempt on which the action has not begun. The rank still waits
-    /// for its Start, or its node holds the task unclaimed and the rank is in `unclaimed`.
+    /// Returns the disowned ranks of the attempt on which an action has not begun, by action. On such a rank the task
+    /// either waits for its Start, or the node holds it unclaimed. `unclaimed`: by action, the ranks whose node holds
+    /// the task unclaimed.
     fn waiting_to_clean<'a>(
         &'a self,
         attempt: &'a JobAttempt,
@@ -239,8 +242,8 @@ impl Facts<'_> {
         waiting.filter(|(_, ranks)| !ranks.is_empty())
     }
 
-    /// Returns the hosts of all disowned ranks on which an action has not begun. `unclaimed`: the ranks whose node
-    /// holds the task unclaimed.
+    /// Returns the hosts of all disowned ranks on which an action has not begun: the action waits to clean up there.
+    /// `unclaimed`: by action, the ranks whose node holds the task unclaimed.
     fn hosts_to_clean(&self, unclaimed: &BTreeMap<ActionId, IdSet>) -> BTreeSet<HostName> {
         let attempts = self.jobs.cleaning.iter().filter_map(|(job, number)| self.jobs.attempt(job, *number));
         let mut hosts = BTreeSet::new();
@@ -254,9 +257,10 @@ impl Facts<'_> {
 }
 
 impl Machine {
-    /// Drains the hosts of disowned ranks on which actions wait, and begins the actions that may begin now. Where the
-    /// node has a tombstone of the task, the tombstone becomes the outcome. Returns `true` if a drain or a rank
-    /// changed.
+    /// Lets after-actions clean up on disowned ranks where they may. On each such rank that an action waits for: takes
+    /// the outcome from the node's tombstone of the task, begins the action if nothing keeps it waiting, or else drains
+    /// the host. Returns `true` if a drain or a rank changed. Does nothing while the gate is shut or a recovery is
+    /// under way.
     pub(crate) fn clean_disowned(&mut self) -> bool {
         if self.jobs.cleaning.is_empty() || self.recovery.is_on() || self.recovery.is_settling() {
             return false;

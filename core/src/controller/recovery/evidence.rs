@@ -48,8 +48,8 @@ impl Machine {
         self.enter_recovery(why);
     }
 
-    /// Judges the evidence in a node's Hello, and enters recovery if the evidence is enough. Returns `false` if the
-    /// session must get no Welcome.
+    /// Decides whether the newest commit in a node's Hello shows that the store is behind, and enters recovery if the
+    /// evidence is enough. Returns `false` if the session must get no Welcome.
     pub(crate) fn judge_hello(&mut self, id: SessionId, hello: &Hello) -> bool {
         let Some(mark) = hello.newest.filter(|_| !defect!(MarksIgnored)) else { return true };
         if mark.cluster != self.cx.settings.cluster {

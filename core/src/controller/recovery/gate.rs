@@ -22,7 +22,8 @@ use super::{Gate, Recovery};
 
 /// Minimum (ms) of [`shut_ms`], which a small cluster gets, because its redial windows are short.
 const SHUT_MS: u64 = 5_000;
-/// Number of redial windows in [`shut_ms`]. Each agent dials once in a window.
+/// Number of redial windows after which the gate opens in any case ([`shut_ms`]). Each agent dials once in a window, so
+/// every agent has dialled by then, with some windows to spare.
 const SHUT_WINDOWS: u64 = 3;
 /// Reason for which a setup task of a restored store never begins: no request named its action again before the job was
 /// over.
@@ -54,10 +55,11 @@ impl Jobs {
     ///
     /// * An attempt that is released whole, without a notice that waits for the release hook: drops the attempt's
     ///   notices to the resource manager, because a lost life may have sent them. A resource manager that still waits
-    ///   asks again.
-    /// * A spent bare run without a notice that waits for the release hook: disowns all its ranks.
-    /// * Any other attempt: freezes it and marks it as unvouched. Logs the event `attempt-unvouched`, on which clients
-    ///   that follow the job ask again.
+    ///   for a release asks for it again.
+    /// * A spent attempt (a bare run whose actions have all ended), without a notice that waits for the release hook:
+    ///   disowns all its ranks.
+    /// * Any other attempt: freezes it and marks it as unvouched. Logs the event `attempt-unvouched`, so that clients
+    ///   that follow the job send their requests again.
     pub(super) fn freeze_all(&mut self, why: &str, cx: &mut Context) {
         let (mut owing, mut released, mut spent) = (Vec::new(), BTreeSet::new(), Vec::new());
         let unread: BTreeSet<(&JobId, Attempt)> =
@@ -169,8 +171,8 @@ impl Machine {
         }
     }
 
-    /// Carries on with an action of a thawed attempt: settles the action's tasks on each connected node, and starts
-    /// waiting ranks.
+    /// Carries on with an action after its attempt thawed: starts its limits anew, decides about its tasks on each
+    /// connected node, and starts the ranks that may begin.
     pub(crate) fn thaw_action(&mut self, id: ActionId) {
         let Some(action) = self.jobs.action(id) else { return };
         if action.row.verdict.is_some() {

@@ -139,7 +139,8 @@ impl Facts<'_> {
     }
 }
 
-/// Returns the reason why an attempt that is not asserted waits.
+/// Returns the reason why an attempt that is not asserted waits: the controller is starting, or the attempt is
+/// unvouched.
 fn unasserted(job: &JobId, attempt: &JobAttempt) -> HeldBack {
     if attempt.unvouched { HeldBack::Unvouched(job.clone()) } else { HeldBack::Starting }
 }

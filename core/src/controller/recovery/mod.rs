@@ -63,15 +63,15 @@ pub(super) struct Recovery {
     /// Lost lives whose commits were evidence in this recovery already. A further commit of such a life is no new
     /// evidence. At most [`MAX_JUDGED`] lives are kept.
     judged: BTreeSet<Epoch>,
-    /// Attempts in each source's last list that the controller refused, by source and by host. A refused attempt may
-    /// run on the host.
+    /// Attempts in each source's last list that the controller refused, by source and by each host of the attempt. Such
+    /// an attempt may run on the host, so no clean-up begins there.
     refused: BTreeMap<Source, BTreeMap<HostName, (JobId, Attempt)>>,
     /// Sources whose edges have listed their attempts (`Assert`) since this controller started. A list says nothing
     /// about other instances of the same resource manager.
     asserted: BTreeSet<Source>,
     /// Sources whose edges have asked for their attempts (`Attempts`) since this controller started. Such an edge
-    /// learns of releases from the attempts and reads no notices: an unread notice does not mean that the edge is
-    /// behind.
+    /// learns of releases from the attempts and reads no notices. So a notice in the outbox does not mean that the edge
+    /// has missed a release.
     pub(super) followed: BTreeSet<Source>,
     /// Time (monotonic) at which the controller drains the hosts of orphans; `None`: no such drain is due.
     orphans_ms: Option<u64>,
@@ -85,7 +85,8 @@ struct Gate {
     missing: BTreeSet<HostName>,
 }
 
-/// Differences between a node's last Hello and the store that the controller has not settled yet.
+/// Tasks of one node about which the controller could not decide at the last Hello, because the Hello and the store
+/// differ.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Unsettled {
     /// Tasks of frozen attempts that the node does not hold.
@@ -106,7 +107,8 @@ impl Unsettled {
         self.unclaimed.remove(&task);
     }
 
-    /// Returns the number of unsettled tasks, without orphans that an operator gave up.
+    /// Returns the number of absent tasks, unclaimed tasks, tombstones and orphans, without orphans that an operator
+    /// gave up.
     pub(super) fn len(&self) -> usize {
         let orphans = self.orphans.values().filter(|orphan| !orphan.given_up).count();
         self.absent.len() + self.unclaimed.len() + orphans + self.tombstones.len()
@@ -122,8 +124,8 @@ impl Recovery {
         self.judged.contains(&epoch) || self.judged.len() >= MAX_JUDGED
     }
 
-    /// Adds the lives of the suspects' newest commits to the judged lives, which hold at most [`MAX_JUDGED`] lives.
-    /// Commits of a judged life are no further evidence.
+    /// Marks the lives of the suspects' newest commits as judged: further commits of such a life are no new evidence.
+    /// At most [`MAX_JUDGED`] lives are judged.
     fn judge_suspects(&mut self) {
         let epochs = self.suspects.values().map(|commit| commit.epoch);
         self.judged.extend(epochs.take(MAX_JUDGED.saturating_sub(self.judged.len())));

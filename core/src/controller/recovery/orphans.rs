@@ -46,7 +46,7 @@ pub(crate) struct Orphan {
     pub(super) userid: Option<u32>,
     /// The task's state in the node's last report.
     state: HeldState,
-    /// Time (monotonic) of the node's last report.
+    /// Time (monotonic) of the node's last report about the task.
     told_ms: u64,
     /// The task's time limit; `None`: no limit, or none reported.
     limit_ms: Option<u64>,
@@ -82,8 +82,8 @@ impl Recovery {
         self.orphans_ms.take_if(|at| *at <= now.mono_ms).is_some()
     }
 
-    /// Drops the kept tombstones of unknown tasks, unless attempts can be frozen or a disowned rank is still to be
-    /// cleaned up.
+    /// Forgets the tombstones of unknown tasks that were kept for clean-ups. Keeps them while attempts can be frozen,
+    /// or while a disowned rank is still to be cleaned up.
     pub(super) fn drop_tombstones(&self, jobs: &Jobs, nodes: &mut Nodes) {
         if !self.freezes() && jobs.cleaning.is_empty() {
             nodes.values_mut().for_each(|node| node.unsettled.tombstones.clear());
@@ -138,9 +138,9 @@ impl Context {
 }
 
 impl Nodes {
-    /// Completes the host's orphans after its node's Hello. Gives up again each orphan that an operator had given up
-    /// before, and no longer counts the host as one with orphans if none is left. `before`: the node's unsettled tasks
-    /// before the Hello.
+    /// Carries operators' decisions about orphans over to a new Hello of the node. Gives up again each orphan that an
+    /// operator had given up before. If the node holds no orphan any more, removes the host from the hosts with
+    /// orphans. `before`: the node's unsettled tasks as of the earlier Hello.
     pub(crate) fn orphans_told(&mut self, host: &HostName, before: Unsettled, cx: &mut Context) {
         let given_up = before.orphans.into_iter().filter(|(_, orphan)| orphan.given_up);
         for (task, _) in given_up {
@@ -151,8 +151,8 @@ impl Nodes {
         }
     }
 
-    /// Handles the end of a task that the store does not know. Returns `true` if the controller acknowledges it: the
-    /// task is no orphan, or an operator gave the orphan up.
+    /// Records that a task which the store does not know has ended on its node. Returns `true` if the controller may
+    /// acknowledge the end: the task is no orphan, or an operator gave the orphan up.
     pub(crate) fn unknown_ended(&mut self, host: &HostName, task: TaskId, cx: &mut Context) -> bool {
         let Some(node) = self.get_mut(host) else { return true };
         let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return true };
@@ -164,7 +164,8 @@ impl Nodes {
         given_up || defect!(OrphanAcknowledged)
     }
 
-    /// Removes an orphan. After the host's last orphan, waiting actions may begin on the host.
+    /// Removes an orphan of the host. If it was the host's last one, lifts the drain for orphans, and actions that
+    /// waited for it may begin.
     pub(super) fn drop_orphan(&mut self, host: &HostName, task: TaskId, cx: &mut Context) {
         let Some(node) = self.get_mut(host) else { return };
         node.unsettled.orphans.remove(&task);
@@ -199,8 +200,9 @@ impl Nodes {
 }
 
 impl Machine {
-    /// Handles a task that a node lists in its Hello and that the store does not know, as the module's table says.
-    /// Returns `true` if the node may forget the task's tombstone.
+    /// Decides about a task that a node lists in its Hello and that the store does not know: the task becomes an
+    /// orphan, gets a Cancel, or is kept as a tombstone. The table at the top of this file has all cases. Returns
+    /// `true` if the task is a tombstone that the node may forget.
     pub(crate) fn on_unknown(&mut self, id: SessionId, host: &HostName, held: &Held) -> bool {
         let is_past = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Past);
         match &held.state {

@@ -19,8 +19,8 @@ use crate::ids::ActionName;
 use crate::idset::IdSet;
 use crate::message::Phase;
 
-/// Maximum number of failed ranks of an action that the overview groups into faults. Further failed ranks count in
-/// `bad`, but not in a fault.
+/// Maximum number of failed ranks of an action that are grouped into faults, in rank order. Further failed ranks count
+/// in the number of bad ranks, but belong to no fault.
 const COMPARED: usize = 512;
 
 /// Activity of a node. Nodes with equal activity share a group of the overview, and the groups are sorted as the values
@@ -115,7 +115,8 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the open action that has come furthest on the node; of two equal actions, the one that began first.
+    /// Returns the open action whose rank state on the node is the furthest: `accepted` before `sent`, `sent` before
+    /// `waiting`. Of two actions in the same state, returns the one that began first. `None`: no action is open there.
     fn first_open(&self, node: &Node) -> Option<&Action> {
         let open = self.open_on(node);
         open.max_by_key(|(action, stand)| (*stand, Reverse(action.row.began_ms))).map(|(action, _)| action)

@@ -60,8 +60,8 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the hosts that asserted attempts or their after-actions hold, each with its job. Disowned ranks and
-    /// spent attempts do not count.
+    /// Returns the hosts that asserted attempts hold, each with the attempt's job. A host counts until its rank is
+    /// released. Leaves out disowned ranks, and spent attempts: bare runs whose actions have all ended.
     fn holders(&self) -> BTreeMap<String, &JobId> {
         let vouched = self.jobs.attempts().filter(|(_, _, attempt)| attempt.asserted && !self.jobs.is_spent(attempt));
         let held = vouched.flat_map(|(job, _, attempt)| {

@@ -40,29 +40,29 @@ pub struct AttemptRow {
     pub open: bool,
     pub touched_ms: u64,
     pub terms: Terms,
-    /// A resource manager will finish the attempt: `job add`, an edge or an operator said so. Retention keeps the
-    /// attempt until the attempt is released whole.
+    /// `true` if a resource manager will finish the attempt: `job add`, an edge or an operator said so. Retention keeps
+    /// such an attempt until it is released whole.
     pub added: bool,
     /// The part that the job itself still holds.
     pub hold: Part,
     pub released: Part,
-    /// All ranks and named resources of the attempt are released.
+    /// `true` if all ranks and named resources of the attempt are released.
     pub complete: bool,
     pub milestones: Milestones,
     /// The source whose edge added or listed the attempt; `None`: a hook, a request or an operator added it.
     pub source: Option<Source>,
-    /// A recovery began, and no edge, request or operator has vouched for the attempt since. No task of the attempt
-    /// begins, no rank is released, and no notice is sent.
+    /// `true` if a recovery began, and no edge, request or operator has vouched for the attempt since. No task of the
+    /// attempt begins, no rank is released, and no notice is sent.
     pub unvouched: bool,
-    /// The attempt was opened or vouched for in a recovery, or added from an edge's list. The store may lack tasks that
-    /// had begun, so a setup action counts as begun on every rank.
+    /// `true` if the attempt was opened or vouched for in a recovery, or added from an edge's list. The store may lack
+    /// tasks that had begun, so a setup action counts as begun on every rank.
     pub recovered: bool,
     /// Ranks that the resource manager no longer holds for the attempt. An after-action begins on a disowned rank only
     /// if the host is drained and no other attempt holds the host, or if `by_hand` is set. The controller releases
     /// disowned ranks without a notice.
     pub disowned: IdSet,
-    /// An operator has decided about the hosts of the disowned ranks, so after-actions on these hosts wait for no drain
-    /// and no edge.
+    /// `true` if an operator has decided about the hosts of the disowned ranks. After-actions on these hosts then wait
+    /// for no drain and no edge.
     pub by_hand: bool,
 }
 
@@ -105,12 +105,13 @@ pub struct DrainRow {
     pub reason: String,
     /// The user id of the operator who drained the host; `None` for a drain by the controller.
     pub by: Option<u32>,
-    /// The drain is in force: the drain hook has confirmed it, or no drain hook is configured.
+    /// `true` if the drain hook has confirmed the drain, or no drain hook is configured. The drain is then in force,
+    /// unless it is `lifted`.
     pub confirmed: bool,
-    /// An operator or the controller has lifted the drain, and the drain hook has not confirmed the lift yet.
+    /// `true` if an operator or the controller has lifted the drain, and the drain hook has not confirmed the lift yet.
     pub lifted: bool,
-    /// `true`: a drain hook has confirmed the drain. A drain hook that the site configures later gets a notice of each
-    /// drain without such a confirmation.
+    /// `true` if a drain hook has carried out this drain. A drain hook that the site configures later gets a notice of
+    /// each drain for which this is `false`.
     #[serde(default)]
     pub told: bool,
     /// The boot number of the host when a script was stuck there; `Some` only if stuck scripts are the drain's only
@@ -125,11 +126,11 @@ pub struct DrainRow {
     /// an answer to an earlier notice.
     #[serde(default)]
     pub telling: u64,
-    /// Time of the first notice that the drain hook has not carried out.
+    /// Time of the first notice of this drain that the drain hook has not carried out, in milliseconds since 1970.
     #[serde(default)]
     pub asked_ms: u64,
-    /// The drain comes from a restored store, and in this recovery the resource manager has not listed the drain yet.
-    /// An operator may have lifted the drain after the backup.
+    /// `true` if the drain comes from a restored store, and in this recovery the resource manager has not listed it
+    /// yet. An operator may have lifted such a drain after the backup.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unvouched: bool,
     /// Recovery's cause for the drain; `None` if recovery did not drain the host, or another reason came later. The
@@ -185,8 +186,8 @@ impl DrainRow {
         }
     }
 
-    /// Returns the newest reason of the drain, with its time and operator. The drain hook gets this reason, although a
-    /// resource manager that still has the host drained keeps its own earlier reason.
+    /// Returns the newest reason of the drain, with its time and operator: the later reason if there is one, else the
+    /// first. The notice to the drain hook contains this reason.
     #[must_use]
     pub fn newest(&self) -> Again {
         let first = || Again { at_ms: self.since_ms, reason: self.reason.clone(), by: self.by };
@@ -230,8 +231,8 @@ pub struct ActionRow {
     /// The ranks and resources that the action holds. At the start the action holds all of them; its release policy
     /// decides when it drops the ended ones.
     pub held: Part,
-    /// The action is an after-action of a job that still holds ranks. The held ranks join the action when the job hands
-    /// them over.
+    /// `true` if further ranks will join the action: it is an after-action, and the job still holds ranks that it will
+    /// hand over.
     pub growing: bool,
     /// Resolutions that wait: each becomes the outcome of its ranks once the drain of the rank's node is in force. With
     /// [`Resolving::unbegun`], it waits for the node's report instead.
@@ -241,12 +242,12 @@ pub struct ActionRow {
     /// Key: name of a script past its limit. Value: the script's ranks. A rank has only the script that its node
     /// reported last.
     pub overdue: BTreeMap<String, IdSet>,
-    /// Ranks whose node the controller has drained for live processes. Either the rank is open and its scripts left
-    /// processes past the limit, or the rank is `lost` and its scripts turned out to live.
+    /// Ranks whose node the controller has drained because processes live. Either the rank is open and processes
+    /// outlived its scripts beyond the limit, or the rank is `lost` and its scripts turned out to live.
     pub lingering: IdSet,
     /// Key: a time limit (ms) that nodes reported and that differs from `timeout_ms`. Value: the ranks of these nodes.
     pub limits: BTreeMap<u64, IdSet>,
-    /// A recovery began, and no request has named the action since. An unvouched setup action begins on no further
+    /// `true` if a recovery began and no request has named the action since. A setup action then begins on no further
     /// rank.
     pub unvouched: bool,
     /// Key: a remark, which says that no script ran or that the runner skipped a file. Value: the `ok` ranks with the
@@ -341,7 +342,8 @@ pub struct External {
     /// All named resources that the action covers.
     pub resources: BTreeSet<ResourceName>,
     pub ended: BTreeMap<ResourceName, ResourceEnd>,
-    /// The service should stop work on the resources that have not ended. For ranks, see [`ActionRow::cancelling`].
+    /// `true` if the service should stop work on the resources that have not ended. For ranks, see
+    /// [`ActionRow::cancelling`].
     pub cancelling: bool,
 }
 

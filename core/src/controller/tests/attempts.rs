@@ -1,4 +1,4 @@
-//! Requests: the attempt and ranks that each means, and refusals.
+//! Requests: the attempt and the ranks that each request means, and the requests that the controller refuses.
 
 use super::release::{add, bench, finish};
 use super::*;
@@ -220,8 +220,9 @@ fn a_job_is_not_added_without_what_a_service_of_it_has() {
     assert!(b.store.attempts[1].added);
 }
 
-/// Regression test: a requeue without `--nodes` ran its prolog on a released node, perhaps beside another job. It took
-/// over the nodes of an attempt that an operator had begun with `--nodes`.
+/// Regression test: a job had been added, and an operator began its next attempt on nodes of the operator's choice
+/// (`--nodes`). A later requeue without `--nodes` took these nodes over. Its prolog ran on a released node, perhaps
+/// beside another job.
 #[test]
 fn a_job_that_was_added_once_repeats_no_nodes() {
     let (mut b, _) = bench(4, |_| {});

@@ -52,8 +52,8 @@ pub(super) fn announced(outcome: Outcome, within_ms: Option<u64>) -> (Bench, Ses
     (b, n0)
 }
 
-/// Lets the task's time limit and then unreachable-grace pass. Asserts that rank 0 of the prolog still counts as
-/// accepted just before the end of that time.
+/// Lets the task's time limit and then unreachable-grace pass, so that the controller gives up its wait for n0. Asserts
+/// that rank 0 of the prolog still counts as accepted just before that.
 pub(super) fn wait_in_vain(b: &mut Bench) {
     b.pass(LIMIT + GRACE - 100);
     assert!(b.action("prolog", "j", 0).accepted.contains(0));
@@ -97,8 +97,8 @@ fn only_the_announced_boot_is_the_end() {
     }
 }
 
-/// Regression test: the node's directory of tasks was removed. After the announced reboot the agent reported the task
-/// as lost, and the controller ended the task as `lost`.
+/// Regression test: a node's directory of tasks was removed. After the announced reboot the node's agent reported the
+/// task as lost. The controller ended the task as `lost`, and not with the announced outcome.
 #[test]
 fn a_node_without_its_mark_ends_as_announced() {
     let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
@@ -306,8 +306,8 @@ fn a_node_known_to_be_down_is_offline_at_once_and_fenced() {
     assert_eq!(b.action("prolog", "j", 0).verdict, None);
 }
 
-/// Drains n0 in its first boot by calling `how`, with or without a drain hook. Then reboots n0, which holds the tasks
-/// `held_then` after the reboot.
+/// Drains n0 in its first boot by calling `how`, with a drain hook if `hook` is `true`. Restarts the controller, and
+/// reboots n0, which holds the tasks `held_then` after the reboot. Returns the bench and n0's new session.
 fn cleaned(hook: bool, how: impl Fn(&mut Bench, SessionId), held_then: Vec<Held>) -> (Bench, SessionId) {
     let mut b = Bench::new();
     b.settings.reboot_cleans = true;

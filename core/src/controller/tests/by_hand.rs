@@ -38,7 +38,8 @@ fn running() -> Phase {
     Phase::Running { script: "10-a".into(), index: 1, of: 1, progress: None }
 }
 
-/// Creates a bench whose only node has accepted a prolog and reported this phase of the prolog.
+/// Creates a bench whose only node has accepted a prolog and reported this phase of it. `None`: the node has reported
+/// no phase.
 fn accepted(phase: Option<Phase>) -> (Bench, SessionId) {
     let (mut b, n) = bench(1, hooked);
     b.run("prolog", "j", "n0");

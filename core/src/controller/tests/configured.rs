@@ -115,7 +115,8 @@ fn an_unconfigured_action_drains_only_as_an_after_action() {
     }
 }
 
-/// Regression test: 2,050 short jobs filled a node with records, and every later prolog drained the node.
+/// Regression test: 2,050 short jobs filled a node with records. The node refused every later prolog, and each refusal
+/// drained the node.
 #[test]
 fn a_full_node_is_drained_only_for_an_after_action() {
     for (action, outcome, drained) in [

@@ -1,4 +1,4 @@
-//! `node forget`: a dismantled node leaves the list, and no other node does.
+//! `perilog node forget`: the controller forgets a dismantled node, and refuses to forget a node that is in use.
 
 use super::release::{add, bench, finish};
 use super::*;

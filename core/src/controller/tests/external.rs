@@ -47,7 +47,8 @@ fn report(ranks: Option<&str>, resources: Option<&str>, said: Said) -> Request {
     Request::Report(Box::new(Report { job: job("j"), attempt: None, action, targets, resources, said }))
 }
 
-/// Sends a report. Returns the part that ended with this report, and the part for which the report came late.
+/// Sends a service's report. Returns two sets of ranks and named resources: those that ended with this report, and
+/// those for which the report came late.
 fn reported(b: &mut Bench, request: Request) -> (Part, Part) {
     let (reply, effects) = b.ask(request);
     assert!(!effects.iter().any(|e| matches!(e, Effect::Send { .. } | Effect::Fan { .. })), "{effects:?}");
@@ -57,8 +58,9 @@ fn reported(b: &mut Bench, request: Request) -> (Part, Part) {
     }
 }
 
-/// Adds a job on n0-n3 with two rabbits, and starts the external action `stage` over these ranks and named resources.
-/// Without resources, `None` means all ranks.
+/// Adds a job on n0-n3 with two rabbits (named resources), and starts the external action `stage` over `ranks` and
+/// `resources`. `ranks` of `None` means no ranks; without resources it means all ranks. `tolerate` is the job's
+/// tolerance; `change` changes the settings.
 fn staged(
     tolerate: &str,
     ranks: Option<&str>,
@@ -477,9 +479,9 @@ fn what_is_over_has_the_lease_that_it_had() {
     assert_eq!(b.action("stage", "j", 0).external.as_ref().map(|external| external.lease_ms), Some(LEASE_MS));
 }
 
-/// Regression test: an operator cancelled an epilog and lifted the drain that followed. Then a service that had worked
-/// on the same node was stopped, and the node was not drained again. If an operator resolves the service's task
-/// instead, no drain follows.
+/// Regression test: an operator cancelled an epilog and lifted the drain that followed. Then the operator cancelled an
+/// external action on the same node, its service reported a failure, and the node was not drained again. If the
+/// operator resolves the task of the external action instead, no drain follows.
 #[test]
 fn a_service_past_its_cancelled_epilog_drains_its_node_again() {
     for stopped in [true, false] {
@@ -499,8 +501,8 @@ fn a_service_past_its_cancelled_epilog_drains_its_node_again() {
     }
 }
 
-/// Regression test: an operator said that the resource manager had all parts of an attempt back. When a service then
-/// ended, the controller sent a release of the attempt's last resource all the same.
+/// Regression test: an operator said that the resource manager had all parts of an attempt back. Then the service of an
+/// external action reported its end, and the controller sent a release of the attempt's last resource all the same.
 #[test]
 fn nobody_is_told_of_what_was_given_back() {
     let (mut b, n) = staged("0", None, "rabbit1,rabbit2", each);

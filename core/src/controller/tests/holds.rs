@@ -11,7 +11,8 @@ fn rabbits(names: &[&str]) -> BTreeSet<ResourceName> {
     names.iter().map(|name| ResourceName::new(name).unwrap()).collect()
 }
 
-/// Returns the rows that `ps` shows as held, each as holder, held ranks and named resources, and reason.
+/// Returns the rows of `perilog ps` in the state `held`, each as holder, held ranks and named resources, and reason.
+/// `all`: as with the option `--held`.
 fn held_rows(b: &mut Bench, all: bool) -> Vec<(String, String, String)> {
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: all }).0 else { panic!("no ps") };
     let held = rows.into_iter().filter(|row| row.state == "held");
@@ -22,8 +23,8 @@ fn held_rows(b: &mut Bench, all: bool) -> Vec<(String, String, String)> {
     .collect()
 }
 
-/// Regression test: a request finished a job by naming all of its ranks. The job still held its named resources, and no
-/// command showed them.
+/// Regression test: all ranks of a job were finished by name, so the job was over. It still held its named resources,
+/// and no command showed them.
 #[test]
 fn with_its_last_rank_a_job_lets_go_of_what_is_no_rank() {
     for parts in [&["0-3"][..], &["0-1", "3", "2"], &["n[0-3]"]] {

@@ -50,8 +50,8 @@ fn with_nobody_left_there_is_no_success() {
     assert_eq!((contexts(&b, "shrink"), b.store.attempts[0].hold.ranks.to_string()), (vec![], "0-1".to_owned()));
 }
 
-/// The job keeps its ranks beyond `keep` until the action `keep-after` has succeeded, because further ranks may fail in
-/// that action.
+/// Further ranks may fail in the action that the setting `keep-after` names (here `prolog`). So the job keeps its ranks
+/// beyond `keep` until that action has succeeded.
 #[test]
 fn the_surplus_goes_back_after_the_action_that_decides() {
     let (mut b, n) = bench(3, |_| {});
@@ -82,8 +82,8 @@ fn what_goes_back_while_the_job_goes_on_is_not_its_finish() {
     assert_eq!((ranks(&b, "job-let-go"), ranks(&b, "job-finish")), (vec!["0".to_owned()], vec!["1".to_owned()]));
 }
 
-/// Regression test: a prolog ran on some ranks of a job with `keep`. The job kept ranks without the prolog, and
-/// released ranks with it.
+/// Regression test: in a job with `keep`, a prolog ran on some of the ranks. The job kept ranks on which no prolog had
+/// run, and released ranks on which it had.
 #[test]
 fn who_is_kept_was_prepared() {
     // Each row: the ranks of the prolog, and the ranks that are released.

@@ -227,8 +227,8 @@ fn that_there_is_room_for_no_other_name_is_told_once() {
     assert!(!told(&b).iter().any(|told| told["name"] == "m64"));
 }
 
-/// Regression test: prolog and epilog reported 40 milestones each. Every script got a confirmation, but the controller
-/// dropped 16 of the names.
+/// Regression test: an attempt has room for 64 milestones, and its prolog and its epilog reported 40 each. Every script
+/// got a confirmation, but the controller dropped 16 of the names.
 #[test]
 fn a_start_brings_the_milestones_that_its_attempt_has() {
     let brought = |effects: &[Effect]| {

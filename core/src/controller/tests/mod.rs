@@ -89,14 +89,15 @@ impl Bench {
         bench
     }
 
-    /// Kills the controller, starts it on the committed store, and lets time pass until the gate opens.
+    /// Kills the controller, starts it again on what its store has committed, and lets time pass until the gate opens.
     pub(super) fn restart(self) -> Self {
         let mut bench = self.restart_settling();
         bench.pass(10_000);
         bench
     }
 
-    /// Kills the controller and starts it on the committed store. The gate is still shut, and waits for the nodes.
+    /// Kills the controller, and starts it again on what its store has committed. The gate is still shut: the
+    /// controller waits for the Hello of each node.
     pub(super) fn restart_settling(self) -> Self {
         let now = Now { mono_ms: self.now.mono_ms + 1, wall_ms: self.now.wall_ms + 1 };
         let (events, sessions) = (self.events, self.sessions);

@@ -38,7 +38,8 @@ fn an_orphan_blocks_its_host_until_adopted_or_confirmed() {
     }
 }
 
-/// Regression test: a node with an orphan never came back, and a task of another job on this node waited for ever.
+/// Regression test: a task waited for an orphan of another job on its node. The node never came back, and the task
+/// waited for ever.
 #[test]
 fn nothing_waits_for_an_orphan_on_a_host_that_is_away() {
     let mut b = Bench::new();
@@ -103,8 +104,8 @@ fn an_adopted_orphan_waits_for_nothing() {
     assert_eq!(b.store.ranks[0].ended.outcome, exit(3));
 }
 
-/// An orphan that an operator has given up is no reason to drain its host. `ps` and the reasons of drains name only
-/// other orphans.
+/// An operator has said that an orphan's job is over and its nodes were released (`Confirm::Gone`). The orphan is no
+/// reason to drain its host; `ps` and the reasons of drains name only other orphans.
 #[test]
 fn an_orphan_that_was_given_up_drains_no_host_and_is_named_nowhere() {
     let mut b = Bench::new();

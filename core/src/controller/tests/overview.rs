@@ -26,7 +26,8 @@ fn node(b: &mut Bench, host: &str) -> WhyView {
     *view
 }
 
-/// Returns each group of nodes as a line: state, action, marks and hosts.
+/// Returns each group of nodes as a line, for example `drained epilog (after stuck held): n2`. A line has the state,
+/// the action, all that is true of the nodes, and their hosts.
 fn lines(view: &Overview) -> Vec<String> {
     let line = |group: &NodeGroup| {
         let marks = [("after", group.after), ("stuck", group.stuck), ("drained", group.drained), ("held", group.held)];
@@ -144,7 +145,8 @@ fn names_are_in_the_order_of_their_numbers() {
     assert_eq!(hosts, ["gpu2-a", "gpu2-b", "gpu10-a", "login", "n1", "n2", "n9", "n10", "n010"]);
 }
 
-/// Each list of a view has a maximum length, however many jobs, failures and drain reasons the cluster has.
+/// Each list of the web page's overview and timeline has a maximum length, however many jobs, failures and drain
+/// reasons the cluster has. The page says how many entries a list leaves out.
 #[test]
 fn lists_have_a_bound_and_say_what_is_left_out() {
     let (mut b, n) = bench(200, |_| {});

@@ -255,8 +255,8 @@ fn an_owed_release_is_told_of_listed_ranks_alone() {
     assert_eq!(finals.count(), 2, "n1 is the last that the resource manager waits for");
 }
 
-/// A hook or an operator adds a job again after a restore, with fewer hosts. The controller takes the other hosts as
-/// released by the lost life, because no edge will list the job.
+/// A hook or an operator adds a job again after a restore, with fewer hosts. No edge will list this job. So the
+/// controller takes the hosts that the request leaves out as released by the lost life.
 #[test]
 fn who_adds_a_job_with_fewer_hosts_answers_for_the_others() {
     let (mut b, _) = bench(3, |_| {});
@@ -329,8 +329,8 @@ fn an_attempt_that_an_edge_does_not_list_is_over_in_silence() {
     over_in_silence(|_| Request::Attempts(AttemptsOf { source: source(), jobs: None, after: None, limit: 9 }));
 }
 
-/// Checks that an attempt which its edge does not list is cleaned up, and that no notice is sent. `heard`: the request
-/// with which the edge learns of a release.
+/// Checks that an attempt which its edge does not list is cleaned up, and that no notice about it is sent. `heard`
+/// returns the request by which the edge confirms that it has read the releases so far.
 fn over_in_silence(heard: fn(&Bench) -> Request) {
     let (mut b, n) = bench(3, |s| s.release_hook = true);
     b.ask(assert(vec![listed("a", "n0", JobPhase::Running), listed("b", "n[1-2]", JobPhase::Running)])).0.unwrap();

@@ -28,7 +28,7 @@ fn over(b: &mut Bench, n: &[SessionId], name: &str, epilog: Outcome) {
     ended(b, n, name, 0, "epilog", epilog);
 }
 
-/// Creates a bench with one node, and with `keep` as the setting `keep-attempts`.
+/// Creates a bench with one node. `keep` is the setting `keep-attempts`; `change` changes other settings.
 fn at(keep: usize, change: impl Fn(&mut Settings)) -> (Bench, Vec<SessionId>) {
     bench(1, |settings| {
         settings.keep_attempts = keep;

@@ -4,16 +4,16 @@
 use super::*;
 use crate::idset::IdSet;
 
-/// Returns the ranks below `count` in an order that scatters them: the set of the ranks so far has up to `count / 3`
-/// separate ranges. `count` is a power of two.
+/// Returns all ranks below `count` in a scattered order: a set to which they are added one by one has up to `count / 3`
+/// separate ranges on the way. `count` is a power of two.
 fn scattered(count: u32) -> impl Iterator<Item = u32> {
     // The stride is odd, so it shares no divisor with `count`.
     let stride = count * 5 / 8 + 1;
     (0..count).map(move |n| (n * stride) % count)
 }
 
-/// Returns the total size of an action's records as debug text, in bytes. The action's ranks end in scattered order,
-/// one rank per batch, and each rank is released when it ends.
+/// Returns the total size, as debug text in bytes, of the records that the machine makes when the `count` ranks of an
+/// action end. The ranks end in scattered order, one in each batch, and each is released when it ends.
 fn record_bytes(count: u32) -> usize {
     let mut bench = Bench::load_with(
         Snapshot::default(),

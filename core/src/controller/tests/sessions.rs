@@ -121,8 +121,8 @@ fn a_dead_session_is_replaced_without_an_answer_or_transport() {
     assert!(matches!(&effects[..], [Effect::Send { session, message: ToAgent::Welcome { .. } }] if *session == new));
 }
 
-/// Regression test: while another machine that claimed the host waited for the probe of the old session, the true agent
-/// connected again. When the old session closed, the controller opened the other machine's session too.
+/// Regression test: another machine claimed a host, and waited for the probe of the host's session. Meanwhile the true
+/// agent connected again. When its old session closed, the controller opened the other machine's session too.
 #[test]
 fn a_rival_of_a_replaced_session_waits_for_the_new_one() {
     let (mut b, old, clone, _) = rivals();

@@ -67,8 +67,8 @@ fn equal_results_of_a_batch_are_one_event() {
     );
 }
 
-/// Starts a task, ends the node's session, and lets the node say Hello in `boot`. `state`: the task's state in the
-/// Hello; `None`: the node does not hold the task.
+/// Starts a task, and lets the node accept it if `accepted` is `true`. Then ends the node's session, and lets the node
+/// say Hello in the boot `boot`. `state` is the task's state in the Hello; `None`: the node does not hold the task.
 fn settle(accepted: bool, boot: &str, state: Option<HeldState>) -> (Vec<Effect>, Bench, SessionId) {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);
@@ -261,8 +261,9 @@ fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
     }
 }
 
-/// Regression test: the node of a lost task came back and reported that the task had failed. The node was drained only
-/// if a report had shown the scripts alive before.
+/// Regression test: a task was lost because its node was away, and an operator lifted the node's drain. The node came
+/// back and reported that the task had failed. It was drained again only if a report had shown the scripts alive
+/// before.
 #[test]
 fn a_lost_task_that_failed_drains_its_node_again() {
     let t = task("prolog", "j", 0);
@@ -344,8 +345,8 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
 }
 
-/// An operator resolved a task, and the task's own result came late. After a restore of an older store, the tombstone
-/// on the node brings the result again.
+/// An operator resolved a task, and the task's own result came late. After a restore of an older store, which lacks
+/// that result, the tombstone on the node brings it again.
 #[test]
 fn what_came_late_is_told_again_by_the_tombstone() {
     let mut b = Bench::new();

@@ -37,7 +37,7 @@ pub(super) fn named(action: &str, attempt: &str) -> Vec<(String, String)> {
     vec![(action.to_owned(), attempt.to_owned())]
 }
 
-/// Returns the waiting tasks with their reasons, as `ps` shows them.
+/// Returns the tasks that `ps` shows as waiting. Each has action and attempt (`epilog of 0`), hosts, and the reason.
 fn waits(b: &mut Bench) -> Vec<(String, String, String)> {
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
     let waiting = rows.into_iter().filter(|row| row.state == "waiting");
@@ -163,8 +163,8 @@ fn without_anything_begun_it_goes_back_at_once() {
     assert_eq!(released(&b), [("0".to_owned(), "0-1".to_owned())]);
 }
 
-/// An operator ran the epilog of an attempt by hand. When a newer attempt supersedes this one, the epilog does not run
-/// again.
+/// An operator runs the epilog of an attempt by hand. A newer attempt that supersedes this one waits for that epilog,
+/// and no second epilog begins.
 #[test]
 fn an_epilog_that_was_asked_for_is_the_one() {
     for ended in [false, true] {
@@ -279,8 +279,8 @@ fn hears(b: &mut Bench, request: Request) -> (String, String, String) {
     (ended.to_string(), open.to_string(), cancelling.to_string())
 }
 
-/// A service knows nothing of a requeue. A report that names no attempt means the attempt for which the service works,
-/// and the reply asks the service to stop.
+/// The service of an external action knows nothing of a requeue. A report that names no attempt means the attempt for
+/// which the service works, and the reply asks the service to stop.
 #[test]
 fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
     let failed = || Said::Failed { check: None, message: "stopped".into() };

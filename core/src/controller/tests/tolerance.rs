@@ -22,7 +22,8 @@ pub(super) fn tell(b: &mut Bench, session: SessionId, task: TaskId, ended: Ended
     b.says(session, FromAgent::Finished { task, ended: Box::new(ended) })
 }
 
-/// Runs a prolog over one node for each outcome, and returns the verdict.
+/// Runs a prolog of a job with these terms, on one node for each outcome. Returns the bench and the prolog's verdict;
+/// `None`: the prolog has no verdict yet.
 pub(super) fn verdict(terms: Terms, outcomes: &[Outcome], change: impl Fn(&mut Settings)) -> (Bench, Option<Verdict>) {
     let (mut b, n) = bench(outcomes.len() as u32, change);
     let nodes = format!("n[0-{}]", outcomes.len() - 1);
@@ -114,8 +115,8 @@ fn a_job_goes_on_without_a_straggler() {
     }
 }
 
-/// Regression test: the controller gave a script past its limit up, with the outcome `timeout`. The script itself then
-/// ended as `timeout` too, and the controller dropped this end as known.
+/// Regression test: the controller did not wait for a script past its limit, and ended the rank as `timeout`. The
+/// script itself later ended as `timeout` too. The controller took this for a repetition, and recorded no late end.
 #[test]
 fn the_own_end_of_a_straggler_is_late() {
     let (mut b, n) = bench(2, |s| s.tolerate_timeout = true);
@@ -261,8 +262,8 @@ fn a_dead_node_shares_the_exception_of_failed_checks() {
     assert_eq!(b.store.drains.iter().map(|drain| drain.host.as_str()).collect::<Vec<_>>(), ["n2", "n1"]);
 }
 
-/// A node is lost after the prolog, while the job runs (requirement A21). The loss shows in the job's next action, for
-/// example `perilog run check --job JOB`.
+/// A node is lost after the prolog, while the job runs. The loss counts against the job's tolerance in the job's next
+/// action, for example `perilog run check --job JOB` (requirement A21).
 #[test]
 fn a_job_tolerates_a_node_lost_before_a_later_action() {
     for (tolerate, expect) in [("1", Verdict::Ok), ("0", Verdict::Lost)] {

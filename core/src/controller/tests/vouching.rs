@@ -51,8 +51,8 @@ fn vouching_for_all_jobs_excludes_an_edges_disowned_ranks() {
     assert_eq!(b.drained(), [("n1", false)], "n1 may be another job's: it is drained before it is cleaned up");
 }
 
-/// Regression test: an edge's list lacked a rank, and a later list had the rank again, because the resource manager was
-/// restored too. The rank's epilog must begin.
+/// Regression test: the resource manager was restored too. The edge's list lacked a rank, and a later list had it
+/// again. The rank's epilog did not begin.
 #[test]
 fn a_rank_that_is_listed_again_is_cleaned_up() {
     let (mut b, _) = bench(3, |_| {});
@@ -220,8 +220,8 @@ fn a_forgotten_release_is_told_again_beside_another() {
     assert!(told.iter().any(|ranks| ranks.contains('1')), "{told:?}");
 }
 
-/// Regression test: a store was lost. A node then reported an epilog of a job whose prolog waited for an orphan, and
-/// the prolog began after the epilog.
+/// Regression test: a store was lost, and a prolog of job `j` waited for an orphan of another job. The node then
+/// reported that an epilog of `j` had already ended in the lost life. The prolog began after that epilog.
 #[test]
 fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
     let (mut b, _) = bench(0, |_| {});
@@ -238,8 +238,8 @@ fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
     assert_eq!(starts(&effects), [], "its rank was cleaned up");
 }
 
-/// Regression test: the epilog of a lost life had ended on the node, and a prolog that was requested later began after
-/// it.
+/// Regression test: a node reported an ended epilog that the store did not know, and a prolog of the same job was
+/// requested. When an operator said that the job was over, the epilog was adopted, and the prolog began after it.
 #[test]
 fn no_setup_action_follows_an_adopted_epilog() {
     let (mut b, _) = bench(0, |_| {});
@@ -253,8 +253,8 @@ fn no_setup_action_follows_an_adopted_epilog() {
     assert_eq!(starts(&b.ends(n0, task("epilog", "j", 0))), []);
 }
 
-/// Regression test: an operator lifted the drain for which a release waited, and a clean-up drained the host in the
-/// same batch. The rank was released undrained.
+/// Regression test: a release waited for a drain. In one batch, an operator lifted this drain, and a clean-up drained
+/// the host anew. The rank was released without waiting for the new drain.
 #[test]
 fn a_release_waits_for_the_drain_of_the_same_batch() {
     let (mut b, n) = bench(2, |settings| settings.drain_hook = true);
@@ -274,8 +274,9 @@ fn a_release_waits_for_the_drain_of_the_same_batch() {
     assert_eq!(contexts(&b, "release").len(), 1);
 }
 
-/// Creates a bench on a restored store, in which n0 and n1 both hold the epilog of job `a` unclaimed. The edge lists n0
-/// alone for `a`. Returns the bench, the nodes' sessions, and the effects of the list.
+/// Creates a bench on a restored store, with a drain hook if `drain_hook` is `true`. n0 and n1 both hold the epilog of
+/// job `a` unclaimed, but the edge lists n0 alone for `a`. Returns the bench, the nodes' sessions, and the effects of
+/// the list.
 fn unclaimed(drain_hook: bool) -> (Bench, [SessionId; 2], Vec<Effect>) {
     let (mut b, n) = bench(2, |s| s.drain_hook = drain_hook);
     b.ask(assert(vec![listed("a", "n[0-1]", JobPhase::Running)])).0.unwrap();

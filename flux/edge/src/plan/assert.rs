@@ -37,8 +37,8 @@ fn listed(view: &View, job: &Job, of: &Allocated<'_>) -> Value {
 }
 
 /// Returns the job's tolerance and its named resources, as parameters of `JobAdd` and `Assert`. The tolerance is that
-/// of the job's terms within the site's cap. The edge also sends a tolerance of zero, because Flux may issue an id
-/// again.
+/// of the job's terms within the site's cap. A tolerance of zero is sent too: Flux may give the id of an earlier job to
+/// another job, whose own tolerance then counts.
 pub fn terms(view: &View, job: &Job, of: &Allocated<'_>) -> Map<String, Value> {
     let forgiven = job.terms.within(&view.cap, of.r.ranks().len());
     let count = |ranks: u64| Tolerance::Ranks(u32::try_from(ranks).unwrap_or(u32::MAX)).to_string();

@@ -51,8 +51,8 @@ pub fn resources(view: &View, job: &Job) -> BTreeSet<ResourceName> {
     externals.flat_map(|external| external.resources.iter().cloned()).collect()
 }
 
-/// Returns the action that starts the job's next external action; `None`: all have begun. `at`: whether those with the
-/// prolog or those with the epilog count.
+/// Returns the action that starts the job's next external action of the prolog or of the epilog (`at`); `None`: all of
+/// these have begun.
 pub(super) fn start(view: &View, job: &Job, of: &Allocated<'_>, known: &EdgeAttempt, at: Reference) -> Option<Action> {
     let begun = |name: &&ActionName| known.actions.iter().any(|action| action.name == **name);
     let name = names(view, job, at).find(|name| !begun(name))?;
@@ -64,7 +64,8 @@ pub(super) fn has_any(view: &View, job: &Job, at: Reference) -> bool {
     names(view, job, at).next().is_some()
 }
 
-/// Returns the actions of the attempt that must end before the job begins: external ones, and the prolog.
+/// Returns the attempt's actions that must end before the job begins: the prolog, and the external actions of the
+/// prolog.
 pub(super) fn before<'a>(view: &View, job: &Job, known: &'a EdgeAttempt) -> Vec<&'a EdgeAction> {
     known.actions.iter().filter(|action| is_before(view, job, &action.name)).collect()
 }

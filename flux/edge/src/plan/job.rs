@@ -14,12 +14,14 @@ pub const DESCRIPTION: &str = "perilog";
 /// user's exception has the mark.
 pub const MARK: &str = "perilog";
 
-/// The state of a reference of the plugin on a job, according to the job's eventlog.
+/// The state of the plugin's prolog or epilog reference on a job: what the job's eventlog says of it, and whether the
+/// edge has asked to finish it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
     started: u32,
     finished: u32,
-    /// Whether the plugin has accepted the edge's request to finish. The journal has not reported the finish yet.
+    /// Whether the plugin has accepted the edge's request to finish this reference. The reference then counts as
+    /// closed, although the journal may not have reported the finish yet.
     pub asked: bool,
 }
 
@@ -57,7 +59,7 @@ pub struct Job {
     pub externals: BTreeSet<ActionName>,
     pub prolog: Held,
     pub epilog: Held,
-    /// Whether Flux has started the job: tasks of the job may live.
+    /// Whether tasks of the job may live: Flux has started the job, or the job's prolog has finished with status 0.
     pub may_have_tasks: bool,
     /// Time of the `start` event, in seconds since the epoch; `None`: Flux has not started the job.
     pub started: Option<f64>,
@@ -68,9 +70,10 @@ pub struct Job {
     pub freed: bool,
     /// Whether the job is inactive in Flux.
     pub clean: bool,
-    /// Whether the job existed when Flux loaded the plugin. Its eventlog may then lack events of its end.
+    /// Whether the job existed before Flux loaded the plugin. The job's eventlog may then lack events of its end.
     pub before: bool,
-    /// Marks of the events that the edge has posted for this attempt.
+    /// Marks of the events that the edge has posted for this attempt, for example `tolerated`: the edge posts the event
+    /// of each mark once.
     pub told: BTreeSet<String>,
     /// Actions for which the edge has asked the controller for `Cancel`.
     pub cancel_asked: BTreeSet<ActionName>,

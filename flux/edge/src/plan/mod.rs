@@ -100,8 +100,8 @@ pub fn follower(view: &View, action: &Action) -> Option<Action> {
 }
 
 /// Returns the step for a job without ranks in perilog: Flux allocated it without the scheduler, or perilog cannot read
-/// its R. The step finishes an open reference, or first tells the user about the malformed R. `None`: this is no such
-/// job, or no reference is open.
+/// its R. The step finishes an open reference, or first tells the user about the malformed R. `None`: the job has ranks
+/// in perilog, has no allocation, or has no open reference.
 fn without_r(job: &Job) -> Option<Step> {
     job.alloc?;
     let status = match (&job.malformed, job.bypass) {

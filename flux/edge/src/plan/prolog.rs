@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | does not know the attempt | goes on | `JobAdd`, and `Run` with it if the next row asks only for that |
 //! | | cancelled | finish, status 256: nothing has begun |
-//! | has it, an action has not begun | goes on | `ActionStart`, `Run`; not while a host is cleaned up after another |
+//! | has it, an action has not begun | goes on | `ActionStart`, `Run`; not while another attempt is cleaned up there |
 //! | | cancelled | finish, status 256 |
 //! | an action runs | goes on | wait |
 //! | | cancelled | `Cancel`, then wait for the verdict |
@@ -25,7 +25,8 @@ use super::{Step, drains, external};
 
 /// The wait status (wait(2)) of an exit with 1.
 pub(super) const FAILED: i32 = 256;
-/// First word of the mark of the exception about tolerated failures. That exception is not fatal.
+/// First word of the mark by which the edge recognises its own exception about tolerated failures. That exception is
+/// not fatal.
 const TOLERATED: &str = "tolerated";
 /// Maximum length in bytes of an exception's note. Flux keeps the note in the KVS, and `flux jobs` reads it each time.
 const MAX_NOTE: usize = 1024;
@@ -128,9 +129,10 @@ pub(super) fn note(action: &EdgeAction) -> String {
     format!("{} {verdict}{on}: {}", action.name, reasons(action))
 }
 
-/// Returns the step that posts an exception of perilog. `mark`: perilog's mark, which also decides the exception's
-/// type. `note` is required, because Flux's job-list ends at an exception without a note. `more`: an object with
-/// further members of the context, or null.
+/// Returns the step that posts an exception of perilog. `mark`: what the exception is about, for example `tolerated`;
+/// the context carries the mark, so that the edge posts the exception once, and the mark decides the exception's type.
+/// `note` is required, because Flux's job-list ends at an exception without a note. `more`: an object with further
+/// members of the context, or null.
 pub(super) fn post(job: &Job, mark: &str, severity: u8, note: &str, more: &Value) -> Step {
     let kind = match mark.split(' ').next() {
         Some(TOLERATED) => "node-failure",
@@ -145,8 +147,8 @@ pub(super) fn post(job: &Job, mark: &str, severity: u8, note: &str, more: &Value
     Step::Do(Action::Post { id: job.id, name: "exception".to_owned(), mark: mark.to_owned(), context })
 }
 
-/// Returns the context of an exception, for programs: the failed ranks, hosts and resources, the action, and each
-/// failure.
+/// Returns the part of an exception's context that programs read: the action, its failed ranks, hosts and resources,
+/// and each failure.
 pub(super) fn told(action: &EdgeAction) -> Value {
     let mut told =
         json!({ "ranks": action.bad, "hosts": action.bad_hosts, "action": action.name, "checks": action.failures });

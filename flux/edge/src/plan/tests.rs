@@ -348,9 +348,9 @@ fn an_epilog_runs_from_the_tasks_end_to_the_last_release() {
     }
 }
 
-/// Rank 0 restarts without its housekeeping: no housekeeping waits on the nodes of the job that ran. The edge begins
-/// the epilog, and then reports to the controller that Flux has lost the job. The controller drains the nodes
-/// meanwhile.
+/// Rank 0 restarts without the brokers of a job that ran, and Flux frees the job: no housekeeping of Flux waits on the
+/// job's nodes. The edge begins the job's epilog first, while its `Assert` still lists the job. Only then it sends an
+/// `Assert` without the job, so that the controller counts the job as lost.
 #[test]
 fn a_job_freed_without_its_brokers_is_lost_at_its_epilog() {
     let mut view = view();
@@ -375,8 +375,9 @@ fn a_job_freed_without_its_brokers_is_lost_at_its_epilog() {
     assert!(assert::is_due(&view) && view.jobs.is_empty());
 }
 
-/// Regression test: after a restart of a real Flux's rank 0 an epilog began under live tasks. The plugin's list says
-/// that the job existed before the restart, and the journal's backlog, which the edge reads later, must not undo that.
+/// Regression test: after a restart of a real Flux's rank 0, an epilog began while tasks of the job were alive. The
+/// plugin's list says that the job is older than the restart. The edge must not forget that when it reads the journal's
+/// backlog, which comes later.
 #[test]
 fn a_job_from_before_a_restart_stays_so_over_its_backlog() {
     let mut view = view();
@@ -503,7 +504,8 @@ fn a_milestone_is_posted_once_and_under_no_name_of_flux() {
     assert_eq!(due(&view), Vec::<String>::new());
 }
 
-/// A guest may raise an exception of severity 1, of any type, on a job of the guest. No guest can set perilog's mark.
+/// A guest may raise an exception of severity 1, of any type, on the guest's own job. Such an exception lacks the mark
+/// that the edge puts into the context of its own exceptions, so the edge still posts its own.
 #[test]
 fn what_a_user_raises_hides_nothing_of_ours() {
     let mut view = view();

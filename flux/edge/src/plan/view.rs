@@ -14,9 +14,9 @@ use super::job::{Allocated, Job};
 /// The site's settings for the edge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Site {
-    /// Maximum time (ms) for which the edge waits for absent brokers of a job. A prolog waits from its verdict on, an
-    /// epilog from the end of the job's tasks or actions on. The confirmation of a drain for the cleanup of a lost job
-    /// waits from the drain's request on.
+    /// Maximum time (ms) for which the edge waits until the brokers of a job's hosts are online. The time begins with
+    /// the verdict of the prolog; for an epilog, with the end of the job's tasks or actions. The confirmation of a
+    /// drain for the clean-up after a lost job waits as long, from the request for the drain on.
     pub online_patience_ms: u64,
     /// The external actions that the site configures, by name.
     pub externals: BTreeMap<ActionName, External>,
@@ -32,9 +32,10 @@ pub struct FluxDrain {
 pub struct View {
     pub site: Site,
     pub cap: Cap,
-    /// Whether the edge has read both sides, and the controller knows the attempts of Flux.
+    /// Whether the view shows all of Flux and of the controller: the controller has answered the `Assert` of Flux's
+    /// attempts, and the feed has listed what the controller has.
     pub is_current: bool,
-    /// `broker.starttime` of rank 0, in seconds since the epoch.
+    /// Start time of rank 0's broker (Flux's `broker.starttime`), in seconds since the epoch.
     pub starttime: f64,
     pub jobs: BTreeMap<u64, Job>,
     /// Ranks whose brokers are online (Flux's group `broker.online`).
@@ -90,8 +91,8 @@ impl View {
         self.attempts.get(&(of.job.clone(), of.attempt))
     }
 
-    /// Returns the job's hosts whose brokers are offline. The rank of a host changes when an operator reconfigures an
-    /// instance, so the host's present rank counts, and the job's own rank if the host has none.
+    /// Returns the job's hosts whose brokers are offline. A host's rank may change when an operator reconfigures the
+    /// instance, so the host's present rank counts. If the host has no rank any more, its rank in the job's R counts.
     pub(super) fn away(&self, of: &Allocated<'_>) -> Vec<HostName> {
         let hosts = of.r.hosts().iter().filter_map(|host| HostName::new(host).ok());
         let is_away = |(rank, host): &(u32, HostName)| !self.online.contains(*self.ranks.get(host).unwrap_or(rank));
@@ -200,7 +201,8 @@ impl View {
     }
 }
 
-/// Returns the attempt as the controller shows it right after `JobAdd`.
+/// Returns the attempt as the controller's feed shows it right after `JobAdd`: the job holds all ranks, and no action
+/// has begun.
 fn added(of: &Allocated<'_>) -> EdgeAttempt {
     EdgeAttempt {
         ranks: of.r.ranks().clone(),

@@ -11,7 +11,8 @@ use crate::plan::view::FluxDrain;
 use crate::plan::{Job, View};
 
 impl Session {
-    /// Updates the view by one event. Returns a fault if the session must end.
+    /// Handles one event: updates the view, and asks Flux for more where the event calls for it. Returns the fault if
+    /// the session must end; `None`: the session goes on.
     pub(super) fn fold(&mut self, event: Event) -> Option<Fault> {
         match event {
             Event::Journal(reply) => {
@@ -103,7 +104,8 @@ pub(super) fn journal(view: &mut View, reply: &Value) -> bool {
     false
 }
 
-/// Returns the value itself if it is an object, and the parsed JSON if it is a string; `None`: neither.
+/// Returns the value itself if it is an object, and the JSON in its text if it is a string; `None`: it is something
+/// else, or the text is no JSON.
 fn object(value: &Value) -> Option<Value> {
     match value {
         Value::Object(_) => Some(value.clone()),
@@ -206,7 +208,8 @@ mod tests {
         }
     }
 
-    /// Feeds the recorded session to the fold, from the job's backlog to its end.
+    /// Feeds the replies of a recorded session to the functions that update the view. Checks the job after each reply,
+    /// from the journal's backlog to the job's end, and the drains at last.
     #[test]
     fn a_recorded_job_is_folded() {
         let mut view = View::new(Site::default());

@@ -1,6 +1,6 @@
 //! Jobs in Flux's housekeeping. These jobs are inactive, so the journal does not report them, but their nodes wait for
-//! epilogs. The edge asks for these jobs once a session, after the journal's backlog. A job that becomes inactive later
-//! stays in the view.
+//! epilogs. The edge asks Flux for these jobs once a session, after the journal's backlog. A job that enters
+//! housekeeping later stays in the edge's view anyway.
 
 use std::collections::BTreeSet;
 

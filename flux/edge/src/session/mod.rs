@@ -33,7 +33,8 @@ use send::Outcome;
 /// Maximum number of events in the queue of a session. The number is small, so that a full queue slows down the async
 /// tasks that read from Flux and the controller.
 const EVENTS: usize = 256;
-/// Maximum number of actions (each with its follower) that wait for an answer at the same time.
+/// Maximum number of actions that wait for an answer at the same time. An action and the follower that the edge sends
+/// right behind it count as one.
 const AT_ONCE: usize = 32;
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const LAST_BACKOFF: Duration = Duration::from_secs(30);
@@ -110,7 +111,8 @@ impl Session {
         }
     }
 
-    /// Plans, and sends the due actions. Returns the time of the next plan; `None`: at the next event.
+    /// Plans the next actions, and sends those that are due. Returns the time at which to plan again; `None`: only
+    /// after the next event.
     fn turn(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let mut wake = self.link_at;

@@ -1,5 +1,5 @@
 //! The first checks of a broker: the broker is the right one, this edge is the only one, and the plugin is loaded. A
-//! session that is refused here has changed nothing.
+//! session that a check ends here has changed no job and no drain of Flux.
 
 use std::collections::HashMap;
 use std::io;
@@ -58,7 +58,7 @@ impl Session {
     /// Connects to the broker, makes the first checks, and opens the streams of events.
     ///
     /// # Errors
-    /// [`Fault`]: the session has changed nothing.
+    /// [`Fault`]: the broker is away or a check fails. Flux's jobs and drains are as before.
     pub async fn open(config: &Config) -> Result<Self, Fault> {
         let path = config.flux.path().to_owned();
         let away = |source| Fault::Away { path: path.clone(), source };

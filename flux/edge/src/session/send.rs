@@ -132,7 +132,8 @@ impl Session {
         }
     }
 
-    /// Handles the outcome of an action: logs it and updates the view, or schedules another try after a failure.
+    /// Handles the outcome of an action. Logs an accepted action and updates the view; records a refusal; schedules
+    /// another try after a failure, or while the controller is quiesced.
     pub(super) fn done(&mut self, action: &Action, outcome: Outcome) {
         let job = action.id().map(|id| tracing::field::display(Fluid(id)));
         let subject = self.in_flight.get(&key(action)).cloned().unwrap_or_else(|| subject(&self.view, action));
@@ -198,8 +199,8 @@ impl Session {
     }
 }
 
-/// Returns the line for the edge's log about an action that was carried out; `None`: no operator would look for it
-/// there, or the answer to a repeated call says that the action had begun already. `reply`: the answer.
+/// Returns the line for the edge's log about an action that was carried out; `None`: this kind of action gets no line,
+/// or the answer to a repeated call says that the action had begun already. `reply`: the answer.
 fn line(action: &Action, reply: &Value) -> Option<String> {
     // The edge repeats a Run that the feed does not show yet: the action began with the first.
     if matches!(action, Action::Run { .. } | Action::Start { .. }) && reply["attached"] == true {
@@ -361,8 +362,8 @@ mod tests {
         }
     }
 
-    /// The edge drops the answers that come after a failed call's answer, although the controller has handled those
-    /// calls too.
+    /// The edge makes several calls at once, and one of them fails. The edge drops the answers to the calls after it,
+    /// although the controller has handled those calls too: the next plan decides about them.
     #[tokio::test]
     async fn a_call_behind_one_that_failed_has_no_outcome() {
         let dir = tempfile::tempdir().unwrap();

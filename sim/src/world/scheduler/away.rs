@@ -1,4 +1,4 @@
-//! Faults of the resource manager: an outage, a rollback to an earlier book, a cut connection.
+//! Faults of the resource manager: an outage, a rollback to an earlier state of its jobs, a cut connection.
 
 use super::{Kind, Link, Of};
 use crate::world::World;

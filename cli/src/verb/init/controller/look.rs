@@ -56,7 +56,8 @@ pub(super) fn look(wanted: &Wanted, record: Option<&Record>, door: &Door) -> Res
     Ok((dropin, found))
 }
 
-/// Returns [`Files::None`] or [`Files::Part`]; `None` if all of the files exist.
+/// Returns [`Files::None`] if no file of `paths` exists, and [`Files::Part`] if only some exist. Returns `None` if all
+/// exist, so that the caller can read them.
 fn presence<const N: usize>(paths: [&Path; N]) -> Option<Files> {
     let there: Vec<&Path> = paths.into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
     match there.as_slice() {

@@ -65,8 +65,8 @@ pub(super) struct World {
     invocations: u8,
 
     pub(super) outstanding: Vec<Effect>,
-    /// Stems of the units whose changes the world reports to the agent, each with its task; empty after the bus is
-    /// lost. `stirs`: stems with a change that the world has not reported yet.
+    /// Stems of the units whose changes the simulated systemd reports to the agent, each with its task; empty after the
+    /// bus is lost. `stirs`: stems with a change that is not reported yet.
     interest: BTreeMap<String, TaskId>,
     watch_empty: BTreeSet<String>,
     pub(super) stirs: BTreeSet<String>,
@@ -75,7 +75,8 @@ pub(super) struct World {
     /// cancelled.
     ran: BTreeMap<TaskId, u32>,
     ends: BTreeMap<TaskId, (u8, bool)>,
-    /// Tasks whose tombstones are gone: a late unit is the only trace of such a task.
+    /// Tasks whose tombstones are gone. If systemd starts the unit of such a task late, that unit is the task's only
+    /// trace.
     forgotten: BTreeSet<TaskId>,
     /// Whether any unit has started, or may still start, without systemd's answer to the machine. From then on the
     /// machine cannot know all live units, and the world does not require it to.
@@ -339,7 +340,8 @@ impl World {
         }
     }
 
-    /// Brings the history to its end: no effect fails any more, all scripts end, and the controller answers.
+    /// Ends the random history: runs the world until nothing is left to do, and asserts that each accepted task has
+    /// ended. Meanwhile no effect fails, all scripts end, and the controller answers.
     pub(super) fn settle(&mut self) {
         self.link_down();
         for round in 0..200 {
@@ -385,7 +387,7 @@ impl World {
         assert_eq!(self.machine.status_line(), "connected; idle");
     }
 
-    /// Returns the number of units whose task has run no script: their start reached systemd after the task's end.
+    /// Returns the number of units that ran no script: systemd started each of them only after the end of its task.
     fn late_units(&self) -> usize {
         self.units.values().filter(|unit| !self.ran.contains_key(&unit.intent.start.task)).count()
     }

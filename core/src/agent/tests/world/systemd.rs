@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// Lets PID 1 handle one of the late starts, which `at` chooses.
+    /// Lets PID 1 handle one of the starts that it has not handled yet; `at` chooses the start.
     pub(in crate::agent::tests) fn late_start(&mut self, at: usize) {
         if !self.late.is_empty() {
             let intent = self.late.remove(at % self.late.len());

@@ -95,7 +95,7 @@ fn an_exception_names_the_resources_that_failed() {
     assert_eq!(context["resources"], json!({"rabbit": "tolerable: quota: none is left"}));
 }
 
-/// The edge tells the controller of the resources whenever it tells of the job.
+/// An `Assert` names the job's resources, as `JobAdd` does.
 #[test]
 fn the_job_is_added_with_its_resources() {
     let view = rabbit();
@@ -130,7 +130,8 @@ fn what_follows_the_job_is_begun_before_its_epilog() {
     }
 }
 
-/// After a restart of rank 0, old tasks of the job may live on a node whose broker has not joined anew.
+/// After a restart of rank 0, tasks from before may live on a node whose broker has not joined anew. The external
+/// action `copy` then does not start; the edge drains the node first.
 #[test]
 fn no_service_copies_beside_old_tasks_after_a_restart_of_rank_0() {
     let mut view = rabbit();

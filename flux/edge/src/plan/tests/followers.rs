@@ -1,9 +1,9 @@
-//! Actions that the edge sends in one go.
+//! Tests of followers: actions that the edge sends right behind another action, without waiting for the first answer.
 
 use super::*;
 
-/// The edge sends an action and its follower in one go. So the follower must be the action that the first answer would
-/// make due anyway.
+/// A follower is the action that the edge sends right behind a due action, without waiting for the first answer. It
+/// must be the action that the first answer makes due.
 #[test]
 fn a_follower_is_what_the_answer_makes_due() {
     type Change = fn(&mut View);
