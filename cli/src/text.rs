@@ -24,7 +24,7 @@ pub(crate) fn line(text: &str) -> String {
     shown
 }
 
-/// Returns `text` with its line breaks and tabs; escapes all other control characters as [`line`] does.
+/// Returns `text` with its line breaks and tabs; escapes all other control characters as [`line()`] does.
 pub(crate) fn block(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();

@@ -3,7 +3,7 @@
 //! that failed.
 //!
 //! Code with a defect reads `if defect!(NoTombstone) { ... }`. Without the feature `defects` the macro is the constant
-//! `false`, and the table of defects is not compiled. With the feature, the macro is `true` if [`switch_on`] has chosen
+//! `false`, and the table of defects is not compiled. With the feature, the macro is `true` if `switch_on` has chosen
 //! this defect for the process. The feature does not compile without debug assertions: no release build can contain a
 //! defect.
 

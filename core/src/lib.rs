@@ -6,7 +6,7 @@
 //! * a task and the end of a task: [`task`], [`outcome`], [`judge`], [`environment`]
 //! * the messages between agent and controller: [`message`]
 //! * the two machines, `handle(input, now) -> effects`: [`agent`], [`controller`]
-//! * deliberate defects, for tests only: [`defect`]
+//! * deliberate defects, for tests only: [`mod@defect`]
 
 pub mod agent;
 pub mod controller;

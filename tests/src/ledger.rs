@@ -6,7 +6,7 @@
 //! end   813.02 <boot id> job attempt action rank script pid 37
 //! ```
 //!
-//! A `start` without an `end` is a script that still runs or was killed. [`compare`] compares the controller's view
+//! A `start` without an `end` is a script that still runs or was killed. [`compare()`] compares the controller's view
 //! with the ledger.
 
 mod compare;

@@ -78,8 +78,8 @@ fn is_of_the_job(name: &str) -> bool {
     name.starts_with("FLUX_JOB_")
 }
 
-/// Reads the job's attempt from its eventlog. Flux may start a prolog before its store of eventlogs has the job's newest
-/// events: it writes events in batches, so the `alloc` can come some milliseconds later.
+/// Reads the job's attempt from its eventlog. Flux may start a prolog before its store of eventlogs has the job's
+/// newest events: it writes events in batches, so the `alloc` can come some milliseconds later.
 fn attempt(job: &str) -> Result<Attempt, Fault> {
     let read = || allocated(&flux(&["job", "info", job, "eventlog"])?, job);
     if let Some(attempt) = read()? {

@@ -109,7 +109,7 @@ impl Jobs {
     }
 
     /// Adds ranks to an action. On each new rank the action begins when the actions that go first have ended there
-    /// ([`crate::controller::action::order`]).
+    /// (`action/order.rs`).
     pub(crate) fn grow(&mut self, id: ActionId, new: &IdSet, cx: &mut Context) {
         if let Some(action) = self.action_mut(id) {
             action.grow(new);
@@ -120,7 +120,7 @@ impl Jobs {
     }
 
     /// Adds a new action. On each rank the action begins when the actions that go first have ended there
-    /// ([`crate::controller::action::order`]).
+    /// (`action/order.rs`).
     pub(crate) fn begin(&mut self, mut row: ActionRow, cx: &mut Context) {
         let (id, ranks) = (row.id, row.ranks.clone());
         row.events_from = self.get(&row.job).map_or(0, |j| j.events_last);

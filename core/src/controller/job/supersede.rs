@@ -9,7 +9,7 @@
 //!   held by the job --no setup action began--------------------> released
 //!                  \-> held by its after-actions --all ended---> released      only then the new attempt begins there
 //! ```
-//! [`crate::controller::action::order`] makes the newer attempt wait, host by host.
+//! `action/order.rs` makes the newer attempt wait, host by host.
 
 use serde_json::json;
 

@@ -20,7 +20,7 @@
 //! | [`external`] | external actions, before and after the job |
 //! | [`drains`] | drains, both ways |
 //! | [`milestones`] | events in the eventlog that users wait for |
-//! | [`assert`] | the report of Flux's attempts to the controller at each connect |
+//! | [`mod@assert`] | the report of Flux's attempts to the controller at each connect |
 
 pub mod action;
 pub mod assert;
