@@ -5,6 +5,7 @@
 //! one step: the writer goes on meanwhile (WAL), and the copy contains no later page.
 
 use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use perilog_host::clock;
@@ -69,11 +70,13 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
 }
 
 /// Copies a store, or a copy of a store, to the new file `to`, with the transactions that are only in its write-ahead
-/// log. The copy is stamped: a controller that starts with it is in recovery. `to` must not exist.
+/// log. The copy is stamped: a controller that starts with it is in recovery.
 ///
 /// # Errors
-/// [`StoreError`]: the store or the disk failed; the file `to` is removed then.
+/// [`StoreError`]: `to` exists, and stays as it is; or the store or the disk failed, and no `to` is left.
 pub fn install(store: &Path, to: &Path) -> Result<(), StoreError> {
+    let made = File::options().write(true).create_new(true).mode(0o600).open(to);
+    made.map_err(|error| StoreError::Other(format!("cannot make the copy: {error}")))?;
     copy(store, to).inspect_err(|_| drop(fs::remove_file(to)))
 }
 

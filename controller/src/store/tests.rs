@@ -352,6 +352,21 @@ fn a_copy_of_an_earlier_version_is_stamped() {
     assert_eq!(tables(&path), tables_of_a_new_file());
 }
 
+/// Regression test: `perilog-controller --copy-to` wrote over a store, and removed the store if the copy failed.
+#[test]
+fn a_copy_never_takes_the_place_of_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).commit(&[Record::Attempt(attempt_row(job(1), 0..=1, "n[0-1]"))]).unwrap();
+    let path = dir.path().join("controller.db");
+    let other = dir.path().join("other.db");
+    std::fs::write(&other, "a store").unwrap();
+    for from in [&path, &dir.path().join("no store")] {
+        let refused = super::backup::install(from, &other).unwrap_err().to_string();
+        assert!(refused.contains("File exists"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "a store");
+    }
+}
+
 /// A store of version 7 lacks two columns and an index: opening the store adds them, and keeps the attempts.
 #[test]
 fn a_store_of_the_version_before_goes_on() {
