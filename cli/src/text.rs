@@ -4,8 +4,12 @@
 //! terminal.
 
 pub(crate) use perilog_core::duration::age;
+pub(crate) use perilog_host::terminal::json;
 
-/// Maximum number of characters of foreign text in a line; `logs` and `--json` show all of the text.
+use perilog_host::terminal::is_harmful;
+
+/// Maximum number of characters that [`line()`] keeps of a text that perilog did not write, such as the last line of a
+/// script. `logs` and `--json` show all of the text.
 const SHOWN: usize = 300;
 
 /// Returns `text` as one line: escapes control characters and those that reorder text, and cuts a long text.
@@ -39,31 +43,8 @@ pub(crate) fn block(text: &str) -> String {
     shown
 }
 
-/// Returns a value as JSON that cannot steer a terminal: JSON allows some characters that a terminal obeys (C1
-/// controls, characters that reorder text). The function escapes these characters, which does not change their meaning
-/// in JSON.
-pub(crate) fn json(value: &serde_json::Value) -> String {
-    let text = value.to_string();
-    if !text.chars().any(is_harmful) {
-        return text;
-    }
-    let mut shown = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match is_harmful(c) {
-            // Harmful characters occur only within strings, and all are below U+10000.
-            true => shown.push_str(&format!("\\u{:04x}", u32::from(c))),
-            false => shown.push(c),
-        }
-    }
-    shown
-}
-
 pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", line(text))
-}
-
-fn is_harmful(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn harmless(c: char, shown: &mut String) {
@@ -102,14 +83,6 @@ pub(crate) fn count(n: u64, of: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn json_means_the_same_and_no_terminal_obeys_it() {
-        let value = serde_json::json!({"said": "csi \u{9b}31m del \u{7f} esc \u{1b} \u{202e}rtl grün"});
-        let shown = json(&value);
-        assert!(!shown.chars().any(is_harmful) && shown.contains("\\u009b31m") && shown.contains("grün"), "{shown}");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
-    }
 
     #[test]
     fn foreign_text_is_harmless() {

@@ -5,8 +5,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use perilog_core::JobId;
-use perilog_host::clock;
 use perilog_host::command::Arguments;
+use perilog_host::{clock, terminal};
 
 use crate::arguments::{COPY_TO, JOB, SINCE, UNTIL};
 use crate::store::{Exporter, Wanted, export_head};
@@ -37,7 +37,7 @@ pub fn export(store: &Path, arguments: &Arguments) -> Result<(), String> {
     let told = |error: &dyn std::fmt::Display| format!("{}: {error}", store.display());
     let mut exporter = Exporter::open(store, wanted).map_err(|error| told(&error))?;
     let mut out = BufWriter::new(io::stdout().lock());
-    let mut line = |value: &serde_json::Value| writeln!(out, "{value}");
+    let mut line = |value: &serde_json::Value| writeln!(out, "{}", terminal::json(value));
     let written = |result: io::Result<()>| result.map_err(|error| format!("cannot write the output: {error}"));
     written(line(&export_head(clock::wall_ms())))?;
     let mut none = true;

@@ -12,7 +12,7 @@ use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
-use crate::{values, when};
+use crate::{text, values, when};
 
 /// Path of the package's controller, on the host of the store.
 const CONTROLLER: &str = "/usr/sbin/perilog-controller";
@@ -66,12 +66,12 @@ struct Lines {
     lines: Vec<Value>,
 }
 
-/// A line of the export. Every face prints it as JSON.
+/// A line of the export. Table, `--json` and `--quiet` all print it as JSON, on one line.
 struct Line(Value);
 
 impl Faces for Line {
     fn table(&self, page: &mut Page) {
-        page.line(&self.0);
+        page.line(text::json(&self.0));
     }
 
     fn json(&self) -> Option<Value> {
@@ -79,6 +79,19 @@ impl Faces for Line {
     }
 
     fn quiet(&self, page: &mut Page) {
-        page.line(&self.0);
+        page.line(text::json(&self.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression test: of three faces, only `--json` escaped what a script or a user had written.
+    #[test]
+    fn no_terminal_obeys_an_exported_reason() {
+        let [table, json, quiet] = crate::out::tests::faces(&Line(json!({ "reason": "csi \u{9b}2J" })), 0);
+        assert_eq!(json, "{\"reason\":\"csi \\u009b2J\"}");
+        assert_eq!([table.trim_end(), quiet.trim_end()], [&json, &json]);
     }
 }
