@@ -29,7 +29,8 @@ use crate::systemd::Cgroups;
 const GRACE_MS: u64 = 30_000;
 /// Time for the kernel to end killed processes, and for the agent to notice.
 const REAPED_MS: u64 = 10_000;
-/// Time for outcomes to arrive: the controller answers in milliseconds, or is away.
+/// Longest time to wait, once no process of a task is left, until the controller has acknowledged every outcome. The
+/// controller usually does so within milliseconds: one that has not done so by then is away.
 const ACKNOWLEDGED_MS: u64 = 10_000;
 /// Longest time between two looks at this host's tasks if the kernel does not report empty cgroups (cgroup v1).
 const LOOK: Duration = Duration::from_secs(1);
@@ -53,7 +54,7 @@ struct Seen {
 }
 
 /// The next step of a node that waits before it shuts down, as the [`Stage`] decides. `until_ms`: CLOCK_MONOTONIC (ms)
-/// at which the node stops waiting for a change.
+/// at which the present stage ends. The wait ends earlier if the state of a task changes; the stage then decides again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Wait { until_ms: u64 },

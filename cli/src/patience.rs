@@ -49,7 +49,8 @@ pub(crate) const ANY: Asking = &[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP
 /// service that stops or has lost its main process.
 pub(crate) const TYPED: Asking = &[Signal::SIGINT];
 
-/// Sends a session's events to the verb.
+/// Sender by which a session reports events ([`Happening`]) to the verb. A session here is the verb's calls on one
+/// connection to a daemon ([`keep`]). `T`: the session's own messages, such as log entries ([`Happening::Told`]).
 pub(crate) struct Teller<T> {
     to: SyncSender<Happening<T>>,
     /// The text of the [`Happening::Back`] that the verb gets when the daemon answers again. `None`: the verb has been
@@ -61,7 +62,8 @@ pub(crate) struct Teller<T> {
     pause: Duration,
 }
 
-/// The reason why a session ended early.
+/// The reason why a session (the verb's calls on one connection to a daemon, [`keep`]) ended before all its calls were
+/// done.
 pub(crate) enum Stop {
     Fault(Fault),
     /// The session must begin again at once and repeat its request; no error has happened.

@@ -11,7 +11,8 @@ use crate::plan::{self, Plan};
 /// Number of seeds from one world with a thousand nodes to the next.
 const BREADTH_EVERY: u64 = 2_000;
 
-/// The counts of many histories, added up, and the plans that failed.
+/// Totals over the histories (simulated runs) of a campaign, such as the number of scripts that ran and of faults that
+/// the simulator injected. Also contains the plans that violated an invariant.
 #[derive(Debug, Default)]
 pub struct Sum {
     pub histories: u64,

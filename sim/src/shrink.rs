@@ -100,8 +100,8 @@ fn fits(op: &mut Op, nodes: usize) -> bool {
     }
 }
 
-/// Shortens the pause before step `at` to `shorter(pause)` milliseconds; the later steps and the horizon move forward
-/// by the same time.
+/// Shortens the pause before the step with index `at` from `pause` to `shorter(pause)` milliseconds. This step, all
+/// later steps and the end of the faults (`horizon_ms`) come earlier by the same time.
 fn from(plan: &mut Plan, at: usize, shorter: impl Fn(u64) -> u64) {
     let before = at.checked_sub(1).and_then(|at| plan.steps.get(at)).map_or(0, |step| step.at_ms);
     let Some(pause) = plan.steps.get(at).map(|step| step.at_ms.saturating_sub(before)) else { return };

@@ -24,7 +24,8 @@ usage: cargo xtask mutate [NAME...] [--from S] [--json FILE]
 Each of the named defects, or all: fresh seeds (from S on) until one does not hold, or the test that is to see it.
 ";
 
-/// Time limit in seconds for one defect: a defect that fresh seeds have not shown by then counts as not found.
+/// Time limit in seconds for the simulator to find one defect. The simulator plays histories from seeds that differ
+/// each time, or from `--from` on; a defect that no history shows within the limit counts as not found.
 const LIMIT_SECONDS: f64 = 60.0;
 
 /// A row of the table of defects, as the simulator prints it.

@@ -28,7 +28,8 @@ const LIST: &str = include_str!("properties-239.txt");
 #[derive(Debug)]
 struct Taken {
     signature: &'static str,
-    /// The permitted values; if empty, every value of the signature is permitted.
+    /// Words that the property may have as its value. Empty: every value of the D-Bus type `signature` is permitted;
+    /// always so for a call.
     words: Vec<&'static str>,
 }
 
@@ -60,7 +61,8 @@ struct Old {
     calls: Calls,
 }
 
-/// State that the model reports for every unit: its ActiveState, and if `ran` is set also an invocation id.
+/// State that the fake systemd ([`Old`]) reports for every unit: its ActiveState, and if `ran` is set also an
+/// invocation id.
 #[derive(Clone, Copy)]
 struct Stands {
     active: &'static str,

@@ -34,7 +34,7 @@ pub(crate) struct Delivery {
     /// Queues to the API calls that read the nodes' answers to a question. Key: the number of the question.
     questions: HashMap<u64, PartQueue>,
     followers: HashMap<JobId, Vec<EventQueue>>,
-    /// The queues of changes to the edges that follow all jobs.
+    /// Queues to the edges that follow all jobs: each tells its edge which jobs have changed, and whether drains have.
     feeds: Vec<Feed>,
     /// Number of `followers` that the last sweep left, and of those that were added since.
     following: usize,

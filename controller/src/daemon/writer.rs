@@ -43,11 +43,11 @@ pub(crate) struct Writer<S> {
     observer: Observer,
     /// When to wake the machine, on CLOCK_MONOTONIC (ms); `None`: the machine has requested no wake-up.
     wake_ms: Option<u64>,
-    /// When to check whether the disk has room again, likewise; `None`: the disk is not full.
+    /// When to check whether the disk has room again, on CLOCK_MONOTONIC (ms); `None`: the disk is not full.
     disk_ms: Option<u64>,
-    /// When to show the next status line, likewise; `None`: nothing has happened since the last one.
+    /// When to show the next status line, on CLOCK_MONOTONIC (ms); `None`: nothing has happened since the last one.
     status_ms: Option<u64>,
-    /// When the last status line was shown, likewise.
+    /// When the last status line was shown, on CLOCK_MONOTONIC (ms).
     shown_ms: u64,
     status: watch::Sender<String>,
 }

@@ -125,8 +125,8 @@ impl Tombs {
         tomb.forgotten = true;
     }
 
-    /// Removes and returns the forgotten tombstones whose not-after has passed, except those for which `stays` is
-    /// `true`.
+    /// Removes and returns the tombstones for which the controller has sent Forget and whose not-after has passed.
+    /// Keeps those for which `stays` is `true`.
     pub(super) fn sweep(&mut self, now: Now, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
         let until = if defect!(EarlyTombstoneSweep) { u64::MAX } else { now.boot_ms };
         let due = self.forgotten.range(..=(until, LAST_TASK)).copied();

@@ -136,7 +136,8 @@ impl Seat {
         still
     }
 
-    /// Resolves when the seat of an idle connection was given away. Cancel safe.
+    /// Waits until the server gives the seat of this connection to a newcomer: no seat was left, and this connection
+    /// had no request. The server then ends this connection. Cancel safe.
     pub(super) async fn lost(&self) {
         self.lost.notified().await;
     }

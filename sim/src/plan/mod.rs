@@ -111,7 +111,8 @@ pub enum Op {
         action: String,
         attempt: u64,
     },
-    /// Copies the first controller's store.
+    /// Makes a backup of the store of the first controller, the one that `to: 0` means. [`Fault::Restore`] can later
+    /// start that controller on the backup.
     Backup,
     /// An operator asks, through the controller, the agents of all hosts or of a job's hosts for their status.
     Ask {
@@ -153,8 +154,9 @@ pub enum Op {
         job: u8,
         ranks: Option<(u32, u32)>,
     },
-    /// A service runs an external action of this job: over `nodes`, or over all nodes of the job; with `rabbits`, over
-    /// the job's rabbits.
+    /// A service runs an external action of this job. `nodes`: the first node and the number of nodes; `None`: all
+    /// nodes that the job holds, or, with `rabbits`, no node. `rabbits`: the action covers the job's named resources,
+    /// in addition to `nodes`.
     Serve {
         job: u8,
         nodes: Option<(usize, usize)>,

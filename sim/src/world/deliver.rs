@@ -203,8 +203,10 @@ impl World {
         }
     }
 
-    /// Returns `true` if the action is an epilog without a verdict that may have got this rank in a lost life. A job
-    /// may hand its ranks over one by one, and its epilog takes further ranks until the verdict.
+    /// Returns `true` if the action `row` is an epilog that may have got the task's rank in a lost life. The evidence
+    /// is the Start that node `at` keeps in its intent: all its ranks and hosts must fit the attempt. A job may hand
+    /// its ranks over one by one, and its epilog takes them until it has a verdict; an epilog with a verdict does not
+    /// count.
     fn had_grown(&self, at: usize, task: TaskId, row: &ActionRow, attempt: &AttemptRow) -> bool {
         let intent = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
         let Some(start) = intent.map(|intent| &intent.start).find(|start| start.task == task) else { return false };

@@ -20,7 +20,8 @@ const REST_MS: u64 = 2 * 3_600_000 + 600_000;
 /// Milliseconds before the final check at which every agent says a last Hello, so that the controller can tell each
 /// agent which tasks to forget.
 const RECONNECT_MS: u64 = 120_000;
-/// Time (ms) before the last Hello during which an idle agent must not have woken.
+/// Time (ms) during which no timer may wake an agent: all work has ended before, and an agent without work must sleep
+/// (invariant `9 idle`). The time ends when the simulator makes all agents say their last Hello ([`RECONNECT_MS`]).
 const IDLE_MS: u64 = 1_800_000;
 /// Time (ms) after the faults stop by which the nodes have reported to a restored store the commits that they have
 /// obeyed.

@@ -119,8 +119,9 @@ fn again(called: &Called, is_env: impl Fn(&str) -> bool) -> io::Result<u8> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }
 
-/// The record of an epilog's call. `disk`: the file with the call, which outlives a boot. `run`: an empty file in /run,
-/// which a boot removes.
+/// The paths of the two files that record an epilog which has begun on this node and has not ended. `disk`: the file
+/// with the hook's call ([`Called`]), which outlives a boot. `run`: its twin, an empty file in /run, which a boot
+/// removes. A `disk` without its `run` therefore means that a boot cut the epilog off.
 #[derive(Debug)]
 pub(super) struct Note {
     disk: PathBuf,

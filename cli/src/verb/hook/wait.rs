@@ -26,7 +26,7 @@ use crate::out::aside;
 use crate::patience::{ANY, Happening, keep_from_the_start};
 use crate::text;
 
-/// Options of `flux-wait`, which asks this node's agent.
+/// Options of `flux-wait`, which asks this node's agent for the end of the job's epilog.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Args {
     /// Wait for this action instead of `epilog`: the last one that follows a job.

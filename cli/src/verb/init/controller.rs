@@ -72,7 +72,8 @@ struct Wanted {
     munge: bool,
 }
 
-/// State of files that belong together, such as a certificate and its key: all or none should exist.
+/// State of the files of the controller's certificate (`ca`, `cert` and `key` of `[tls]`), or of an authority (its
+/// certificate and key). All of these files or none should exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Files {
     None,
@@ -80,8 +81,8 @@ enum Files {
     Part(PathBuf),
     /// The files exist and cannot be used, with the reason.
     Bad(String),
-    /// The files can be used. `names`, `until_ms`: the certificate's names, and its end in milliseconds since 1970; for
-    /// an authority, no names and 0.
+    /// All of the files exist, and the certificate in them can be used. `names`, `until_ms`: the names in the
+    /// controller's certificate, and its end in milliseconds since 1970; for an authority, no names and 0.
     Good {
         names: Vec<String>,
         until_ms: u64,

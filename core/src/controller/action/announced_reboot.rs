@@ -297,8 +297,11 @@ impl Action {
         }
     }
 
-    /// Records the boot in which the scripts of an open rank ended well, if `ended` reveals it: the node says that a
-    /// reboot is announced, or that one has come since. `boot_number`: the node's present boot.
+    /// Records the boot to which an open rank's task belongs, if its scripts ended well and the node's report `ended`
+    /// reveals the boot:
+    ///
+    /// * A script announced a reboot, which is to come or has come: the node's present boot (`boot_number`).
+    /// * The node has rebooted without an announcement, or again after the announced reboot: [`EARLIER`].
     fn boot_of_end(&mut self, rank: Rank, ended: &Ended, boot_number: u32) {
         if !ended.outcome.went_well() || !self.is_open_on(rank) {
             return;

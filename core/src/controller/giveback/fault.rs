@@ -36,8 +36,8 @@ fn is_at_fault(outcome: &Outcome) -> bool {
 }
 
 impl Facts<'_> {
-    /// Returns the kind of fault of a script that is stuck on the task's node, with the number of the node's present
-    /// boot.
+    /// Builds the [`Fault::Stuck`] for the drain of the task's node, with the number of the node's present boot. Does
+    /// not check whether a script is stuck there: the caller decides that.
     pub(crate) fn stuck(&self, task: TaskId) -> Fault {
         Fault::Stuck(self.nodes.of(&self.jobs, task).map(|node| node.row.boot_number))
     }

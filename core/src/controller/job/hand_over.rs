@@ -62,9 +62,12 @@ impl Jobs {
         part
     }
 
-    /// Begins the after-action `name` on `ranks`, or adds the ranks to the existing after-action. `last`: no further
-    /// ranks will join it. If the existing after-action has its verdict already, or a service carries it out, drains
-    /// the hosts of the new ranks on which a setup action may have begun.
+    /// Begins the after-action `name` on `ranks`, or adds to the existing after-action the ranks that it lacks. `last`:
+    /// no further ranks will join it.
+    ///
+    /// The ranks are not added if the existing after-action has its verdict already, or if a service carries it out.
+    /// Instead the controller drains the hosts of those new ranks on which a setup action may have begun. Nothing
+    /// happens on the other new ranks.
     pub(crate) fn follow(
         &mut self,
         job: &JobId,

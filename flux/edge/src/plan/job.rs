@@ -182,8 +182,9 @@ impl Job {
             || (self.before && self.started.is_some_and(|at| at < starttime))
     }
 
-    /// Returns `true` if tasks of the job may outlive a restart of rank 0: the job had started tasks before Flux loaded
-    /// the plugin. The tasks are known to be gone once the brokers of all the job's ranks have joined anew.
+    /// Returns `true` if processes that Flux started for the job's user may have outlived a restart of rank 0: the job
+    /// existed before Flux loaded the plugin, and Flux may have started its processes. They are known to be gone once
+    /// the brokers of all the job's ranks have joined anew.
     pub const fn needs_rejoin(&self) -> bool {
         self.before && self.may_have_tasks
     }
