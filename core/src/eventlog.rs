@@ -30,18 +30,18 @@ pub struct Event {
 }
 
 impl Event {
-    /// Creates an event; `timestamp` is in seconds since the epoch. `None`: the timestamp is not a finite number above
+    /// Creates an event; `timestamp` is in seconds since 1970. `None`: the timestamp is not a finite number above
     /// zero.
     pub fn new(timestamp: f64, name: impl Into<String>, context: Option<Map<String, Value>>) -> Option<Self> {
         (timestamp.is_finite() && timestamp > 0.0).then(|| Self { timestamp, name: name.into(), context })
     }
 
-    /// Creates an event from milliseconds since the epoch. 0 becomes 1 ms, because RFC 18 has no event at zero.
+    /// Creates an event from milliseconds since 1970. 0 becomes 1 ms, because RFC 18 has no event at zero.
     pub fn at_millis(wall_ms: u64, name: impl Into<String>, context: Option<Map<String, Value>>) -> Self {
         Self { timestamp: wall_ms.max(1) as f64 / 1000.0, name: name.into(), context }
     }
 
-    /// Returns the event's timestamp in seconds since the epoch.
+    /// Returns the event's timestamp in seconds since 1970.
     pub const fn timestamp(&self) -> f64 {
         self.timestamp
     }

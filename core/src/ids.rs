@@ -197,7 +197,7 @@ impl Attempt {
         Self { whole, nano: 0 }
     }
 
-    /// Returns the attempt of a Flux job whose `alloc` event has this timestamp (RFC 18: seconds since the epoch).
+    /// Returns the attempt of a Flux job whose `alloc` event has this timestamp (RFC 18: seconds since 1970).
     /// Rounds to microseconds: the hook and the edge read the same number from different logs, and must name the same
     /// attempt. `None`: the timestamp is negative or not finite.
     pub fn of_alloc(timestamp: f64) -> Option<Self> {

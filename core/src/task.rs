@@ -268,7 +268,7 @@ pub enum Claim {
 }
 
 /// A line of `steps.jsonl`. `seq` numbers the tries of all scripts of the task, from 0. `at_ms` is in milliseconds
-/// since the epoch.
+/// since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum StepRecord {

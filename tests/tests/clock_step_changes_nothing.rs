@@ -13,7 +13,7 @@ fn step(node: &Node, seconds: i64) -> Result<()> {
     node.write_file("/run/perilog-fault/clock", seconds.to_string())
 }
 
-/// Returns the time of the last event of a job, in seconds since the epoch by the controller's clock.
+/// Returns the time of the last event of a job, in seconds since 1970 by the controller's clock.
 fn last_event(cluster: &Cluster, job: &str) -> Result<i64> {
     let events = cluster.perilog(&["--json", "events", job])?.ok()?;
     let at = events.lines().last().context("an event")?.split_once("\"timestamp\":").context("its time stamp")?.1;
@@ -21,7 +21,7 @@ fn last_event(cluster: &Cluster, job: &str) -> Result<i64> {
     Ok(at[..end].parse()?)
 }
 
-/// Returns for each rank all times in the reports of the job's ended tasks, in seconds since the epoch by the node's
+/// Returns for each rank all times in the reports of the job's ended tasks, in seconds since 1970 by the node's
 /// clock.
 fn times(cluster: &Cluster, job: &str) -> Result<Vec<(u32, Vec<i64>)>> {
     let view = cluster.job(job)?;
@@ -36,7 +36,7 @@ fn times(cluster: &Cluster, job: &str) -> Result<Vec<(u32, Vec<i64>)>> {
 }
 
 /// Asserts that each rank's clock shows its step in the reports of this job's only action. All times of rank `r` must
-/// differ from `before` (in seconds since the epoch) by `by[r]` seconds, to within an hour.
+/// differ from `before` (in seconds since 1970) by `by[r]` seconds, to within an hour.
 fn assert_stepped(cluster: &Cluster, job: &str, before: i64, by: [i64; 2]) -> Result<()> {
     let times = times(cluster, job)?;
     let ranks: Vec<u32> = times.iter().map(|(rank, _)| *rank).collect();

@@ -36,7 +36,7 @@ pub(crate) fn write(program: &Path, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the time of git's last commit as text, in seconds since the epoch; `None`: the source has no history.
+/// Returns the time of git's last commit as text, in seconds since 1970; `None`: the source has no history.
 fn last_commit() -> Option<String> {
     let output = git::command()
         .args(["log", "-1", "--format=%ct"])

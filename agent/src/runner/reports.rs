@@ -43,7 +43,7 @@ pub(crate) enum Verdict {
     Show { text: String, record: Option<StepRecord> },
 }
 
-/// State of a task's reports. Times are milliseconds: `now` is CLOCK_MONOTONIC, `at_ms` counts since the epoch.
+/// State of a task's reports. Times are milliseconds: `now` is CLOCK_MONOTONIC, `at_ms` counts since 1970.
 #[derive(Debug)]
 pub(crate) struct Reports {
     began: u64,

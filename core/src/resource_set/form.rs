@@ -123,7 +123,7 @@ fn times(start: Option<Number>, end: Option<Number>) -> Result<(Option<Number>, 
     let seconds = |number: &Number| number.as_f64().unwrap_or(-1.0);
     for (place, time) in [("execution.starttime", &start), ("execution.expiration", &end)] {
         if let Some(bad) = time.as_ref().filter(|time| seconds(time) < 0.0) {
-            return Err(InvalidR::new(place, format!("{bad}: expected seconds since the epoch, or 0")));
+            return Err(InvalidR::new(place, format!("{bad}: expected seconds since 1970, or 0")));
         }
     }
     let set = |time: Option<Number>| time.filter(|time| seconds(time) > 0.0);

@@ -148,7 +148,7 @@ fn what_is_no_r_is_refused_with_its_place() {
         (&with("/execution/R_lite", json!([{"rank": "0-1"}])), "execution.R_lite[0]", "missing field `children`"),
         (&with("/execution/nslots", json!(0)), "execution.nslots", "above zero"),
         (&with("/execution/nslots", json!(-1)), "execution.nslots", "expected u64"),
-        (&with("/execution/starttime", json!(-1.0)), "execution.starttime", "seconds since the epoch"),
+        (&with("/execution/starttime", json!(-1.0)), "execution.starttime", "seconds since 1970"),
         (&with("/execution/properties", json!({"a": "2"})), "execution.properties", "\"a\" is said of rank 2"),
         (&with("/execution/properties", json!({"a|b": "0"})), "execution.properties", "has a '|'"),
         (&with("/execution/properties", json!({"": "0"})), "execution.properties", "without a name"),

@@ -9,7 +9,7 @@ use crate::outcome::Outcome;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     pub outcome: Outcome,
-    /// Time of the first script's begin in milliseconds since the epoch; `None`: no script began, as far as known.
+    /// Time of the first script's begin in milliseconds since 1970; `None`: no script began, as far as known.
     pub began_ms: Option<u64>,
     pub ended_ms: u64,
     pub elapsed_ms: Option<u64>,

@@ -22,7 +22,7 @@ pub struct Issued {
     pub serial: String,
     pub role: String,
     pub names: Vec<String>,
-    /// End of the certificate's validity, in milliseconds since the epoch.
+    /// End of the certificate's validity, in milliseconds since 1970.
     pub not_after_ms: u64,
     /// The time at which the controller issued the certificate to an enrolling host; `None` if an operator issued it by
     /// hand.

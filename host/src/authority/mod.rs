@@ -5,7 +5,7 @@
 //!   ca.pem, ca-key.pem     the authority     issued.jsonl   each issued certificate, and its host
 //!   crl.pem                the revoked certificates
 //! ```
-//! Keys are EC P-256. Times are milliseconds since the epoch.
+//! Keys are EC P-256. Times are milliseconds since 1970.
 
 mod forget;
 mod issued;
@@ -72,7 +72,7 @@ pub fn new(name: &str, from_ms: u64, until_ms: u64) -> Result<Made, Error> {
 }
 
 /// Returns the parameters with which each certificate of perilog begins: no subject yet, and validity between these
-/// times (milliseconds since the epoch).
+/// times (milliseconds since 1970).
 pub fn lasting(from_ms: u64, until_ms: u64) -> CertificateParams {
     let mut params = CertificateParams::default();
     // The default subject of rcgen would be "rcgen self signed cert".

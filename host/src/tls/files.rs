@@ -90,7 +90,7 @@ impl Trusted {
     }
 }
 
-/// Returns the begin and the expiry of this host's certificate, in milliseconds since the epoch; `None` if the file
+/// Returns the begin and the expiry of this host's certificate, in milliseconds since 1970; `None` if the file
 /// does not exist.
 pub(super) fn validity(path: &Path) -> Result<Option<(u64, u64)>, TlsError> {
     if path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {

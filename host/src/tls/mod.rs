@@ -175,7 +175,7 @@ impl ClientTls {
 }
 
 impl TlsFiles {
-    /// Returns the begin and the expiry of this host's certificate, in milliseconds since the epoch; `None` if the file
+    /// Returns the begin and the expiry of this host's certificate, in milliseconds since 1970; `None` if the file
     /// does not exist.
     pub fn validity(&self) -> Result<Option<(u64, u64)>, TlsError> {
         files::validity(&self.cert)

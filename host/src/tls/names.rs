@@ -37,7 +37,7 @@ pub fn serial_number(certificate: &CertificateDer<'_>) -> Option<String> {
     Some(hexadecimal(&certificate.serial.to_bytes_be()))
 }
 
-/// Returns the end of a verified certificate in milliseconds since the epoch; `None` if the certificate is unreadable.
+/// Returns the end of a verified certificate in milliseconds since 1970; `None` if the certificate is unreadable.
 pub(super) fn not_after_ms(certificate: &CertificateDer<'_>) -> Option<u64> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     u64::try_from(certificate.validity().not_after.timestamp()).ok()?.checked_mul(1_000)

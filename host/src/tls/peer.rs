@@ -18,7 +18,7 @@ impl PeerChain {
         Self { chain: chain.into(), verified: UnixTime::now() }
     }
 
-    /// Returns the end of the peer's certificate, in milliseconds since the epoch; `None` in plain text.
+    /// Returns the end of the peer's certificate, in milliseconds since 1970; `None` in plain text.
     pub fn until_ms(&self) -> Option<u64> {
         self.chain.first().and_then(not_after_ms)
     }

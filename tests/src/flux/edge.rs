@@ -199,7 +199,7 @@ impl<'a> Flux<'a> {
         self.wait("no node is drained", |flux| Ok(flux.drained()?.is_empty()))
     }
 
-    /// Returns the time of Flux's last drain of this node, in seconds since the epoch.
+    /// Returns the time of Flux's last drain of this node, in seconds since 1970.
     pub fn drained_at(&self, node: &str) -> Result<f64> {
         let log = self.ask(&["kvs", "eventlog", "get", "--unformatted", "resource.eventlog"])?;
         let events: Vec<Event> = log.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;

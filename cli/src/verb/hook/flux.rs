@@ -100,7 +100,7 @@ fn allocated(eventlog: &str, job: &str) -> Result<Option<Attempt>, Fault> {
         }
     }
     let Some(at) = alloc else { return Ok(None) };
-    let no_time = || Fault::Other(format!("alloc of {job}: {at} is no time since the epoch"));
+    let no_time = || Fault::Other(format!("alloc of {job}: {at} is no time since 1970"));
     Attempt::of_alloc(at).ok_or_else(no_time).map(Some)
 }
 

@@ -59,11 +59,12 @@ pub struct Job {
     pub externals: BTreeSet<ActionName>,
     pub prolog: Held,
     pub epilog: Held,
-    /// Whether tasks of the job may live: Flux has started the job, or the job's prolog has finished with status 0.
+    /// Whether processes of the job's user may live: Flux has started the job, or the job's prolog has finished with
+    /// status 0.
     pub may_have_tasks: bool,
-    /// Time of the `start` event, in seconds since the epoch; `None`: Flux has not started the job.
+    /// Time of the `start` event, in seconds since 1970; `None`: Flux has not started the job.
     pub started: Option<f64>,
-    /// Time of the last final `release` event, in seconds since the epoch; `None`: Flux has sent none.
+    /// Time of the last final `release` event, in seconds since 1970; `None`: Flux has sent none.
     pub released: Option<f64>,
     /// The type of the job's fatal exception; `None`: the job had none.
     pub fatal: Option<String>,
@@ -165,14 +166,14 @@ impl Job {
         wrong
     }
 
-    /// Returns `true` if all tasks of the job have ended. `starttime`: of the broker of rank 0, in seconds since the
-    /// epoch.
+    /// Returns `true` if all processes of the user's job have ended. `starttime`: of the broker of rank 0, in seconds
+    /// since 1970.
     ///
     /// `true` in four cases:
     ///
-    /// * The job never started a task.
-    /// * Flux has sent the final `release`. A restarted rank 0 sends such a release too, although tasks on other nodes
-    ///   may live ([`Job::needs_rejoin`]).
+    /// * The job never started a process.
+    /// * Flux has sent the final `release`. A restarted rank 0 sends such a release too, although processes on other
+    ///   nodes may live ([`Job::needs_rejoin`]).
     /// * Flux has freed the job.
     /// * The job started before the present rank 0 did: Flux may never send the job's final `release`.
     pub fn is_gone(&self, starttime: f64) -> bool {

@@ -44,7 +44,7 @@ pub use view::View;
 #[derive(Debug, Default, PartialEq)]
 pub struct Due {
     pub actions: Vec<Action>,
-    /// Wall time (ms since the epoch) at which to plan again; `None`: only after the next change.
+    /// Wall time (ms since 1970) at which to plan again; `None`: only after the next change.
     pub look_at_ms: Option<u64>,
 }
 
@@ -67,7 +67,7 @@ enum Step {
     WaitUntil(u64),
 }
 
-/// Returns the actions that are due. `now_ms`: wall time, in milliseconds since the epoch.
+/// Returns the actions that are due. `now_ms`: wall time, in milliseconds since 1970.
 pub fn plan(view: &View, now_ms: u64) -> Due {
     let mut due = Due::default();
     if !view.is_current {

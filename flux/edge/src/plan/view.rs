@@ -35,7 +35,7 @@ pub struct View {
     /// Whether the view shows all of Flux and of the controller: the controller has answered the `Assert` of Flux's
     /// attempts, and the feed has listed what the controller has.
     pub is_current: bool,
-    /// Start time of rank 0's broker (Flux's `broker.starttime`), in seconds since the epoch.
+    /// Start time of rank 0's broker (Flux's `broker.starttime`), in seconds since 1970.
     pub starttime: f64,
     pub jobs: BTreeMap<u64, Job>,
     /// Ranks whose brokers are online (Flux's group `broker.online`).
