@@ -36,8 +36,8 @@ pub struct Evidence<'a> {
     pub cancelled: bool,
 }
 
-/// Returns the end of a task: the outcome with all details. `ended_ms`: the current time in milliseconds since the
-/// epoch, used as the time of the end unless the runner's result names one.
+/// Returns the end of a task: the outcome with all details. `ended_ms`: the current time in milliseconds since 1970,
+/// used as the time of the end unless the runner's result names one.
 pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
     let (unit, result) = (evidence.believed_unit(), evidence.believed_result());
     let (outcome, note) = match (evidence.claim, unit, result) {

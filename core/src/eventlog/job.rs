@@ -39,8 +39,8 @@ pub enum JobEvent {
         status: i64,
     },
     Exception(Exception),
-    /// The time at which the job's resources expire has changed. `expiration`: the new time, in seconds since the
-    /// epoch.
+    /// The time at which the job's resources expire has changed. `expiration`: the new time, in seconds since
+    /// 1970.
     ResourceUpdate {
         expiration: i64,
     },

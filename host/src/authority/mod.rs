@@ -56,8 +56,8 @@ pub struct Made {
     pub key: String,
 }
 
-/// Makes the certificate and key of a new authority named `name`, valid between these times (milliseconds since the
-/// epoch).
+/// Makes the certificate and key of a new authority named `name`, valid between these times (milliseconds since
+/// 1970).
 ///
 /// # Errors
 /// No error is known, except that the kernel may lack random numbers for a key.
