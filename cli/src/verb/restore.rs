@@ -62,13 +62,15 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
             start()?;
             Ok(Restored { file: args.file.clone(), store, before })
         }
-        Err(fault) if ran => {
-            // The store is unchanged.
+        Err(NotPut { fault, stands: true }) if ran => {
             start()?;
             Err(fault)
         }
+        Err(NotPut { fault, stands: false }) => {
+            Err(Fault::Other(format!("{fault}; the controller is not started: look at {} first", store.display())))
+        }
         // The copy may be this very store: without its stamp the controller could take it for current.
-        Err(fault) => Err(Fault::Other(format!(
+        Err(NotPut { fault, .. }) => Err(Fault::Other(format!(
             "{fault}; the controller did not run before, and was not started with that store"
         ))),
     }
@@ -97,11 +99,24 @@ fn store(config: Option<&Path>) -> Result<PathBuf, Fault> {
     store.ok_or_else(|| Fault::Other(format!("{CONTROLLER} --print-config names no store: is it an older version?")))
 }
 
+/// A restore that failed. `stands`: the old store is in its place with its log, as it was.
+#[derive(Debug)]
+struct NotPut {
+    fault: Fault,
+    stands: bool,
+}
+
+impl From<Fault> for NotPut {
+    fn from(fault: Fault) -> Self {
+        Self { fault, stands: true }
+    }
+}
+
 /// Puts a copy of a store in the place of `store`; `copy` writes it to the path that it gets. The copy gets the owner
 /// of the store's directory. Removes SQLite's side files (`-wal`, `-shm`) of the old store, which would undo the
 /// restore or damage the copy. `keep`: renames the old store and its `-wal` file, so that they stay. Returns the old
 /// store's new path; `None`: nothing was kept.
-fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path, keep: bool) -> Result<Option<PathBuf>, Fault> {
+fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path, keep: bool) -> Result<Option<PathBuf>, NotPut> {
     let directory = store.parent().unwrap_or(Path::new("/"));
     let fault = |what, path: &Path| {
         let path = path.to_owned();
@@ -118,37 +133,51 @@ fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path, keep: bool) 
         file.sync_all()
     };
     owned().map_err(fault("cannot prepare", &temporary))?;
-    let before = if keep && store.exists() { free_name(store) } else { None };
+    let before = match keep && store.exists() {
+        true => Some(free_name(store)?),
+        false => None,
+    };
+    let log = beside(store, "-wal");
+    let log_before = before.as_ref().map_or_else(|| beside(store, "-replaced-wal"), |before| beside(before, "-wal"));
     let placed = || {
+        // The log goes first: under its old name SQLite would apply it to the copy.
+        gone_is_fine(fs::rename(&log, &log_before)).map_err(fault("cannot move", &log))?;
         if let Some(before) = &before {
-            // Renames the log first: under its old name SQLite would apply it to the copy.
-            let log = gone_is_fine(fs::rename(beside(store, "-wal"), beside(before, "-wal")));
-            log.and_then(|()| fs::rename(store, before)).map_err(fault("cannot keep", store))?;
+            fs::rename(store, before).map_err(fault("cannot keep", store))?;
         }
-        for suffix in ["-wal", "-shm"] {
-            let path = beside(store, suffix);
-            gone_is_fine(fs::remove_file(&path)).map_err(fault("cannot remove", &path))?;
-        }
+        let shared = beside(store, "-shm");
+        gone_is_fine(fs::remove_file(&shared)).map_err(fault("cannot remove", &shared))?;
         fs::rename(&temporary, store).map_err(fault("cannot replace", store))
     };
     if let Err(failed) = placed() {
-        let Some(before) = &before else { return Err(failed) };
-        let back = gone_is_fine(fs::rename(before, store))
-            .and_then(|()| gone_is_fine(fs::rename(beside(before, "-wal"), beside(store, "-wal"))));
-        return Err(match back {
-            Ok(()) => failed,
-            Err(error) => Fault::Other(format!("{failed}; the store that was there is {}: {error}", before.display())),
+        let store_back = before.as_ref().map_or(Ok(()), |before| gone_is_fine(fs::rename(before, store)));
+        return Err(match store_back.and_then(|()| gone_is_fine(fs::rename(&log_before, &log))) {
+            Ok(()) => failed.into(),
+            Err(error) => {
+                let there = before.as_deref().unwrap_or(store).display();
+                let fault = Fault::Other(format!("{failed}; the store that was there is {there}: {error}"));
+                NotPut { fault, stands: false }
+            }
         });
     }
-    fs::File::open(directory).and_then(|dir| dir.sync_all()).map_err(fault("cannot write", directory))?;
-    Ok(before)
+    let ended = || -> io::Result<()> {
+        if before.is_none() {
+            gone_is_fine(fs::remove_file(&log_before))?;
+        }
+        fs::File::open(directory)?.sync_all()
+    };
+    match ended().map_err(fault("cannot write", directory)) {
+        Ok(()) => Ok(before),
+        Err(fault) => Err(NotPut { fault, stands: false }),
+    }
 }
 
-/// Returns the first free path like `controller.db-before-1`; `None`: all are taken. A path with a log (`-wal`) beside
-/// it is not free: SQLite would apply that log to the store that gets this name.
-fn free_name(store: &Path) -> Option<PathBuf> {
+/// Returns the first free path like `controller.db-before-1`. A path with a log (`-wal`) beside it is not free: SQLite
+/// would apply that log to the store that gets this name.
+fn free_name(store: &Path) -> Result<PathBuf, Fault> {
     let mut names = (1..u16::MAX).map(|n| beside(store, &format!("-before-{n}")));
-    names.find(|path| !path.exists() && !beside(path, "-wal").exists())
+    let free = names.find(|path| !path.exists() && !beside(path, "-wal").exists());
+    free.ok_or_else(|| Fault::Other(format!("remove old stores: every {}-before-N is taken", store.display())))
 }
 
 fn beside(store: &Path, suffix: &str) -> PathBuf {
@@ -218,9 +247,14 @@ mod tests {
         // An operator has removed the store, and not its log.
         fs::remove_file(path("c.db-before-1")).unwrap();
         fs::create_dir(path("c.db-shm")).unwrap();
+        fs::write(path("c.db-wal"), "log").unwrap();
         fs::write(path("copy"), "newer").unwrap();
-        assert!(put(copy(path("copy")), &path("c.db"), true).is_err());
-        assert_eq!(fs::read_to_string(path("c.db")).unwrap(), "copy", "a failure in the middle puts the store back");
+        for keep in [true, false] {
+            assert!(put(copy(path("copy")), &path("c.db"), keep).unwrap_err().stands);
+            let there = ["c.db", "c.db-wal"].map(|name| fs::read_to_string(path(name)).unwrap());
+            assert_eq!(there, ["copy", "log"], "a failure in the middle puts the store and its log back, keep: {keep}");
+        }
+        fs::remove_file(path("c.db-wal")).unwrap();
         fs::remove_dir(path("c.db-shm")).unwrap();
         assert_eq!(put(copy(path("copy")), &path("c.db"), true).unwrap(), Some(path("c.db-before-2")));
         assert_eq!(fs::read_to_string(path("c.db")).unwrap(), "newer");
