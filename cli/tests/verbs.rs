@@ -254,7 +254,7 @@ fn a_job_lets_go_of_ranks_resources_or_both() {
 #[test]
 fn failed_prints_ranks_and_names_resources_beside_them() {
     let rabbit = json!({"resource": "rabbit2", "action": "stage", "outcome": "failed", "result": "failed (reported)",
-                        "message": "no space", "checks": []});
+                        "message": "no space ".repeat(40), "checks": []});
     let failed = |resources: &[&Value]| json!({"ranks": "2", "hosts": "n2", "resources": resources, "checks": []});
     let beside =
         "perilog: no ranks, and not in that line: rabbit2: failed (reported) (perilog failed f1 --format json)\n";

@@ -80,7 +80,7 @@ impl Faces for Shown {
         page.line(match format {
             Format::Hostlist => answer.body.hosts.to_string(),
             Format::Idset => answer.body.ranks.to_string(),
-            Format::Json => text::line(&answer.raw.to_string()),
+            Format::Json => text::json(&answer.raw),
         });
     }
 
