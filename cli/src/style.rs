@@ -18,7 +18,7 @@ pub(crate) fn of(word: &str) -> Style {
         "ok" | "online" => GOOD,
         "failed" | "timeout" | "lost" | "overdue" | "offline" | "refused" => BAD,
         "tolerable" | "cancelled" | "resolved" | "resolving" | "lingering" | "unknown" | "probing" | "drained"
-        | "draining" => CARE,
+        | "draining" | "lifting" => CARE,
         _ => PLAIN,
     }
 }
