@@ -48,8 +48,8 @@ pub enum ToAgent {
         attempt: Attempt,
         action: ActionName,
         why: String,
-        /// Number of the controller's commit that caused the Cancel; 0: an older controller, which does not number
-        /// commits.
+        /// Number of the controller's newest commit when it sent the message; 0: an older controller, which does not
+        /// number commits.
         commit: u64,
     },
     /// Sends a signal to the scripts of a running task.
@@ -60,8 +60,8 @@ pub enum ToAgent {
     /// Acknowledges `Finished`: the controller's store contains the end.
     Ack {
         task: TaskId,
-        /// Number of the controller's commit that contains the end; 0: an older controller, which does not number
-        /// commits.
+        /// Number of the controller's newest commit when it sent the message; 0: an older controller, which does not
+        /// number commits.
         commit: u64,
     },
     /// Acknowledges `ExpectsBoot`: the controller's store contains the announcement. A boot of the node now ends the

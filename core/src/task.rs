@@ -71,7 +71,7 @@ pub struct Start {
     /// one. Empty from an older controller.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub milestones: BTreeSet<MilestoneName>,
-    /// The controller's commit that caused the Start; 0: an older controller, which does not number commits.
+    /// Number of the controller's newest commit when it sent the Start; 0: an older controller, which numbers none.
     #[serde(default)]
     pub commit: u64,
 }

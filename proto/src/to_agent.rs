@@ -61,7 +61,7 @@ struct Cancel {
     key: Option<Key>,
     #[prost(string, tag = "3")]
     why: String,
-    /// Number of the commit that caused the Cancel; 0 if an older controller omits the field.
+    /// Number of the controller's newest commit when it sent the message; 0 if an older controller omits the field.
     #[prost(uint64, tag = "4")]
     commit: u64,
 }
@@ -70,7 +70,7 @@ struct Cancel {
 struct Ack {
     #[prost(message, optional, tag = "1")]
     task: Option<Task>,
-    /// Number of the commit that contains the task's end; 0 if an older controller omits the field.
+    /// Number of the controller's newest commit when it sent the message; 0 if an older controller omits the field.
     #[prost(uint64, tag = "2")]
     commit: u64,
 }

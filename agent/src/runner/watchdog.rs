@@ -64,7 +64,8 @@ impl Watchdog {
         self.overdue
     }
 
-    /// Returns CLOCK_MONOTONIC (ms) at which to call [`Self::due`] next; `None`: no limit is left.
+    /// Returns CLOCK_MONOTONIC (ms) at which to call [`Self::due`] next; `None`: no limit is left, and no
+    /// KILL is to follow.
     pub(crate) fn next(&self) -> Option<u64> {
         let limit = self.limits.last().map(|limit| limit.at);
         limit.into_iter().chain(self.kill_at).min()

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! A message is JSON and a NUL byte. A client can harm only itself: each connection is a separate tokio task, requests
-//! have a largest size, and the client must read a reply within a limit. Each connection takes a *seat*; seats are
-//! bounded per user and in total. An error of accept(2) causes a pause, not an end. The server has no idle timeout and
-//! no timer; an idle connection gives up its seat when a newcomer finds none.
+//! have a largest size, and the client must read a reply within a limit. Each connection takes a *seat*. Seats are
+//! bounded in total, for trusted and for other users, and for each user who is not trusted. An error of accept(2)
+//! causes a pause, not an end. The server has no idle timeout and no timer; an idle connection gives up its seat when a
+//! newcomer finds none.
 //!
 //! Upgrades to another protocol are not part of this module. Permissions are not, either: a [`Service`] sees the peer's
 //! credentials and decides before the parameters of a call are parsed.

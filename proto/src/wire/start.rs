@@ -22,7 +22,7 @@ pub(crate) struct Start {
     pub rank: u32,
     #[prost(string, tag = "3")]
     pub boot: String,
-    /// Number of the commit that caused the Start; 0 if an older controller omits the field.
+    /// Number of the controller's newest commit when it sent the message; 0 if an older controller omits the field.
     #[prost(uint64, tag = "4")]
     pub commit: u64,
 }
@@ -127,8 +127,9 @@ fn milestones(names: &[String]) -> Result<BTreeSet<MilestoneName>, Fault> {
     names.iter().map(|name| MilestoneName::new(name).at("name")).collect()
 }
 
-/// Encodes the variables of an environment. If they have too many bytes, encodes one byte more than the node accepts
-/// and drops the rest, so that the node refuses the Start.
+/// Encodes the variables of an environment. The controller checks the bounds before ([`crate::check_start`]). Of a
+/// larger environment the function drops the variables past [`MAX_ENV`], and cuts the rest some bytes past
+/// [`MAX_ENV_BYTES`].
 fn variables(env: &BTreeMap<String, String>) -> Vec<Variable> {
     let mut room = MAX_ENV_BYTES + 1;
     let mut variables = Vec::new();

@@ -15,8 +15,7 @@ use super::event::{AgentEvent, Event};
 use super::site;
 use crate::plan::Op;
 
-/// Caller number for requests on a node's local socket whose reply no caller awaits, such as a cancel of the host's own
-/// task.
+/// Caller number for requests on a node's local socket whose reply no caller awaits, such as a cancel of a local task.
 const CANCELS: u64 = u64::MAX;
 
 impl World {

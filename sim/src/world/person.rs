@@ -15,7 +15,7 @@ use super::site;
 use crate::plan::{ENTERED, LEFT, Scheduler as Kind};
 use crate::truth::recovery::is_on;
 
-/// Time (ms) after which the operator looks again, until the recovery is over.
+/// Time (ms) after which the operator looks again, until the recovery is over or the verdicts are due.
 const AGAIN_MS: u64 = 15_000;
 /// Time (ms) after the faults stop from which on the operator also vouches for attempts that an edge should have
 /// asserted.

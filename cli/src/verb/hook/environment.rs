@@ -36,8 +36,8 @@ impl Environment {
         self.get(name).map(|value| value.trim().parse().map_err(|error| wrong(value, error))).transpose()
     }
 
-    /// Parses the value of a variable, and fails if the variable is unset. `who`: the program that sets it, for the
-    /// error.
+    /// Parses the value of a variable, and fails if the variable is unset or empty. `who`: the program that sets it,
+    /// for the error.
     pub(super) fn need<T: FromStr<Err = ParseError>>(&self, name: &str, who: &str) -> Result<T, Fault> {
         let missing = || {
             Fault::Usage(format!(

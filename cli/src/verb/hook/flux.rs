@@ -23,7 +23,7 @@ use crate::patience::ANY;
 use crate::text;
 
 pub(super) const BROKER: &str = "Flux";
-/// Option of `flux job wait-event`: the time within which the eventlog of a job in its prolog must show its `alloc`.
+/// Option of `flux job wait-event`: the longest time without a new event while a job's eventlog has no `alloc`.
 const ALLOC_LIMIT: &str = "--timeout=30s";
 
 /// Builds the call to this node's agent for Flux's housekeeping. Does not read the job's eventlog: every node would
@@ -78,8 +78,9 @@ fn is_of_the_job(name: &str) -> bool {
     name.starts_with("FLUX_JOB_")
 }
 
-/// Reads the job's attempt from its eventlog. Flux may start a prolog before its store of eventlogs has the job's
-/// newest events: it writes events in batches, so the `alloc` can come some milliseconds later.
+/// Reads the job's attempt from its eventlog, which has one `alloc` at most while a hook runs. Flux may start a prolog
+/// before its store of eventlogs has the job's newest events: it writes events in batches, so the `alloc` can come some
+/// milliseconds later.
 fn attempt(job: &str) -> Result<Attempt, Fault> {
     let read = || allocated(&flux(&["job", "info", job, "eventlog"])?, job);
     if let Some(attempt) = read()? {

@@ -67,7 +67,8 @@ fn reason(drain: &DrainRow) -> String {
     format!("perilog: {} [perilog:{}]", drain.newest().reason, drain.telling)
 }
 
-/// Returns the number of perilog's notice in the reason of a drain; `None`: a person made the drain.
+/// Returns the number of perilog's notice in the reason of a drain. `None`: the reason has no number, because a person,
+/// Flux or a hook made the drain, or the edge made it for an absent broker.
 pub(super) fn telling(reason: &str) -> Option<u64> {
     reason.rsplit_once("[perilog:")?.1.strip_suffix(']')?.parse().ok()
 }
