@@ -232,7 +232,7 @@ impl Entry {
                 let checks = self.context.get("checks").map(checks).unwrap_or_default();
                 (at(), "tolerable", format!("{} (severity {}){checks}", field("type"), field("severity")))
             }
-            "late" => (at(), "unknown", format!("late, after the verdict: {}", field("result"))),
+            "late" => (at(), "unknown", format!("late, its outcome stands: {}", field("result"))),
             _ => (None, "", text::line(&Value::Object(self.context.clone()).to_string())),
         };
         Told::Other { at, word, text }
@@ -446,7 +446,7 @@ mod tests {
              "cancel        prolog        ranks 0-3: cancel asked for by uid 0: wrong job"),
             ("late", json!({"action": "prolog", "attempt": "0", "rank": 3, "host": "n3", "outcome": "ok",
                             "result": "ok"}),
-             "late          prolog        n3: late, after the verdict: ok"),
+             "late          prolog        n3: late, its outcome stands: ok"),
             ("verdict", json!({"action": "prolog", "attempt": "0", "verdict": "failed", "status": 7, "ok": "0-2",
                                "by_outcome": {"failed": "3"}}),
              "verdict       prolog        failed: 3 ok, 1 failed"),
