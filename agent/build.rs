@@ -22,8 +22,8 @@ fn main() {
     }
 }
 
-/// Returns `true` if the compiler has the archive libgcc_eh.a: then `cc` prints an absolute path, otherwise the bare
-/// name.
+/// Returns `true` if the compiler has the archive libgcc_eh.a. `cc -print-file-name` prints the absolute path of an
+/// archive that it has, and only the name of one that it lacks.
 fn linkable() -> bool {
     let answer = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output();
     answer.is_ok_and(|answer| Path::new(String::from_utf8_lossy(&answer.stdout).trim()).is_absolute())

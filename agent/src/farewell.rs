@@ -53,8 +53,8 @@ struct Seen {
     untold: BTreeSet<String>,
 }
 
-/// The next step of a node that waits before it shuts down, as the [`Stage`] decides. `until_ms`: CLOCK_MONOTONIC (ms)
-/// at which the present stage ends. The wait ends earlier if the state of a task changes; the stage then decides again.
+/// The next act of a node that waits before it shuts down; the [`Stage`] decides it. `Wait`: sleep until the state of a
+/// task changes, or until `until_ms` of CLOCK_MONOTONIC (ms), the end of the stage. Then the stage decides again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Wait { until_ms: u64 },
@@ -138,7 +138,8 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
     }
 }
 
-/// Watches everything that can change the result of [`look`]; returns `false` if the kernel cannot watch.
+/// Adds watches for everything that can change the result of [`look`]. Returns `false` if the kernel does not report
+/// empty cgroups (cgroup v1), so that the caller must also look again after a time.
 fn watch(inotify: &Inotify, spool: &Spool, cgroups: &Cgroups) -> bool {
     let names = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
     // The check will not find a task that is gone, either.
@@ -179,7 +180,8 @@ fn line(seen: &Seen) -> String {
     }
 }
 
-/// Reports the reason to wait in the log and in the status line, once for each change.
+/// Logs what the node waits for, and shows it in the status line of `systemctl status`, if it differs from `said`, the
+/// text of the last call.
 fn say(seen: &Seen, said: &mut String) {
     let line = line(seen);
     if line != *said {

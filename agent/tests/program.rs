@@ -43,7 +43,8 @@ impl Etc {
     }
 }
 
-/// Asserts that the printed line of a key has this value and this origin.
+/// Asserts that `printed` has a line that begins with `assignment` (`key = value`) and names `origin` as the value's
+/// origin.
 fn assert_from(printed: &str, assignment: &str, origin: &str) {
     let line = printed.lines().find(|line| line.starts_with(assignment));
     let line = line.unwrap_or_else(|| panic!("no {assignment} in\n{printed}"));

@@ -1,10 +1,11 @@
-//! A job's prolog and epilog under a real Flux: the stock plugin with `/bin/true`, the stock plugin with perilog's
-//! hook, and the edge beside the engine alone, in turns in one run. The scripts do nothing.
+//! Measures a job's prolog and epilog under a real Flux. Three ways to run them take turns in one run: Flux's stock
+//! plugin with `/bin/true`, the stock plugin with perilog's hook, and the edge. The first way runs a second time in
+//! each turn, which shows the noise. The scripts do nothing.
 //!
-//! *The engine alone* is a client of the controller's API on the controller's host, without Flux, in turns with the
-//! edge, job by job: the same scripts on the same nodes, from the client's connect to the verdict that the client
-//! reads. Of the edge's jobs, the table also has the controller's own times: from the batch that begins the action to
-//! the batch that ends it, before its commit.
+//! After each job of the edge comes one of *the engine alone*: a client of the controller's API on the controller's
+//! host runs the same scripts on the same nodes, without Flux. Its times are from the client's connect to the verdict
+//! that the client reads. For the edge's jobs, the table also has the controller's own times: from the batch of inputs
+//! that begins the action to the batch that ends it, before the commit of that batch.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -142,8 +143,8 @@ fn report(
     Ok(json!({"bench": "flux", "machine": machine(), "ways": ways, "noise": noise, "table": table.text()}))
 }
 
-/// Reconfigures Flux from the edge to `WAYS[way]`, another way to run a job's prolog and epilog. Does nothing if that
-/// is the edge.
+/// Reconfigures Flux so that `WAYS[way]` runs the prologs and epilogs of jobs instead of the edge. Does nothing if
+/// `way` is [`EDGE`].
 fn set_up(flux: &Flux<'_>, way: usize) -> Result<()> {
     let (prolog, epilog) = match way {
         EDGE => return Ok(()),
@@ -157,7 +158,8 @@ fn set_up(flux: &Flux<'_>, way: usize) -> Result<()> {
     flux.ask(&["jobtap", "load", "perilog.so"]).map(drop)
 }
 
-/// Reconfigures Flux from `WAYS[way]` back to the edge. Does nothing if that is the edge.
+/// Undoes [`set_up`]: reconfigures Flux so that the edge runs the prologs and epilogs of jobs again. Does nothing if
+/// `way` is [`EDGE`].
 fn tear_down(flux: &Flux<'_>, way: usize) -> Result<()> {
     if way == EDGE {
         return Ok(());
@@ -220,8 +222,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes these API calls in one go, as the edge does; returns the milliseconds from the connect to the verdict of
-    /// the action.
+    /// Connects to the controller, and sends `calls` (each a method and its parameters) without waiting for replies, as
+    /// the edge does. Returns the milliseconds from the connect to the verdict of `action`; an error if the verdict is
+    /// not `ok`.
     fn until_verdict(&self, job: &Value, action: &str, calls: [(&str, Value); 2]) -> Result<f64> {
         let began_us = clock::mono_us();
         let mut stream = UnixStream::connect(&self.socket)?;

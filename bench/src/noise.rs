@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use perilog_bench::report::Table;
 use perilog_bench::stats::{Samples, figure};
 
-/// Steps of the calibration loop: about half a millisecond.
+/// Number of steps of the calibration loop, a loop of constant work; all together take about half a millisecond.
 const STEPS: u64 = 200_000;
 
-/// Observation of this computer's noise, from [`begin`](Self::begin) to [`end`](Self::end).
+/// Observation of noise, the other work that disturbs a measurement on this computer. It lasts from
+/// [`begin`](Self::begin) to [`end`](Self::end).
 #[derive(Debug)]
 pub(crate) struct Noise {
     load: String,
@@ -32,7 +33,9 @@ impl Noise {
         Ok(Self { load: load()?, ticks: ticks()?, loops: Samples::default(), sum: 0 })
     }
 
-    /// Runs the calibration loop once and records its time. The bench calls this between its own samples.
+    /// Runs the calibration loop, [`STEPS`] equal steps of arithmetic, once and records its time. A bench calls this
+    /// between its own samples; the spread of the times shows how much other work
+    /// disturbs this computer.
     pub(crate) fn look(&mut self) {
         let began = clock::mono_us();
         let mut value = self.sum;
@@ -46,8 +49,9 @@ impl Noise {
         self.loops.push((clock::mono_us() - began) as f64 / 1000.0);
     }
 
-    /// Ends the observation. Returns the noise since its begin as JSON: load, busy and stolen processor time, and the
-    /// times of the calibration loop. Adds a note with these figures to the table.
+    /// Ends the observation. Returns what it saw since its begin as JSON: load averages, shares of busy and stolen
+    /// processor time, and the times of the loop that [`look`](Self::look) runs. Adds a note with these figures to the
+    /// table.
     pub(crate) fn end(self, table: &mut Table) -> Result<Value> {
         let (now, then) = (ticks()?, self.ticks);
         let all = (now.all - then.all).max(1) as f64;

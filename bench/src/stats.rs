@@ -32,8 +32,8 @@ impl Samples {
         self.median() / other.median()
     }
 
-    /// Cuts both lists of samples into ten consecutive parts and divides the medians of each pair of parts. Returns the
-    /// lowest and the highest of these ratios.
+    /// Cuts both lists of samples into ten consecutive parts, and divides the median of each part of `self` by that of
+    /// the same part of `other`. Returns the lowest and the highest of these ratios.
     pub fn over_in_parts(&self, other: &Self) -> (f64, f64) {
         let size = (self.count().min(other.count()) / 10).max(1);
         let parts = self.0.chunks(size).zip(other.0.chunks(size)).filter(|(a, _)| a.len() == size);
@@ -41,8 +41,9 @@ impl Samples {
         (ratios.iter().copied().fold(f64::INFINITY, f64::min), ratios.iter().copied().fold(0.0, f64::max))
     }
 
-    /// Formats the ratio of these samples to `base`, which is called `name`, with the ratio's spread. Adds the noise:
-    /// the ratio of `again`, a repetition of `base`, to `base`.
+    /// Formats the ratio of these samples' median to that of `base`, with the ratio's range over ten parts of the run
+    /// ([`Self::over_in_parts`]). `name` says what `base` is. Adds the noise: the ratio of `again`, a repetition of
+    /// `base`, to `base`.
     pub fn beside(&self, base: &Self, again: &Self, name: &str) -> String {
         let (low, high) = self.over_in_parts(base);
         let [ratio, low, high, noise] = [self.over(base), low, high, again.over(base)].map(figure);

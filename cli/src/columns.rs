@@ -8,7 +8,7 @@ use owo_colors::Style;
 
 use crate::style;
 
-/// Sets the greatest width of a cell in every column but the last: the terminal's width divided by this number, or
+/// The terminal's width divided by this number is the greatest width of a cell in every column but the last;
 /// `WIDEST_LEAST` characters if that is more.
 const WIDEST_PART: usize = 4;
 const WIDEST_LEAST: usize = 20;

@@ -60,8 +60,8 @@ impl Reply {
     }
 }
 
-/// Sends the request on this connection. Hands each reply to `note` first, then to `teller`. A stream that ends before
-/// the task is an error: the agent went away.
+/// Calls `Exec` on this connection. Hands each reply to `note` first, then to `teller`. If the stream of replies ends
+/// before the task does, fails with [`Fault::WentAway`].
 pub(crate) fn session(
     door: &Door,
     client: &mut Client,

@@ -1,7 +1,7 @@
 //! Event log of a job (RFC 18) as the API returns it, and the log's events as lines for people.
 //!
-//! The controller defines names and contexts. The command shows an unknown event, or an event with an unexpected
-//! context, unchanged: a newer controller may log more.
+//! The controller defines the events' names and contexts. `perilog` shows an unknown event, or an event with an
+//! unexpected context, unchanged: a newer controller may log more.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ pub(crate) struct Spread {
     pub(crate) max: u64,
 }
 
-/// Ranks that ended together with equal results.
+/// The content of an event `finish`: ranks that ended, all with the same result.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Finish {
     pub(crate) ranks: IdSet,

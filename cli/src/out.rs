@@ -29,8 +29,8 @@ pub(crate) trait Faces {
     fn quiet(&self, page: &mut Page);
 }
 
-/// Collects the lines of an output before [`Out`] prints them. The caller first passes foreign text through
-/// [`crate::text`].
+/// Collects the lines of an output before [`Out`] prints them. A page takes text unchanged, so its writer first escapes
+/// text of scripts and users with [`crate::text`].
 pub(crate) struct Page {
     text: String,
     /// Width of the terminal in characters; `None`: standard output is no terminal.

@@ -20,8 +20,8 @@ use crate::fault::Fault;
 #[derive(Debug)]
 pub(crate) enum Happening<T> {
     Told(T),
-    /// The daemon is away, or the controller no longer knows the job; the error says which. Sent once until
-    /// [`Happening::Back`], or until the one becomes the other.
+    /// The daemon is away, or the controller no longer knows the job; the error says which. The verb gets this once for
+    /// each absence, and once more if one of these two states turns into the other.
     Away(Fault),
     /// The daemon answers again. The text says so, for example `the controller is back`.
     Back(String),
@@ -33,8 +33,9 @@ pub(crate) enum Happening<T> {
     Interrupted,
 }
 
-/// Maximum number of events in the channel from the session to the verb. While the channel is full, the session waits
-/// and reads nothing from the daemon. It can read the log again later, so a slow terminal delays only its own reader.
+/// Maximum number of events that wait in the channel from the session to the verb. While the channel is full, the
+/// session reads nothing from the daemon. So a slow terminal delays only its own verb, and the session reads the rest
+/// of the log later.
 const BACKLOG: usize = 256;
 
 /// First pause between tries to reach an absent daemon: short, because a restart takes less than a second. Each further
@@ -98,8 +99,8 @@ impl<T> Teller<T> {
 }
 
 /// Runs `session` in a thread of its own, again after each absence of the daemon, until the session is done. Ends with
-/// [`Happening::Over`] if the daemon has never answered. `interruptible`: signals of [`ANY`] arrive as
-/// [`Happening::Interrupted`].
+/// [`Happening::Over`] if the daemon refuses a request, or is away and has never answered. `interruptible`: signals of
+/// [`ANY`] arrive as [`Happening::Interrupted`].
 pub(crate) fn keep<T, S>(door: Door, interruptible: bool, session: S) -> Result<Receiver<Happening<T>>, Fault>
 where
     T: Send + 'static,
@@ -195,7 +196,8 @@ fn interrupts<T: Send + 'static>(asking: Asking, to: SyncSender<Happening<T>>) -
     Ok(())
 }
 
-/// Returns the mask of the signals that this process ignores (`SigIgn` in proc(5)); 0 if the file is unreadable.
+/// Returns the mask of the signals that this process ignores (`SigIgn` in proc(5)): bit N - 1 is set for signal N.
+/// Returns 0 if the file is unreadable.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

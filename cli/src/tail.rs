@@ -78,7 +78,7 @@ impl Tail {
         Self { asks_again: true, ..self }
     }
 
-    /// Moves the tail: it begins again after the event with the sequence number `start`.
+    /// Sets the tail's place in the log: it next reports the event after the sequence number `start`.
     pub(crate) const fn set(&mut self, start: u64) {
         (self.start, self.last) = (start, None);
     }

@@ -62,7 +62,8 @@ fn load(dir: &str) -> Files {
 }
 
 /// Runs a TLS handshake in memory, in which client and server both show a certificate. `node`, `controller`:
-/// directories with the files of client and server. `name`: the name under which the client dials the server.
+/// directories with the files of client and server. `name`: the name under which the client dials the server. `Err`:
+/// one of them refused the other's certificate, or the files cannot be used.
 fn handshake(node: &str, controller: &str, name: &str) -> Result<(), rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let (chain, key, roots) = load(controller);
@@ -297,8 +298,8 @@ fn a_torn_line_of_issued_jsonl_does_not_stop_a_revocation() {
     assert!(let_in(&ca, "nodes/n1").is_err());
 }
 
-/// Regression test: under umask 077, root wrote a revocation list that the controller could not read, so neither a
-/// reload nor a start succeeded.
+/// Regression test: `perilog ca revoke`, run by root under umask 077, wrote a revocation list that the controller could
+/// not read. The controller then could neither reload nor start.
 #[test]
 fn a_strict_umask_changes_neither_readers_nor_owners() {
     let ca = Ca::new();

@@ -143,7 +143,8 @@ fn a_real_sshd_passes_on_the_hosts_answer_and_status() {
     assert!(!said.err.is_empty());
 }
 
-/// A host that does not answer, or has no perilog, is a finding. The other hosts are asked all the same.
+/// `perilog doctor --nodes`: a host that does not answer, or has no perilog, gets a finding that says so. The other
+/// hosts are asked all the same.
 #[test]
 fn doctor_asks_each_node_and_names_those_that_do_not_answer() {
     let place = Place::new();

@@ -69,11 +69,11 @@ struct Task {
     /// The job of a release; `None` for a drain. The journal has it as a field of a failure, so that
     /// `journalctl PERILOG_JOB=` finds the failure.
     job: Option<JobId>,
-    /// The hosts of a drain; `None` for a release. They are a field of a failure, too (`PERILOG_HOST=`).
+    /// The hosts of a drain; `None` for a release. The log line about a failure has them in the field `PERILOG_HOST`.
     hosts: Option<HostList>,
-    /// What the command gets on standard input.
+    /// The JSON object that the command gets on standard input.
     body: Value,
-    /// What to report to the machine as failed if the command fails.
+    /// The release or the drains that the controller reports to the machine as failed if the command fails.
     what: Vec<Hooked>,
     /// The requests to the machine if the command succeeds.
     done: Vec<Request>,
@@ -174,7 +174,8 @@ impl Room {
         Self { all: AT_ONCE.saturating_sub(running.len()), again: AGAIN_AT_ONCE.saturating_sub(again) }
     }
 
-    /// Returns the tasks that begin now: the repeated notices that waited longest, then new notices.
+    /// Returns the tasks to begin now: first at most `again` with repeated notices, longest waiting first, then new
+    /// ones, at most `all` together.
     fn chosen(self, mut tasks: Vec<Task>) -> Vec<Task> {
         tasks.sort_by_key(|task| task.turn);
         let again = tasks.iter().filter(|task| matches!(task.turn, Turn::Again(..))).count();
@@ -185,8 +186,8 @@ impl Room {
     }
 }
 
-/// Returns the runs for the notices of this kind that are due at `now` and are not running. At most `room.all` of them
-/// are releases; the caller limits the drains ([`Room::chosen`]).
+/// Returns the runs for the notices of this kind that are due at `now` and are not running yet. At most `room.all`
+/// releases are among them, but any number of drains: the caller chooses from them ([`Room::chosen`]).
 async fn pending(kind: Kind, inlet: &Inlet, told: &mut Told, room: Room, now: Instant) -> Vec<Task> {
     match kind {
         Kind::Release => {
@@ -223,9 +224,10 @@ fn release(entry: OutboxEntry, told: &Told, now: Instant) -> Option<Task> {
     Some(Task { keys: vec![key], lifts: false, turn, about, job, hosts, body, what: vec![what], done: vec![done] })
 }
 
-/// Returns the runs for drains: one run for all drains with the same reason, except that failed drains are repeated in
-/// the smaller groups that `told` has. Leaves out a host while a notice about it runs, even if one notice drains the
-/// host and the other lifts the drain: the resource manager might get them in the wrong order.
+/// Returns the commands to run for the drains that are due: one command for all drains with the same reason, and one
+/// for all drains to lift. The drains of a group that failed before ([`Turn::Again`]) have a command of their own.
+/// Leaves out a host while a command about it runs, even if that command drains the host and this one would lift the
+/// drain: the resource manager might get them in the wrong order.
 fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
     let mut alike: BTreeMap<(Turn, bool, String, Option<u32>), Vec<DrainRow>> = BTreeMap::new();
     for drain in drains {

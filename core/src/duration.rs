@@ -109,8 +109,8 @@ impl fmt::Display for Span {
     }
 }
 
-/// Formats as C's `%g`: six significant digits, no trailing zeros, an exponent from a million on. `x` is zero or at
-/// least 0.0001.
+/// Formats `x` as C's `%g` does: six significant digits, no trailing zeros, and an exponent if `x` is a million or
+/// more. `x` must be zero or at least 0.0001.
 fn six_digits(x: f64) -> String {
     let scientific = format!("{x:.5e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));

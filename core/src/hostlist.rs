@@ -24,7 +24,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{IdSet, ParseError};
 
-/// A list of host names. Copies share the names: the list that goes to every node of a job exists once.
+/// A list of host names. Clones share the names in memory: the list that goes to every node of a job is stored once.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct HostList {
     names: Arc<Names>,
@@ -101,8 +101,8 @@ impl HostList {
         (0..self.len()).map(|index| &self.names.text[self.span(index)])
     }
 
-    /// Returns the first position of `name`, in a time that grows with the length of the list. For many names use
-    /// [`crate::Targets::resolve`].
+    /// Returns the first position of `name`, counted from 0; `None`: the list does not contain the name. Walks the
+    /// list; for many names use [`crate::Targets::resolve`].
     pub fn position(&self, name: &str) -> Option<usize> {
         self.iter().position(|n| n == name)
     }

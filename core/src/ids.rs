@@ -380,8 +380,8 @@ impl Epoch {
 mod tests {
     use super::*;
 
-    /// The hook and the edge derive the same attempt from an `alloc` event. They read its timestamp, with the 17 digits
-    /// that Flux writes of a double, from different logs: the eventlog and the journal.
+    /// One `alloc` event gives one attempt: its timestamp, of which Flux writes 17 digits, is rounded to microseconds.
+    /// The hook and the edge read the timestamp from different logs (the eventlog, the journal).
     #[test]
     fn an_alloc_names_one_attempt() {
         for (written, attempt) in [

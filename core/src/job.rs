@@ -75,7 +75,7 @@ impl fmt::Display for Part {
 #[serde(try_from = "String", into = "String")]
 pub enum Tolerance {
     Ranks(u32),
-    /// A percentage, 0 to 100.
+    /// A percentage of the job's ranks, from 0 to 100; the number of ranks is rounded down.
     Percent(u8),
 }
 
@@ -172,7 +172,7 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Returns `true` if the job hands over ranks that failed a check, and goes on without them.
+    /// Returns `true` if the job hands over ranks that failed, and goes on without them: `shrink` or `keep` is set.
     pub const fn sheds(&self) -> bool {
         self.shrink || self.keep.is_some()
     }
@@ -196,8 +196,8 @@ impl Terms {
         }
     }
 
-    /// Returns `true` if both terms mean the same for a job. Without `keep` and `checks`, a tolerance of zero ranks
-    /// equals no tolerance.
+    /// Returns `true` if `other` means the same for a job as these terms. Without `keep` and `checks`, a tolerance of
+    /// zero ranks equals no tolerance.
     pub fn is_same(&self, other: &Self) -> bool {
         let zero = |terms: &Self| terms.keep.is_none() && terms.checks.is_empty();
         let tolerate = |terms: &Self| terms.tolerate.filter(|of| !zero(terms) || *of != Tolerance::Ranks(0));

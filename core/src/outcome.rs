@@ -148,7 +148,8 @@ pub enum Loss {
     Rebooted,
     /// The node has no record of the task any more, or the unit is gone and left no result.
     Vanished,
-    /// The node accepted the task, and then was not connected for longer than the task's limit and a grace.
+    /// The node accepted the task, but reported no end before the task's limit and a grace had passed. The node has
+    /// been disconnected at least for the grace.
     Unreachable,
     /// The node was not connected, or did not accept the task within the start-grace.
     Offline,

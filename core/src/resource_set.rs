@@ -34,9 +34,9 @@ type Children = BTreeMap<String, IdSet>;
 /// this bound, a text of 1 MiB (half of it ranks, half of it kinds for all ranks) makes a hundred million sets.
 const MAX_KINDS: usize = 64;
 
-/// Maximum number of id ranges of all kinds on one rank: every second core of 2,048. Without this bound, a text can
-/// give each rank a core of its own, and then add the same scattered cores to all ranks: each rank then has its own
-/// copy of them.
+/// Maximum number of id ranges on one rank, summed over all kinds of resource. For scale: every second core of 2,048
+/// makes 1,024 ranges. Without this bound, a text can give each rank a different core, and then add the same scattered
+/// cores to all ranks. Each rank then has its own copy of the scattered cores.
 const MAX_RANGES: usize = 1_024;
 
 /// The resources of a job or of a Flux instance: for each rank its host, and the ids of its resources by kind.
@@ -70,7 +70,8 @@ impl PartialEq for Lookup {
     }
 }
 
-/// The error for a text that is no R, or for two sets without a union: `execution.R_lite[0].rank: malformed idset ...`.
+/// The error for a text that is no R, or for two resource sets that have no union. It names the place and the reason:
+/// `execution.R_lite[0].rank: malformed idset ...`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("R (RFC 20): {place}: {why}")]
 pub struct InvalidR {

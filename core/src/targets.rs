@@ -27,8 +27,8 @@ pub enum UnknownTarget {
 }
 
 impl Targets {
-    /// Returns the ranks of the job that the targets name. `hosts`: the hosts of ranks 0, 1, 2 and so on. A host of
-    /// several ranks names all of them.
+    /// Returns the ranks of the job that the targets name. `hosts`: the hosts of ranks 0, 1, 2 and so on. If several
+    /// ranks have the same host, the name of that host means all of them.
     ///
     /// # Errors
     ///
@@ -50,7 +50,11 @@ fn check_ranks(ranks: &IdSet, hosts: usize) -> Result<(), UnknownTarget> {
     }
 }
 
-/// Returns the ranks of the hosts `names`. Walks each list once, for any number of names.
+/// Returns the ranks of the hosts `names`; `hosts`: the hosts of ranks 0, 1, 2 and so on. Walks each list once.
+///
+/// # Errors
+///
+/// [`UnknownTarget`]: the first of the `names` that is not in `hosts`.
 fn ranks_of(names: &HostList, hosts: &HostList) -> Result<IdSet, UnknownTarget> {
     let mut found: HashMap<&str, bool> = names.iter().map(|name| (name, false)).collect();
     let mut ranks = IdSet::new();

@@ -67,8 +67,8 @@ pub struct Start {
     /// action of the attempt any more.
     #[serde(default)]
     pub after: bool,
-    /// The milestones of the attempt so far. The runner counts them against the maximum when a script reports a new
-    /// one. Empty from an older controller.
+    /// The milestones of the attempt so far. When a script reports a new one, the runner uses their number to enforce
+    /// [`crate::milestone::MAX_NAMES`]. Empty from an older controller.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub milestones: BTreeSet<MilestoneName>,
     /// Number of the controller's newest commit when it sent the Start; 0: an older controller, which numbers none.
@@ -112,7 +112,7 @@ pub enum Run {
     /// Directories of scripts. The runner takes the directories in this order, and the scripts within one by the bytes
     /// of the names.
     Directories(Vec<String>),
-    /// A command with its arguments.
+    /// One command in place of directories: the program and its arguments.
     Command(Vec<String>),
 }
 
@@ -159,10 +159,10 @@ pub enum OnError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Empty {
-    /// `ok`; the end says that no script ran.
+    /// The task is `ok`, and its end says that no script ran.
     #[default]
     Ok,
-    /// `failed`: the site requires a script on each node.
+    /// The task is `failed`, because the site requires a script on each node.
     Fail,
 }
 
@@ -357,9 +357,9 @@ pub struct RunResult {
     /// The number of scripts that ran; `of`: the number of all scripts.
     pub ran: u32,
     pub of: u32,
-    /// The exit status of the runner: the largest status, as a shell gives it, of the scripts that are not tolerable. A
-    /// status in [`RAN_NOTHING`] becomes 1. A cancel, a passed limit or an error that kept a script from running counts
-    /// as a status of its own.
+    /// The exit status of the runner: the largest status, as a shell gives it, of the scripts that are not tolerable.
+    /// If scripts were left to run, a cancel counts as 143, and a passed limit as 124. An error in the configuration
+    /// counts as 78. A status in [`RAN_NOTHING`] becomes 1.
     pub status: u8,
     /// The exit code or signal of the script with the largest status, among the scripts that are not tolerable. `None`:
     /// no such script ended with a failure.
@@ -440,9 +440,9 @@ impl UnitFacts {
         self.main_code != 0 && self.main_pid == 0
     }
 
-    /// Returns `true` if a systemd job of the unit is pending and its main process has not ended. A start job is
-    /// pending until then, because the units are of Type=oneshot. On a node that goes down, a stop job may wait after
-    /// the main process has ended: such a job does not count.
+    /// Returns `true` if a systemd job of the unit is pending and the unit's main process has not ended: it is to
+    /// start, or it runs. The start job of a Type=oneshot unit is pending until the main process has ended. A stop job
+    /// that is pending after that, on a node that goes down, does not count.
     pub fn is_to_start(&self) -> bool {
         self.job_pending && self.main_code == 0
     }

@@ -75,7 +75,7 @@ async fn feed(stdin: Option<ChildStdin>, input: &[u8]) {
     }
 }
 
-/// Reads all output; `None` if the output exceeds the bound.
+/// Reads a program's output to its end; `None` if the output has more than [`MOST`] bytes.
 async fn most(from: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(from) = from {

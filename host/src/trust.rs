@@ -5,8 +5,9 @@
 //! passes only for root's group, and only without an access control list: with a list, that bit is the list's mask
 //! (acl(5)).
 //!
-//! Between this check and the execution, only root can change the path; the check proves exactly that. So the caller
-//! executes the script by its path (a `#!` line would not survive a descriptor that closes on exec).
+//! After this check, only root can change the path before the caller executes it. So the caller may execute the script
+//! by its path instead of by an open descriptor. A descriptor would not do: it closes on exec, before the interpreter
+//! of a `#!` line could read the script.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -113,8 +114,8 @@ fn examine(path: &Path, meta: &Metadata) -> Result<(), Untrusted> {
     }
 }
 
-/// Returns the user or group, other than root, that can write a file of this owner, group and mode; `None`: only root
-/// can.
+/// Returns who besides root can write a file of this owner, group and mode; `None`: nobody. `has_acl` is called only if
+/// the answer depends on it: it returns `true` if the file has an access control list.
 fn others(uid: u32, gid: u32, mode: u32, has_acl: impl FnOnce() -> bool) -> Option<Writer> {
     if uid != 0 {
         Some(Writer::Owner(uid))

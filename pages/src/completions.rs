@@ -17,7 +17,8 @@ const LISTS: [(&str, &str); 3] = [
     ("actions", "printf '%s\\n' epilog housekeeping prolog"),
 ];
 
-/// Returns the kind of names that complete a value with this name; `None`: no names.
+/// Returns which names complete an argument whose placeholder in `--help` is `value`: `jobs` for `JOB`, for example.
+/// `None`: no names.
 fn kind(value: &str) -> Option<&'static str> {
     match value {
         "JOB" => Some("jobs"),

@@ -28,12 +28,12 @@ fn field(line: &str) -> Option<Field<'_>> {
     Some(Field { name: name.trim_matches('`'), what, of: of.split(", ").collect() })
 }
 
-/// Adds to a manual page a section with the journal fields of some programs. `whom`: the programs' names as in the
-/// table's last column, such as `scripts` or `agent`.
+/// Adds to a manual page a section with the journal fields of some programs, from the table in docs/operate.md. `whom`:
+/// the programs' names as in the table's last column, such as `scripts` or `agent`.
 ///
 /// # Errors
 ///
-/// The table has no such field, or is not in docs/operate.md.
+/// docs/operate.md has no such table, or the table has no field of these programs.
 pub fn add(page: &mut Page, whom: &[&str]) -> Result<()> {
     let fields: Vec<_> = fields().into_iter().filter(|field| field.of.iter().any(|of| whom.contains(of))).collect();
     ensure!(!fields.is_empty(), "docs/operate.md: no table of the journal's fields");

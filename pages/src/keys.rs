@@ -149,7 +149,8 @@ fn explained(group: &Group, part: &Part, defaults: &Table) -> Block {
     Block::Tagged(tags, vec![Block::Paragraph(text)])
 }
 
-/// Splits a table's header into the steps of its path: `action.prolog.script."50-x"` has four.
+/// Splits a table's header into the steps of its path: `action.prolog.script."50-x"` has four. `None`: `name` is no
+/// valid TOML key.
 fn header(name: &str) -> Option<Vec<String>> {
     let mut table: Table = format!("[{name}]").parse().ok()?;
     let mut path = Vec::new();

@@ -30,9 +30,10 @@ pub fn render(page: &Page, date: &str, version: &str) -> String {
     out
 }
 
-/// Places of line ends in a rendered paragraph.
+/// Rule by which the renderer breaks a paragraph into lines.
 #[derive(Clone, Copy, PartialEq)]
 enum Breaks {
+    /// Each sentence begins on a line of its own; long sentences are wrapped.
     Sentences,
     /// Each line of the text stays a line of its own: for a synopsis.
     Lines,

@@ -274,8 +274,8 @@ fn bash_completes_verbs_and_options() {
     assert!(complete(&["run", "--pro"]).contains("--propagate"));
 }
 
-/// Writes a stand-in for `perilog` that lists job and node names, one of them hostile; returns a PATH with the
-/// stand-in.
+/// Writes a stand-in for `perilog` that lists names of jobs and nodes. One job's name is code that a shell must not
+/// run. Returns a value of PATH with which shells find the stand-in.
 fn with_names(directory: &Path) -> String {
     use std::os::unix::fs::PermissionsExt as _;
     let program = directory.join("perilog");
@@ -348,7 +348,8 @@ fn fish_completes_jobs_nodes_and_actions() {
     assert!(!complete("perilog -H ctl show f").iter().any(|name| name == "f1"));
 }
 
-/// Calls zsh's completion functions without the line editor, and prints the names that they would add.
+/// zsh's completion functions offer the names of jobs and nodes, and no names for another host (`-H`). The test calls
+/// them without zsh's line editor, with a stand-in for `compadd` that prints the names.
 #[test]
 fn zsh_lists_jobs_and_nodes_where_they_stand() {
     let (_kept, directory) = written();

@@ -19,8 +19,8 @@ pub const MAX_ENV: usize = 4096;
 pub const MAX_ANSWER: usize = 256 * 1024;
 /// Maximum number of tasks in a Forget.
 pub const MAX_FORGET: usize = 16_000;
-/// Maximum number of tasks in a page of Hello; a page of this size always fits. The agent's machine makes no larger
-/// pages, and the decoder refuses larger pages.
+/// Maximum number of tasks in a page of Hello; a page of this size always fits a frame. The agent's machine makes no
+/// larger pages, and the decoder refuses larger pages.
 pub const MAX_PAGE: usize = 512;
 
 /// Maximum size in bytes of one text for people, such as a reason.

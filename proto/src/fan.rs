@@ -1,4 +1,4 @@
-//! Encodes the Starts of one action for many ranks, and their common part only once.
+//! Encodes the Starts of one action for many ranks. Encodes the part that all these Starts have in common only once.
 
 use bytes::{Buf, Bytes};
 use perilog_core::task::Start;
@@ -23,8 +23,8 @@ impl StartFan {
         Self { of: start.clone(), common: common.into() }
     }
 
-    /// Returns `true` if the encoded common part is also that of this Start: the two differ at most in rank, boot and
-    /// commit. The controller may send an action's Starts one by one, as nodes become free.
+    /// Returns `true` if this encoder can also encode `start`, which then differs from the Start given to `new` at most
+    /// in rank, boot and commit. The controller asks this when it sends an action's Starts at different times.
     pub fn is_for(&self, start: &Start) -> bool {
         let Start {
             task,

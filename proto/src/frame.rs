@@ -71,8 +71,10 @@ pub(crate) fn nested<M: Message + Default>(bytes: &[u8], field: &'static str) ->
     record(bytes).at(field)
 }
 
-/// Counts the fields of an encoded record, without the fields of nested records (protobuf, "Message Structure"). The
-/// protocol has no groups.
+/// Counts the fields of an encoded record (protobuf, "Message Structure"); a nested record counts as one field.
+///
+/// # Errors
+/// A [`Fault`] if the bytes are no record, or use a group, which the protocol does not have.
 fn count_fields(mut bytes: &[u8]) -> Result<usize, Fault> {
     let cut = || Fault::bad("ends within a field");
     let mut count = 0;

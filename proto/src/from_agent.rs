@@ -22,7 +22,8 @@ const EXPECTS_BOOT: u16 = 9;
 const NAMES: [&str; 9] =
     ["Hello", "EpochRefused", "Accepted", "Moved", "Finished", "Probed", "Answer", "Unsupported", "ExpectsBoot"];
 
-/// Number of bytes of a frame that an encoded end or page of Hello leaves free for the message number, ids and lengths.
+/// Number of bytes of a frame that are kept for the message number, ids and lengths. An encoded end or page of Hello
+/// may fill the rest.
 const ASIDE: usize = 128;
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -54,7 +55,7 @@ struct Moved {
 struct Finished {
     #[prost(message, optional, tag = "1")]
     task: Option<Task>,
-    /// The encoded [`Ended`]. As bytes, because the decoder counts its fields before it decodes them.
+    /// The encoded [`Ended`]. As bytes, because the decoder counts the fields of the end before it decodes the end.
     #[prost(bytes = "vec", tag = "2")]
     ended: Vec<u8>,
 }
@@ -65,7 +66,7 @@ struct ExpectsBoot {
     task: Option<Task>,
     #[prost(uint64, optional, tag = "2")]
     within_ms: Option<u64>,
-    /// The encoded [`Ended`]. As bytes, because the decoder counts its fields before it decodes them.
+    /// The encoded [`Ended`]. As bytes, because the decoder counts the fields of the end before it decodes the end.
     #[prost(bytes = "vec", tag = "3")]
     ended: Vec<u8>,
 }

@@ -141,8 +141,8 @@ fn search(options: &Options, go_on: impl Fn(u64) -> bool + Sync) -> Result<bool,
     Ok(sum.failed.is_empty())
 }
 
-/// Prints each violation and its plan's seed; with `keep`, shrinks the plan and writes the smallest plan to that
-/// directory.
+/// Prints the violation and the seed of each failed plan. With `keep`, also shrinks each plan, and writes the smallest
+/// plan found to a file in this directory.
 fn tell_failed(sum: &Sum, keep: Option<&Path>) -> Result<(), String> {
     for (plan, violation) in &sum.failed {
         say(&format!("\nVIOLATED by seed {}: {violation}\n", plan.seed));

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::Write as _;
 
-/// The lines of a history, if a reader asked for them, and the number of its events.
+/// The text of a history, with a line for each thing that happened, kept only if somebody is to read it. Also the
+/// number of its events.
 #[derive(Debug, Default)]
 pub struct Trace {
     text: Option<String>,
@@ -53,7 +54,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The record of one finished run of a world: its lines, the violated invariant, and counts.
+/// The record of one finished run of a simulated world: its text, the violated invariant if there is one, and counts.
 #[derive(Debug)]
 pub struct History {
     pub trace: Trace,

@@ -13,7 +13,8 @@ use crate::plan::{OF_MEMORY, RECOVERIES, Spring, possible};
 /// fault that struck at an effect of a daemon.
 pub const ENOUGH: u64 = 100;
 
-/// Returns the report as text: figures, a table of hits, and the faults with too few hits.
+/// Returns the report as text: totals, a table of how often each fault struck at each effect, and the faults that
+/// struck there too seldom ([`ENOUGH`]). `first`: the first seed; `took`: the duration of the campaign.
 pub fn text(first: u64, sum: &Sum, took: Duration) -> String {
     let seconds = took.as_secs_f64();
     let mut text = format!(
@@ -102,7 +103,7 @@ fn rare(sum: &Sum) -> Vec<(&'static str, &'static str, u64)> {
     all.filter(|(_, _, count)| *count < ENOUGH).collect()
 }
 
-/// Returns the report as JSON.
+/// Returns the report as JSON. `first`: the first seed; `took`: the duration of the campaign.
 pub fn json(first: u64, sum: &Sum, took: Duration) -> Value {
     let hits =
         possible().map(|(effect, word)| json!({"effect": effect, "fault": word, "hits": hits(sum, effect, word)}));

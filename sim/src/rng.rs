@@ -38,7 +38,8 @@ impl Rng {
         of.get(self.below(of.len()))
     }
 
-    /// Returns a random duration: mostly near `low`, at times near `high`.
+    /// Returns a random number from `low` to `high`, such as a duration in ms: mostly near `low`, sometimes near
+    /// `high`.
     pub fn skewed(&mut self, low: u64, high: u64) -> u64 {
         let spread = high.saturating_sub(low);
         let part = self.0.f64();

@@ -84,7 +84,8 @@ fn with_nodes(plan: &Plan, nodes: usize) -> Option<Plan> {
     })
 }
 
-/// Returns `true` if the request is possible in a world of `nodes` nodes. A request that names more nodes is cut down.
+/// Returns `true` if the request is possible in a world of `nodes` nodes: the node to which it goes, or the first node
+/// of a `Run`, exists. Shortens the range of a `Run` that ends beyond the world.
 fn fits(op: &mut Op, nodes: usize) -> bool {
     match op {
         Op::Run { nodes: Some((first, count)), .. } => {

@@ -1,5 +1,5 @@
-//! `cargo xtask bench unit|hook|flux|idle|fan|core`: builds everything in release, measures as root (except `core`,
-//! which needs only itself), shows the table, and keeps the document with the raw samples as
+//! `cargo xtask bench unit|hook|flux|idle|fan|core`: builds everything in release, measures as root (`core` without
+//! root and without nodes), shows the table, and keeps the JSON document with the raw samples as
 //! `target/bench/<name>.json`. `bench/src` describes the measurements.
 
 use std::path::{Path, PathBuf};

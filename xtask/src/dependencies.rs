@@ -15,7 +15,7 @@ use crate::stages::say;
 use crate::tally::Tally;
 
 const VERSION: &str = "0.20.2";
-/// Checks that need only the dependencies' sources, which a build has fetched.
+/// Names of cargo-deny's checks that need only the dependencies' sources, which a build has fetched.
 const AT_HAND: [&str; 3] = ["licenses", "bans", "sources"];
 const FROM_OUTSIDE: &str = "advisories";
 
@@ -61,7 +61,8 @@ pub(crate) fn check(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Returns the path of cargo-deny in the wanted version: the user's own, or else the one built here.
+/// Returns the path of cargo-deny in the wanted version: the one on PATH, or else the one that [`ensure_checker`]
+/// built. `None`: neither is there in that version.
 fn checker() -> Result<Option<PathBuf>> {
     let built = tools()?.join("bin/cargo-deny");
     Ok([PathBuf::from("cargo-deny"), built].into_iter().find(|program| is_wanted(program)))

@@ -1,9 +1,10 @@
-//! `cargo xtask mutate`: can the simulator and the tests fail? Switches on one deliberate defect after the other
-//! (core/src/defect.rs) and names the seed, or the test, that turned red.
+//! `cargo xtask mutate` shows that the simulator and the tests notice faults. It switches on one deliberate defect
+//! after the other (core/src/defect.rs), and names the seed of the simulator, or the test, that failed.
 //!
 //! A defect counts as found if a seed or a test fails with it and passes without it. The same program runs both times:
 //! only builds with the feature `defects` and debug assertions can have a defect, and they have none unless told to.
-//! These builds share cargo's target directory with other builds, which replace them.
+//! These builds use the same target directory as all other builds of cargo, so the next ordinary build replaces their
+//! programs.
 
 mod hunt;
 mod report;

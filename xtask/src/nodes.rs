@@ -16,12 +16,12 @@ use crate::privilege;
 use crate::stages::say;
 use crate::tally::Tally;
 
-/// First argument of this program as root: `xtask on-nodes-tests BINARIES PROGRAM...`
+/// Command with which xtask starts itself again as root, to run tests: `xtask on-nodes-tests BINARIES PROGRAM...`
 pub(crate) const TESTS: &str = "on-nodes-tests";
-/// First argument of this program as root: `xtask on-nodes-demo BINARIES STORY`
+/// Command with which xtask starts itself again as root, to play a demo: `xtask on-nodes-demo BINARIES STORY`
 pub(crate) const DEMO: &str = "on-nodes-demo";
 
-/// First argument of this program as root: `xtask on-nodes-soak BINARIES SECONDS SEED`
+/// Command with which xtask starts itself again as root, for a soak: `xtask on-nodes-soak BINARIES SECONDS SEED`
 pub(crate) const SOAK: &str = "on-nodes-soak";
 
 /// Prefix of the line that names a test program, before the program's output.
@@ -29,12 +29,11 @@ const HEADLINE: &str = "-- ";
 /// Time limit in seconds for one test program. A program on nodes takes a minute or two; a hanging one must not hang
 /// CI.
 const LIMIT_SECONDS: &str = "1800";
-/// Number of tests that run at once. Each test boots nodes of its own and mostly waits for them; more tests would wait
-/// for each other.
+/// Least and greatest number of tests that run at once; between these, as many as the machine has processor cores.
 const THREADS: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// Returns a command that starts this program as root, with `command` as first argument. Uses the copy in `binaries`,
-/// because the build may just have replaced the running file.
+/// Returns a command that starts xtask as root, with the first arguments `command` (such as [`TESTS`]) and `binaries`.
+/// Uses the copy of xtask in `binaries`, because the build may just have replaced the running file.
 pub(crate) fn as_root(command: &str, binaries: &Path) -> Result<Command> {
     let mut root = privilege::command(&binaries.join("xtask"))?;
     root.arg(command).arg(binaries);
@@ -68,7 +67,8 @@ pub(crate) fn run_tests(binaries: &Path, programs: &[&TestProgram], total: &mut 
     Ok(())
 }
 
-/// Runs each test program, all with one installed product; needs root. Returns `true` if all passed.
+/// Runs the test programs one after the other; needs root. Installs the programs in `binaries` once, for the nodes of
+/// all tests. Returns `true` if all passed.
 pub(crate) fn tests(binaries: &str, programs: &[&str]) -> Result<bool> {
     // A bed without nodes holds the layer, and removes the layer even if this process is killed.
     let holder = Bed::builder().layer(Layer::Built(binaries.into())).build()?;

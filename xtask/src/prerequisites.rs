@@ -66,7 +66,7 @@ const TESTS: [Need; 20] = [
     need(&["ansible-lint"], "ansible-lint", "python3-ansible-lint"),
 ];
 
-/// Prerequisites to make packages of either kind, from the files that git knows.
+/// Prerequisites to collect the source files for a package, .deb or .rpm: git lists the files, tar packs them.
 const SOURCES: [Need; 2] = [need(&["git"], "git", "git"), need(&["tar"], "tar", "tar")];
 
 /// Prerequisites to make and check .deb.
@@ -77,7 +77,7 @@ const DEB: [Need; 4] = [
     need(&["lintian"], "lintian", "lintian"),
 ];
 
-/// Prerequisites to make and check .rpm. Debian has them, too.
+/// Prerequisites to make and check .rpm. Debian has packages of them, too, so it can make both kinds.
 const RPM: [Need; 3] = [
     need(&["rpmbuild"], "rpm", "rpm-build"),
     need(&["rpmlint"], "rpmlint", "rpmlint"),

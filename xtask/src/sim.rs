@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: the simulator, built as fast as it gets with every assertion on.
+//! `cargo xtask sim`: runs the simulator, built with full optimisation and with every assertion on.
 
 use std::process::Command;
 

@@ -35,8 +35,8 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     Ok(status.success())
 }
 
-/// Runs the soak with the programs in `binaries`; needs root. Returns `true` if the scripts' ledgers show what perilog
-/// promises: the soak found no difference.
+/// Runs the soak on nodes with the programs in `binaries`, for `seconds`, with the faults that follow from `seed`;
+/// needs root. Returns `true` if the soak found no difference between the scripts' ledgers and what perilog promises.
 pub(crate) fn on_nodes(binaries: &str, seconds: &str, seed: &str) -> Result<bool> {
     let length = Duration::from_secs(seconds.parse().context("seconds")?);
     let seed = seed.parse().context("a seed")?;

@@ -47,9 +47,9 @@ impl Stages {
         Ok(passed)
     }
 
-    /// Prints the last lines: the failed stages, then the total of tests alone on a line. Returns `true` if all stages
-    /// passed. The total has at least as many failures as stages failed, so it says `0 failed` only if everything
-    /// passed.
+    /// Prints the last lines of the output: the total time, the names of failed stages, and on the last line the counts
+    /// of all tests. Returns `true` if all stages passed. A failed stage without a failed test also counts in the last
+    /// line, so that line says `0 failed` only if everything passed.
     pub(crate) fn end(mut self) -> Result<bool> {
         say(&format!("== everything: {:.1} s", self.watch.elapsed().as_secs_f64()))?;
         if !self.failed.is_empty() {

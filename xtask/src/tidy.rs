@@ -1,4 +1,5 @@
-//! The house rules that no compiler knows, one file each. Each finding names its place.
+//! Checks of this project's own rules for code and documents, which no compiler checks; each check is in a file of its
+//! own. Each finding names the file that breaks a rule.
 
 mod api;
 mod arrows;

@@ -85,7 +85,8 @@ mod tests {
 
     use super::*;
 
-    /// Needs root: the test makes scripts that the runner would trust, and only root can create such files.
+    /// Checks the warnings about an action without a script, and about a script that is not executable. The test needs
+    /// root: it makes scripts that the runner would trust, and only root can create such files.
     #[test]
     fn what_will_not_run_is_warned_of() {
         assert!(rustix::process::geteuid().is_root(), "needs root: others cannot make a file that root trusts");

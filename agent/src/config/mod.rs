@@ -187,7 +187,8 @@ impl Config {
         Ok(loaded.map(Self::complete))
     }
 
-    /// Reads the configuration from a text.
+    /// Parses the configuration from `text`, the content of one TOML file, and fills in the defaults. `name` is the
+    /// name of the file for error messages.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         Ok(config::parse::<Self>(name, text)?.complete())
     }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use perilog_core::ids::TaskId;
 
-/// Map between the stems and the tasks of this host. A task is in it from its intent (or its discovery) to the removal
-/// of its directory.
+/// Map between the stems and the tasks of this host. It contains a task from the time at which the agent writes its
+/// intent, or finds its unit or directory. The task leaves the map when its directory is removed.
 #[derive(Debug, Default)]
 pub(super) struct Roll {
     tasks: HashMap<String, TaskId>,

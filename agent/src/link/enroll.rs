@@ -40,7 +40,7 @@ pub struct Enroll {
     pub addresses: Vec<String>,
     /// File with the one-time token for the first certificate; `None`: the node has no token.
     pub token: Option<PathBuf>,
-    /// Program that makes a munge credential, if enabled.
+    /// Path of the program that makes a munge credential; `None`: the configuration does not enable munge.
     pub munge: Option<PathBuf>,
     /// Host name that the certificate must have.
     pub host: String,
@@ -119,8 +119,8 @@ async fn by_token(way: &Way<'_>, path: &Path) -> Result<(), EnrollError> {
     obtain(way, proof).await
 }
 
-/// Obtains a certificate with a munge credential as proof. A credential is valid once, so each controller that the
-/// agent tries gets a new credential.
+/// Obtains a certificate from the controllers of `way`, with a munge credential as proof; `program` makes the
+/// credential. A credential is valid once, so each controller gets a new one.
 async fn by_munge(way: &Way<'_>, program: &Path) -> Result<(), EnrollError> {
     let path = &way.files.key;
     let wrong = |why| EnrollError::Key { path: path.clone(), why };
@@ -138,7 +138,7 @@ async fn by_munge(way: &Way<'_>, program: &Path) -> Result<(), EnrollError> {
 }
 
 impl EnrollError {
-    /// Returns `true` if the error is that no controller could be reached: any other proof of identity would then fail,
+    /// Returns `true` if the agent could reach no controller. A request with another proof of identity would then fail,
     /// too.
     const fn is_of_the_way(&self) -> bool {
         matches!(self, Self::Nobody | Self::Ask(AskError::Link(_) | AskError::TimedOut { .. }))

@@ -46,7 +46,9 @@ pub(super) enum SessionError {
     Closed,
 }
 
-/// Runs a session to its end. Sends `Up` once both sides have agreed on a version, and `Down` after each `Up`.
+/// Runs a session to its end. Sends `Up` into `events` once both sides have agreed on a version, and then `Down` when
+/// the session ends. Sends neither if they do not agree. `counter` is the number of the session, and `release` is this
+/// agent's release, for the preamble.
 pub(super) async fn run(
     link: Link,
     events: &mpsc::Sender<LinkEvent>,

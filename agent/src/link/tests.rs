@@ -1,4 +1,4 @@
-//! Tests of the dialler against a controller of a few lines, over plain TCP.
+//! Tests of the dialler, with a controller that the test plays, over plain TCP.
 
 use std::sync::Arc;
 use std::time::Duration;

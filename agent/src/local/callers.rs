@@ -73,7 +73,7 @@ enum Waiting {
     Done(oneshot::Sender<Result<(), String>>),
 }
 
-/// All callers that wait on the local socket.
+/// Clients of the local socket that wait for the agent's reply, by number.
 #[derive(Debug, Default)]
 pub struct Callers {
     last: Caller,

@@ -44,9 +44,9 @@ pub(super) struct Parameters {
 const MOST_INSTANCE: usize = 32;
 
 impl Parameters {
-    /// Converts the parameters. `plan_of` returns the plan of an action, configured or default, for directories that
-    /// replace the configured directories. `own` returns this host's records of the job's tasks on a rank, for a call
-    /// with the parameter `turn`.
+    /// Converts the parameters to the machine's request. `plan_of` returns the plan of an action, the configured or the
+    /// default one; only a call with the parameter `directories` needs it. `own` returns this host's records of the
+    /// job's tasks on a rank; only a call with the parameter `turn` needs it.
     ///
     /// # Errors
     /// Text for `Refused`.

@@ -12,7 +12,8 @@
 //!   only the epilog, ended                      the next                    the next: its prolog ran elsewhere
 //!   both                                        the next: a requeue         the same: attach
 //! ```
-//! So a repeated call attaches, and the scripts of a requeued job run again.
+//! To *attach* is to wait for a task that exists, or to get its outcome, without running scripts. So a repeated call
+//! attaches, and the scripts of a requeued job run again.
 //!
 //! A caller may also number the attempt that its action begins, as Slurm does for a prolog. The host takes that number,
 //! unless an epilog of that attempt or of a later one was called here. In that case the host takes the number after the

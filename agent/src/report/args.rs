@@ -10,8 +10,8 @@ use crate::protocol;
 
 pub(crate) const HELP: &str = include_str!("usage.txt");
 
-/// Default time for the controller to learn of a reboot: an agent that redials after a restart of the controller needs
-/// seconds.
+/// Default of `--wait` in milliseconds: how long `expect-reboot` waits until the controller knows of the reboot. An
+/// agent that redials after a restart of the controller needs seconds.
 const WAIT_MS: u64 = 60_000;
 
 #[derive(Debug, PartialEq, Eq)]

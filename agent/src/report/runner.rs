@@ -59,11 +59,11 @@ pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
     }
 }
 
-/// Connection to the runner, after the report was sent.
+/// Connection to the runner, after the program has tried to send the report.
 struct Runner {
     stream: BufReader<io::Take<UnixStream>>,
-    /// The error of sending the report; `None`: the report was sent. The runner may refuse a client before the client
-    /// has sent its report. So the runner's answer, if there is one, counts more than this error.
+    /// The error of sending the report; `None`: the report was sent. The runner may answer with a refusal before it has
+    /// read the report. So if an answer came, the program ignores this error.
     written: Option<io::Error>,
 }
 

@@ -54,7 +54,8 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
     Ok(Command::Run { run_dir, stem })
 }
 
-/// Checks a stem. The stem becomes part of paths and must not lead to another directory.
+/// Checks the form and length of a stem. The stem becomes part of paths, and must not lead to another directory. The
+/// error is a sentence with the mistake.
 fn check_stem(stem: &str) -> Result<(), String> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     match stem.bytes().position(|b| !fits(b)) {

@@ -18,7 +18,8 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Watches for the mark. The caller checks for the mark after this call, and again whenever [`Self::fd`] is ready.
+    /// Begins to watch the task's directory for the mark. The mark may be there already, so the caller checks for it
+    /// after this call, and again whenever [`Self::fd`] is ready.
     pub(crate) fn watch(directory: &Directory) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         inotify::add_watch(&inotify, directory.path(), WatchFlags::MOVED_TO | WatchFlags::ONLYDIR)?;

@@ -16,8 +16,8 @@ use perilog_core::task::Start;
 
 use crate::output::one_line;
 
-/// Time in milliseconds between the begin of a script and its name in the unit's status. A script that has ended by
-/// then is not shown.
+/// Time in milliseconds from the begin of a script until the unit's status shows its name. A script that has ended by
+/// then is never shown.
 const UNSEEN_MS: u64 = 200;
 
 #[derive(Debug)]
@@ -27,7 +27,8 @@ pub(crate) struct Headline {
     script: String,
     /// Start time and limit of the script as text, for example `(since 03:12:07Z, limit 5m)`.
     about: String,
-    /// CLOCK_MONOTONIC (ms) at which the unit's status names the running script; `None`: the status is up to date.
+    /// CLOCK_MONOTONIC (ms) at which the runner will write the running script's name into the unit's status; `None`:
+    /// the status is up to date.
     due: Option<u64>,
     /// Whether the runner has sent a text. If so, the task's end must replace the text, because the unit would still
     /// show it.

@@ -20,8 +20,8 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// Writes the lists. `control` is the path of the runner's socket; the files are beside the socket, readable by the
-    /// user of every script.
+    /// Makes the lists of the task's ranks and hosts, as variables or, if too long, as files. `control` is the path of
+    /// the runner's socket; the files are beside the socket, readable by the user of every script.
     ///
     /// # Errors
     /// A sentence for people: a list is too long for a variable, and its file cannot be written. Then no script may

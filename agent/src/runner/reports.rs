@@ -63,7 +63,7 @@ impl Reports {
         Self { began, taken: 0, milestones, progress_at: 0, waiting: None }
     }
 
-    /// Handles a report of a script.
+    /// Handles a report of the script `speaker`. `now` is CLOCK_MONOTONIC (ms), `at_ms` counts milliseconds since 1970.
     ///
     /// # Errors
     /// The reason of a refusal: the task has [`MAX_REPORTS`] reports, or its attempt has [`MAX_NAMES`] milestones.
@@ -90,7 +90,7 @@ impl Reports {
         Ok(Verdict::Record { record, text })
     }
 
-    /// Counts a report that the runner has recorded.
+    /// Counts one report toward [`MAX_REPORTS`], after the runner has recorded the report.
     pub(crate) fn taken(&mut self) {
         self.taken += 1;
     }

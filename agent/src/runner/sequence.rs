@@ -45,7 +45,8 @@ pub(crate) struct Sequence<'a> {
     pub(crate) seq: u32,
     /// The script that runs and may send reports, with the uid of its user; `None`: no script runs.
     pub(crate) speaker: Option<(Speaker, u32)>,
-    /// Watch of the mark in [`crate::boot`], while a script that announced a reboot waits for the mark.
+    /// Watch for the file `boot-expected` ([`crate::boot`]), while a script that announced a reboot waits for that
+    /// file. `None`: no script waits.
     mark: Option<Mark>,
 }
 
@@ -202,7 +203,9 @@ impl<'a> Sequence<'a> {
         self.limit.is_some_and(|limit| limit.at <= clock::mono_ms())
     }
 
-    /// Waits for events, at most until `deadline` (CLOCK_MONOTONIC, ms), and handles all events that came.
+    /// Waits until an event comes, until `deadline` (CLOCK_MONOTONIC, ms; `None`: no limit), or until the runner has
+    /// something due of its own. Handles all events that came. `running`: the script that runs, if any, with its
+    /// limits.
     pub(crate) fn turn(&mut self, mut running: Option<(&mut Running, &mut Watchdog)>, deadline: Option<u64>) {
         let deadline =
             [deadline, self.sinks.next(), self.reports.next(), self.headline.next()].into_iter().flatten().min();

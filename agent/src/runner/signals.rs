@@ -10,8 +10,8 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-/// The signal by which the agent kills the script: SIGRTMIN+9 as glibc counts. The agent cannot send KILL, which would
-/// kill the runner instead of the script.
+/// The signal by which the agent asks the runner to send SIGKILL to the script: SIGRTMIN+9 as glibc counts. A SIGKILL
+/// from the agent would end the runner instead of the script.
 const KILL_SCRIPT: i32 = 43;
 
 /// The request that a signal carries.
@@ -40,8 +40,8 @@ impl Signals {
         self.0.get_read().as_fd()
     }
 
-    /// Returns the signals since the last call, each once. A cancel comes last, so that signals before the cancel still
-    /// count.
+    /// Returns the signals that arrived since the last call, each once. A cancel is the last, so that the runner still
+    /// handles the signals that arrived with it.
     pub(crate) fn take(&mut self) -> Vec<Asked> {
         let mut asked: Vec<Asked> = self.0.pending().filter_map(meaning).collect();
         asked.sort_by_key(|a| *a == Asked::Cancel);

@@ -78,8 +78,8 @@ pub(crate) fn enter() -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Explains why a script could not be executed. The script's file existed, because the runner just read it: if a file
-/// is missing, it is the script's interpreter.
+/// Returns a sentence for people: why a script could not be executed. The script's file existed, because the runner
+/// just read it. So if a file is missing, it is the script's interpreter.
 pub(crate) fn cannot_execute(error: &io::Error) -> String {
     let hint = if error.kind() == io::ErrorKind::NotFound { " (is the interpreter of its #! line there?)" } else { "" };
     format!("cannot be executed: {error}{hint}")
@@ -120,7 +120,8 @@ fn take_identity(order: &Order) -> Result<(), String> {
     is_all(order, uids, gids)
 }
 
-/// Confirms that the real, effective and saved ids that the kernel names are those of the order.
+/// Checks that the process has the ids of the order. `uids` and `gids` are its real, effective and saved ids, as the
+/// kernel names them. The error is a sentence with the wanted ids and the present ids.
 fn is_all(order: &Order, uids: [u32; 3], gids: [u32; 3]) -> Result<(), String> {
     if uids != [order.uid; 3] || gids != [order.gid; 3] {
         return Err(format!("uid {} and gid {} were asked for, it is {uids:?} and {gids:?}", order.uid, order.gid));

@@ -1,4 +1,5 @@
-//! Sum of the scripts' ends: `result.json`, and the runner's exit status. The sum is a value and reads no clock.
+//! Computes the content of `result.json` and the runner's exit status from the ends of all scripts of a task. The code
+//! here does no I/O and reads no clock.
 
 use perilog_core::ids::InvocationId;
 use perilog_core::outcome::ExitStatus;
@@ -54,7 +55,7 @@ pub(crate) struct Tally {
 const MAX_SKIPPED: usize = 32;
 
 impl Tally {
-    /// Starts the sum for `of` scripts.
+    /// Creates the sum before any script has ended; `of` is the number of the task's scripts.
     pub(crate) fn new(of: u32) -> Self {
         Self { of, ..Self::default() }
     }
@@ -92,8 +93,8 @@ impl Tally {
         self.skipped = files;
     }
 
-    /// Records a cancel. `before_all`: at least one script had not begun when the cancel came, so the status becomes at
-    /// least [`exit::CANCELLED`].
+    /// Records a cancel. `before_all`: the cancel came before all scripts had begun, so at least one script never
+    /// begins. In that case the status becomes at least [`exit::CANCELLED`].
     pub(crate) fn cancelled(&mut self, before_all: bool) {
         self.cancelled = true;
         if before_all {

@@ -99,7 +99,8 @@ pub(crate) fn run(run_dir: &Path, stem: &str) -> Result<u8, Refusal> {
     }
 }
 
-/// Writes a message to stderr at once. Code that runs before or after the [`Sinks`] exist uses this function.
+/// Writes a message to stderr at once. The runner uses this function before it has created its [`Sinks`], and after it
+/// has dropped them.
 pub(crate) fn complain(text: &str) {
     use std::io::Write as _;
     // Without a stderr the exit status still shows the failure.

@@ -12,13 +12,14 @@ use crate::control::Control;
 use crate::output::{Sinks, Stream};
 use crate::signals::Signals;
 
-/// An event that is ready.
+/// An event that the runner must handle now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ready {
     Signals,
     /// The script printed to this stream, or closed its pipe.
     Pipe(Stream),
-    /// The stage process ([`crate::stage`]) has executed the script, or has sent the reason why it could not.
+    /// The stage process ([`crate::stage`]) has become the script by a successful exec, or has sent the reason why it
+    /// could not.
     Stage,
     /// The runner's stdout or stderr, usually the journal, accepts more bytes.
     Sink,

@@ -37,7 +37,8 @@ pub(crate) enum Due {
 
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    /// Limits that have not passed, the next limit last.
+    /// The script's time limits and the task's that have not passed yet. The limit that passes next is the last
+    /// element.
     limits: Vec<Limit>,
     policy: OnTimeout,
     /// Whether the script has received TERM, for a limit or a cancel. The script may be cleaning up, and a second TERM

@@ -105,7 +105,7 @@ impl Spool {
         write::json(&self.root.join("epoch.json"), &obeyed)
     }
 
-    /// Makes directories again that another program removed since the start.
+    /// Makes the spool's own [`DIRECTORIES`] again, if another program has removed them since the agent's start.
     fn restore(&self) -> Result<(), SpoolError> {
         for (name, mode) in DIRECTORIES {
             let path = self.root.join(name);

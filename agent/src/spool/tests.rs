@@ -119,8 +119,8 @@ fn whoever_reads_reads_a_whole_file() {
     assert_eq!((read, spool.intent(&stem)), (intent, Some(other)));
 }
 
-/// A crash may come between writing the tombstone and removing the directory. One of the two must exist at any time, or
-/// the task could run again.
+/// If the tombstone cannot be written, the task's directory must stay. Without both, the agent would not know that the
+/// task has run, and could run it again.
 #[test]
 fn a_burial_that_fails_keeps_the_directory() {
     let (_dir, spool, _lock) = spool();

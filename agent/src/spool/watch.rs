@@ -1,8 +1,8 @@
-//! Watches task directories: reports by [`Stir`] when a runner writes the claim, a step or the result. Output (`out.*`)
-//! stirs nothing.
+//! Watches task directories, and requests an inspection of the task ([`Stir`]) when its runner writes the claim, a step
+//! or the result. Files of output (`out.*`) cause no inspection.
 //!
 //! Each live task has two watches: its directory, for new files, and `steps.jsonl`, for lines. Changes in quick
-//! succession are one stir.
+//! succession cause one inspection.
 //!
 //! A runner keeps `steps.jsonl` open while it runs scripts. When the runner dies in any way, the kernel closes the file
 //! and reports the close.

@@ -39,12 +39,14 @@ const MAX_COMMAND: usize = 200;
 
 const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
-/// Names of the D-Bus errors for a missing unit: no unit of this name, or no unit with this invocation.
+/// Names of the D-Bus errors that mean that a unit is missing: systemd knows no unit of this name, no unit with this
+/// invocation, or no object at the unit's path.
 const GONE: [&str; 3] =
     [NO_SUCH_UNIT, "org.freedesktop.systemd1.NoUnitForInvocationID", "org.freedesktop.DBus.Error.UnknownObject"];
 const PROPERTY_READ_ONLY: &str = "org.freedesktop.DBus.Error.PropertyReadOnly";
 
-/// Paths for a unit's command line, and the cgroups by which the agent sees whether a unit has processes.
+/// What a connection needs to know of the host: the runner's program and the run directory, which go into a unit's
+/// command line, and the cgroups, which show whether a unit has processes.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
     pub runner: PathBuf,
@@ -77,8 +79,8 @@ struct Shared {
 struct Looked {
     /// Whether the unit failed, which decides how to unload it; `None` while the unit was in transition.
     failed: Option<bool>,
-    /// The object path by invocation id, once the unit ran. If another unit takes the same name, calls by this path
-    /// never reach that other unit.
+    /// Object path of the unit's invocation; `None`: the unit has not run yet. If another unit takes the same name,
+    /// calls by this path never reach that other unit.
     object: Option<String>,
 }
 
@@ -233,8 +235,8 @@ impl Bus {
         .map(drop)
     }
 
-    /// Unloads a unit whose outcome is stored: a failed unit by ResetFailed, any other unit by Stop. A missing unit
-    /// counts as unloaded.
+    /// Unloads a unit whose outcome is stored: a failed unit by ResetFailed, any other unit by Stop, and a unit whose
+    /// state is unknown by both. A missing unit counts as unloaded.
     pub async fn unload(&self, stem: &str) -> Result<(), BusError> {
         let unit = unit_of(stem);
         self.release(stem).await;

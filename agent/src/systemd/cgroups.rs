@@ -24,7 +24,8 @@ impl Cgroups {
         self.root.is_some()
     }
 
-    /// Returns the `cgroup.events` file of a task's unit, below PID 1's own cgroup (for example that of a container).
+    /// Returns the path of the file `cgroup.events` of a task's unit. The path begins with PID 1's own cgroup, which in
+    /// a container is that of the container. `None`: the host has no cgroup v2.
     pub(crate) fn of_task(&self, stem: &str) -> Option<PathBuf> {
         let of_init = fs::read_to_string("/proc/1/cgroup").unwrap_or_default();
         let top = of_init.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
@@ -44,8 +45,9 @@ impl Cgroups {
         Self { root: None }
     }
 
-    /// Returns the file that shows whether `cgroup` (systemd's name, below the root) has processes. The file may be
-    /// missing: the cgroup may be gone, or be on v1.
+    /// Returns the path of the file `cgroup.events`, which shows whether `cgroup` has processes. `cgroup` is a path
+    /// below the mount point, as systemd names it. The file may be missing, because the cgroup is gone. `None`: the
+    /// unit has no cgroup, or the host has no cgroup v2.
     pub(super) fn events(&self, cgroup: Option<&str>) -> Option<PathBuf> {
         Some(self.root.as_ref()?.join(cgroup?.trim_start_matches('/')).join("cgroup.events"))
     }

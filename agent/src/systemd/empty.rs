@@ -44,8 +44,10 @@ impl Emptiness {
         Ok(Self { shared, reader })
     }
 
-    /// Requests an inspection of `stem` ([`Stir`]) when `cgroup` (systemd's name, below the root) becomes empty, at
-    /// once if the cgroup is empty. Repeated calls have no effect.
+    /// Requests an inspection of the task `stem` ([`Stir`]) when its cgroup becomes empty, or at once if the cgroup is
+    /// empty already. `cgroup` is the cgroup's path below the mount point, as systemd names it. If the kernel cannot
+    /// watch the cgroup, or `cgroup` is `None`, requests inspections at growing intervals. Repeated calls have no
+    /// effect.
     pub fn watch(&self, stem: &str, cgroup: Option<&str>) {
         let shared = &self.shared;
         let events = shared.cgroups.events(cgroup);

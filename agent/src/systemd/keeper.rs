@@ -22,7 +22,8 @@ const RETRY_CEILING: Duration = Duration::from_secs(5);
 /// Shortest life of a connection that counts as steady. After shorter ones, the agent waits longer and longer before it
 /// connects again, because PID 1 reports all units to each new connection.
 const STEADY: Duration = Duration::from_secs(10);
-/// Limit for socket, authentication and Hello: a bus may accept and stay silent (dbus.socket without its daemon).
+/// Time limit for opening a connection: socket, authentication and the D-Bus call Hello. A bus may accept a connection
+/// and stay silent (dbus.socket without its daemon).
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 
 /// A unit of perilog that systemd has loaded.
@@ -43,8 +44,8 @@ pub enum BusEvent {
     Lost { why: String },
 }
 
-/// Keeps a connection to the system bus: sends `Up` for each new connection, and `Lost` for its end. Runs until the
-/// receiver of `events` is dropped.
+/// Keeps a connection to the system bus: sends `Up` for each new connection, and `Lost` for its end. Enters
+/// each changed task into `stir` for an inspection. Runs until the receiver of `events` is dropped.
 pub async fn keep(events: mpsc::Sender<BusEvent>, stir: Arc<Stir>, around: Surroundings) {
     let mut pause = RETRY_FLOOR;
     let mut flaps = Flaps::default();
@@ -79,8 +80,8 @@ pub async fn keep(events: mpsc::Sender<BusEvent>, stir: Arc<Stir>, around: Surro
 }
 
 /// Computes the delay before the next connection to the bus. The delay is zero after a connection that lasted for
-/// [`STEADY`]. It is also zero after the first shorter one, because a connection may be lost while dbus-daemon and
-/// systemd start.
+/// [`STEADY`]. It grows with each shorter connection in a row. The first of a row costs no delay, because dbus-daemon
+/// or systemd may just be starting.
 #[derive(Debug, Default)]
 struct Flaps {
     pause: Duration,

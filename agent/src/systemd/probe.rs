@@ -20,7 +20,8 @@ pub struct Probed {
 }
 
 impl Probed {
-    /// Creates the probe from the names that GetAll returns for any service, loaded or not.
+    /// Finds out which optional properties are missing. `names` are the names of all properties of a service, from
+    /// systemd's reply to GetAll. Systemd gives the same names for every service, loaded or not.
     pub(super) fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
         let present: BTreeSet<&str> = names.into_iter().collect();
         Self { missing: OPTIONAL.iter().map(|(name, _)| *name).filter(|name| !present.contains(name)).collect() }
@@ -37,7 +38,8 @@ impl Probed {
         OPTIONAL.iter().map(|(name, _)| *name).find(named)
     }
 
-    /// Drops a property; returns `true` if the property was in use before.
+    /// Marks a property as missing, so that units are started without it. Returns `true` if the property was not marked
+    /// before.
     pub(super) fn leave_out(&mut self, name: &'static str) -> bool {
         self.missing.insert(name)
     }

@@ -1,4 +1,5 @@
-//! The properties of a task's unit. Each line is a decision; the comment names the fact behind the decision.
+//! The properties of a task's unit. [`recipe`] has one line for each property; a comment above the line gives the
+//! reason of the value, where the value alone does not show it.
 
 use std::path::Path;
 

@@ -28,8 +28,8 @@ const LIST: &str = include_str!("properties-239.txt");
 #[derive(Debug)]
 struct Taken {
     signature: &'static str,
-    /// Words that the property may have as its value. Empty: every value of the D-Bus type `signature` is permitted;
-    /// always so for a call.
+    /// Words that a property may have as its value. Empty: systemd accepts every value of the D-Bus type `signature`.
+    /// The list of a call is always empty.
     words: Vec<&'static str>,
 }
 
@@ -48,7 +48,7 @@ fn taken(calls: bool, updated: bool) -> BTreeMap<&'static str, Taken> {
         .collect()
 }
 
-/// The calls that the fake systemd received, in order.
+/// The names of the calls that the fake systemd received, in order.
 type Calls = Arc<Mutex<Vec<String>>>;
 
 /// A fake of systemd 239: it refuses properties that came later.
@@ -92,7 +92,8 @@ impl Old {
         }
     }
 
-    /// Answers a call. `Err`: the name and text of the error, in sd-bus's words.
+    /// Answers a method call named `member` on the connection `to`. Returns the name and the text of the D-Bus error,
+    /// in sd-bus's words, if systemd 239 would reject the call; the caller then sends that error.
     async fn answer(
         &self,
         to: &Connection,
@@ -168,7 +169,9 @@ fn job() -> OwnedObjectPath {
     OwnedObjectPath::try_from("/org/freedesktop/systemd1/job/1").unwrap()
 }
 
-/// Connects a [`Bus`] to a fake systemd 239. Returns the bus, and the calls that the fake receives.
+/// Connects a [`Bus`] to a fake systemd 239. `updated` adds the properties of later updates of RHEL 8. The properties
+/// `readable` can be read but not set, and `unit` is the state of every unit. Returns the bus, and the names of the
+/// calls that the fake receives.
 async fn bus(updated: bool, readable: &[&'static str], unit: Stands) -> (Bus, Calls) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let guid = Guid::generate();

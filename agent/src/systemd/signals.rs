@@ -1,9 +1,10 @@
-//! Messages of one connection. A separate tokio task drains the messages into [`Stir`]. It waits only for the stream,
-//! so it never stalls a call of the connection.
+//! D-Bus messages of one connection. A separate tokio task reads every message, and enters each changed
+//! task into [`Stir`] for an inspection. The tokio task waits for nothing else, so no unread message stalls a call of
+//! the connection.
 //!
-//! Any process on the host may send the agent a signal of any interface and member (the bus's stock policy permits it,
-//! without any match). Only the sender, which the bus itself records, proves a signal: the bus for name owners, systemd
-//! for jobs and units.
+//! Any process on the host may send the agent a signal of any interface and member: the bus's stock policy permits it,
+//! even if the agent has not subscribed to the signal (AddMatch). Only the sender, which the bus itself records, proves
+//! a signal: the bus for owners of names, systemd for jobs and units.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,9 +20,9 @@ use crate::stir::Stir;
 /// The units about which the agent wants signals: at most this host's live tasks.
 #[derive(Debug, Default)]
 pub(super) struct Interest {
-    /// systemd's unique name, the sender of systemd's signals. The name is known before any table has an entry, so no
-    /// relevant signal precedes it. A connection ends when the name changes its owner (daemon-reexec), so a connection
-    /// has one name.
+    /// systemd's unique bus name, the sender of systemd's signals; set before the agent starts or watches any unit, so
+    /// no relevant signal comes earlier. The connection ends when systemd gets another name (daemon-reexec), so the
+    /// name never changes.
     systemd: OnceLock<String>,
     tables: Mutex<Tables>,
 }
@@ -81,7 +82,8 @@ impl Interest {
     }
 }
 
-/// Drains `stream` until the bus, or systemd on the bus, is gone; returns the reason.
+/// Reads the connection's messages from `stream`, and enters each task whose unit changed into `stir` for an
+/// inspection. Runs until the bus is gone, or systemd has left the bus. Returns the reason as a text.
 pub(super) async fn drain(mut stream: MessageStream, interest: Arc<Interest>, stir: Arc<Stir>) -> String {
     while let Some(message) = stream.next().await {
         match message {
@@ -98,9 +100,9 @@ pub(super) async fn drain(mut stream: MessageStream, interest: Arc<Interest>, st
     "the system bus is gone".to_owned()
 }
 
-/// Handles a D-Bus signal: requests an inspection of the task whose unit changed. Returns a reason if systemd left the
-/// bus (daemon-reexec), because the agent must then connect again. Ignores a signal from any sender but systemd and the
-/// bus.
+/// Handles a D-Bus signal: requests an inspection of the task whose unit changed. Ignores a signal from any sender but
+/// systemd and the bus. Returns a reason if systemd left the bus (daemon-reexec), because the agent must then connect
+/// again. Returns `None` for every other signal.
 fn signal(message: &Message, interest: &Interest, stir: &Stir) -> Option<String> {
     let header = message.header();
     let (interface, member) = (header.interface()?.as_str(), header.member()?.as_str());
@@ -169,8 +171,8 @@ mod tests {
         says(sender, DBUS_PATH, (DBUS, "NameOwnerChanged"), &(name, SYSTEMD_IS, new))
     }
 
-    /// Returns an [`Interest`] that knows systemd's unique name, and whose connection has started and watches the
-    /// test's unit.
+    /// Returns an [`Interest`] that knows systemd's unique name. For it, the agent's connection has started the test's
+    /// unit and watches it.
     fn interested() -> Interest {
         let interest = Interest::default();
         interest.systemd_is(SYSTEMD_IS);

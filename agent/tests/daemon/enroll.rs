@@ -14,8 +14,8 @@ use crate::bed::Bed;
 
 type Sign = dyn Fn(&Ask) -> String + Send + Sync;
 
-/// Enrolment server's registrar that grants every request: its answer is the text that the function returns, which need
-/// not be a certificate.
+/// Registrar of a fake enrolment server. It grants every request: it answers with the text that the contained function
+/// makes from the request. The text need not be a certificate.
 struct Answers(Box<Sign>);
 
 impl Registrar for Answers {

@@ -8,7 +8,8 @@ use tokio::net::UnixListener;
 use zbus::message::Type;
 use zbus::{Guid, MessageStream, OwnedObjectPath, Variant, connection};
 
-/// A row of the reply to ListUnitsByPatterns.
+/// A row of the reply to ListUnitsByPatterns: name, description, load, active and sub state, followed unit, object, job
+/// id, type and object.
 type Listed<'a> =
     (&'a str, &'a str, &'a str, &'a str, &'a str, &'a str, OwnedObjectPath, u32, &'a str, OwnedObjectPath);
 

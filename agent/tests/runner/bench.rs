@@ -146,7 +146,8 @@ impl Task {
         self.executable("perilog-report", &fs::read(REPORT).unwrap())
     }
 
-    /// Makes a named pipe: a process that opens it waits for the other side.
+    /// Makes a named pipe in the run directory, and returns its path. A process that opens the pipe waits until the
+    /// other side is open, too.
     pub(crate) fn fifo(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o666)).unwrap();
@@ -167,7 +168,7 @@ impl Task {
         self.path("control").join(format!("{}.sock", self.stem()))
     }
 
-    /// Writes the intent as the agent does.
+    /// Writes the task's `intent.json` into its directory, as the agent does when it accepts a task.
     pub(crate) fn accept(&self) {
         fs::create_dir_all(self.directory()).unwrap();
         fs::write(self.directory().join("intent.json"), serde_json::to_vec(&self.intent).unwrap()).unwrap();

@@ -121,8 +121,8 @@ fn a_script_in_another_users_name_has_its_limit_too() {
     assert!(overdue(&left)[0].2.contains(": sleep 1000"));
 }
 
-/// Regression test: four processes of any user that connected and closed in a loop kept a runner from its limit, from
-/// cancels, from output and from the end of its script.
+/// Regression test: four processes of any user connected to a runner's control socket and closed in a loop. The runner
+/// then did not enforce its limit, handled no cancel, read no output and did not notice the end of its script.
 #[test]
 fn endless_connections_keep_no_runner_from_its_limit() {
     for user in ["root", "nobody"] {

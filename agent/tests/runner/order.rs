@@ -47,7 +47,8 @@ fn an_empty_directory_is_ok_with_zero_scripts() {
     assert!(left.result().skipped.is_empty());
 }
 
-/// Regression test: a prolog without its x bit was `ok`, and only the journal of each node said why.
+/// Regression test: the only file of a prolog was skipped, because it had no x bit, and the prolog ended as `ok`. Only
+/// the journal of each node said that the file was skipped.
 #[test]
 fn a_skipped_file_is_in_the_result_and_empty_decides_the_rest() {
     for (empty, status) in [(Empty::Ok, 0), (Empty::Fail, 78)] {

@@ -177,8 +177,8 @@ impl Bench {
         Ok(took)
     }
 
-    /// Runs one round with the bare server in the controller's place. Returns the milliseconds until every agent has
-    /// answered.
+    /// Runs one round through the bare server ([`echo`]), which sends every agent the frames that a controller would
+    /// send. Returns the milliseconds until every agent has answered.
     fn bare(&mut self, round: usize) -> Result<f64> {
         let began = clock::mono_us();
         self.echo.ask("go")?;
@@ -261,7 +261,9 @@ impl Bench {
         Ok(json!({"all_ms": all, "verdict_ms": verdict}))
     }
 
-    /// Checks that both swarms counted as many Starts and acknowledgements as the rounds had tasks.
+    /// Returns an error unless each swarm (the controller's and the bare server's) counted exactly one Start and one
+    /// acknowledgement for each agent and round; the rounds of the warm-up count, and so do actions during which the
+    /// controller was killed.
     fn account(&mut self, rounds: usize) -> Result<()> {
         let expected = [("real", &mut self.real, rounds + WARM_UP + 2), ("bare", &mut self.bare, 2 * rounds + WARM_UP)];
         for (which, swarm, times) in expected {

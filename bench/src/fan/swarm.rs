@@ -34,10 +34,11 @@ use tokio::sync::{Semaphore, watch};
 use crate::authority;
 use crate::part;
 
-/// Redial window: an agent dials again after a random part of this time, in milliseconds. This one holds until a
-/// Welcome names another, and is the least that a Welcome can set.
+/// Redial window, in milliseconds, until a Welcome names another one; the swarm also uses it in place of a shorter one.
+/// After a lost session, an agent waits a random part of its window before it dials again.
 const WINDOW_MS: u64 = 1_000;
-/// Maximum redial window in milliseconds to which failed dials widen it, unless the last Welcome named a larger one.
+/// Maximum redial window in milliseconds: each failed dial doubles the window up to this time, or up to the window of
+/// the last Welcome if that is larger.
 const CEILING_MS: u64 = 30_000;
 /// Number of loopback addresses that agents dial: each address has a range of ephemeral ports of its own.
 const ADDRESSES: usize = 8;

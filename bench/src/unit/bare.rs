@@ -28,7 +28,7 @@ const RUN_DIR: &str = "/run/perilog-bench";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Executes {
     True,
-    /// The runner, with an intent that was written beforehand, and the no-op script.
+    /// `perilog-runner`, which runs a no-op script as the unit's intent says; [`Bare::prepare`] writes that intent.
     Runner,
 }
 

@@ -40,7 +40,8 @@ impl NodeBed {
         Ok(Self { cluster })
     }
 
-    /// Runs a part of a measurement on the node, and returns its report.
+    /// Runs this program's command `part` (such as `node-unit`) on the node until it ends, and returns the JSON report
+    /// that the command prints.
     pub(crate) fn run(&self, part: &str, options: &Options) -> Result<Value> {
         let arguments = options.arguments();
         let command: Vec<&str> = [PROGRAM, part].into_iter().chain(arguments.iter().map(String::as_str)).collect();

@@ -1,5 +1,6 @@
-//! `perilog hook slurm-prolog` on a node, in turns with `systemd-run --wait`: what slurmd waits for. The hook runs an
-//! action with one no-op script, the bare unit executes `/bin/true`. No controller: a hook needs none.
+//! Measures `perilog hook slurm-prolog`, the program for which slurmd waits before a job, in turns with
+//! `systemd-run --wait`. The hook runs an action with one no-op script; the unit of systemd-run executes `/bin/true`.
+//! There is no controller, because a hook needs none.
 
 use std::process::Stdio;
 

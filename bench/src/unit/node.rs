@@ -23,7 +23,7 @@ pub(crate) const CERTIFICATES: &str = "/etc/perilog/bench";
 
 /// Target (docs/performance.md): maximum ratio of a task's time to that of a bare unit.
 const MOST_OVER_BARE: f64 = 1.5;
-/// Target: minimum ratio of the agent's units per second to those of the bare connection.
+/// Target: minimum ratio of the agent's units per second to those over a bare D-Bus connection, without an agent.
 const LEAST_THROUGHPUT: f64 = 0.85;
 /// Target: maximum ratio of a task's time to that of `systemd-run --wait`.
 const MOST_OVER_SYSTEMD_RUN: f64 = 0.5;
@@ -31,7 +31,7 @@ const MOST_OVER_SYSTEMD_RUN: f64 = 0.5;
 const IN_FLIGHT: u64 = 16;
 /// Number of units in one burst: so many that the beginning and the end, with fewer in flight, weigh little.
 const BURST: u64 = 96;
-/// Number of turns at the begin that the bench does not count. In a turn, each way makes one unit.
+/// Number of turns at the begin that the bench does not count. In a turn, each of the [`WAYS`] makes one unit.
 const WARM_UP: usize = 5;
 
 /// Ways to make a unit, in the order of the first turn.
@@ -142,7 +142,8 @@ impl Ways {
         self.next - 1
     }
 
-    /// Runs one unit in this way; returns its duration in milliseconds.
+    /// Makes one unit in one of the [`WAYS`], such as through the agent, and waits for its end. Returns the duration in
+    /// milliseconds.
     async fn one(&mut self, way: Way) -> Result<f64> {
         let number = self.number();
         let executes = if way == Way::Runner { Executes::Runner } else { Executes::True };
@@ -196,7 +197,8 @@ impl Ways {
         }))
     }
 
-    /// Runs one burst of units made in this way; returns the number of units per second.
+    /// Makes [`BURST`] units through the agent, or over the bare connection for any other `way`, and waits until all
+    /// have ended. Returns the number of units per second.
     async fn burst(&mut self, way: Way) -> Result<f64> {
         let first = self.next;
         self.next += BURST;

@@ -1,5 +1,5 @@
-//! Properties that the agent gives a task's unit, for a unit without an agent. Values are those of a plain
-//! configuration.
+//! Properties of a task's unit as an agent with a plain configuration sets them. The bench gives the same properties to
+//! the units that it starts without an agent.
 
 use perilog_core::ids;
 use perilog_core::task::Start;

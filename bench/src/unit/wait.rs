@@ -40,7 +40,8 @@ impl<K: Hash + Eq, T> Waiters<K, T> {
 
 /// Directory in which systemd keeps a file for each transient unit, for as long as the unit is loaded.
 const TRANSIENT: &str = "/run/systemd/transient";
-/// Size in bytes of the buffer for file events: some dozens; the next read returns the rest.
+/// Size in bytes of the buffer for one read of inotify(7) events, which has space for some dozens; the next read
+/// returns the rest.
 const BUFFER: usize = 8192;
 
 /// Starts a tokio task that watches for units that systemd unloads. Returns the waiters: a caller that waits under a

@@ -140,7 +140,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     Ok(Exit::Ok)
 }
 
-/// The controller's answer to a call about an action, as output. The table face is a sentence.
+/// The controller's reply to a call about an action, for output: a sentence for people, the whole reply for programs.
 struct Told<T>(Of, Answer<T>);
 
 trait Sentence {

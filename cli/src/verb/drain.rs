@@ -1,4 +1,5 @@
-//! `perilog drain` and `perilog undrain`: drained nodes, each with time and reason.
+//! `perilog drain` and `perilog undrain`: drain nodes, lift drains, and show the drained nodes, each with the time and
+//! the reason of its drain.
 
 use std::collections::HashSet;
 
@@ -77,7 +78,8 @@ pub(crate) fn lift(args: Lift, door: &Door, mut out: Out) -> Result<Exit, Fault>
     Ok(Exit::Ok)
 }
 
-/// Returns a warning if `row` is of an overdue script or a lingering process on a host whose drain was just lifted.
+/// Returns a warning if `row`, a row of `perilog ps`, shows an overdue script or a lingering process on a host of
+/// `lifted`, the hosts whose drain was just lifted; otherwise `None`.
 fn still_there(row: &PsRow, lifted: &HashSet<&str>) -> Option<String> {
     let job = row.job.as_ref().filter(|_| matches!(row.state.as_str(), "overdue" | "lingering"))?;
     let there = HostList::from_names(row.hosts.iter().filter(|host| lifted.contains(host))).ok()?;

@@ -1,4 +1,5 @@
-//! `perilog events`: the event log of a job (RFC 18) or of all jobs, and later events.
+//! `perilog events`: prints the event log of a job (RFC 18) or of all jobs, and with `--follow` also new events as they
+//! come.
 
 use perilog_core::JobId;
 use perilog_host::varlink::Client;

@@ -87,7 +87,8 @@ impl Faces for Line {
 mod tests {
     use super::*;
 
-    /// Regression test: of three faces, only `--json` escaped what a script or a user had written.
+    /// Regression test: `perilog export` escaped control characters in text of scripts and users only with `--json`.
+    /// The table and `--quiet` sent them to the terminal, which obeyed them.
     #[test]
     fn no_terminal_obeys_an_exported_reason() {
         let [table, json, quiet] = crate::out::tests::faces(&Line(json!({ "reason": "csi \u{9b}2J" })), 0);

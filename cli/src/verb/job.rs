@@ -160,7 +160,7 @@ fn read(file: &std::path::Path) -> Result<ResourceSet, Fault> {
     ResourceSet::from_json(&text).map_err(|error| Fault::Usage(format!("{}: {error}", file.display())))
 }
 
-/// The controller's answer to a call about a job, as output. The table face is a sentence.
+/// The controller's reply to a call about a job, for output: a sentence for people, the whole reply for programs.
 struct Told<T>(JobId, Answer<T>);
 
 trait Sentence {

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     lines: Option<u32>,
 }
 
-/// Number of bytes from which the verb prints a line that has not ended yet.
+/// Number of bytes of an unfinished line above which the verb prints what has come of the line.
 const LONGEST_LINE: usize = 64 * 1024;
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
@@ -73,7 +73,7 @@ struct Part {
     unreachable: Option<String>,
 }
 
-/// Assembles whole lines from the parts that the controller sends, for each host apart.
+/// Joins the parts of output that the controller sends into whole lines, separately for each host.
 struct Lines {
     /// By host: the text of a line whose end has not arrived yet, at most [`LONGEST_LINE`] bytes.
     begun: BTreeMap<String, String>,

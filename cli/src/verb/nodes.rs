@@ -1,5 +1,5 @@
-//! `perilog nodes`: the nodes that the controller knows. All nodes are folded by their state; named nodes get a line
-//! each.
+//! `perilog nodes`: the nodes that the controller knows. Without names, nodes in the same state share a line; each
+//! named node has its own.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,8 @@ fn state(node: &NodeView) -> String {
     all.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the colour of a node's state: of its drain while its agent is online, else of the agent's state.
+/// Returns the colour of a node's state in the list: of its drain, if it has one and its agent is online, else of the
+/// agent's state.
 fn colour(node: &NodeView) -> Style {
     let drain = node.drain.as_ref().filter(|_| node.state == "online").map(super::drain::state);
     style::of(drain.unwrap_or(&node.state))

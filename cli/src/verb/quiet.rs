@@ -1,4 +1,5 @@
-//! `perilog quiesce` and `perilog resume`: no new starts, so that the controller can be replaced.
+//! `perilog quiesce` and `perilog resume`: let the controller begin nothing new, for example before it is replaced, and
+//! let it begin work again.
 
 use std::sync::mpsc::RecvTimeoutError;
 

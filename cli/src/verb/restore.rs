@@ -29,7 +29,7 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
 }
 
-/// The result of a restore.
+/// A restore that succeeded, for output. `file`: the copy (FILE); `store`: the path of the store that was replaced.
 pub(crate) struct Restored {
     file: PathBuf,
     store: PathBuf,

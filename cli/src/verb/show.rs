@@ -168,7 +168,7 @@ fn action(view: &ActionView, job: &JobId, page: &mut Page) {
     }
 }
 
-/// Ranks that ended with equal results, and one of their ends to show.
+/// Ranks that ended with equal results. `first`: the rank of which the verb shows the details, for all of them.
 struct Group<'a> {
     key: (String, Option<String>),
     hosts: Vec<&'a str>,
@@ -196,7 +196,8 @@ fn groups(ended: &[RankView]) -> Vec<Group<'_>> {
     groups
 }
 
-/// Returns the last line of the failed scripts' output that is not empty; `None`: they printed nothing.
+/// Returns the last line that the failed scripts printed, empty lines apart, escaped for a terminal; `None`: they
+/// printed nothing.
 pub(crate) fn last_line(ended: &Ended) -> Option<String> {
     let lines = ended.tails.iter().rev().flat_map(|tail| tail.text.lines().rev());
     lines.map(str::trim).find(|line| !line.is_empty()).map(text::line)

@@ -32,8 +32,8 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Returns the parameters of each call, once the client is done. Unblocks a daemon that still waits for a
-    /// connection.
+    /// Ends the daemon and returns the parameters of each call that it got. For use when the client is done: a daemon
+    /// that still waits for a connection gets an empty one.
     pub(crate) fn asked(self) -> Vec<Value> {
         drop(UnixStream::connect(&self.path));
         self.thread.join().unwrap()

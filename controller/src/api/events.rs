@@ -1,9 +1,9 @@
 //! The method `Events`, the event log of a job: the stored events past a sequence number, then new events, without gaps
 //! and repetitions.
 //!
-//! The follower registers first, then reads the store. Later commits reach the queue, earlier commits are in the store,
-//! and the follower recognises an event in both by its number. The writer drops a follower that falls behind; such a
-//! follower continues from the store.
+//! A call that waits for new events first registers with the writer as a follower, then reads the store. Later commits
+//! reach the follower's queue, earlier commits are in the store, and the follower recognises an event in both by its
+//! number. The writer drops a follower that falls behind; such a follower continues from the store.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -83,7 +83,8 @@ impl Log<'_> {
         Ok(page)
     }
 
-    /// Sends all stored events of the job, page by page. The inner error is a refusal that the client has not got yet.
+    /// Sends all stored events of the job, page by page. The inner error is a refusal, such as an unknown job, that the
+    /// caller has to send to the client.
     async fn history(&mut self, reply: &mut ReplySink) -> Result<Result<(), Refusal>, Gone> {
         loop {
             match self.page().await {

@@ -30,7 +30,7 @@ pub(super) struct JobAdd {
     resources: Option<Vec<String>>,
 }
 
-/// The parameters of a job's tolerance and of its named resources.
+/// Parameters of a call that adds or asserts a job: how much failure the job forgives, and its named resources.
 #[derive(Deserialize)]
 pub(super) struct Forgiven {
     tolerate: Option<String>,

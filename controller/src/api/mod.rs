@@ -40,9 +40,9 @@ const INTERFACE: InterfaceDescription =
 /// Users who may call the API.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Access {
-    /// Gid of the group whose members have the permissions of root.
+    /// Gid of the group whose members have the permissions of root; `None`: only root has them.
     pub(crate) group: Option<u32>,
-    /// Gid of the group whose members may read, and act as an edge.
+    /// Gid of the group whose members may read, and call the methods for edges; `None`: no such group.
     pub(crate) edges: Option<u32>,
     pub(crate) read: Read,
 }
@@ -343,8 +343,8 @@ fn value(reply: Reply) -> Value {
     }
 }
 
-/// Returns the file mode of the API's socket. The file system keeps out users who may not even read; the API checks the
-/// other permissions for each call.
+/// Returns the file mode of the API's socket, as narrow as the permissions allow. The API checks each call as well,
+/// because a file mode names only one group.
 pub(crate) fn socket_mode(access: Access) -> u32 {
     match (access.read, access.group) {
         // A socket has only one group, so the API checks the permission of edges for each call.

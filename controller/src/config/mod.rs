@@ -191,6 +191,7 @@ impl Enroll {
 #[serde(rename_all = "kebab-case", default)]
 pub struct Edge {
     /// Group whose members may read the controller's state and call the API methods for edges, but no other methods.
+    /// `None`: no such group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Whether the edge drains hosts in the resource manager. A drain is in force once the edge has confirmed it.
@@ -201,7 +202,7 @@ pub struct Edge {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Hook {
-    /// The program of the hook, with its arguments.
+    /// The program of the hook, with its arguments. `None`: the site has no such hook.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<Argv>,
     pub timeout: Limit,
@@ -224,24 +225,25 @@ pub struct Tls {
 #[serde(rename_all = "kebab-case", default)]
 pub struct Api {
     pub socket: AbsolutePath,
-    /// Group whose members have the permissions of root.
+    /// Group whose members have the permissions of root; `None`: only root has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// The other users who may read the controller's state.
+    /// Whether users who are neither root nor in `group` may read the controller's state.
     pub read: Read,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Action {
-    /// Limit of the action's tasks, for requests that name no limit.
+    /// Limit of the action's tasks, for requests that name no limit; `None`: only the limit that each node has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Limit>,
     /// When the action gives its finished ranks back. `0`: each rank as soon as it has finished. Another duration: in
     /// batches, the first after this time. `None`: all ranks together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<Span>,
-    /// Longest time between two batches: each batch waits twice as long as the one before. `None`: 64 times `release`.
+    /// Longest time between two batches of ranks. Each batch waits twice as long as the batch before, up to this time.
+    /// `None`: 64 times `release`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_ceiling: Option<Limit>,
 }

@@ -36,14 +36,15 @@ pub(crate) struct Delivery {
     followers: HashMap<JobId, Vec<EventQueue>>,
     /// Queues to the edges that follow all jobs: each tells its edge which jobs have changed, and whether drains have.
     feeds: Vec<Feed>,
-    /// Number of `followers` that the last sweep left, and of those that were added since.
+    /// Number of queues in `followers`, counted at the last sweep, plus the number added since. Disconnected followers
+    /// count until the next sweep.
     following: usize,
     sweep_at: usize,
     outbox: watch::Sender<()>,
     /// Signals that a commit has written events.
     logged: watch::Sender<()>,
-    /// The last Start that was sent, encoded, without the parts that differ by rank. The ranks of an action may begin
-    /// one by one, so the next Start often needs the same encoding.
+    /// The encoding of the last Start that was sent, without the parts that differ by rank; `None`: none was sent yet.
+    /// The ranks of an action may begin one by one, and their Starts share this encoding.
     fan: Option<StartFan>,
     /// Counts the journal lines that each host causes.
     of_nodes: Each<HostName>,
@@ -115,7 +116,8 @@ impl Delivery {
     }
 
     /// Removes callers that have disconnected, and returns the input that tells the machine; `None` if all are
-    /// connected. Few callers wait, because the batch that brings a call mostly answers it.
+    /// connected. A call mostly gets its answer in the batch that brings it, so few callers wait and the search is
+    /// quick.
     fn hung_up(&mut self) -> Option<Input> {
         let gone = self.askers.iter().filter(|(_, asker)| asker.answer.is_closed());
         let mut clients: Vec<Client> = gone.map(|(client, _)| *client).collect();
@@ -190,7 +192,8 @@ impl Delivery {
         say
     }
 
-    /// Notifies the edges of committed records, and the readers of all events.
+    /// Wakes the followers of all jobs' events if `records` has an event, and adds the changes in `records` to the
+    /// feeds of the edges. Drops the feed of an edge that is gone or too slow.
     pub(crate) fn changed(&mut self, records: &[Record]) {
         if records.iter().any(|record| matches!(record, Record::Event { .. })) {
             self.logged.send_replace(());

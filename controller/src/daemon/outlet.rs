@@ -94,7 +94,7 @@ pub(crate) fn events() -> (EventQueue, Drain<Arc<Numbered>>) {
     queue(EVENTS, usize::MAX)
 }
 
-/// An item with a size in bytes: the sum of the sizes is the queue's second bound.
+/// An item of a [`Queue`]. A queue bounds the number of its items, and also the sum of their sizes.
 pub(crate) trait Heavy {
     fn bytes(&self) -> usize;
 }

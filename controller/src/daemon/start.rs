@@ -141,7 +141,8 @@ impl Doors {
     }
 }
 
-/// The tokio tasks that run the hooks, and the hooks' commands, which a reload replaces.
+/// The running hooks: their tokio tasks, and channels that give them the commands of the configuration. A reload sends
+/// other commands.
 pub(super) struct Hooks {
     release: watch::Sender<Option<Command>>,
     drain: watch::Sender<Option<Command>>,

@@ -227,8 +227,8 @@ impl<S: Durable> Writer<S> {
         self.handle(vec![input])
     }
 
-    /// Shows the status line: at once, or as soon as [`STATUS_EVERY_MS`] have passed since the last line. `active`: the
-    /// machine got an input since the last call; without one, no new line becomes due.
+    /// Shows the status line if it is due: at once, or [`STATUS_EVERY_MS`] after the line shown before. `active`: the
+    /// machine has got an input since the last call; otherwise the line is not made due.
     fn show_status(&mut self, mono_ms: u64, active: bool) {
         if active && self.status_ms.is_none() {
             self.status_ms = Some(self.shown_ms.saturating_add(STATUS_EVERY_MS).max(mono_ms));
@@ -261,7 +261,8 @@ fn disk_full() -> Refusal {
 }
 
 async fn sleep_until(at: Option<u64>) {
-    /// Maximum length of one sleep. With a later `at` the sleep ends early, and the caller sleeps again.
+    /// Maximum length of one sleep. If `at` is later than that, the function returns early, and the caller calls it
+    /// again.
     const LONGEST: Duration = Duration::from_secs(24 * 3600);
     match at {
         Some(at) => tokio::time::sleep(clock::until(at).min(LONGEST)).await,

@@ -76,9 +76,9 @@ pub(crate) struct Enrolment {
 struct No {
     told: String,
     logged: String,
-    /// Whether only a visitor with a token, a certificate or munge's key could cause this refusal, or the controller is
-    /// at fault. The log lines about such refusals have limits of their own, so that lines about strangers do not
-    /// suppress them.
+    /// Whether this refusal deserves attention: only a visitor with a token, a certificate or munge's key could cause
+    /// it, or the controller is at fault. The log lines about such refusals have limits of their own, so that lines
+    /// about strangers do not suppress them.
     weighs: bool,
 }
 
@@ -282,7 +282,8 @@ fn revoked(refused: Refused, host: &str) -> No {
     No { told: "the certificate was revoked".to_owned(), logged, weighs: true }
 }
 
-/// Makes the refusal of a bad token. A visitor with a token of another host does not learn that host.
+/// Makes the refusal of a bad token. `host`: the host for which the visitor asked. If the token is for another host,
+/// only the log names that host.
 fn refusal(bad: &Bad, host: &str) -> No {
     match bad {
         Bad::Unknown => No::both("the token is not known (any more)"),

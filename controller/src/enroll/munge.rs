@@ -27,10 +27,10 @@ const AT_ONCE: usize = 8;
 /// Maximum time for which a credential waits until fewer than [`AT_ONCE`] others are being judged. The later steps of
 /// the judgement have limits of their own; all limits together stay below the limit of a whole enrolment request.
 const TURN: Duration = Duration::from_secs(2);
-/// Limit of a lookup of a name's addresses. A resolver skips a dead server after 5 s (resolv.conf(5)).
+/// Maximum time for the lookup of a host's addresses: a resolver needs 5 s to skip a dead server (resolv.conf(5)).
 const LOOKUP: Duration = Duration::from_secs(6);
-/// Resolver of this host: /etc/hosts and DNS, according to nsswitch.conf. The resolver runs as a program, which the
-/// controller can kill: a hanging call in this process would block its turn for ever.
+/// Resolver of this host: /etc/hosts and DNS, according to nsswitch.conf. The resolver runs as a program, because the
+/// controller can kill a program that hangs. A call in this process could hang for ever.
 const GETENT: &str = "/usr/bin/getent";
 
 /// The hosts that may enrol with a munge credential, and the program that decodes one.
@@ -57,8 +57,9 @@ pub(super) struct Munge {
 /// The reason of a rejected credential, only for the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Doubt {
-    /// Whether only a peer with munge's key could cause this rejection, or the controller is at fault. The log lines
-    /// about such rejections have limits of their own, so that lines about strangers do not suppress them.
+    /// Whether this rejection deserves attention: only a peer with munge's key could cause it, or the controller is at
+    /// fault. The log lines about such rejections have limits of their own, so that lines about strangers do not
+    /// suppress them.
     pub(super) weighs: bool,
     pub(super) why: String,
 }
@@ -158,7 +159,9 @@ fn is_of_root(decoded: &Decoded, host: &str, key: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that the named host has the peer's address, and the address at which munged made the credential, if known.
+/// Checks that two addresses belong to `host`: the peer's, and `origin`, at which munged made the credential. A munged
+/// that does not know its own address passes. `addresses`: the host's addresses by the resolver. The error is a
+/// sentence for the log.
 fn is_there(host: &str, peer: IpAddr, origin: Ipv4Addr, addresses: &[IpAddr]) -> Result<(), String> {
     let (peer, origin) = (peer.to_canonical(), IpAddr::V4(origin));
     let has = |address| addresses.iter().any(|of| of.to_canonical() == address);

@@ -1,8 +1,8 @@
 //! Records in the authority's directory: revoked certificates, and hosts whose newest certificate is revoked. The
-//! controller reads the records under the authority's lock, so a revocation counts even before the reload that ends the
-//! session.
+//! controller reads the records under the authority's lock for each request. So a revoked host gets no certificate even
+//! before a reload, which ends the host's session.
 //!
-//! The controller reads changed files again, and the list of issued certificates from the end of the last read.
+//! The controller reads a file again only if it has changed, and only the new lines of the list of issued certificates.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, Metadata};
@@ -38,7 +38,8 @@ pub(super) fn forget(dir: &Path, now_ms: u64) -> Result<usize, String> {
 
 #[derive(Default)]
 pub(super) struct Records {
-    /// Identity of the last read revocation list: inode, size and time of writing. A new list is a new file.
+    /// Identity of the revocation list that was read last: inode, size and time of writing in seconds and nanoseconds.
+    /// A new list is a new file. `None`: no list was read, or the last read failed.
     list: Option<(u64, u64, i64, i64)>,
     revoked: HashSet<String>,
     issued: Place,
@@ -69,11 +70,12 @@ struct Place {
 }
 
 impl Records {
-    /// Returns why this host (canonical) must be refused: the shown certificate, or the host's newest one, is revoked.
-    /// `None`: neither is revoked.
+    /// Returns why the host gets no certificate: the certificate that it shows is revoked, or its newest one is.
+    /// `None`: neither is revoked. `host`: canonical name; `serial`: number of the shown certificate, `None` if it
+    /// shows none.
     ///
     /// # Errors
-    /// A sentence: the answer is unknown, so the host must be refused.
+    /// A sentence for the log: a record is unreadable or lost, so the host must be refused, too.
     pub(super) fn refused(&mut self, lock: &Lock, host: &str, serial: Option<&str>) -> Result<Option<Refused>, String> {
         self.read_list(lock.dir()).map_err(|error| failed(lock, CRL, &error))?;
         self.read_issued(lock.dir()).map_err(|error| failed(lock, ISSUED, &error))?;

@@ -97,7 +97,8 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
     assert_eq!(bed.known().len(), 3, "each can be revoked");
 }
 
-/// Regression test: a host in another spelling had certificates that `perilog ca revoke` did not find.
+/// Regression test: a host that asked for its certificate in another spelling (`N0`, `n0.`) got one under that
+/// spelling, and `perilog ca revoke` for the host did not find it.
 #[tokio::test]
 async fn a_host_is_certified_under_one_name_however_it_is_written() {
     let bed = Bed::new();

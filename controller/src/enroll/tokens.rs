@@ -26,7 +26,7 @@ use super::authority::Next;
 /// Time for which the directory keeps a token after the token's time is over, so that a host that shows it learns the
 /// reason of its failure.
 const KEPT_MS: u64 = 7 * 24 * 3_600_000;
-/// Maximum number of tokens, with the used and the late ones: twice the largest cluster.
+/// Maximum number of tokens in the directory, including used and expired ones: twice the largest cluster.
 const MOST: usize = 200_000;
 
 /// The record of a token, without the token itself.
@@ -39,13 +39,13 @@ pub(crate) struct Token {
     pub(crate) by: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) used_ms: Option<u64>,
-    /// SHA-256 of the key that used the token.
+    /// SHA-256 of the key that used the token; `None`: the token is unused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
-    /// Serial number of the first certificate that the controller issued for the token.
+    /// Serial number of the first certificate that the controller issued for the token; `None`: the token is unused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) serial: Option<String>,
-    /// Expiry of the first certificate.
+    /// Expiry of the first certificate, in milliseconds since 1970; `None`: the token is unused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ends_ms: Option<u64>,
 }
@@ -216,7 +216,8 @@ impl Tokens {
         }
     }
 
-    /// Reads a token; `None` if the file does not exist, or has no token's name.
+    /// Reads the token whose file has this name. `None`: the file does not exist, or the name does not have
+    /// the length of a token file's name.
     fn read(&self, name: &str) -> io::Result<Option<Token>> {
         if name.len() != 64 {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Tests of the turns of notices: a failing notice delays no other notice.
+//! Tests of which notice a hook's command gets next, and when: a failing notice delays no other notice.
 
 use std::time::Duration;
 
@@ -133,8 +133,8 @@ fn tell(rows: &mut Vec<DrainRow>, told: &mut Told, now: Instant, refuses: impl F
     tasks.len()
 }
 
-/// Regression test: after an absence of the resource manager, the controller drained each host alone, a minute apart,
-/// four at a time.
+/// Regression test: when the resource manager was back after an outage, the controller still drained the waiting hosts
+/// with one command for each host, four commands at a time, with a minute between the tries of a host.
 #[test]
 fn after_an_outage_waiting_notices_are_told_together() {
     let mut now = Instant::now();
@@ -252,8 +252,8 @@ fn failed_notices_take_half_the_room_longest_waiting_first() {
     assert_eq!(turns(&many, room(1, 4)), [again(0)]);
 }
 
-/// Regression test: a page of pending releases had only those with the lowest sequence numbers. When that many releases
-/// had failed and waited for their next try, no release of another job began.
+/// Regression test: the controller looked only at the pending releases with the lowest sequence numbers. When all of
+/// these had failed and waited for their next try, no release of another job began.
 #[tokio::test]
 async fn jobs_whose_release_fails_keep_no_other_job_waiting() {
     const BAD: u64 = 40;

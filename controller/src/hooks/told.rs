@@ -2,9 +2,11 @@
 //! commands are about the same job or host, and a failing notice delays only itself. The controller repeats a failed
 //! group of hosts in halves, until the refused host is alone.
 //!
-//! If the resource manager is away, no host is at fault, and all hosts are alone eventually. The first success shows
-//! that the resource manager is back: all hosts that failed alone without a success in between go out together, at
-//! once. A host that failed alone again after another host's success is at fault. Successes of hosts that were never at
+//! If the resource manager is away, every command fails, and in the end each host has a command of its own, although no
+//! host is at fault. The first success shows that the resource manager is back. All hosts that failed alone then go out
+//! together, at once.
+//!
+//! But a host is at fault if it failed alone again after another host's success. Successes of hosts that were never at
 //! fault leave the delay of such a host as it is. When one host at fault succeeds after all, the others may not be at
 //! fault either: they go out together once more.
 
@@ -23,8 +25,8 @@ pub(super) enum Key {
     Host(HostName),
 }
 
-/// The permission of a notice to run now, ordered by precedence: repeated notices come before new ones, and the
-/// repeated notice that became due first comes first.
+/// The permission to run a notice's command now. Turns are ordered by precedence: repeated notices come before new
+/// ones, and the repeated notice that became due first comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
     /// The notice failed before. Its next try became due at this time, together with the other notices of this group.
@@ -45,13 +47,13 @@ enum Stand {
 #[derive(Debug, Clone, Copy)]
 struct Tried {
     stand: Stand,
-    /// Whether the notice lifts a drain instead of making it. A new notice of the other kind does not inherit the delay
-    /// of this one.
+    /// `true`: the notice lifts a drain; `false`: it makes a drain or is a release. If the opposite notice about the
+    /// same host comes next, it begins without this notice's delay.
     lifts: bool,
     /// Delay before the next try, if the present try fails too.
     backoff: Duration,
-    /// The value of [`Told::successes`] at the last failure of this notice alone, or else at its first failure; `None`:
-    /// the notice has not failed. If `successes` is higher now, another command has succeeded since.
+    /// The value of [`Told::successes`] when this notice last failed alone; if it never did, when it first failed.
+    /// `None`: the notice has not failed. If `successes` is higher now, another command has succeeded since.
     at: Option<u64>,
     failed: Failed,
 }
@@ -59,27 +61,29 @@ struct Tried {
 /// Kind of the last failure of a notice, which decides when the controller repeats the notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failed {
-    /// The notice's last failure was in a command for several notices, or the notice has not failed yet.
+    /// The last failed command was about several notices, so this one may not be at fault. Also the value before the
+    /// first failure.
     Together,
-    /// The notice failed alone, and no command has succeeded since its earlier failure: the resource manager may be
-    /// away.
+    /// The last failed command was about this notice alone, and no command has succeeded since the failure before: the
+    /// resource manager may be away.
     Alone,
-    /// The notice failed alone, although another command had succeeded since its earlier failure. The state lasts until
-    /// this host, or another host at fault, succeeds.
+    /// The last failed command was about this notice alone, although another command had succeeded since the failure
+    /// before. The state lasts until a command about this host, or about another host at fault, succeeds.
     AtFault,
 }
 
 impl Tried {
-    /// Records the failure of a command with several notices, and returns the delay: always [`FIRST_BACKOFF`], because
-    /// most notices of the command are not at fault.
+    /// Records the failure of a command with several notices, and returns the delay before the next try: always
+    /// [`FIRST_BACKOFF`], because most notices of the command are not at fault. `successes`: the present number of
+    /// commands that succeeded.
     fn fail(&mut self, successes: u64) -> Duration {
         self.failed = Failed::Together;
         self.at.get_or_insert(successes);
         FIRST_BACKOFF
     }
 
-    /// Records the failure of a command with this notice alone, and returns the delay. Each such failure doubles the
-    /// delay.
+    /// Records the failure of a command with this notice alone, and returns the delay before the next try. Each such
+    /// failure doubles the delay. `successes`: the present number of commands that succeeded.
     fn fail_alone(&mut self, successes: u64) -> Duration {
         let others_were_told = self.at.replace(successes).is_some_and(|at| at != successes);
         if self.failed != Failed::AtFault {
@@ -127,8 +131,8 @@ impl Told {
         self.tried.keys().filter_map(job).collect()
     }
 
-    /// Returns the earliest time after `now` at which a failed notice is due again; `None` if no failed notice waits
-    /// longer than until `now`.
+    /// Returns the earliest time after `now` at which the next try of a failed notice is due; `None` if there is no
+    /// such try.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         let again = |tried: &Tried| if let Stand::Again(at, _) = tried.stand { Some(at) } else { None };
         self.tried.values().filter_map(again).filter(|at| *at > now).min()

@@ -47,8 +47,8 @@ const FILES: [(&str, &str, &str); 4] = [
 #[derive(Debug, Clone)]
 pub(crate) struct Site {
     pub(crate) figures: Source,
-    /// Asks the writer for the controller's health, separately from the page's questions, so that visitors of the page
-    /// delay no answer about health.
+    /// Passes the question of `/healthz` to the writer. The page's questions have a [`Looks`] of their own, so that
+    /// visitors of the page delay no answer about health.
     pub(crate) health: Looks,
     pub(crate) page: Option<Page>,
 }

@@ -20,8 +20,8 @@ use super::Site;
 pub(super) struct Bounds {
     /// Maximum number of connections; further ones wait. Prometheus keeps one; a browser opens a few, and keeps one.
     pub(super) connections: usize,
-    /// Limit for a connection that sends no request, or an incomplete one. A client with further requests connects
-    /// again.
+    /// Time that a connection has to send a whole request. The listener then closes it, also after earlier requests; a
+    /// client that has another request connects again.
     pub(super) silent: Duration,
     /// Milliseconds for which a peer may read nothing of an answer; then the connection ends.
     pub(super) stalled_ms: u32,

@@ -19,7 +19,8 @@ impl Complaints {
         self.refused_by_name(peer, None, &canonical(peer).to_string(), why);
     }
 
-    /// Logs a refusal of a peer that is known to be `host`; `who` names the peer for people.
+    /// Logs a refusal of a peer. `host`: the name in the peer's certificate, for a field of the journal; `None`: the
+    /// peer has not shown one. `who`: the peer's name and address for people.
     pub(super) fn refused_by_name(&self, peer: SocketAddr, host: Option<&str>, who: &str, why: &dyn Display) {
         let now_ms = clock::mono_ms();
         let (say, unsaid) = self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(now_ms, LINES, WINDOW_MS);

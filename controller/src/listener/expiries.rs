@@ -29,7 +29,8 @@ pub(crate) enum By {
     Enrolment,
 }
 
-/// Summary of the connected nodes' certificates that are renewed in the same way ([`By`]).
+/// The end of the connected nodes' certificates, summed up over all that are renewed in the same way ([`By`]): the
+/// earliest end, and how many end soon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Soonest {
     /// Earliest end of such a certificate, in milliseconds since 1970; `None`: no connected node has one.
@@ -62,8 +63,8 @@ impl Expiries {
         }
     }
 
-    /// Returns when the certificate of a connected peer ends, in milliseconds since 1970. `peer`: the peer's address
-    /// and port as text.
+    /// Returns when the certificate of a connected peer ends, in milliseconds since 1970; `None` if no connected peer
+    /// at this address has shown a certificate. `peer`: the peer's address and port as text.
     pub(crate) fn until_ms(&self, peer: &str) -> Option<u64> {
         self.lock().get(&peer.parse().ok()?).map(|certificate| certificate.until_ms)
     }

@@ -21,8 +21,8 @@ use tokio::time::Instant;
 
 /// Maximum number of peers with one certificate that may send their Hello at the same time.
 const OF_ONE: usize = 2;
-/// Maximum number of addresses of one certificate that wait for a place. The last of them has its turn within 16
-/// seconds: an agent waits 20 seconds for the controller's preamble.
+/// Maximum number of addresses of one certificate that wait for a place. At half a second a turn, the last of them has
+/// its turn within 16 seconds, while its agent waits 20 seconds for the controller's preamble.
 const WAITING: usize = 32;
 /// Time that a peer has for its Hello while peers of other addresses wait. An agent sends its Hello at once.
 const TURN: Duration = Duration::from_millis(500);
@@ -35,10 +35,11 @@ pub(super) struct Greetings {
     pub(super) large: Arc<Semaphore>,
 }
 
-/// The peers with one certificate that send their Hello, or wait for their turn to send it.
+/// The peers that show the same certificate, and have not sent all of Hello: those that may send it now, and those that
+/// wait. Only one of them is the true agent if a thief has the certificate's key.
 #[derive(Debug, Default)]
 struct Places {
-    /// Address of the session that the machine welcomed last.
+    /// Address of the session that the machine welcomed last; `None`: it has welcomed none yet.
     home: Option<IpAddr>,
     greeters: Vec<Greeter>,
     /// Peers that wait until they may send their Hello, in the order of their turns.
@@ -74,9 +75,9 @@ impl Default for Greetings {
 }
 
 impl Places {
-    /// Adds a peer, which replaces an older peer of its address in that one's place or turn. A new peer of the last
-    /// welcomed session's address may send its Hello at once. A new peer of another address waits behind the waiting
-    /// peers, and is turned away if [`WAITING`] addresses wait already.
+    /// Adds a peer. If a peer of the same address is registered, the new peer replaces it, in its place or in the
+    /// queue. Otherwise a peer of the address `home` may send its Hello at once. A peer of any other address joins the
+    /// end of the queue, or is turned away if [`WAITING`] addresses wait already.
     fn add(&mut self, greeter: Greeter) {
         let of_address = |other: &Greeter| other.address == greeter.address;
         if let Some(waiting) = self.waiting.iter_mut().find(|other| of_address(other)) {

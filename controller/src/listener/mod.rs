@@ -60,7 +60,8 @@ impl Sessions {
         })
     }
 
-    /// Logs that the listener refused a peer; `host` comes from the peer's certificate.
+    /// Logs that the listener refused a peer. `host`: the name in the peer's certificate; `None`: the peer has not
+    /// shown one.
     fn refused(&self, peer: SocketAddr, host: Option<&str>, why: &dyn Display) {
         self.complaints.refused_by_name(peer, host, &self.names.who(peer, host), why);
     }

@@ -23,8 +23,9 @@ impl Names {
         }
     }
 
-    /// Returns the text that names a peer in log lines, for example `n4 at 10.0.0.5:4002`. `host` is the name in the
-    /// peer's certificate.
+    /// Returns the text that names a peer in log lines, for example `n4 at 10.0.0.5:4002`. `host`: the name in the
+    /// peer's certificate; `None`: the peer has not shown one, and the text has the last host at this address, if
+    /// known.
     pub(super) fn who(&self, peer: SocketAddr, host: Option<&str>) -> String {
         let peer = canonical(peer);
         let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -149,7 +149,7 @@ fn seconds(millis: u64) -> f64 {
     millis as f64 / 1000.0
 }
 
-/// A histogram: counts by upper bound.
+/// A histogram of durations, in the form of Prometheus: the number of durations in each bucket, and their sum.
 #[derive(Debug, Clone)]
 pub(super) struct Histogram {
     pub(super) bounds: &'static [f64],

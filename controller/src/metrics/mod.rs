@@ -37,8 +37,8 @@ impl Metrics {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a committed batch: the commit's duration, tasks that ended in the batch for the first time, and the
-    /// effects.
+    /// Counts a committed batch: the duration of its commit (`None`: the batch had no records), the durations that the
+    /// commit has stored in `ran`, and the effects.
     pub(crate) fn committed(&self, took: Option<Duration>, ran: &[Ran], effects: &[Effect]) {
         let mut counts = self.counts();
         if let Some(took) = took {

@@ -71,9 +71,10 @@ const BUSY_MS: u32 = 5_000;
 pub trait Durable {
     fn load(&mut self) -> Result<Snapshot, StoreError>;
 
-    /// Applies `records` in order, all or none, and stores the durations in `ran`. On return the records are on disk,
-    /// and `ran` has only the durations that this call has stored. It has none that the store had before, none that
-    /// fit no action and host of the store, and none at all if only the records could be stored (full disk).
+    /// Applies `records` in order, all or none, and stores the durations in `ran`. On return the records are on disk.
+    ///
+    /// Removes from `ran` every duration that this call has not stored: those that the store had already, and those
+    /// that fit no action or host of the store. If a full disk had room only for the records, `ran` is empty.
     fn commit_with(&mut self, records: &[Record], ran: &mut Vec<Ran>) -> Result<(), StoreError>;
 
     fn commit(&mut self, records: &[Record]) -> Result<(), StoreError> {

@@ -32,8 +32,9 @@ pub(crate) struct Ordered {
 }
 
 impl EventReader {
-    /// Returns events past `after` (`None`: from the oldest on), in order: at most `limit`, fewer if they are large, at
-    /// least one if one exists. Returns `None` if the store never made the spot's commit. Blocks for a query.
+    /// Returns events in the order of all events, from just after the position `after` (`None`: from the oldest event
+    /// on). There are at most `limit` events, fewer if they are large, but at least one if one exists. Returns `None`
+    /// if `after` is in a commit that the store never made. Blocks the thread for a query.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -58,7 +59,7 @@ impl EventReader {
         Ok(Some(ordered.collect()))
     }
 
-    /// Returns the spot after the newest commit.
+    /// Returns the position just after the newest commit, for a reader who wants only later events.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.

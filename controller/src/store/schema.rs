@@ -352,9 +352,9 @@ fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-/// Removes the column `unknown` of the table `actions`, and adds its ranks to the sent ranks. An earlier version, which
-/// rebuilt a lost store from the nodes' reports, kept there the ranks that no node had reported. As sent ranks they get
-/// their Start again, and a node that knows the task answers with the task's state.
+/// Removes the column `unknown` of the table `actions`, and adds its ranks to the column `sent`. An earlier version
+/// could rebuild a lost store from the nodes' reports; `unknown` then had the ranks that no node had reported. The
+/// controller sends a sent rank its Start again, and a node that knows the task answers with the task's state.
 fn ask_unknown_again(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     let mut select = transaction.prepare("SELECT number, sent, unknown FROM actions WHERE unknown <> ''")?;
     let rows =

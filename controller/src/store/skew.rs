@@ -1,4 +1,5 @@
-//! Finds scripts that differ between nodes. For each node, the newest task of an action counts, by the runner's report.
+//! Finds scripts that differ between nodes: compares the newest task of an action on each node. The runner of the task
+//! has reported the names and digests of the scripts.
 
 use std::collections::{BTreeMap, HashMap};
 

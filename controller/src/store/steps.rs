@@ -18,8 +18,9 @@ const ACTIONS: usize = 64;
 /// Maximum number of script digests in the cache: more than a site has scripts.
 const DIGESTS: usize = 4_096;
 
-/// Bit of a step's `marks`: the failure is tolerable; [`TIMED_OUT`]: the script passed its limit.
+/// Bit of a step's `marks`: the script failed, and the failure is tolerable.
 pub(super) const TOLERABLE: u8 = 1;
+/// Bit of a step's `marks`: the script passed its limit.
 pub(super) const TIMED_OUT: u8 = 2;
 
 /// A node's report of how long the scripts of a task ran.

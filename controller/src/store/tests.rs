@@ -241,7 +241,8 @@ fn record() -> impl Strategy<Value = Record> {
     ]
 }
 
-/// Numbers events and outbox entries in order, as the machine does, and puts a commit of its own before each new epoch.
+/// Numbers the events and the outbox entries in order, as the machine does. Also inserts the record of a commit before
+/// the record of each new epoch.
 fn numbered(mut records: Vec<Record>) -> Vec<Record> {
     let (mut outbox, mut commit) = (0, 0);
     for (n, record) in (1..).zip(&mut records) {

@@ -16,7 +16,8 @@ use super::StoreError;
 use super::skew::Layouts;
 use super::steps::{TIMED_OUT, TOLERABLE};
 
-/// Maximum number of tasks in a sum, the newest first: a few seconds of one core.
+/// Maximum number of tasks that `perilog stats` sums up or `perilog skew` compares: the newest ones. They take a few
+/// seconds of one core.
 const MOST: u64 = 1_000_000;
 
 /// Read-only connection for the durations of tasks and scripts. Cheap to clone; concurrent reads wait for each other.
@@ -60,7 +61,7 @@ pub struct Pending {
     pub release_hook: u64,
     pub drains: u64,
     pub undrains: u64,
-    /// The begin of the oldest action that has not ended, in milliseconds since 1970.
+    /// The begin of the oldest action that has not ended, in milliseconds since 1970; `None`: all actions have ended.
     pub oldest_open_ms: Option<u64>,
 }
 
@@ -80,8 +81,8 @@ impl Step {
     }
 }
 
-/// The subject of a sum: an action's tasks as a whole (`script` is `None`; with a `host`, those of this host), or one
-/// of the action's scripts.
+/// The subject of one line of `perilog stats`: an action's tasks (`host` and `script` are `None`), its tasks on one
+/// host, or one of its scripts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     action: String,
@@ -253,11 +254,7 @@ impl StepReader {
         Ok(Totals { rows, tasks, truncated })
     }
 
-    /// Returns the numbers of notices and drains that no hook or edge has confirmed, and the begin of the oldest open
-    /// action.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the file cannot be read.
+    /// Returns how many notices and drains no hook or edge has carried out yet, and when the oldest open action began.
     pub fn pending(&self) -> Result<Pending, StoreError> {
         let db = self.db();
         let count = |sql: &str| -> Result<u64, StoreError> {

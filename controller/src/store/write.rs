@@ -81,8 +81,8 @@ fn life(db: &Connection, epoch: Epoch) -> Result<()> {
     )
 }
 
-/// Writes the row about the controller's recovery, and removes the stamp that marks the store as a copy: the stamp only
-/// has to begin the recovery.
+/// Writes the row about the controller's recovery. Also removes the stamp, which marks the store as a copy: its only
+/// purpose was to begin the recovery.
 fn recovery(db: &Connection, row: &RecoveryRow) -> Result<()> {
     run(db, "DELETE FROM recovery", [])?;
     run(db, "DELETE FROM stamp", [])?;

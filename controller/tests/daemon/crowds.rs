@@ -1,4 +1,5 @@
-//! Clients by the hundred: waiting ones leave room for commands, and strangers' requests use bounded memory.
+//! Tests with hundreds or thousands of clients: waiting clients leave room for commands, and requests of strangers use
+//! bounded memory.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -43,8 +44,8 @@ pub(crate) fn ask(socket: &Path, method: &str, parameters: Value) -> Value {
     client.call(&format!("io.perilog.Controller.{method}"), parameters).unwrap()
 }
 
-/// Regression test: 800 clients waited for a job. The controller then closed the connections of the `job finish` that
-/// they waited for, of `ps` and of `status`, without a message.
+/// Regression test: while 800 clients waited for the end of a job, the controller closed every further connection
+/// without a message: that of `job finish`, of `ps` and of `status`.
 #[test]
 fn ten_thousand_waiting_clients_leave_room_for_commands() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);

@@ -1,4 +1,5 @@
-//! Full disk: running tasks end and are kept, nothing new begins, and with room again everything goes on.
+//! Tests with a full disk: the ends of running tasks are still stored, no prolog begins, and the controller goes on
+//! once the disk has room again.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};

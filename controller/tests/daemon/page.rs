@@ -179,7 +179,7 @@ fn what_is_no_name_of_a_job_or_node_is_refused() {
     assert!(head.starts_with("HTTP/1.1 4"), "{head}");
 }
 
-/// Returns the end of a task whose script has markup in its name and output: the answers contain it only as JSON.
+/// Returns the Finished message of a task whose script has HTML markup in its name and in its output.
 fn hostile(start: &Start) -> FromAgent {
     let script = "</script><script>alert(1)</script>\"'&\u{202e}";
     let step = Step {

@@ -54,7 +54,7 @@ impl Stream {
         self.lines.next().expect("the stream ended").unwrap()
     }
 
-    /// Returns the next reply.
+    /// Waits for the call's next reply, and returns it.
     pub(crate) fn next(&mut self) -> Value {
         serde_json::from_str(&self.line()).unwrap()
     }

@@ -125,8 +125,9 @@ async fn a_thief_of_many_addresses_keeps_no_node_from_greeting() {
 /// Number of addresses from which the thief connects.
 const ADDRESSES: u8 = 8;
 
-/// A node's agent connects for the first time, while a thief with its certificate dials from eight addresses, from each
-/// again as soon as its session there ends. The agent gets its turn in time all the same, and is welcomed.
+/// A node's agent connects for the first time, while a thief with the node's certificate dials from eight addresses.
+/// The thief dials again as soon as one of its sessions ends. The agent gets its turn in time all the same, and is
+/// welcomed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thief_of_many_addresses_delays_a_first_greeting_by_turns() {
     let mut bed = Bed::new();

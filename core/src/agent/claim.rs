@@ -38,7 +38,9 @@ impl Machine {
         }
     }
 
-    /// Answers the Cancel of an unknown task with a tombstone, which refuses a Start that arrives later.
+    /// Handles the Cancel of an unknown task: leaves a tombstone, so that the agent refuses a Start that arrives later.
+    /// If the host has no room for a tombstone, only reports the task as cancelled. `key`: the task's job, attempt and
+    /// action. `commit`: the commit number in the Cancel.
     fn refuse_later(&mut self, id: TaskId, key: (&JobId, Attempt, &ActionName), commit: u64, cx: &mut Cx) {
         let (job, attempt, action) = key;
         self.make_room(cx);
@@ -161,7 +163,8 @@ impl Machine {
         }
     }
 
-    /// Asks the daemon to take the task's claim for the agent. Does nothing while an earlier request has no answer.
+    /// Asks the daemon to create the task's claim file with the content `claim`, before a runner does so. Does nothing
+    /// while an earlier request has no answer.
     pub(super) fn take_claim(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.claiming.is_none()) else {
             return;

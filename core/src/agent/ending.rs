@@ -161,8 +161,8 @@ impl Machine {
     }
 
     /// Makes room for one more task: if the host has `max-tombstones` tasks and tombstones, removes the oldest
-    /// acknowledged tombstones. Otherwise they would fill the host after the loss of the controller's store, because no
-    /// controller sends Forget for them. Keeps a tombstone if its unit is loaded or its announced reboot has not come.
+    /// acknowledged tombstones. Keeps a tombstone if its unit is loaded or its announced reboot has not come. A host
+    /// might otherwise fill up: after the loss of the controller's store, no controller sends Forget for old tasks.
     pub(super) fn make_room(&mut self, cx: &mut Cx) {
         let surplus = (self.tasks.len() + self.tombs.len() + 1).saturating_sub(self.node.policy.max_tombstones);
         if surplus == 0 {
@@ -294,13 +294,13 @@ impl Task {
     }
 }
 
-/// Returns `true` if the unit of the tombstone's task is still loaded. The agent keeps such a tombstone: without it,
-/// the next `Joined` would make the machine take the unit for a live task's.
+/// Returns `true` if the unit of the tombstone's task is still loaded: `kept` or `unloading` has the unit's stem. The
+/// agent keeps such a tombstone: without it, the next `Joined` would make the machine take the unit for a live task's.
 fn has_unit(kept: &VecDeque<String>, unloading: &BTreeMap<String, Backoff>, tomb: &Tomb) -> bool {
     kept.contains(&tomb.stem) || unloading.contains_key(&tomb.stem)
 }
 
-/// Returns `true` if the unit of a task with this outcome may stay loaded for a post-mortem.
+/// Returns `true` for `failed` and `timeout`: the unit of such a task may stay loaded for a post-mortem.
 pub(super) const fn is_worth_a_look(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Failed { .. } | Outcome::Timeout { .. })
 }

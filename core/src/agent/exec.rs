@@ -15,7 +15,8 @@ use super::io::{Caller, Effect, Exec, ExecReply};
 use super::machine::{Cx, Machine};
 use super::task::State;
 
-/// Maximum number of callers of one task, and of callers whose request has to wait (`Machine::early`).
+/// Maximum number of callers that wait for one task. Also the maximum number of callers whose requests the machine
+/// cannot handle yet (`Machine::early`).
 const MAX_CALLERS: usize = 64;
 /// Not-after of a local task (`Exec`), in milliseconds after the request: no job still waits for its prolog after an
 /// hour.
@@ -150,7 +151,8 @@ impl Machine {
         }
     }
 
-    /// Returns the newest attempt of the job's action on this host, if it is newer than the requested attempt.
+    /// Returns the newest attempt for which this host has a local task of the requested job and action. `None`: no such
+    /// attempt is newer than the requested one.
     fn newer_attempt(&self, exec: &Exec) -> Option<ids::Attempt> {
         let tasks = self.tasks.values().filter(|task| task.intent.local).map(|task| {
             let start = &task.intent.start;
@@ -199,8 +201,8 @@ impl Machine {
     }
 }
 
-/// Returns the text that refuses a task because it ran for an earlier job with the same number. The resource manager
-/// reused the number, and the earlier run did not prepare this job.
+/// Returns the reason, for people, to refuse a task that already ran for an earlier job with the same number: that run
+/// did not prepare this job. `known`: the instance of the earlier job.
 fn another_job(exec: &Exec, known: &str) -> String {
     let (action, job, own) = (&exec.action, &exec.job, exec.hook.instance.as_deref().unwrap_or_default());
     format!(

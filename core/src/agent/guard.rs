@@ -23,13 +23,14 @@ use super::task::{State, Task};
 /// name, which ran nothing.
 pub(super) const EARLIER_UNIT: &str = "an earlier unit of its name to go";
 
-/// Tasks that may keep the next task in the queue from beginning. `first`: the first of them, which blocks if the host
-/// runs one task at a time. `released`: the first of them whose attempt is released.
+/// The tasks that may keep the next task in the queue from beginning: tasks that may live, and earlier queued tasks.
 #[derive(Default)]
 struct Held<'a> {
+    /// The first of these tasks; `None`: there are none. It blocks the next task if the host runs one task at a time.
     first: Option<&'a Task>,
+    /// The first of these tasks that belongs to a released attempt; `None`: there is none. It blocks every next task.
     released: Option<&'a Task>,
-    /// For each job, one task of each of the job's steps ([`step`]).
+    /// These tasks by job, but only one task of each step ([`step`]).
     jobs: HashMap<&'a JobId, Vec<&'a Task>>,
 }
 

@@ -61,7 +61,7 @@ pub struct Found {
     pub tails: Vec<Tail>,
     /// The facts that systemd reports about the unit; `None`: systemd knows no such unit (LoadState=not-found).
     pub unit: Option<UnitFacts>,
-    /// Whether the directory contains the file [`crate::task::STOP_ASKED`]: perilog was asked to stop the task.
+    /// Whether the task's directory has the file [`crate::task::STOP_ASKED`]: perilog was asked to stop the task.
     pub stop_asked: bool,
     /// Processes in the unit's cgroup, including the main process.
     pub processes: Vec<Process>,
@@ -99,12 +99,13 @@ pub struct Seen {
     pub result: Option<RunResult>,
     pub steps: Vec<StepRecord>,
     pub tails: Vec<Tail>,
-    /// Whether the directory contains the file [`crate::task::STOP_ASKED`]: perilog was asked to stop the task.
+    /// Whether the task's directory has the file [`crate::task::STOP_ASKED`]: perilog was asked to stop the task.
     pub stop_asked: bool,
     /// The reason why the runner handles no signal and no limit: it is stopped, or hangs in the kernel. `None`: the
     /// runner works.
     pub deaf: Option<String>,
-    /// Whether the directory is missing, and with it any claim and result. The daemon checks this last.
+    /// Whether the task's directory is missing, and with it any claim and result. The daemon checks this after it has
+    /// read the files.
     pub gone: bool,
 }
 
@@ -121,7 +122,7 @@ pub enum StartReply {
     Unknown(String),
 }
 
-/// A caller on the local socket; the daemon numbers the callers.
+/// The number that the daemon gives to a caller on the local socket.
 pub type Caller = u64;
 
 /// The request of a caller on the local socket for a local task, which no controller orders. The machine starts the
@@ -145,7 +146,7 @@ pub struct Exec {
 /// The event for which the agent runs the program in [`Hook::orphaned`]; the program gets this word as its argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// The task goes on, and the hook is gone or has lost the resource manager's daemon.
+    /// The task goes on, but the hook is gone, or the resource manager's daemon that runs the hook has died.
     Begun,
     Ended,
 }
@@ -267,22 +268,22 @@ pub enum Input {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Create the directory with `intent.json` (temp, rename). The daemon first removes the remains of an earlier run
-    /// of the same task: outcome, `boot-expected`, `stop-asked` and tombstone. Exception: a rebuilt intent stands for
-    /// that earlier run, so its remains stay. Answer: `IntentWritten`.
+    /// Create the task's directory with `intent.json` (temp, rename). The daemon first removes the remains of an
+    /// earlier run of the same task: outcome, `boot-expected`, `stop-asked` and tombstone. Exception: a rebuilt intent
+    /// stands for that earlier run, so its remains stay. Answer: `IntentWritten`.
     WriteIntent {
         stem: String,
         intent: Box<Intent>,
     },
     /// Call StartTransientUnit(name, "fail"). The daemon waits for the end of the unit's job, and registers that wait
-    /// before the call. Answer: `Started`, then `Stirred` when the job ends. The daemon watches the directory as in
-    /// [`Effect::Watch`]. The daemon may delay a `Stirred` of the directory to gather more changes, but never one of
-    /// the unit.
+    /// before the call. Answer: `Started`, then `Stirred` when the job ends. The daemon watches the task's directory as
+    /// in [`Effect::Watch`]. It may delay a `Stirred` of the directory to gather more changes, but never one of the
+    /// unit.
     StartUnit {
         stem: String,
         intent: Box<Intent>,
     },
-    /// Watch the unit and its directory. The daemon calls Ref and adds a match for PropertiesChanged, then reports
+    /// Watch the task's unit and directory. The daemon calls Ref and adds a match for PropertiesChanged, then reports
     /// `Stirred` once, even if the unit is gone: a change before the match is not missed. In the directory it watches
     /// `claim` and the steps.
     Watch {
@@ -295,13 +296,13 @@ pub enum Effect {
         task: TaskId,
         cgroup: Option<String>,
     },
-    /// Inspect the unit, its processes and its files. Answer: `Inspected`.
+    /// Inspect the task's unit with its processes, and the files in the task's directory. Answer: `Inspected`.
     Inspect {
         stem: String,
         task: TaskId,
     },
-    /// Create `claim` with this content, unless `claim` exists or the directory is missing. The daemon uses a temporary
-    /// file and link(2), so that no reader sees half a claim. Answer: `ClaimTaken`.
+    /// Create the file `claim` with this content, unless the file exists or the task's directory is missing. The daemon
+    /// uses a temporary file and link(2), so that no reader sees half a claim. Answer: `ClaimTaken`.
     TakeClaim {
         stem: String,
         task: TaskId,
@@ -309,14 +310,14 @@ pub enum Effect {
     },
     /// Send a signal with KillUnit to the main process: the runner forwards it to the scripts. The daemon never calls
     /// StopUnit here, which would lose the status. Before TERM, it creates [`crate::task::STOP_ASKED`] in the
-    /// directory, so that a restarted agent knows of the request. `Stirred` follows when the runner should have handled
-    /// the signal.
+    /// task's directory, so that a restarted agent knows of the request. `Stirred` follows when the runner should have
+    /// handled the signal.
     SignalRunner {
         stem: String,
         signal: u8,
     },
-    /// Create `boot-expected` in the directory: the runner then tells the script that the controller knows of the
-    /// announced boot. If the daemon cannot create the file, it logs that, and the script is not told.
+    /// Create `boot-expected` in the task's directory: the runner then tells the script that the controller knows of
+    /// the announced boot. If the daemon cannot create the file, it logs that, and the script is not told.
     MarkBootExpected {
         stem: String,
     },
@@ -324,8 +325,8 @@ pub enum Effect {
     KillLingering {
         stem: String,
     },
-    /// Write `outcome.json` (temp, rename). If the directory or the intent in it is gone, the daemon first writes the
-    /// intent `rebuilt`: without an intent, a restarted agent could match the outcome to no task. Answer:
+    /// Write `outcome.json` (temp, rename). If the task's directory or the intent in it is gone, the daemon first
+    /// writes the intent `rebuilt`: without an intent, a restarted agent could match the outcome to no task. Answer:
     /// `OutcomeWritten`.
     WriteOutcome {
         stem: String,
@@ -338,7 +339,7 @@ pub enum Effect {
     Unload {
         stem: String,
     },
-    /// Write the tombstone, then remove the directory, if present. Answer: `Buried`.
+    /// Write the task's tombstone, then remove the task's directory, if present. Answer: `Buried`.
     Bury {
         stem: String,
         tombstone: Box<Tombstone>,

@@ -79,9 +79,8 @@ impl Machine {
         }
     }
 
-    /// Returns the size of each collection that can grow, by name, for tests. Once all tasks have ended, each size but
-    /// that of the tombstones falls to 0; a tombstone goes after its Forget and its not-after. Collections with a bound
-    /// of their own are not listed: units for a post-mortem, names of strays.
+    /// Returns the name and size of each collection that has no bound of its own, for tests. Once all tasks have ended
+    /// and have become tombstones, every other size falls to 0. A tombstone goes after its Forget and its not-after.
     pub fn sizes(&self) -> [(&'static str, usize); 5] {
         [
             ("tasks", self.tasks.len()),

@@ -20,7 +20,8 @@ impl Machine {
         (number > 0).then_some(Commit { epoch, number })
     }
 
-    /// Returns the newest commit that this host remembers, for Hello.
+    /// Returns the newest commit that this host remembers, for Hello. `None`: it remembers none, or does not know the
+    /// cluster of the obeyed epoch.
     pub(super) fn newest(&self) -> Option<Mark> {
         let obeyed = self.session.obeyed?;
         let tasks = self.tasks.values().filter_map(|task| task.intent.commit);

@@ -11,8 +11,8 @@ use super::io::{Effect, ExecReply, Level, Now};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// Longest not-after in milliseconds: after it no process may claim a task, even if the Start allows more. The
-/// tombstone of a task stays as long.
+/// Maximum not-after in milliseconds after a Start; the agent cuts a longer one to this. No process may claim the task
+/// after its not-after, and the task's tombstone stays until then.
 const MAX_NOT_AFTER_MS: u64 = 24 * 60 * 60 * 1000;
 
 impl Machine {

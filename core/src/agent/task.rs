@@ -44,9 +44,10 @@ pub(super) struct Claiming {
     pub(super) again: Backoff,
 }
 
-/// Inspections of a task's unit and directory, of which at most one runs at a time. `asked`: whether one is under way.
+/// The inspections of a task's unit and directory. At most one is under way at a time.
 #[derive(Debug, Default)]
 pub(super) struct Look {
+    /// Whether an inspection is under way.
     pub(super) asked: bool,
     /// Whether another inspection must follow the one under way, because the unit or directory has changed since that
     /// one began.
@@ -82,8 +83,9 @@ pub(super) struct Task {
     /// Whether the loaded unit has failed; `None`: the unit is not loaded, as far as the agent knows.
     pub(super) loaded: Option<bool>,
     pub(super) invocation: Option<InvocationId>,
-    /// `term`: whether a TERM to the runner is pending. `signal`: the number of another pending signal.
+    /// Whether the agent has still to send TERM to the runner.
     pub(super) term: bool,
+    /// The number of another signal that the agent has still to send; `None`: there is no such signal.
     pub(super) signal: Option<u8>,
     pub(super) watch: Watch,
     /// Lingering processes that the agent killed.
@@ -103,8 +105,8 @@ pub(super) struct Task {
     /// Number of milestones that the agent has reported in this session.
     pub(super) milestones_told: usize,
     /// The end that the task will have if the announced reboot comes now; `None`: no script announced a reboot.
-    /// `boot_told`: whether the agent has reported this end in this session.
     pub(super) boot: Option<Box<Ended>>,
+    /// Whether the agent has reported the end in `boot` to the controller in this session.
     pub(super) boot_told: bool,
     /// Whether the task has changed since this session's Hello, and the controller does not know it.
     pub(super) unsaid: bool,

@@ -152,9 +152,9 @@ impl Tombs {
         self.kept.remove(&task)
     }
 
-    /// Removes and returns up to `most` of the oldest acknowledged tombstones, except those for which `stays` is
-    /// `true`. Only a controller with a lost store can still send a Start for such a task: a session keeps messages in
-    /// order, and a controller starts no task whose end it has stored.
+    /// Removes and returns up to `most` acknowledged tombstones, the oldest first. Keeps those for which `stays` is
+    /// `true`, and those of local tasks. The removal is safe: a controller sends no Start for a task whose end it has
+    /// stored, and a session keeps messages in order. Only a controller that lost its store may send such a Start.
     pub(super) fn evict_told(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
         let may_go = |tomb: &&Tomb| tomb.acked && !tomb.tombstone.local && !stays(tomb);
         let tombs = self.kept.values().filter(may_go);

@@ -17,9 +17,9 @@ use super::task::{State, Task, had_no_task, is_over};
 /// Maximum number of times that the agent starts a task whose unit does not come up. A restart of dbus-daemon costs one
 /// or two starts.
 const MAX_STARTS: u32 = 6;
-/// Maximum number of lingering processes that a phase names. `MAX_COMMAND`: maximum number of characters of each
-/// process's command.
+/// Maximum number of lingering processes that a phase names.
 const MAX_NAMED: usize = 32;
+/// Maximum number of characters of the command of a lingering process; the agent cuts the rest.
 const MAX_COMMAND: usize = 256;
 
 impl Machine {

@@ -19,7 +19,8 @@ use super::io::{Effect, Level, Seen};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// Time in milliseconds that a runner has to report a passed limit. Gathering forensics takes the runner two seconds.
+/// Time in milliseconds that a runner has to report a passed limit. A working runner needs about two seconds, because
+/// it gathers forensics before it reports.
 const BEHIND_MS: u64 = 30_000;
 /// Time in milliseconds that a runner has to handle a signal. The first inspection after that time checks whether the
 /// runner is deaf (stopped, or hanging in the kernel). The daemon causes that inspection two seconds after the signal,
@@ -39,8 +40,8 @@ pub(super) struct Watch {
     script: Option<(String, u32, u64)>,
     /// Time of the next check whether the runner has reported a passed limit; `None`: no check is due.
     limit_at: Option<u64>,
-    /// Time at which this agent first found the runner deaf while a limit had passed; `None`: that is not the case, as
-    /// far as the agent knows.
+    /// Time at which this agent first found the runner deaf while a limit had passed. `None`: the runner is not deaf,
+    /// or no limit has passed, as far as the agent knows.
     pub(super) behind: Option<u64>,
     killed: bool,
     /// The last sent signal whose effect the agent has not checked yet, and the time of sending.
@@ -48,7 +49,8 @@ pub(super) struct Watch {
 }
 
 impl Machine {
-    /// Checks the limits and the sent signals of a live task after an inspection.
+    /// Checks after an inspection whether a deaf runner (stopped, or hanging in the kernel) has missed a passed limit
+    /// or a signal. If so, reports the task as overdue or the signal as useless, and may kill the whole unit.
     pub(super) fn watch(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.has_runner()) else { return };
         let now = cx.now.boot_ms;
@@ -105,8 +107,8 @@ impl Task {
         }
     }
 
-    /// Returns CLOCK_BOOTTIME (ms) of the next check of the runner. `None`: an inspection is under way, or the task
-    /// needs no check.
+    /// Returns CLOCK_BOOTTIME (ms) of the next check of the runner. `None`: an inspection is under way or planned, or
+    /// the task needs no check.
     pub(super) fn watch_at(&self) -> Option<u64> {
         let lingers = matches!(self.phase, Some(Phase::Lingering { .. }));
         let looked_at = self.look.asked || self.look.backoff.at().is_some();
@@ -118,8 +120,9 @@ impl Task {
         self.watch.limit_at.into_iter().chain(kill_at).min()
     }
 
-    /// Returns the script and its limit (ms), if the limit passed at least [`BEHIND_MS`] ago and the runner has not
-    /// reported that. Sets the time of the next check.
+    /// Returns the current script and the limit (ms) that passed at least [`BEHIND_MS`] ago without a report of the
+    /// runner: the script's or the task's, whichever passed first. `None`: there is no such limit. Also sets the time
+    /// of the next check.
     fn passed_limit(&mut self, now_ms: u64) -> Option<(String, u64)> {
         let claimed = *self.watch.claimed_ms.get_or_insert(now_ms);
         let (script, index) = match &self.phase {
@@ -153,8 +156,8 @@ impl Task {
         None
     }
 
-    /// Returns the phase `Running` of the current script with the text `told` in the place of its progress, for
-    /// operators.
+    /// Returns the phase `Running` with the text `told` for operators in the place of the script's progress. The phase
+    /// names the current script, or "its runner" if none is known.
     pub(super) fn told_as_running(&self, told: String) -> Phase {
         let (script, index, of) = match &self.phase {
             Some(Phase::Running { script, index, of, .. }) => (script.clone(), *index, *of),

@@ -55,21 +55,23 @@ pub(super) struct Context {
 /// out each change.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Change {
-    /// The session's Hello is complete, and the session is to open, because no other session speaks for its host. The
-    /// text is a note for operators.
+    /// The session's Hello is complete, and no other session speaks for its host: the session opens. The text is a note
+    /// about the node, for operators; `None`: no note.
     Greeted(SessionId, Box<Hello>, Option<String>),
-    /// No session speaks for the host any more.
+    /// No session speaks for the host any more. The time limits of the node's tasks are checked again once the grace
+    /// for an absent node has passed.
     Away(HostName),
-    /// The host has no orphan any more.
+    /// The host has no orphan any more. The drain for its orphans is lifted, and waiting tasks on the host may begin.
     Unorphaned(HostName),
-    /// These ranks have joined the action, when the action began or later.
+    /// These ranks have joined the action, when the action began or later. Their nodes' task lists get the tasks, and
+    /// orphans on these ranks are adopted.
     Joined(ActionId, IdSet),
     /// These ranks of the action may be able to begin. Each waits for its Start, or its task is unclaimed on the node.
     /// A rank begins unless an earlier action, its node or recovery keeps it waiting.
     Ready(ActionId, IdSet),
     /// The action's attempt thawed, or a request named the action again. The action's waiting tasks may begin.
     Thawed(ActionId),
-    /// The action has its verdict.
+    /// The action has its verdict. Its tasks leave the task lists of their nodes.
     Decided(ActionId),
     /// The task must stop or never begin, for this reason. The task's node gets a Cancel if the node is connected.
     Cancelled(TaskId, String),
@@ -90,7 +92,8 @@ pub(super) enum Change {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct End {
     pub(super) task: TaskId,
-    /// `true` if the task had announced a reboot of its node.
+    /// `true` if the rank waited for an announced reboot of its node. Start-grace then counts again for the node's
+    /// other tasks.
     pub(super) rebooted: bool,
     /// `true` if the task's scripts may go on after the end: an operator resolved the task, or the controller gave up a
     /// script past its limit.

@@ -59,7 +59,7 @@ impl Jobs {
         Ok(HostList::from_names(hosts.iter().map(HostName::as_str)).unwrap_or_default())
     }
 
-    /// Returns the newest attempt of a job with an action of this name.
+    /// Returns the newest attempt of a job with an action of this name; `None`: there is none.
     fn attempt_with(&self, job: &JobId, name: &ActionName) -> Option<Attempt> {
         let mut attempts = self.get(job)?.attempts.iter().rev();
         attempts.find(|(_, attempt)| self.of(attempt).any(|action| action.row.name == *name)).map(|(number, _)| *number)
@@ -175,7 +175,8 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Adds a hint to a refusal. If the unknown job has the name of a node, the hint is the command `perilog why`.
+    /// Adds a hint to the refusal `NoSuchJob` if the name of the unknown job is the name of a node: the command
+    /// `perilog why`. Returns every other refusal unchanged.
     fn explain(&self, refusal: Refusal) -> Refusal {
         match &refusal {
             Refusal::NoSuchJob(text) => {

@@ -5,7 +5,7 @@
 /// The environment variable that names a defect. `perilog_host::defect` reads the same variable for the other crates.
 const VARIABLE: &str = "PERILOG_DEFECT";
 
-/// Returns the name of the chosen defect; `None`: the variable is not set.
+/// Returns the name of the defect in the environment variable [`VARIABLE`]; `None`: the variable is not set.
 pub(crate) fn chosen() -> Option<String> {
     std::env::var(VARIABLE).ok().map(|name| name.trim().to_owned())
 }

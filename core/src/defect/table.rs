@@ -1,5 +1,6 @@
-//! Table of all deliberate defects. Each defect has at least one `defect!` in the product, or in the simulator where
-//! the simulator stands in for the daemon around a machine. `cargo xtask tidy` checks that.
+//! Table of all deliberate defects: mistakes in the code that a test run switches on, to show that a test finds them.
+//! Each defect has at least one `defect!` in the product, or in the simulator where the simulator stands in for the
+//! daemon around a machine. `cargo xtask tidy` checks that.
 
 use std::sync::OnceLock;
 
@@ -12,10 +13,10 @@ pub enum Hunt {
     /// The simulator finds a violation: it plays random histories, each with a fresh seed, until one fails with the
     /// defect.
     Simulator,
-    /// A test fails. `program`: the test program, as `cargo xtask test` names it, for example `core`. `filter`: a part
-    /// of the test's name.
+    /// A test without nodes fails with the defect. `program`: the test program, as `cargo xtask test` names it, for
+    /// example `core`. `filter`: a part of the test's name.
     Unit { program: &'static str, filter: &'static str },
-    /// A test on real nodes fails. `program`: the test program in `tests/tests`.
+    /// A test on real nodes fails with the defect. `program`: the test program in `tests/tests`.
     Nodes { program: &'static str },
 }
 

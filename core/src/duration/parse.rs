@@ -47,8 +47,8 @@ pub(super) fn from_whole(value: u64, unit: u64) -> Option<Span> {
     value.checked_mul(unit).map(Span::from_millis).filter(|span| !span.is_infinite())
 }
 
-/// Returns the span of `value` times `unit` milliseconds, rounded; at least one millisecond if `positive`. `None`:
-/// negative, NaN, or too long for a finite span.
+/// Returns the span of `value` times `unit` milliseconds, rounded. `positive`: whether the parsed number is above zero;
+/// the span is then at least one millisecond. `None`: negative, NaN, or too long for a finite span.
 pub(super) fn from_f64(value: f64, unit: u64, positive: bool) -> Option<Span> {
     // 2^64. The next smaller f64 is below `u64::MAX`, which means infinity.
     const END: f64 = 18_446_744_073_709_551_616.0;

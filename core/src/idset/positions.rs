@@ -1,7 +1,7 @@
 //! Positions of the ids of a set, counted from 0.
 //!
-//! To find a position, a set alone walks its ranges. This index stores the number of ids before each range, and finds
-//! the range by binary search.
+//! An [`IdSet`] has to walk its ranges to find a position. This index stores the number of ids before each range, and
+//! finds the range by binary search.
 
 use super::IdSet;
 

@@ -17,8 +17,9 @@ const MAX_TEXT: usize = 4096;
 
 pub(super) struct Report<'a> {
     pub(super) evidence: &'a Evidence<'a>,
-    /// The unit, if the judge believes it; `result`: the runner's result, if the judge believes it.
+    /// The facts about the unit; `None`: there are none, or the judge does not believe them.
     pub(super) unit: Option<&'a UnitFacts>,
+    /// The runner's result; `None`: there is none, or the judge does not believe it.
     pub(super) result: Option<&'a RunResult>,
 }
 
@@ -66,7 +67,7 @@ impl Report<'_> {
     }
 }
 
-/// The facts for a task's end that the records of its steps contain.
+/// The details of a task's end that come from the records of the runner (`steps.jsonl`).
 #[derive(Default)]
 struct Told {
     steps: Vec<Step>,

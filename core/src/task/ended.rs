@@ -72,8 +72,8 @@ impl Ended {
         Reboot::of(self.expect_reboot, self.booted)
     }
 
-    /// Returns `true` if scripts of the task ran, as far as the end shows. A task that was cancelled after its scripts
-    /// had ended well has no status, but has steps.
+    /// Returns `true` if scripts of the task ran, as far as the end shows: the outcome says how they ended, or the task
+    /// was cancelled and the end lists steps.
     pub fn has_run(&self) -> bool {
         let was_stopped = matches!(self.outcome, Outcome::Cancelled { .. });
         self.outcome.is_of_scripts() || (was_stopped && !self.steps.is_empty())

@@ -34,10 +34,12 @@ pub struct Tombstone {
     /// Whether the task belonged to an after-action.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub after: bool,
-    /// The commit that caused the tombstone: for an acknowledged task, the commit that contains the end.
+    /// The commit that caused the tombstone: for an acknowledged task, the commit that contains the end. `None`: the
+    /// task is local (`Exec`), or the agent or controller was an older one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,
-    /// The instance of the job that the hook named ([`crate::task::Hook::instance`]); `None` for a controller's task.
+    /// The instance of the job that the hook named ([`crate::task::Hook::instance`]). `None`: the hook named none, or
+    /// the task is a controller's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
 }

@@ -106,7 +106,8 @@ pub enum At {
     Epilog,
 }
 
-/// The name of an external action. Refuses the names that perilog uses itself, such as `prolog`.
+/// The name of an external action in the configuration. Reading refuses the names that perilog uses itself, such as
+/// `prolog`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "ActionName", into = "ActionName")]
 pub struct Own(ActionName);

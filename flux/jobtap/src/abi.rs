@@ -197,7 +197,8 @@ impl Call {
         if code == 0 { self.json() } else { None }
     }
 
-    /// Returns the arguments as JSON if Flux's configuration has a table `[perilog]`.
+    /// Returns the callback's arguments as JSON: Flux's configuration. `None`: the configuration has no table
+    /// `[perilog]`.
     pub(crate) fn configuration(&self) -> Option<String> {
         let mut found: *mut c_void = null_mut();
         let format = c"{s:{s:o}}".as_ptr();

@@ -53,8 +53,8 @@ pub(crate) fn called(plugin: &Plugin, topic: &[u8], call: &Call) -> Result<(), S
     Ok(())
 }
 
-/// Logs a panic of the callback for `topic`, and keeps the job from continuing without the callback's work. After a
-/// panic before the prolog (`job.state.run`), raises a fatal exception on the job.
+/// Logs a panic of the callback for `topic`, and stops what must not go on without the callback's work. A job before
+/// its prolog (`job.state.run`) gets a fatal exception; a submitted job or a configuration is refused by the error.
 ///
 /// # Errors
 /// The text with which Flux refuses the user's job (`job.validate`) or the configuration (`conf.update`).

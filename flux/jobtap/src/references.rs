@@ -163,7 +163,7 @@ mod tests {
         Found(State),
         Take(What),
         Finish(What, Result<(), Refusal>),
-        /// Flux refuses a finish that the table has permitted: the table takes the permission back.
+        /// The table permits a finish, Flux refuses it, and the table restores the reference's earlier state.
         Fail(What),
         Forget,
     }

@@ -101,7 +101,8 @@ fn end_of_value(text: &str) -> Option<usize> {
     if depth == 0 && !quoted { end_of_word(text.len()) } else { None }
 }
 
-/// Returns `at`, the end of a value without brackets or quotes; `None` if `at` is 0, because the value is then empty.
+/// Returns `at`, the byte index at which a value without brackets or quotes ends, such as a number. `None` if `at` is
+/// 0: the value is empty.
 fn end_of_word(at: usize) -> Option<usize> {
     (at > 0).then_some(at)
 }

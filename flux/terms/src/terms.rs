@@ -8,16 +8,18 @@ use crate::json;
 
 /// Maximum length in bytes of a check's name, as `perilog-report` accepts it.
 const MAX_NAME: usize = 64;
-/// Maximum number of checks that a job's terms name, and that a site's cap names. The controller accepts as many as
-/// both have together.
+/// Maximum number of checks that a job's terms name, and also of those that a site's cap names. The controller accepts
+/// twice as many, because a job may get the checks of both.
 const MAX_CHECKS: usize = 32;
 
 /// Terms that a user sets with `--setattr=perilog.TERM=VALUE`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Number of failed ranks that the job tolerates, over all checks together.
+    /// Maximum number of failed ranks that the job tolerates, over all checks together; `None`: `keep` or `checks`
+    /// decides.
     pub tolerate: Option<Count>,
-    /// Number of good ranks that suffice; at least 1.
+    /// Number of good ranks with which the job goes on, at least 1: all other ranks may fail. Counts only without
+    /// `tolerate`. `None`: the user asks for no such number.
     pub keep: Option<u32>,
     /// Maximum number of ranks that may fail each named check; these ranks also count against `tolerate`. Without
     /// `tolerate` and `keep`, the job tolerates failures of the named checks alone.
@@ -42,8 +44,8 @@ impl Terms {
         Ok(terms)
     }
 
-    /// Reads the terms of a job that the plugin may not have checked. Malformed terms count as no terms; the text is
-    /// the mistake.
+    /// Reads the terms of a job that the plugin may not have checked. For malformed terms returns no terms, and a text
+    /// that describes the mistake; `None`: the terms are well formed.
     pub fn read_or_none(perilog: &str) -> (Self, Option<String>) {
         match Self::read(perilog) {
             Ok(terms) => (terms, None),
@@ -109,11 +111,11 @@ impl Terms {
     }
 }
 
-/// The numbers of failed ranks that a job of known size tolerates.
+/// How many failed ranks a job of known size tolerates: in all, and of each named check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forgiven<'a> {
-    /// Maximum number of failed ranks; `None`: the job tolerates only failures of the named `checks`, and as many as
-    /// their sum.
+    /// Maximum number of failed ranks, whatever their failures. `None`: the job tolerates only failures of the named
+    /// `checks`, each up to its own number.
     pub all: Option<u64>,
     /// Maximum number of failed ranks of each named check.
     pub checks: BTreeMap<&'a str, u64>,

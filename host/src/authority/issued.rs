@@ -39,9 +39,9 @@ impl Issued {
 
 /// Returns the certificates of `host` (canonical) to revoke with the host, in the order of their issue.
 ///
-/// The list has all certificates issued by hand, the enrolled certificates that have not expired, and the host's newest
-/// certificate, which is the evidence that the operator revoked the host. Without this limit, a host that enrols at
-/// each boot would fill the revocation list.
+/// The result has all certificates issued by hand, the enrolled certificates that have not expired, and the host's
+/// newest certificate: its entry in the revocation list shows that the operator revoked the host. Other expired
+/// certificates are left out, because a host that enrols at each boot would fill the revocation list.
 pub fn of_host<'a>(issued: &'a [Issued], host: &str, now_ms: u64) -> Vec<&'a Issued> {
     let its: Vec<&Issued> = issued.iter().filter(|issued| issued.is_of(host)).collect();
     let newest = its.last().map(|newest| newest.serial.clone());
@@ -53,9 +53,9 @@ pub fn of_host<'a>(issued: &'a [Issued], host: &str, now_ms: u64) -> Vec<&'a Iss
 /// must end. The revocation list, whose serial numbers are `revoked`, leaves most expired certificates out
 /// ([`of_host`]).
 ///
-/// For each host, the result has the enrolled certificates that have expired and were issued before its last revoked
-/// one, or are that one. This also holds for a host that has enrolled again since then: its older session may belong to
-/// an impostor.
+/// The result has each host's expired enrolled certificates up to the last one that `revoked` lists, in the order of
+/// their issue. Certificates with which the host has enrolled again since then are not among them; sessions of the
+/// older ones must end nevertheless, because they may belong to an impostor.
 pub fn run_out(issued: &[Issued], revoked: &HashSet<String>, now_ms: u64) -> HashSet<String> {
     let mut last: HashMap<String, usize> = HashMap::new();
     for (at, issued) in issued.iter().enumerate().filter(|(_, issued)| revoked.contains(&issued.serial)) {

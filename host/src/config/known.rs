@@ -16,7 +16,8 @@ pub(super) fn reword(message: &str) -> String {
 }
 
 /// Returns the error message for an unknown key, which is the last step of `path`. `fields` are the keys that the table
-/// knows: the message has the one that was probably meant, or all. `None`: the message has no hint.
+/// may have: the message names the one that was probably meant, or else all of them. With `None`, the message names no
+/// other key.
 pub(super) fn unknown_key(path: &[Step], fields: Option<&[&str]>) -> String {
     let key = match path.last() {
         Some(Step::Key(key)) => key.as_str(),
@@ -85,7 +86,8 @@ pub(super) fn fields<T: DeserializeOwned>(path: &[Step]) -> Option<&'static [&'s
 
 /// Sample key that [`keys`] uses to probe tables whose keys a site chooses: a valid name of an action and of a script.
 const ANY: &str = "name";
-/// Maximum depth of tables within tables; perilog's configuration has half of it.
+/// Maximum number of tables within each other to which [`keys`] descends; perilog's configuration files need half of
+/// it.
 const DEPTH: usize = 8;
 
 /// Returns every key that a file of this type may have, with its tables, sorted: `tls.ca`, `action.NAME.timeout`.

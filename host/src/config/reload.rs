@@ -32,8 +32,9 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Compares the `new` configuration with the `last` one that was read and the one with which the daemon `started`.
-    /// `takes_restart` names keys, or whole tables, that a daemon reads only at its start.
+    /// Compares the `new` configuration with two earlier ones: keys that apply at once with those of `last`, which was
+    /// read before, and keys that need a restart with those of `started`, with which the daemon started.
+    /// `takes_restart` has the dotted keys that need a restart; a table's key stands for all keys of the table.
     ///
     /// # Errors
     /// Text, if a value has no TOML form; perilog's types all have a TOML form.
@@ -55,7 +56,8 @@ impl Changes {
         })
     }
 
-    /// Logs each change on a line. `unit` names the service to restart.
+    /// Writes one log line for each change, or a single line if nothing has changed. The line of a change that waits
+    /// for a restart has the command for it: `systemctl restart` of `unit`.
     pub fn tell(&self, unit: &str) {
         if self.applied.is_empty() && self.waiting.is_empty() {
             tracing::info!("the configuration was read again; nothing has changed");

@@ -87,8 +87,9 @@ pub(crate) async fn connect(dial: &Dial) -> Result<(SocketAddr, Stream), LinkErr
     Ok((peer, Stream::Tls(Box::new(stream.into()))))
 }
 
-/// Returns a connection to the first address that answers. Each address has a share of the time, so an address that
-/// drops packets leaves time for the next.
+/// Tries the addresses one after the other, and returns a connection to the first one that answers. Each address has an
+/// equal share of `limit`, so an address that drops packets leaves time for the next. `as_root`: dials from a port of
+/// [`ROOTS`]. If no address answers, returns the error of the last one.
 pub(super) async fn first_of(addresses: &[SocketAddr], limit: Duration, as_root: bool) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let share = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);

@@ -104,7 +104,7 @@ struct Seen {
     /// certificate; otherwise `None`.
     authority: Option<Vec<u8>>,
     /// If no authority in the server's chain matches the pin: the digests of at most [`NAMED`] certificates that follow
-    /// the server's own, or a sentence that none follows. Otherwise empty.
+    /// the server's own, or a single sentence that no certificate follows. Empty if an authority matches.
     shown: Vec<String>,
 }
 
@@ -179,8 +179,9 @@ mod tests {
     use crate::tls::tests::{Authority, CLIENT, SERVER};
     use crate::tls::{Clients, ServerTls, TlsFault, TlsFiles};
 
-    /// Starts an enrolment server with the certificate of `files`, dials it, and learns the authority by `pin`. Returns
-    /// the authority's certificate (DER).
+    /// Starts an enrolment server with the certificate of `files`, which accepts client certificates of `nodes`. Dials
+    /// the server, expects the host name `name` in its certificate, and learns the authority by `pin`. Returns the
+    /// authority's certificate (DER).
     async fn met(files: &TlsFiles, nodes: &Clients, name: &str, pin: Pin) -> Result<Vec<u8>, PinError> {
         let socket = link::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap().to_string();

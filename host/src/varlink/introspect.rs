@@ -56,7 +56,7 @@ struct WhichInterface {
 }
 
 /// Answers `call` from the interface descriptions, or passes it to the service if the service defines the method and
-/// permits the peer. Drops the request before writing an error, because the client may read slowly.
+/// permits the peer. Frees the request's memory before writing an error, because the client may read that error slowly.
 pub(super) async fn dispatch<S: Service>(service: &S, call: Call) {
     let known = service.describe();
     let (interface, method) = call.method.rsplit_once('.').unwrap_or(("", &call.method));

@@ -2,13 +2,14 @@
 //! waiting clients cannot keep commands out.
 //!
 //! ```text
-//!   a stranger's connection      a seat of the user's few
-//!   a trusted connection         a seat; a waiting seat too, while its call waits for an event
+//!   a stranger's connection      takes a seat; each stranger has only a few
+//!   a trusted connection         takes a seat, and also a waiting seat while its call waits for an event
 //!   no seat is left              the connection that is idle for the longest time gives up its seat;
 //!                                if none is idle, the newcomer is refused
 //! ```
 //!
-//! Fewer seats allow waiting than the socket has connections, so commands always find the rest.
+//! There are fewer waiting seats than seats of trusted users. So waiting calls cannot take all seats, and a command
+//! still finds one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -64,7 +65,7 @@ struct Taken {
     next: u64,
 }
 
-/// The kind of user who takes a seat: trusted, or the stranger with this uid.
+/// User of a connection, as the limits on connections distinguish users: a trusted user, or the stranger with this uid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Trusted,
@@ -195,11 +196,11 @@ impl Taken {
         }
     }
 
-    /// Ends the longest-idle connection of the newcomer's kind, so that the newcomer can take its seat. For an
-    /// untrusted user with connections, ends only a connection of that user.
+    /// Ends the longest-idle connection of the newcomer's kind (trusted or stranger), so that the newcomer can take its
+    /// seat. A stranger that already has connections can only replace one of its own.
     ///
     /// # Errors
-    /// `full`, if no such connection is idle.
+    /// A copy of `full`, if no such connection is idle.
     fn evict(&mut self, newcomer: Holder, full: &Full) -> Result<(), Full> {
         let own_only = match newcomer {
             Holder::Stranger(uid) => self.strangers.contains_key(&uid),

@@ -1,4 +1,5 @@
-//! JSON and a NUL byte: splits a byte stream into messages, and parses requests.
+//! Reads requests from a client's socket: splits the byte stream at the NUL that ends each message, and parses the
+//! message's JSON.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -85,7 +86,8 @@ impl Requests {
         Self { half, most, buffer: BytesMut::new(), searched: 0, ended: false }
     }
 
-    /// Returns the next request; `None` at the end. Cancel safe.
+    /// Waits for the client's next request and returns it; `None` once the client has closed its writing half. Cancel
+    /// safe.
     pub(super) async fn next(&mut self) -> Result<Option<Request>, WireError> {
         loop {
             let message = self.take_message();

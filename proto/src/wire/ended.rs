@@ -11,9 +11,10 @@ use crate::error::{At, Fault};
 pub(crate) struct Ended {
     #[prost(message, optional, tag = "1")]
     pub outcome: Option<Outcome>,
-    /// Time of the begin of the task's first script, in milliseconds since 1970. `ended_ms`: time of the task's end.
+    /// Time of the begin of the first script, in milliseconds since 1970; `None`: no script is known to have begun.
     #[prost(uint64, optional, tag = "2")]
     pub began_ms: Option<u64>,
+    /// Time of the task's end, in milliseconds since 1970.
     #[prost(uint64, tag = "3")]
     pub ended_ms: u64,
     #[prost(uint64, optional, tag = "4")]

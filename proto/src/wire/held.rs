@@ -67,8 +67,8 @@ pub(crate) struct Held {
     /// Limit of the task in milliseconds, as in `core`'s `Held`. An older agent omits the field.
     #[prost(uint64, optional, tag = "12")]
     pub limit_ms: Option<u64>,
-    /// This field and `booted` store the reboot of a tombstone, as in [`super::ended::Ended`]. An older agent omits
-    /// both fields.
+    /// This field and `booted` encode the [`Reboot`] of a tombstone; both are `false` for a task that is no tombstone.
+    /// An older agent omits both fields.
     #[prost(bool, tag = "13")]
     pub expect_reboot: bool,
     #[prost(bool, tag = "14")]

@@ -196,7 +196,7 @@ impl Outcome {
         Self { kind: Some(kind) }
     }
 
-    /// Cuts the outcome's text for people, if it has one, to `most` bytes.
+    /// Cuts the text for people in the outcome to at most `most` bytes; does nothing to an outcome without a text.
     pub(crate) fn shorten(&mut self, most: usize) {
         use ending::Kind;
         if let Some(

@@ -127,9 +127,9 @@ fn milestones(names: &[String]) -> Result<BTreeSet<MilestoneName>, Fault> {
     names.iter().map(|name| MilestoneName::new(name).at("name")).collect()
 }
 
-/// Encodes the variables of an environment. The controller checks the bounds before ([`crate::check_start`]). Of a
-/// larger environment the function drops the variables past [`MAX_ENV`], and cuts the rest some bytes past
-/// [`MAX_ENV_BYTES`].
+/// Encodes the variables of an environment, whose size the controller has checked ([`crate::check_start`]). Of a larger
+/// environment, the function encodes the first [`MAX_ENV`] variables, and cuts their names and values to
+/// [`MAX_ENV_BYTES`] + 1 bytes in total.
 fn variables(env: &BTreeMap<String, String>) -> Vec<Variable> {
     let mut room = MAX_ENV_BYTES + 1;
     let mut variables = Vec::new();

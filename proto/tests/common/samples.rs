@@ -175,7 +175,8 @@ fn boots() -> Hello {
     Hello { tasks: [Reboot::Expected, Reboot::Come, Reboot::Since].map(stone).into(), ..whole.clone() }
 }
 
-/// Returns a Hello with commits; the Hello of the other samples has no commits, as from an older agent.
+/// Returns a Hello in which the host and its task name a commit (`newest`, `commit`). The other samples of Hello name
+/// none, as those of an older agent.
 fn marked() -> Hello {
     let whole = hello();
     let commit = Commit { epoch: EPOCH, number: 4_711 };

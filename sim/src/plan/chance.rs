@@ -1,12 +1,13 @@
-//! Chooses random requests, faults and traps for a plan.
+//! Chooses the random requests and faults of a plan, and its traps: faults that strike at an effect of a daemon.
 
 use super::spring::CAN_FAIL;
 use super::{ACTIONS, AGENT_EFFECTS, CONTROLLER_EFFECTS, Fault, Op, Side, Spring, Step, Trap, What};
 use crate::rng::Rng;
 use crate::world::site;
 
-/// Number of jobs per time span in a small world. The number is small, so that several attempts and actions concern the
-/// same job. Each span has its own jobs, because a job with pruned attempts must not return.
+/// Number of jobs that the steps of one time span of a plan use, in a small world. The number is small, so that several
+/// attempts and actions concern the same job. Each span has its own jobs, because a job with pruned attempts must not
+/// return.
 const JOBS: usize = 3;
 /// Number of time spans of the longest plans.
 const SPANS: usize = 3;
@@ -97,8 +98,8 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
     }
 }
 
-/// Returns a random tolerance: a percentage if the second value is `true`, otherwise a number of ranks in `least ..=
-/// most`.
+/// Returns a random tolerance. With `true` the number is a percentage from 0 to 100; with `false`, a number of ranks in
+/// `least ..= most`.
 fn tolerance(dice: &mut Rng, least: u64, most: u64) -> (u32, bool) {
     if dice.one_in(3) { (dice.range(0, 100) as u32, true) } else { (dice.range(least, most) as u32, false) }
 }
@@ -243,8 +244,9 @@ fn run_on(dice: &mut Rng, nodes: usize, span: usize, action: &str) -> Op {
     Op::Run { to: 0, job, action: action.to_owned(), attempt: None, nodes: Some((0, nodes)) }
 }
 
-/// Returns steps for lingering processes: `sweep` kills the leftovers of its scripts; an operator kills the leftovers
-/// of other actions.
+/// Returns a `Run` whose scripts may leave lingering processes, and a later SIGKILL by an operator. In most cases the
+/// action is `sweep`, whose leftovers perilog itself kills. `span`: index of the plan's time span, whose jobs the steps
+/// use.
 fn lingering(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["sweep", "sweep", "sweep", "prolog"][dice.below(4)];
     let run = run_on(dice, nodes, span, action);
@@ -252,8 +254,8 @@ fn lingering(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step>
     vec![Step { at_ms, what: What::Do(run) }, Step { at_ms: at_ms + dice.skewed(1_000, 30_000), what: What::Do(kill) }]
 }
 
-/// Returns steps with a cancel soon after a run, often between intent and claim. There the claim decides whether the
-/// task begins.
+/// Returns a `Run`, and its cancel at most two seconds later: often between the agent's intent and the runner's claim.
+/// There the claim decides whether the task begins. `span`: index of the plan's time span, whose jobs the steps use.
 fn cancelled_early(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };
@@ -300,7 +302,8 @@ fn rebooted(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     vec![Step { at_ms, what }]
 }
 
-/// Returns steps for scripts that announce a reboot, and at times for reboots of a drained node.
+/// Returns a `Run` whose scripts may announce a reboot of their node. In some cases the steps also cut the power of a
+/// drained node, or cancel or resolve the tasks. `span`: index of the plan's time span, whose jobs the steps use.
 fn firmware(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["firmware", "firmware", "prolog"][dice.below(3)];
     let run = run_on(dice, nodes, span, action);
@@ -337,8 +340,9 @@ pub(super) fn pruned_early(dice: &mut Rng, nodes: usize, (from, to): (u64, u64))
     steps
 }
 
-/// Returns steps in which a fault removes the directories of a node's tasks ([`Fault::LoseSpool`]). The agent notices
-/// at its start, or at the end of the task.
+/// Returns a `Run`, and a fault that removes the directories of a node's tasks ([`Fault::LoseSpool`]). The agent
+/// notices the loss at its next start, or at the end of the task. `span`: index of the plan's time span, whose jobs the
+/// steps use.
 fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["prolog", "sweep", "unlimited", "epilog"][dice.below(4)];
     let run = run_on(dice, nodes, span, action);
@@ -360,8 +364,9 @@ fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// Returns steps in which a Start is lost with its session, so the cancel finds no task. A controller on an older copy
-/// of the store then starts the task once more in the same boot.
+/// Returns steps in which all sessions break while Starts are on their way, so the cancel that follows finds no task on
+/// a node. The controller then restarts on an older backup, and starts the task once more in the same boot. `span`:
+/// index of the plan's time span, whose jobs the steps use.
 fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };
@@ -380,10 +385,10 @@ fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> V
     steps
 }
 
-/// Returns steps with a cancel in the middle of a start. Each agent dies while systemd starts the task's unit, and the
-/// next agent gets the Cancel of the unclaimed task. The fault `late` may delay the start, and the controller may die
-/// before it acknowledges the end. PID 1 then starts the unit after the task's outcome, but before the agent buries the
-/// task.
+/// Returns a `Run`, and its cancel while systemd starts the tasks' units. Each agent dies just before the cancel, so
+/// its next process gets the Cancel of a task without a claim. Traps may also delay the start ([`late`]), or kill the
+/// controller before it acknowledges the end. PID 1 then starts the unit when the task has its outcome and is not
+/// buried yet. `span`: index of the plan's time span, whose jobs the steps use.
 fn cancelled_in_flight(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };
@@ -403,8 +408,9 @@ pub(super) fn late(dice: &mut Rng, nodes: usize) -> Trap {
     Trap { node: Some(dice.below(nodes)), effect: "start-unit".to_owned(), nth: dice.range(0, 2) as u32, spring }
 }
 
-/// Returns steps in which an operator lifts drains, in perilog or in the resource manager alone. Meanwhile the stuck
-/// scripts live, and the controller dies.
+/// Returns a `Run`, after which an operator twice lifts the drains of all nodes, in perilog or in the resource manager
+/// alone. Overdue scripts of the run may still be alive then. The controller dies soon after each lift. `span`: index
+/// of the plan's time span, whose jobs the steps use.
 fn lifted(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["prolog", "mount", "epilog"][dice.below(3)];
     let mut steps = vec![Step { at_ms, what: What::Do(run_on(dice, nodes, span, action)) }];
@@ -427,8 +433,9 @@ fn lifted(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// Returns steps in which a job drops its ranks one by one, the store is lost meanwhile, and the resource manager adds
-/// the job again.
+/// Returns steps in which a job drops its ranks one by one. Meanwhile the controller restarts on an empty store or on
+/// an old backup, and the resource manager may add the job again. `span`: index of the plan's time span, whose jobs the
+/// steps use.
 fn grown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let (job, rabbits) = (job_of(dice, span) as u8, dice.one_in(2));
     let nodes_of_all = (0, nodes);
@@ -459,8 +466,8 @@ fn grown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// Returns steps in which a job runs two checks, each of which fails on some nodes: the first check uses up the job's
-/// tolerance.
+/// Returns steps that run two checks for one job, each of which fails on some nodes. The first check uses up the job's
+/// tolerance. `span`: index of the plan's time span, whose jobs the steps use.
 fn spent(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     // A separate job: no other step comes between the two checks.
     let job = (OWN_JOBS + span * SPENT + dice.below(SPENT)) as u8;
@@ -515,8 +522,9 @@ fn remembered(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// Returns steps in which a node with tasks of the lost life is cut off before the store is restored, and returns much
-/// later.
+/// Returns the steps of [`remembered`], which include a rollback, and a fault that cuts off or suspends a node about
+/// that time, for one to five minutes. The node may keep tasks of the lost life. `span`: index of the plan's time span,
+/// whose jobs the steps use.
 fn away_over_a_recovery(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let mut steps = remembered(dice, nodes, span, at_ms);
     let (node, ms) = (dice.below(nodes), dice.range(60_000, 300_000));

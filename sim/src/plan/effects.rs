@@ -4,8 +4,9 @@ use perilog_core::agent::Effect as AgentEffect;
 use perilog_core::controller::Effect as ControllerEffect;
 use perilog_core::message::{FromAgent, ToAgent};
 
-/// Defines a list of effect names, and the function from an effect to its name. `beside`: names that traps use although
-/// no effect has them. `unmet`: effects that occur in no world and no plan.
+/// Defines `$names`, a list of effect names, and `$name_of`, the function from an effect to its name. `beside`: further
+/// names in the list, for traps that belong to no effect. `unmet`: effects that occur in no world; the list lacks their
+/// names.
 macro_rules! table {
     ($names:ident, $name_of:ident: $effect:ty; beside $($beside:literal),*;
      $($pattern:pat => $name:literal),*; unmet $($other:pat => $unmet:literal),*) => {

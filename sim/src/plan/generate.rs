@@ -13,8 +13,9 @@ const LONG: [(u64, u64); 3] = [
     (ONE_HOUR_MS - 10_000, ONE_HOUR_MS + 130_000),
     (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000),
 ];
-/// The time spans of a plan's steps in a world that lasts for hours and prunes early. The controller prunes attempts of
-/// the second span at the span's end, while their tasks may still begin. No pruned attempt returns.
+/// The time spans of a plan's steps (begin and end in ms) in a world that lasts for hours and prunes early. At the end
+/// of the second span the controller prunes this span's attempts, although their tasks may still begin. No step names a
+/// pruned attempt later, because each span has its own jobs.
 const FORGETFUL: [(u64, u64); 3] =
     [(0, 60_000), (ONE_HOUR_MS - 60_000, ONE_HOUR_MS - 1_000), (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000)];
 /// World times (ms) at which the controller gets and loses the [`site::FORGETFUL`] settings. The controller first looks

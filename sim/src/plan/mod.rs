@@ -88,7 +88,7 @@ pub enum Op {
     TakeOver {
         to: usize,
     },
-    /// An operator requests every view of the controller, such as `ps`.
+    /// An operator sends one request of each kind that only reads, such as `ps` and `why`.
     Look {
         to: usize,
         job: u8,
@@ -119,7 +119,7 @@ pub enum Op {
         to: usize,
         job: Option<u8>,
     },
-    /// A caller on the node asks the agent for its tasks.
+    /// A program on the node requests the list of tasks from the agent.
     Status {
         node: usize,
     },
@@ -414,7 +414,7 @@ impl Fault {
     }
 }
 
-/// The names under which reports count the recoveries that controllers entered and left.
+/// The names of two counters in reports: the recoveries that controllers entered, and those that they left.
 pub const RECOVERIES: [&str; 2] = [ENTERED, LEFT];
 pub(crate) const ENTERED: &str = "recovery entered";
 pub(crate) const LEFT: &str = "recovery left";

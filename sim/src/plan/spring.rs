@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::effects::{AGENT_EFFECTS, CONTROLLER_EFFECTS};
 
-/// A fault that strikes at the `nth` effect (from 0) with this name.
+/// A fault that strikes when the effect with this name occurs for the `nth` time, counted from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trap {
     /// The node whose agent has the effect; `None`: the effect is the first controller's.
@@ -102,7 +102,7 @@ fn of_controller(effect: &'static str) -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// Returns every pair of names of an effect and of a fault that can strike there.
+/// Returns every possible pair of an effect's name and the name of a fault that can strike at this effect.
 pub fn possible() -> impl Iterator<Item = (&'static str, &'static str)> {
     let agent = AGENT_EFFECTS.iter().flat_map(|effect| of_agent(effect).map(move |word| (*effect, word)));
     let controller =

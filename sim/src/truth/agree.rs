@@ -145,15 +145,15 @@ impl Run {
         self.succeeded() && (!self.announced || self.boots > 0 || self.local || !sure)
     }
 
-    /// Returns `true` if an announced reboot ended the run after the last script had begun, and no script had failed
-    /// before the announcement. The controller may never hear of a failure between announcement and reboot. `sure`: the
-    /// node must have rebooted already; otherwise the announcement suffices.
+    /// Returns `true` if an announced reboot ended the run well: the last script had begun, and no script had failed
+    /// before the announcement. Failures after the announcement do not count, because the controller may never hear of
+    /// them. `sure`: the node must have rebooted already; otherwise the announcement suffices.
     fn is_ended_by_boot(&self, sure: bool) -> bool {
         self.announced && (self.boots > 0 || !sure) && !self.failed_before && self.last_begun
     }
 
-    /// Returns `true` if `status` is the worst exit status of the run. In a run with an announced reboot the status of
-    /// any script counts.
+    /// Returns `true` if an outcome may name `status` as the run's exit status: it is the worst of the run. In a run
+    /// with an announced reboot, the status of any script may be named.
     fn had(&self, status: ExitStatus) -> bool {
         self.worst_is(status) || (self.announced && self.ends.contains(&status))
     }

@@ -38,8 +38,8 @@ impl Told {
         all
     }
 
-    /// Returns the union of all released fragments; `None`: there is no release, a release has no fragment, or two
-    /// fragments contradict each other.
+    /// Returns the union of the fragments of R in all releases of the attempt. `None`: there is no release, a release
+    /// has no fragment, or two fragments contradict each other.
     fn r(&self) -> Option<ResourceSet> {
         let mut fragments = self.releases.values().map(|(_, fragment)| fragment.clone());
         let first = fragments.next()??;
@@ -104,7 +104,8 @@ impl Truth {
         }
     }
 
-    /// Records a rollback of the resource manager: the controller may repeat notices about launched jobs.
+    /// Records a rollback of the resource manager: the controller may now repeat notices about the jobs that the
+    /// resource manager launched.
     pub(super) fn told_may_repeat(&mut self) {
         self.books.told.retain(|(job, _), _| !site::is_launched(job));
         self.given.may_hear_again();
@@ -226,7 +227,8 @@ fn stuck(reason: &str) -> Option<String> {
     Some(format!("{what} {of}"))
 }
 
-/// Returns `true` if the batch contains an attempt of the job that is vouched for in a recovery.
+/// Returns `true` if the batch contains a row of an attempt of the job that was opened, vouched for or listed by an
+/// edge in a recovery.
 fn vouches(records: &[Record], job: &JobId) -> bool {
     records.iter().any(|record| matches!(record, Record::Attempt(row) if row.job == *job && row.recovered))
 }

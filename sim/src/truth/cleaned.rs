@@ -32,8 +32,8 @@ impl Truth {
         self.cleaned.pruned.contains_key(of)
     }
 
-    /// Returns `true` if the attempt was pruned, and each run of the task on node `at` began before that. The agent was
-    /// then told to forget the task, and does not report it again.
+    /// Returns `true` if the attempt was pruned, and no run of the task on node `at` began later. The agent was then
+    /// told to forget the task, and does not report it again.
     pub(crate) fn ran_before_its_prune(&self, job: &JobId, attempt: Attempt, task: TaskId, at: usize) -> bool {
         let before = self.cleaned.pruned.get(&(job.clone(), attempt)).copied().unwrap_or_default();
         self.runs.iter().skip(before).all(|run| run.task != task || run.node != at) && before > 0

@@ -78,7 +78,8 @@ impl Truth {
         self.doubtful.contains(&task.action) || at.is_some_and(there) || self.runs_of(task).any(|run| there(run.node))
     }
 
-    /// Returns `true` if the task is not doubtful, and no fault removed its directory.
+    /// Returns `true` if a controller can know all facts about the task: the task is not doubtful, and no fault removed
+    /// its directory.
     pub(crate) fn is_certain(&self, task: TaskId) -> bool {
         !self.is_doubtful(task, None) && !self.is_cleared(task)
     }

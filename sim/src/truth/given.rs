@@ -1,7 +1,8 @@
 //! Checks of releases:
 //!
 //! * the controller releases no rank twice;
-//! * the host of a rank at fault, or with a live script, is drained before the release, or an operator undrained it;
+//! * before the release of a rank whose end asks for a drain, or whose script still lives, the controller drains the
+//!   host; it need not if an operator has undrained the host since;
 //! * no script begins on a released rank of a host that was never drained.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +24,8 @@ pub(super) struct Given {
     lifted_outside: BTreeMap<HostName, Lifted>,
     /// The number (`telling`) of the last drain notice of each host that the hook has carried out.
     carried_out: BTreeMap<HostName, u64>,
-    /// By attempt: the parts that the release hook has released, each by epoch and sequence number of its notice.
+    /// By attempt: the ranks and named resources that the release hook has released, by epoch and sequence number of
+    /// the notice.
     heard: BTreeMap<(JobId, Attempt), BTreeMap<(u64, u64), Part>>,
     last: BTreeMap<JobId, (u64, u64)>,
     /// The attempts of the committed releases that the hook has not carried out, by epoch and sequence number of the
@@ -35,7 +37,8 @@ pub(super) struct Given {
     forgetful: bool,
     /// Whether the first controller's store was replaced.
     replaced: bool,
-    /// The jobs whose releases the current store or the resource manager may have forgotten.
+    /// The jobs of which the present store lacks releases, after a restore, or the resource manager has forgotten
+    /// releases, after a rollback.
     forgotten: BTreeSet<JobId>,
     /// Whether settings were ever in force under which jobs tolerate the outcome `lost` and have a second after-action,
     /// `sweep`.
@@ -53,7 +56,8 @@ pub(super) struct Given {
 #[derive(Debug, Clone, Copy, Default)]
 struct Lifted {
     t: u64,
-    /// Number of runs that had begun in the world at the time `t`.
+    /// Number of runs in the world that had begun by the time `t`: the runs with this index or a higher one began after
+    /// the undrain.
     runs: usize,
 }
 
@@ -152,7 +156,8 @@ impl Truth {
         self.given.lifted.insert(host, Lifted { t, runs: self.runs.len() });
     }
 
-    /// Records that the controller has committed an undrain. Ignores an undrain that no operator asked for.
+    /// Records the time at which the controller committed an undrain. Does nothing if no operator asked for an undrain
+    /// of the host.
     pub(super) fn lift_committed(&mut self, host: &HostName, t: u64) {
         if self.given.lifted.contains_key(host) {
             self.lifted(host.clone(), t);
@@ -171,8 +176,8 @@ impl Truth {
         }
     }
 
-    /// Returns `true` if the drain hook has drained the host in the resource manager. Always `true` without a drain
-    /// hook, or after that setting changed, because the checks then cannot know.
+    /// Returns `true` if the drain hook has drained the host in the resource manager. Always `true` if no drain hook is
+    /// configured now, or if the hook setting ever changed in this world: the checks then cannot know.
     fn is_in_book(&self, host: &HostName) -> bool {
         self.given.drained.contains(host) || self.given.hook != Some(true) || self.given.mixed
     }
@@ -262,8 +267,8 @@ impl Truth {
         self.given.owed.retain(|(_, sequence), (of, _)| of != job || !is_dropped(*sequence));
     }
 
-    /// Records that the notice with this sequence number has left the outbox. If no hook is configured, its release no
-    /// longer counts as one that the hook still has to carry out.
+    /// Records that the notice with this sequence number has left the outbox. Without a configured hook, no hook has to
+    /// carry out the notice's release any more.
     pub(super) fn done(&mut self, sequence: u64) {
         if self.given.hook != Some(true) {
             self.given.owed.retain(|(_, of), _| *of != sequence);

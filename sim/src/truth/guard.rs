@@ -7,8 +7,8 @@ use perilog_core::task::Lingering;
 use super::{Run, Truth};
 
 impl Run {
-    /// Returns `true` if the run keeps other tasks from beginning on the host: one of its scripts is alive, or a
-    /// lingering process that may not stay.
+    /// Returns `true` if the run keeps other tasks from beginning on the host. One of its scripts is alive, or a
+    /// lingering process is alive and the action does not let it stay.
     pub(super) fn holds(&self) -> bool {
         self.alive || (self.left_behind && self.lingering != Lingering::Keep)
     }
@@ -34,9 +34,9 @@ impl Truth {
         }
     }
 
-    /// Returns why the agent of node `at` must not start the unit of a task; `None`: the agent may start it. The agent
-    /// must not if it has read a Forget of the task. Nor must it while another task whose Forget it has read is alive
-    /// on the node. `life`: the number of the agent's process.
+    /// Returns why the agent of node `at` must not start the unit of a task; `None`: the agent may start it. There are
+    /// two reasons: the agent has read a Forget of the task, or of another task that is alive on the node. `life`: the
+    /// number of the agent's process.
     pub(crate) fn in_the_way(&self, at: usize, life: u64, task: TaskId) -> Option<String> {
         let released = |task: &TaskId| self.stops.forgets.get(task) == Some(&(at, life)) && !self.is_cleared(*task);
         if released(&task) {

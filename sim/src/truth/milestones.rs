@@ -75,7 +75,9 @@ impl Truth {
         }
     }
 
-    /// Checks the milestone of a job: each rank without a report has failed within the tolerance, or was released.
+    /// Checks a log event which says that a job has reached a milestone. Every rank has reported the milestone
+    /// (`said`), has been released, or ended in an action with verdict `ok`, so that the job goes on without it.
+    /// `twice`: an earlier event said the same.
     fn check_reached(
         &mut self,
         store: &Snapshot,

@@ -11,8 +11,8 @@ use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    /// Clients that wait for the first controller's answer to `quiesce`, each with the number of resume requests that
-    /// came before its own.
+    /// Clients that wait for the first controller's answer to `quiesce`, by client number. The value: how many resume
+    /// requests came before the client's request.
     asked: BTreeMap<u64, u64>,
     resumes: u64,
     is_quiet: bool,

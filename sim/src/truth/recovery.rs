@@ -14,8 +14,8 @@ pub(super) struct Recovery {
     /// Whether a controller's store may be behind what the nodes know: a store or the resource manager was rolled back,
     /// or a second controller ran.
     may_be_behind: bool,
-    /// Whether the first controller has lost a life together with all evidence of it on its own host, and has entered
-    /// no recovery since. The controller then does not know what it did in the lost life.
+    /// Whether the first controller has lost a life, has no evidence of it on its own host, and has entered no recovery
+    /// since. The controller then does not know what it did in the lost life.
     unseen: bool,
     /// The controller that last entered a recovery, and the number of the commit that entered it. The notices in that
     /// same commit were decided before the recovery.
@@ -31,7 +31,8 @@ pub(super) struct Recovery {
     gone: BTreeSet<(JobId, Attempt)>,
 }
 
-/// Number of nodes in the store below which one node alone can put the controller in recovery (docs/semantics.md, B1).
+/// With fewer nodes than this number in its store, a controller may enter a recovery on the evidence of one node alone
+/// (docs/semantics.md, B1).
 const WITNESSES: usize = 3;
 
 impl Truth {
@@ -96,9 +97,9 @@ impl Truth {
         self.recovery.given_back.extend(releases);
     }
 
-    /// Checks a batch that controller `which` is about to commit. The controller enters a recovery only on evidence. It
-    /// begins, sends, releases, judges and prunes nothing of a frozen attempt. `told`: tasks that their own nodes have
-    /// reported.
+    /// Checks a batch that controller `which` is about to commit. A batch that enters a recovery needs evidence. In a
+    /// recovery the batch begins, sends, releases, judges and prunes nothing of a frozen attempt. `told`: tasks whose
+    /// ends may be recorded all the same, because their own nodes have reported them.
     pub(crate) fn check_frozen(&mut self, which: usize, store: &Snapshot, records: &[Record], told: &BTreeSet<TaskId>) {
         let enters = records.iter().any(|record| matches!(record, Record::Recovery(row) if row.ended_ms.is_none()));
         let few = store.nodes.len() < WITNESSES || store.attempts.is_empty();

@@ -45,9 +45,9 @@ pub(super) struct Run {
     pub(super) boots: u32,
     /// Whether a script failed, or was alive past its limit.
     pub(super) failed: bool,
-    /// Value of `failed` when a script announced a reboot.
+    /// Whether a script had failed, or was alive past its limit, when a script announced a reboot.
     pub(super) failed_before: bool,
-    /// Value of `tolerable` when a script announced a reboot.
+    /// Whether a script had reported a failed check (`perilog-report tolerable`) when a script announced a reboot.
     pub(super) tolerable_before: bool,
     /// Whether the runner got TERM.
     pub(super) cancelled: bool,

@@ -1,6 +1,6 @@
 //! Checks the outcomes of external actions against the reports of their services, in the order of commits. The first
-//! report on a rank or resource gives the outcome. No part is lost before the lease is over. No part is released while
-//! a service works there.
+//! report on a rank or named resource gives its outcome. No rank or resource becomes lost before the lease is over, and
+//! none is released while a service works on it.
 
 use std::collections::BTreeMap;
 
@@ -118,7 +118,8 @@ impl Truth {
         services.shown.retain(|(id, _), _| !doubtful.contains(id));
     }
 
-    /// Checks the outcome of a rank or resource of an external action against the reports of its service.
+    /// If the outcome contradicts the service's reports: a text with the first report, and with the lease and its
+    /// beginning.
     ///
     /// # Errors
     ///

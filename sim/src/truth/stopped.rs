@@ -35,11 +35,11 @@ pub(super) struct Stops {
     hurt: BTreeMap<usize, u64>,
     /// World time (ms) at which an agent failed to take a claim, by task and node.
     not_taken: BTreeMap<(TaskId, usize), u64>,
-    /// Tasks that a controller recorded as `lost (offline)` while their node had a session. That session carries the
-    /// Cancel. Each has the number of the session, and the world time (ms) of the loss.
+    /// By task that a controller recorded as `lost (offline)` while its node had a session: the number of that session,
+    /// through which the Cancel comes, and the world time (ms) of the loss.
     fenced: BTreeMap<TaskId, (u64, u64)>,
-    /// Tasks that an operator resolved before their begin, while their node had a session. That session carries the
-    /// Cancel. Each has the number of the session, and the world time (ms) of the resolution.
+    /// By task that an operator resolved before its begin, while its node had a session: the number of that session,
+    /// through which the Cancel comes, and the world time (ms) of the resolution.
     resolved: BTreeMap<TaskId, (u64, u64)>,
 }
 
@@ -57,8 +57,8 @@ impl Stops {
 }
 
 impl Truth {
-    /// Returns the runs that go on without a TERM so far, as (run, node, task). Leaves out runs about which the checks
-    /// cannot be sure.
+    /// Returns the runs that have not ended and whose runner has got no TERM. Each is (index of the run, index of the
+    /// node, task). Leaves out runs about which the checks cannot be sure.
     pub(crate) fn untouched(&self) -> Vec<(usize, usize, TaskId)> {
         let all = self.runs.iter().enumerate();
         let on = all.filter(|(_, run)| run.result.is_none() && !run.killed && !run.down && !run.cancelled);
@@ -68,8 +68,9 @@ impl Truth {
             .collect()
     }
 
-    /// Checks that runs get their TERM in time. `to_stop`: the runs with a committed cancel, each with the world time
-    /// (ms) since when its node is undisturbed.
+    /// Checks that each run gets its TERM within [`DEAF_MS`] from the commit of its cancel, or from the last
+    /// disturbance of its node if that is later. `to_stop`: the runs, by index, with a committed cancel and no TERM
+    /// yet, each with the world time (ms) since when its node is undisturbed.
     pub(crate) fn must_stop(&mut self, to_stop: &BTreeMap<usize, u64>, t: u64) {
         self.stops.deaf.retain(|run, _| to_stop.contains_key(run));
         for (run, calm_since) in to_stop {
@@ -88,15 +89,15 @@ impl Truth {
         self.stops.to_end.insert(job);
     }
 
-    /// Returns `true` if the task may end as cancelled before it begins: an agent was asked to stop it, or a request
-    /// lets a controller withdraw waiting tasks of the job. Also `true` if releases of the job may be forgotten: the
-    /// attempt's epilog may then have run on the rank already.
+    /// Returns `true` if the task may end as cancelled before it begins. An agent was asked to stop it, or a request
+    /// lets a controller withdraw waiting tasks of the job. Or releases of the job may be forgotten: the attempt's
+    /// epilog may then have run on the rank already.
     pub(super) fn was_to_end(&self, job: &JobId, task: TaskId) -> bool {
         self.was_to_stop(task) || self.stops.to_end.contains(job) || self.given.is_forgetful(job)
     }
 
-    /// Records a request that names this attempt. After requests for two attempts of a job, perilog may withdraw
-    /// waiting tasks of the job.
+    /// Records a request that names this attempt (`None`: the first one). Once requests have named two attempts of a
+    /// job, perilog may withdraw waiting tasks of the job.
     pub(crate) fn asked_for_attempt(&mut self, job: &JobId, attempt: Option<Attempt>) {
         let asked = self.stops.attempts.entry(job.clone()).or_default();
         asked.insert(attempt.unwrap_or(Attempt::FIRST));
@@ -145,23 +146,23 @@ impl Truth {
         self.stops.cancels.retain(|_, (node, _)| *node != at);
     }
 
-    /// Records that a controller has recorded a task as `lost (offline)`. `conn`: the open session of the task's node,
-    /// in which the Cancel comes.
+    /// Records that a controller has recorded a task as `lost (offline)`. `conn`: the session that the task's node has
+    /// open, through which the controller sends the Cancel.
     pub(crate) fn fenced(&mut self, task: TaskId, conn: u64, t: u64) {
         self.stops.fenced.insert(task, (conn, t));
     }
 
-    /// Records that an operator resolved a task. Does nothing if a runner has claimed the task. `conn`: the open
-    /// session of the task's node, in which the Cancel comes.
+    /// Records that an operator resolved a task. Does nothing if a runner has claimed the task. `conn`: the session
+    /// that the task's node has open, through which the controller sends the Cancel.
     pub(crate) fn resolved(&mut self, task: TaskId, conn: u64, t: u64) {
         if self.runs_of(task).next().is_none() {
             self.stops.resolved.insert(task, (conn, t));
         }
     }
 
-    /// Returns why a runner that is about to take the claim of a task must not; `None`: it may, or the checks cannot
-    /// know. `agent`: node and process number of the runner's agent. `fences`: the agent's session, if messages into it
-    /// arrive in time. `calm_since`: the world time (ms) since when the session is undisturbed.
+    /// Returns why a runner must not take the claim of a task now; `None`: it may, or the checks cannot know. `agent`:
+    /// index of the node, and number of the agent's process. `fences`: number of the agent's session if a Cancel in it
+    /// arrives in time; otherwise `None`. `calm_since`: world time (ms) since when the session is undisturbed.
     pub(crate) fn may_begin(
         &self,
         agent: (usize, u64),

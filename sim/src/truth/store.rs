@@ -23,8 +23,8 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Creates the record of a new store that replaces another. `before`: the record of the replaced store; an outcome
-    /// that both stores have keeps the time from there.
+    /// Creates the record of a store that replaces another. `before`: the record of the replaced store. An outcome that
+    /// both stores have keeps the time at which a commit of the replaced store first showed it.
     pub(super) fn of(store: &Snapshot, before: &Self) -> Self {
         let mut shown = Self::default();
         for row in &store.actions {

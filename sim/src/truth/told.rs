@@ -37,8 +37,8 @@ impl Truth {
         matches!(self.shown[0].outcome(task), Some(Outcome::Resolved { .. }))
     }
 
-    /// Checks, when nothing is left to happen, that the store has every end that nodes could report: as an outcome, or
-    /// as a late result.
+    /// Checks, when nothing is left to happen, that the store has every end that nodes could report: as the task's
+    /// outcome, or as a late result, if the task had got another outcome before.
     pub(crate) fn all_told(&mut self, store: &Snapshot) {
         self.all_heard(store);
         let mut missing = None;
@@ -80,8 +80,8 @@ impl Truth {
         self.stops.written(task);
     }
 
-    /// Records that the agent of node `at` buries a task: the controller knows the end, or the callers on the node's
-    /// local socket do.
+    /// Records that the agent of node `at` buries a task: a tombstone takes the place of the directory. The agent does
+    /// so once the controller, or the callers on the node's local socket, know the end.
     pub(crate) fn buried(&mut self, at: usize, task: TaskId) {
         self.at_rest.insert((task, at), true);
     }
@@ -97,10 +97,10 @@ impl Truth {
         self.coming_again.insert((job.clone(), attempt));
     }
 
-    /// Records that controller `which` has pruned an attempt. An attempt may come back: the resource manager asserts it
-    /// again, or a node reports an end that it kept for longer than the retention, because it was away or obeyed
-    /// another controller. The reported action then returns, and the after-actions begin on all ranks. So this function
-    /// forgets all outcomes of such an attempt that the controller's store has shown.
+    /// Records that controller `which` has pruned an attempt. If the attempt may come back, also forgets all outcomes
+    /// of it that the controller's store has shown: all ranks may then run again. It comes back if the resource manager
+    /// asserts it again. It also does if a node reports an end late, because the node was away or obeyed another
+    /// controller.
     pub(super) fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
         let asked = self.coming_again.remove(&(job.clone(), attempt));
         let shown = self.shown[which].tasks_of(job, attempt).any(|task| !self.is_buried(*task));

@@ -1,5 +1,5 @@
-//! Checks invariant 1 (a script starts at most once) within a claim. Scripts begin in order, each once. A script begins
-//! again only after a failed try, and at most as often as the node's configuration allows.
+//! Checks invariant 1 (a script starts at most once) within one run, which is a claimed task. Scripts begin in order,
+//! each once. A script begins again only after a failed try, and at most as often as the node's configuration allows.
 
 use perilog_core::ExitStatus;
 

@@ -1,5 +1,6 @@
-//! The agent's loop, as in the daemon: an event becomes an input, the machine handles the input, and the effects follow
-//! in order. Effects with an immediate answer come before any other event.
+//! The agent's loop, as in the daemon: an event becomes an input, the machine handles the input, and the loop carries
+//! out the effects in order. If an effect gives a new input at once, the machine handles that input before any other
+//! event.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,7 +15,7 @@ use super::event::{AgentEvent, Call, Caller, Event};
 use super::systemd::UnitLook;
 use super::traps::Sprung;
 
-/// Time after which the agent gives up a call to systemd without an answer (`agent/src/systemd/bus.rs`).
+/// Time (ms) after which the agent gives up a call to systemd without an answer (`agent/src/systemd/bus.rs`).
 const CALL_LIMIT_MS: u64 = 60_000;
 
 pub(crate) struct Agent {
@@ -176,7 +177,8 @@ impl World {
         }
     }
 
-    /// Turns an event into the machine's input; `None`: the event has no input.
+    /// Turns an event into an input for the agent's machine. `None`: the machine has nothing to decide, or the event
+    /// belongs to a connection or session that has ended.
     fn input_of(&mut self, at: usize, event: AgentEvent) -> Option<Input> {
         let node = &mut self.nodes[at];
         let boottime = node.boottime(self.t);

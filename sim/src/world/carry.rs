@@ -187,7 +187,8 @@ impl World {
         }
     }
 
-    /// Answers a question of the controller: at times sends a first part at once, and sends the rest later.
+    /// Answers a question of the controller. In half of the cases sends a first part of the answer at once; the last
+    /// part always comes later, within five seconds.
     fn gather(&mut self, at: usize, question: u64) {
         let Some((life, conn)) = self.nodes[at].agent.as_ref().map(|agent| (agent.life, agent.conn)) else { return };
         let Some(conn) = conn else { return };

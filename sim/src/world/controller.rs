@@ -43,7 +43,7 @@ pub(crate) struct Controller {
     /// time.
     wall_offsets: (i64, i64),
     pub(crate) clients: u64,
-    /// The attempts that Run requests named, by client.
+    /// By client number: the attempt that the client's `Run` request named.
     pub(crate) asked: BTreeMap<u64, Attempt>,
     /// The clients whose `ps` also asked for held ranks.
     pub(crate) asked_held: BTreeSet<u64>,
@@ -56,8 +56,8 @@ pub(crate) struct Controller {
     pub(crate) loaded_at: u64,
     /// Tasks about which nodes sent a message in this batch.
     told: BTreeSet<TaskId>,
-    /// Tasks whose tombstones nodes reported in this life of the controller. The list outlives the batch, because a
-    /// Hello may wait for the answer to a probe.
+    /// Tasks whose tombstones nodes reported in this life of the controller. The set stays after the batch: the
+    /// controller may handle a Hello later, when it has the answer to a liveness probe.
     stones: BTreeSet<TaskId>,
     /// The requests of services in the current batch.
     served: Vec<Request>,
@@ -81,7 +81,8 @@ impl Controller {
         self.writer.is_some()
     }
 
-    /// Returns by how many milliseconds forward steps of the wall clock can lengthen an age that the controller shows.
+    /// Returns by how many milliseconds the controller may show an age too large, because its wall clock was stepped
+    /// forward.
     pub(super) const fn clock_gained(&self) -> u64 {
         self.wall_offset.abs_diff(self.wall_offsets.0)
     }

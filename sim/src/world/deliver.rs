@@ -10,8 +10,8 @@ use super::World;
 use super::traps::{How, Sprung};
 use crate::plan::{Spring, of_controller};
 
-/// Time (ms) after a load of the controller's machine by which its gate is open even if nodes are absent, with the
-/// delay of a batch included.
+/// Time (ms) from a load of the controller's machine until its gate is surely open, even if nodes are absent. Includes
+/// the delay of a batch.
 const SETTLES_MS: u64 = 5_100;
 
 impl World {
@@ -203,10 +203,9 @@ impl World {
         }
     }
 
-    /// Returns `true` if the action `row` is an epilog that may have got the task's rank in a lost life. The evidence
-    /// is the Start that node `at` keeps in its intent: all its ranks and hosts must fit the attempt. A job may hand
-    /// its ranks over one by one, and its epilog takes them until it has a verdict; an epilog with a verdict does not
-    /// count.
+    /// Returns `true` if `row` is an epilog that may have got the task's rank in a lost life, in which the job handed
+    /// over its ranks one by one. The evidence is the Start that node `at` keeps in its intent: all ranks and hosts of
+    /// the Start must fit the attempt. An epilog with a verdict does not count, because it gets no more ranks.
     fn had_grown(&self, at: usize, task: TaskId, row: &ActionRow, attempt: &AttemptRow) -> bool {
         let intent = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
         let Some(start) = intent.map(|intent| &intent.start).find(|start| start.task == task) else { return false };

@@ -12,7 +12,7 @@ use crate::plan::Side;
 use crate::truth::recovery::is_on;
 
 /// Time (ms) after the faults stop by which every action has its verdict. It covers start-grace, the longest script,
-/// the limit and graces of a node that is gone for good, not-after, and a minute for retries.
+/// the limit and graces of a task whose node is gone for good, not-after, and a minute for retries.
 pub(super) const VERDICTS_MS: u64 = 400_000;
 /// Time (ms) after the faults stop by which no node has work left. Agents give up abandoned tasks of their hosts after
 /// an hour, and the controller prunes attempts past their retention within two hours.
@@ -64,8 +64,8 @@ impl World {
         self.after(REST_MS, Event::Rest);
     }
 
-    /// Acts as an operator at the end of a world: makes the first controller take over if agents obey another one, and
-    /// resolves tasks without a limit on dead nodes.
+    /// Acts as an operator at the end of a world. Makes the first controller take over if agents obey another one.
+    /// Resolves tasks that nothing else would end, such as those without a limit on dead nodes.
     pub(crate) fn tidy_up(&mut self) {
         if self.nodes.iter().any(|node| node.on && node.agent.is_some()) && self.is_disobeyed() {
             self.truth.store_may_be_behind();

@@ -140,7 +140,7 @@ pub(crate) enum Event {
 pub(crate) enum AgentEvent {
     /// The agent has a connection to the bus, and asks for all units.
     LookAround,
-    /// systemd has listed the units; the agent reads the directories now.
+    /// systemd has answered with the list of its units (`units`), and the agent now reads the directories of its tasks.
     BusUp {
         units: Vec<(String, UnitLook)>,
     },

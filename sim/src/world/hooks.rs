@@ -53,7 +53,7 @@ impl World {
         self.manager.hung_until = self.manager.hung_until.max(self.t + ms);
     }
 
-    /// Ends the hang of the hooks, because faults stop.
+    /// Lets the hooks work again before their hang is over, because faults stop.
     pub(crate) fn free_hooks(&mut self) {
         (self.manager.hung_until, self.manager.looking) = (0, false);
         self.hooks_hear(0);

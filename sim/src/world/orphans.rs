@@ -15,7 +15,8 @@ use crate::truth::recovery::is_on;
 /// Time (ms) within which an agent that could not write a tombstone tries again.
 const BURIED_BY_MS: u64 = 10_000;
 
-/// A Start that the controller is about to send: its session, job, task and boot, and `true` for a setup action.
+/// A Start that the controller is about to send: session, job, task and boot of the node, and `true` if the action is a
+/// setup action.
 type Begins<'a> = (SessionId, &'a JobId, TaskId, &'a BootId, bool);
 
 impl World {

@@ -162,8 +162,9 @@ impl World {
         self.ask(0, Request::Recover(Recover::Confirm { job, attempt, word }));
     }
 
-    /// Returns what the operator states about a job that this world's resource manager did not launch: gone if a
-    /// release of the attempt was committed; otherwise over or, while faults go on, at random running.
+    /// Returns what the operator states about a job that this world's resource manager did not launch. It is gone if a
+    /// release of the attempt was committed. Otherwise it is over; while faults go on, it is running in half of the
+    /// cases.
     fn word_of_others(&mut self, of: &Of) -> Confirm {
         if self.truth.was_given_back(of) {
             return Confirm::Gone;

@@ -1,5 +1,5 @@
-//! Checks the rows of `ps` against the store and this world's time. Every task that waits, every held rank and every
-//! unconfirmed drain is shown, with reason and age.
+//! Checks the rows of `ps` against the store and the time of the simulated world. A `ps` must show every task that
+//! waits, every held rank and every unconfirmed drain, each with reason and age.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use perilog_core::{Attempt, HostName, JobId, Rank, TaskId};
 
 use super::World;
 
-/// The open tasks, held ranks and unsettled drains in a store before a batch. A `ps` in the batch must show each of
-/// them that is still there afterwards.
+/// The open tasks, held ranks and unsettled drains that a store has before a batch. If the controller answers a `ps` in
+/// this batch, the answer must show each of them that is still there after the batch.
 #[derive(Default)]
 pub(crate) struct Waits {
     tasks: BTreeSet<TaskId>,
-    /// Ranks that the job holds, and ended ranks that an action holds: job, attempt, holder (`job` or the action's
-    /// name), rank.
+    /// Ranks that jobs hold, and ended ranks that actions hold, as (job, attempt, holder, rank). The holder is `job` or
+    /// the action's name.
     held: BTreeSet<(JobId, Attempt, String, u32)>,
     /// Drains that a hook has not carried out yet, by host; `true`: the hook has to lift the drain.
     drains: BTreeSet<(HostName, bool)>,

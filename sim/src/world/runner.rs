@@ -38,7 +38,7 @@ pub(crate) struct Runner {
     /// Number of tries begun so far. The scheduled end of a script carries this number, so that the end of an earlier
     /// try is ignored.
     turn: u64,
-    /// Number of failed tries of the current or next script.
+    /// Number of failed tries so far of the script that runs now, or that begins next.
     tries: u32,
     pub(super) alive: bool,
     pub(super) limit_passed: bool,

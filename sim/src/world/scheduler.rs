@@ -72,8 +72,8 @@ struct Job {
     ms: u64,
     /// Whether the controller has confirmed that it has the attempt.
     added: bool,
-    /// The load of the controller's machine to which the resource manager has made the requests that the job's present
-    /// phase needs; `None`: it has made none yet.
+    /// The load of the controller's machine in which the resource manager made the requests for the job's present
+    /// phase; `None`: it has still to make them.
     asked_in: Option<Load>,
     /// Whether the controller refused the attempt, which then keeps its hosts.
     is_stuck: bool,
@@ -193,7 +193,8 @@ impl World {
         }
     }
 
-    /// Lets a running job give up all but the first `keep` ranks that it holds.
+    /// Lets the resource manager's job with this number, if it runs, give up all but the first `keep` ranks that it
+    /// holds.
     pub(crate) fn shrink_launched(&mut self, number: u8, keep: u32) {
         let job = site::job(number);
         let mut shrinks = false;
@@ -437,8 +438,8 @@ impl World {
         true
     }
 
-    /// Returns `true` if the controller's store shows all of the attempt as released, and the outbox has no notice of
-    /// it.
+    /// Returns `true` if perilog is done with the attempt: the first controller's store shows all of it as released,
+    /// and its outbox has no notice about it.
     fn is_closed(&self, (job, attempt): &Of) -> bool {
         let store = &self.controllers[0].store;
         let is_owed = store.outbox.iter().any(|entry| entry.job == *job && entry.attempt == *attempt);
@@ -541,8 +542,8 @@ impl World {
         }
     }
 
-    /// Returns `true` if perilog may rightly repeat a release that it sent before: a controller sent it in a lost life
-    /// of which it cannot know.
+    /// Returns `true` if the first controller may repeat a release without a violation: it may have sent the release in
+    /// a lost life, and cannot know.
     fn may_repeat(&self) -> bool {
         let hooks = self.plan.scheduler == Some(Kind::Hooks);
         self.truth.is_unseen() || hooks && !self.truth.tells_lost_tasks()
@@ -612,8 +613,8 @@ impl World {
         self.scheduler.book.jobs.contains_key(&(job.clone(), attempt))
     }
 
-    /// Records attempts that the controller prunes before the resource manager has read their release. Their edge adds
-    /// them again, so the truth expects them back.
+    /// Records, for the checks in `truth`, the attempts that the controller prunes before the resource manager has read
+    /// their release. The resource manager's edge adds these attempts again.
     pub(crate) fn note_forgotten_too_soon(&mut self, records: &[Record]) {
         for record in records {
             if let Record::Prune { job, attempt, .. } = record

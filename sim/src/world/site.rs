@@ -97,7 +97,7 @@ pub(crate) fn rabbits() -> BTreeSet<ResourceName> {
 /// Name of the external action that the simulated services carry out.
 pub(crate) const SERVED: &str = "stage";
 
-/// Actions whose scripts check their node and mark their findings.
+/// Actions whose scripts check their node, and report what they find wrong (`perilog-report tolerable`).
 pub(crate) const CHECKS: [&str; 2] = ["fabric", "memory"];
 
 /// Actions that settings make after-actions: `epilog` under all settings, `sweep` under some.
@@ -289,7 +289,7 @@ pub(crate) enum Reboots {
 pub(crate) struct Script {
     pub(crate) ms: u64,
     pub(crate) status: ExitStatus,
-    /// The exit status of further tries.
+    /// The exit status of every try after the first.
     pub(crate) again: ExitStatus,
     /// Whether the script survives TERM and other signals, except KILL.
     pub(crate) traps_term: bool,

@@ -56,16 +56,17 @@ impl Narrator<'_> {
         Ok(output)
     }
 
-    /// Shows and counts a check. `what` should hold; `found` is shown if not. After a failed check the demo goes on,
-    /// but fails at its end.
+    /// Shows a check and counts it as held or failed, by `is_so`. `what` is the sentence that should hold; a failed
+    /// check also shows `found`. After a failed check the demo goes on, but fails at its end.
     pub(super) fn check(&self, is_so: bool, what: &str, found: impl Display) -> Result<()> {
         let (held, failed) = self.checks.get();
         self.checks.set(if is_so { (held + 1, failed) } else { (held, failed + 1) });
         if is_so { say(&format!("   = {what}")) } else { say(&format!("   ! not so: {what}; but: {found}")) }
     }
 
-    /// Compares the ledgers of a job's scripts with what the controller says about their tasks, and shows the
-    /// comparison. Records a check: both agree, on exactly `tasks` tasks.
+    /// Compares the ledgers (files on the nodes, in which each script notes its begin and its end) with what the
+    /// controller says about the job's tasks. Shows the comparison, and counts as a check whether both agree on exactly
+    /// `tasks` tasks. `scripts`: each action of the job, with the names of its scripts.
     pub(super) fn compare(&self, job: &str, scripts: &[(&str, &[&str])], tasks: usize) -> Result<()> {
         let comparison = self.cluster.compare(job, scripts)?;
         for line in comparison.to_string().lines() {
@@ -95,7 +96,8 @@ impl Narrator<'_> {
         Ok(Watched { running: self.cluster.start_perilog(words)?, shown: (0, 0) })
     }
 
-    /// Waits for a condition; shows the new output of `watched` meanwhile.
+    /// Waits until `is_so` returns `true`, and meanwhile shows new output of the command `watched`. After [`SOON`],
+    /// returns an error that names `what`, the awaited condition.
     pub(super) fn wait(
         &self,
         what: &str,

@@ -16,7 +16,8 @@ const JOB: &str = "f2mKAgF7";
 /// TERM, as a hung umount does.
 const UMOUNT: &str = "trap '' TERM\nperilog-report progress 'unmounting /p/lustre1'\nwhile [ ! -e /run/gate ]; do \
                       sleep 0.02; done\nexit 0";
-/// Lines of agent.toml: an epilog's time limit, long enough for the other three nodes even on a slow machine.
+/// Lines of agent.toml with the epilog's time limit: the epilog of n1 hangs until this limit, and those of the other
+/// three nodes end well before it even on a slow machine.
 const AGENT: &str = "[action.epilog]\ntimeout = \"15s\"\n";
 const CONTROLLER: &str = "[action.epilog]\nrelease = \"0\"\n";
 const SCRIPTS: &[(&str, &[&str])] = &[("epilog", &["10-umount"])];
@@ -143,7 +144,8 @@ fn by_hand(narrator: &Narrator<'_>) -> Result<()> {
     narrator.check(!ps.stdout.contains(JOB), "nothing of the job waits any more", &ps)
 }
 
-/// Compares the scripts' ledgers on the nodes with the ledger of notices to the resource manager.
+/// Compares the ledgers that the scripts wrote on the nodes with the ledger of notices that the resource manager got.
+/// Shows both and counts checks on them, such as that each node was given back after its own script's end.
 fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
     let (handed, heard, ledger) = (stage::HANDED, cluster.heard()?, cluster.ledger()?);
@@ -205,7 +207,8 @@ fn tellings(heard: &manager::Heard, sequence: u64) -> impl Iterator<Item = &mana
     heard.releases.iter().filter(move |release| release.sequence == sequence)
 }
 
-/// Waits until the resource manager has heard of `number` releases, and checks that the last one is of `ranks`.
+/// Waits until the resource manager was told of `number` releases of the job, and checks that the newest one is of the
+/// ranks `ranks`, such as `0`.
 fn released(narrator: &Narrator<'_>, number: usize, ranks: &str) -> Result<()> {
     let cluster = narrator.cluster;
     let what = format!("release {number} is told");

@@ -1,6 +1,6 @@
-//! Story of the first demo: a prolog and an epilog over four nodes; an agent and the controller are killed in the
-//! middle of the first, and scripts end while both are dead. Not even the controller can know the exit codes
-//! beforehand: scripts draw them when they run.
+//! Demo `kills`, the default: a prolog and then an epilog over four nodes. An agent and the controller are killed in
+//! the middle of the prolog, and scripts end while both are dead. Nobody, not even the controller, can know the
+//! scripts' exit codes beforehand: each script draws its code at random when it runs.
 
 use anyhow::Result;
 use perilog_tests::{Cluster, Layer, Stopwatch, ledger};
@@ -78,8 +78,8 @@ fn epilog(narrator: &Narrator<'_>) -> Result<()> {
     narrator.finish(&mut run)
 }
 
-/// Compares what the scripts wrote into the ledgers on their nodes with what the controller says about the tasks.
-/// Prints the comparison; returns `true` if both agree.
+/// Compares the ledgers (files on the nodes, in which each script notes its begin and its end) with what the controller
+/// says about the tasks. Prints the comparison; returns `true` if both agree on all eight tasks.
 fn compare(narrator: &Narrator<'_>) -> Result<bool> {
     narrator.tell(&format!(
         "The ledgers that the scripts wrote on their nodes ({}) against what the controller knows",

@@ -113,8 +113,9 @@ fn unmarked(narrator: &Narrator<'_>) -> Result<()> {
     fatal
 }
 
-/// Plays the end of a job whose prolog failed for good. Checks that the job does not go on without some of its ranks,
-/// that n2 is drained with `reason`, and that the epilog ran wherever the prolog did.
+/// Cancels a job whose prolog failed for good, and waits until all its ranks are released. Checks that the job did not
+/// go on without some of its ranks, that n2 is drained with `reason`, and that the epilog ran wherever the prolog did.
+/// Ends the drain of n2.
 fn fatal(narrator: &Narrator<'_>, job: &str, reason: &str) -> Result<()> {
     let cluster = narrator.cluster;
     narrator.perilog(&["job", "cancel", job, "--reason", "its prolog failed"])?;
@@ -167,7 +168,7 @@ fn never_fewer(narrator: &Narrator<'_>) -> Result<()> {
     fatal(narrator, JOB, "lustre: /p/lustre1 is not mounted")
 }
 
-/// Returns the ranks on which the job's epilog began, by the ledgers.
+/// Returns the ranks on which the job's epilog began, from the ledgers that the scripts wrote on the nodes.
 fn epilogs(narrator: &Narrator<'_>, job: &str) -> Result<IdSet> {
     let ledger = narrator.cluster.ledger()?;
     Ok(ledger.of_job(job).iter().filter(|(key, _)| key.action == "epilog").map(|(key, _)| key.rank).collect())
@@ -183,7 +184,8 @@ fn kinds(narrator: &Narrator<'_>, job: &str) -> Result<Vec<String>> {
     text.lines().map(name).collect()
 }
 
-/// Shows the job's events of these kinds so far, as `perilog events` does.
+/// Shows the job's events of these kinds so far, as `perilog events` does. Counts as a check of each kind whether there
+/// is such an event.
 fn events(narrator: &Narrator<'_>, job: &str, kinds: &[&str]) -> Result<()> {
     say(&format!("   [ctl]# perilog events {job} | grep -Ew '{}'", kinds.join("|")))?;
     let text = narrator.cluster.perilog(&["events", job])?.ok()?;

@@ -1,4 +1,4 @@
-//! .deb by dpkg-buildpackage(1) and debhelper(7), from `packaging/deb`.
+//! Makes .deb packages with dpkg-buildpackage(1) and debhelper(7), from `packaging/deb`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

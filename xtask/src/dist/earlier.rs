@@ -11,7 +11,8 @@ use anyhow::{Context, Result, ensure};
 use super::succeed;
 use crate::{cargo, git};
 
-/// The commit from which tests upgrade: the last one whose store has tables of version 1, which know no holds of jobs.
+/// The commit from which tests upgrade: the last one whose store has version 1 of its tables, which do not record the
+/// ranks that jobs hold.
 const COMMIT: &str = "4671af0317252e94bab5560c397aa7732b127b0a";
 /// Version of the earlier packages: below every version that was ever released.
 const VERSION: &str = "0.0.1";

@@ -1,4 +1,4 @@
-//! .rpm by rpmbuild(8), from `packaging/rpm/perilog.spec`.
+//! Makes .rpm packages with rpmbuild(8), from `packaging/rpm/perilog.spec`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Report of `cargo xtask mutate`: a line for each defect as soon as it is done, their sums at the end, JSON for
-//! programs.
+//! Report of `cargo xtask mutate`, for people or as JSON for programs. People get each defect's result as soon as its
+//! hunt is over, and at the end the number of found defects and the names of the others.
 
 use serde_json::{Value, json};
 

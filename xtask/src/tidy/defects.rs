@@ -27,7 +27,7 @@ pub(super) struct Defects {
     /// The text of each `filter: "..."` in the table: a part of the name of a test, or of a file with tests, that must
     /// find the defect.
     filters: BTreeSet<String>,
-    /// Names of all source files and functions read so far, among which each filter must find one.
+    /// Names of all source files and functions read so far. Each of `filters` must be a part of one of these names.
     named: BTreeSet<String>,
     guarded: bool,
     asks_in_tests_alone: bool,
@@ -127,7 +127,7 @@ fn sites(tokens: &[Token]) -> BTreeSet<String> {
     tokens.windows(4).filter(|window| is(window)).map(|window| window[3].text.clone()).collect()
 }
 
-/// Returns the names of all functions.
+/// Returns the names of all functions that the tokens of a source file define.
 fn functions(tokens: &[Token]) -> impl Iterator<Item = String> {
     tokens.windows(2).filter(|window| window[0].text == "fn").map(|window| window[1].text.clone())
 }

@@ -46,7 +46,7 @@ fn names(text: &str, name: &str) -> bool {
     text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == name)
 }
 
-/// Returns the names of the methods of a Varlink interface.
+/// Returns the names of the methods that `interface`, a definition in the Varlink language, contains.
 fn methods(interface: &str) -> Vec<String> {
     let name = |line: &str| Some(line.strip_prefix("method ")?.split('(').next()?.trim().to_owned());
     interface.lines().filter_map(name).collect()

@@ -1,4 +1,5 @@
-//! The tests on real nodes (tests/tests) have each a row in docs/testing.md, and each row there a test that exists.
+//! Check of docs/testing.md: each test program in tests/tests, which runs on real nodes, has a row there, and each row
+//! names a test program that exists.
 
 use std::collections::BTreeSet;
 

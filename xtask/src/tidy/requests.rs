@@ -31,8 +31,8 @@ impl Tests {
         self.0.contains(name)
     }
 
-    /// Checks that docs/requests.md has one row for each point, and that each named test exists. `page`: the text of
-    /// docs/requests.md.
+    /// Checks that docs/requests.md has exactly one row for each point that users asked for (such as A1), and that each
+    /// test named in a row exists. `page`: the text of docs/requests.md.
     pub(super) fn check(&self, page: &str, findings: &mut Findings) {
         let mut find = |text: String| findings.errors.push(format!("{PAGE}: {text}"));
         let mut seen = BTreeMap::<&str, u32>::new();

@@ -103,8 +103,8 @@ pub(super) fn paths(tokens: &[Token], root: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Adds to `found` the path that begins at the token `index`, with `prefix` in front. Returns the index of the token
-/// after it.
+/// Adds to `found` each path that begins at the token `index`, with its line and with `prefix` in front: a group such
+/// as `{io, fs}` has several. Returns the index of the token after the path or group.
 fn path(tokens: &[Token], mut index: usize, prefix: &str, found: &mut Vec<(usize, String)>) -> usize {
     let mut so_far = prefix.to_owned();
     let mut line = tokens.get(index).map_or(0, |token| token.line);

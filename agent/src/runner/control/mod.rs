@@ -132,8 +132,8 @@ impl Drop for Control {
     }
 }
 
-/// Returns the path `<stem>.sock`. If a long job id makes the path too long for a socket, uses only the part of the
-/// stem that distinguishes tasks.
+/// Returns the path of the task's control socket in `directory`: `<stem>.sock`. If a long job id makes this path too
+/// long for a socket, the file's name has only the part of the stem that distinguishes tasks.
 fn name(directory: &Path, stem: &str, start: &Start) -> PathBuf {
     let path = directory.join(format!("{stem}.sock"));
     if path.as_os_str().len() <= MAX_PATH {

@@ -40,7 +40,8 @@ impl Peer {
         self.gone
     }
 
-    /// Reads once, and answers every record that is complete.
+    /// Reads once from the peer, and answers every record that is complete. `hear` handles a report and returns the
+    /// answer, or the reason of a refusal.
     pub(super) fn serve(&mut self, hear: &mut dyn FnMut(Report) -> Result<Reply, String>) {
         let mut chunk = [0; MAX_RECORD];
         match self.stream.read(&mut chunk) {

@@ -51,7 +51,8 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// Returns the lengths of the lines, their breaks included, after `chunks` and the end.
+    /// Passes `chunks` and then the end of the output to [`Lines`]. Returns the length of each resulting line in bytes,
+    /// its line break included.
     fn lengths(chunks: &[&[u8]]) -> Vec<usize> {
         let mut lines = Lines::default();
         let mut seen = Vec::new();

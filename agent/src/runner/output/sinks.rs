@@ -14,7 +14,8 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-/// Number of pending bytes from which on the runner stops reading the script's pipes. One more read may follow.
+/// Number of pending bytes from which on the runner stops reading the script's pipes. The last read before the stop may
+/// exceed this number.
 const CLOGGED: usize = 64 * 1024;
 
 /// Time in milliseconds after which a journal that accepts nothing counts as deaf: the runner then drops lines instead
@@ -251,8 +252,9 @@ mod tests {
         assert_eq!(one_line("a\nMAINPID=1\u{1b}[2J"), "a MAINPID=1 [2J");
     }
 
-    /// Waits as the runner does at its end, in simulated time. Returns the number of wake-ups, and the time of the
-    /// last. Fails if nothing would wake the runner.
+    /// Waits until all output is written or the journal is deaf, as the runner does at its end, in simulated time.
+    /// Returns the number of wake-ups, and the simulated time of the last one (CLOCK_MONOTONIC, ms). Panics if nothing
+    /// would wake the runner.
     fn stay(sinks: &mut Sinks, mut now: u64) -> (u32, u64) {
         let mut woke = 0;
         sinks.flush(now);

@@ -1,4 +1,5 @@
-//! Makes certificates for names and a number of days, and the list of revoked certificates.
+//! An authority's signature: makes certificates with names and a lifetime in days, and the list of revoked
+//! certificates.
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -55,8 +55,8 @@ pub(in crate::verb) fn write(path: &Path, who: Who, text: &str) -> Result<(), Fa
     write_as(path, who, who == Who::Everybody, text)
 }
 
-/// Writes a whole file or nothing. `give_away`: the file gets the owner of the file that it replaces, or else of the
-/// directory. A key is never given away.
+/// Writes a whole file or nothing. `who`: the users that can read the file. `give_away`: the file gets the owner of the
+/// file that it replaces, or else of the directory. For a key, callers pass `false`.
 fn write_as(path: &Path, who: Who, give_away: bool, text: &str) -> Result<(), Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: path.to_owned(), source };
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -112,8 +112,8 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates an empty list that only its owner can read, if no list exists. Refuses anything at `path` that is no file,
-/// such as a link.
+/// Creates issued.jsonl, the list of issued certificates, empty, unless it exists. It belongs to the owner of the
+/// directory, and only that owner can read it. Fails if anything but a regular file is at `path`, such as a link.
 pub(super) fn begin_list(path: &Path) -> Result<(), Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: path.to_owned(), source };
     match path.symlink_metadata() {

@@ -112,7 +112,8 @@ fn fits(path: &Path, bytes: u64) -> Result<(), Fault> {
     )))
 }
 
-/// Returns the operator's next steps, which put the list into effect.
+/// Returns what the operator does next to put the new revocation list at `path` into effect. `enrols`: whether the list
+/// is that of the authority by which the controller enrols nodes.
 fn next(path: &Path, enrols: bool) -> String {
     let reload = "systemctl reload perilog-controller";
     let path = path.display();
@@ -126,7 +127,7 @@ fn next(path: &Path, enrols: bool) -> String {
     format!("bring {path} to the controller ([tls] crl in controller.toml) and reload it: {reload}")
 }
 
-/// The certificates that the authority has issued, with indexes.
+/// The certificates that the authority has issued, found by serial number, and which of them are the newest of a host.
 struct Issuances {
     /// All records of issued.jsonl, in the order of issue.
     issued: Vec<Issued>,
@@ -138,8 +139,8 @@ struct Issuances {
 }
 
 impl Issuances {
-    /// Reads the list of issued certificates. An unreadable list fails only if `what` has a host: a file or a serial
-    /// number can be revoked without the list.
+    /// Reads the authority's list of issued certificates. If the list is unreadable, fails only if `what` names a host;
+    /// otherwise warns and goes on without the list, which revoking a file or a serial number does not need.
     fn of(dir: &Path, what: &[What], now_ms: u64) -> Result<Self, Fault> {
         let issued = match issued::list(dir) {
             Err(fault) if !what.iter().any(|what| matches!(what, What::Host(_))) => {
@@ -166,8 +167,8 @@ impl Issuances {
     }
 
     /// Returns `true` if the entry may leave the revocation list: the certificate's expiry and revocation are long ago,
-    /// and its host has a newer certificate. The entry of a host's newest certificate is the evidence that the host was
-    /// revoked.
+    /// and its host has a newer certificate. The entry of a host's newest certificate stays, as the evidence that the
+    /// host was revoked.
     fn is_over(&self, revoked: &Revoked) -> bool {
         let long_ago = |at_ms: u64| at_ms.saturating_add(KEPT_MS) < self.now_ms;
         let has_run_out = self.get(&revoked.serial).is_some_and(|issued| long_ago(issued.not_after_ms));

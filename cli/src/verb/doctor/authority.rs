@@ -43,7 +43,8 @@ pub(super) fn look(dir: &Path, listens: bool) -> Vec<Finding> {
     findings
 }
 
-/// Returns `true` if the owner of the directory can read this file of the directory.
+/// Returns `true` if the controller's user can read the file with the metadata `file`. `own`: metadata of the
+/// authority's directory, which belongs to that user.
 fn reads(own: &Metadata, file: &Metadata) -> bool {
     let bit = match (file.uid() == own.uid(), file.gid() == own.gid()) {
         (true, _) => 0o400,
@@ -105,8 +106,9 @@ fn issued(path: &Path) -> Option<Finding> {
     })
 }
 
-/// Reports a file that does not belong to the controller's user, who then cannot write or perhaps read it, or a file
-/// that other users can read.
+/// Reports a file of the authority that does not belong to the controller's user, or that other users can read. `None`:
+/// nothing is wrong; the public certificate only needs to be readable. `own`: metadata of the authority's directory,
+/// which belongs to the controller's user.
 fn owner(path: &Path, own: &Metadata) -> Option<Finding> {
     let file = path.symlink_metadata().ok()?;
     let (shown, name) = (path.display(), path.file_name().unwrap_or_default());

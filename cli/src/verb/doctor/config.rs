@@ -17,8 +17,8 @@ pub(super) fn program(role: Role) -> PathBuf {
     }
 }
 
-/// Checks the configuration, with the TLS files and the enrolment that it names. Returns the whole configuration with
-/// every default; `None` if the configuration is wrong or cannot be read.
+/// Checks the configuration, with the TLS files and the enrolment that it names, and adds the findings. Returns the
+/// whole configuration with every default; `None` if the configuration is wrong or cannot be read.
 pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Option<Table> {
     const ABOUT: &str = "configuration";
     let (program, file) = (program(role), file.display().to_string());

@@ -92,8 +92,8 @@ fn node(table: &Table, enroll: &Table, munge: bool) -> Vec<Finding> {
     findings
 }
 
-/// Reports whether the node's certificate is renewed in time. The agent renews it between two thirds and five sixths of
-/// its life: past that, the agent has tried and failed.
+/// Checks that the agent renews the node's certificate in time. The certificate is valid from `from_ms` to `until_ms`.
+/// The agent renews it between two thirds and five sixths of this time: past that, the agent has tried and failed.
 fn renewal((from_ms, until_ms): (u64, u64), now_ms: u64) -> Finding {
     let lasts_ms = until_ms.saturating_sub(from_ms);
     let todo = "journalctl -u perilog-agent says why it cannot renew it; the port of [enroll] is looked at below";
@@ -109,8 +109,8 @@ fn renewal((from_ms, until_ms): (u64, u64), now_ms: u64) -> Finding {
     }
 }
 
-/// Checks the file of the enrolment token. `spare`: the node can prove its name without the token, so a missing token
-/// is no problem.
+/// Checks that the file of the enrolment token exists and that only root can read it. `spare`: the node can prove its
+/// name without the token, so a missing token is no problem.
 fn token(path: &Path, spare: bool) -> Finding {
     let shown = path.display();
     match std::fs::metadata(path) {
@@ -161,7 +161,8 @@ fn keeps(enroll: &Table, listens: bool) -> Vec<Finding> {
     dir.map(|dir| authority::look(dir, listens)).unwrap_or_default()
 }
 
-/// Checks that the controller listens for enrolment.
+/// Checks that a program listens on the port at which the controller enrols nodes. Returns no findings if `enroll` (the
+/// table `[enroll]`) has no valid `listen`.
 fn controller(enroll: &Table) -> Vec<Finding> {
     let listen = config::text(enroll, &["listen"]).and_then(|listen| listen.parse::<SocketAddr>().ok());
     listen.map(listens).into_iter().collect()

@@ -175,8 +175,8 @@ fn settings(controller: &Table) -> Vec<Finding> {
     findings
 }
 
-/// Returns the output of a command of Flux. `asked`: the command's arguments, for messages. `Err`: the command gave no
-/// output; the finding says that the check was skipped, and why.
+/// Returns what a command of Flux printed. `asked`: the command's arguments, for messages. `said`: the end of the
+/// command. `Err`: the command failed; the finding says that the check was skipped, and why.
 fn of_flux(asked: &str, said: Result<shell::Said, String>) -> Result<String, Finding> {
     match said {
         Ok(said) if said.ok => Ok(said.stdout.trim().trim_matches('"').to_owned()),
@@ -200,8 +200,9 @@ fn checkpoints(period: &str) -> Finding {
     }
 }
 
-/// Checks that Flux starts jobs as their users: through flux-imp, which belongs to root and has the setuid bit. `mode`:
-/// returns owner and mode of a file. `runs`: checks that the owner of the instance can run the file.
+/// Checks that Flux starts jobs as their users: through flux-imp, which belongs to root and has the setuid bit. `path`:
+/// the path of flux-imp, empty if not set. `mode`: returns owner and mode of a file. `runs`: checks that the owner of
+/// the instance can run the file.
 fn imp(
     path: &str,
     mode: impl FnOnce(&str) -> Result<(u32, u32), String>,

@@ -37,7 +37,7 @@ pub(super) fn for_many(nodes: Option<u64>, findings: &mut Vec<Finding>) {
 }
 
 /// Checks the length of the kernel's listen queue (net.core.somaxconn). After a power failure many agents dial at the
-/// same moment, because the first dial of each has failed.
+/// same moment, because the first dial of each has failed. `found`: the length; `None`: it cannot be read.
 fn somaxconn(found: Option<u64>, nodes: u64) -> Finding {
     const ABOUT: &str = "backlog";
     match found {

@@ -9,7 +9,7 @@
 //! | `config` | the configuration |
 //! | `tls` | certificates: readable, a pair, for this host, how long they last |
 //! | `enroll` | enrolment of a node and renewal: port, token, munge |
-//! | `authority` | the authority that enrols nodes: its list, its files, the names that munge enrols |
+//! | `authority` | the authority that enrols nodes: its revocation list, its files, the names that munge enrols |
 //! | `daemon` | the unit, its log, its program |
 //! | `limits` | limits of the daemon on this host: files, processes, memory, inotify instances |
 //! | `version` | systemd, agent, controller and this program |
@@ -103,7 +103,7 @@ impl Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Ok,
-    /// The check was impossible, which alone is no fault.
+    /// The check could not be made. That alone is no fault of the host.
     Skipped,
     Warning,
     Wrong,
@@ -135,7 +135,7 @@ impl Finding {
         Self { level: Level::Ok, about, what: what.into(), todo: String::new() }
     }
 
-    /// Returns level, subject and text, for tests.
+    /// Returns level, subject and text of the finding in one line, for tests.
     #[cfg(test)]
     pub(super) fn shown(&self) -> String {
         format!("{} {}: {}", self.level.word(), self.about, self.what)

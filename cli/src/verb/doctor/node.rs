@@ -20,8 +20,8 @@ use crate::door::{Answer, Daemon, Door};
 const BUS: &str = "/run/dbus/system_bus_socket";
 const RUN: &str = "/run/perilog";
 const SOCKET: &str = "/run/perilog/agent.sock";
-/// Least free space of /run in bytes: an intent and an outcome have a few KiB, kept output 64 KiB for each failed
-/// script.
+/// Least free space of /run in bytes; with less, doctor's finding is wrong. An intent and an outcome have a few KiB,
+/// kept output 64 KiB for each failed script.
 const LEAST_RUN: u64 = 16 * 1024 * 1024;
 const LEAST_INODES: u64 = 1_000;
 /// Time limit for a controller's answer; on the same network a controller answers in milliseconds.
@@ -94,8 +94,8 @@ pub(super) fn has_controller(config: &Table) -> bool {
     !config::texts(config, "controller").is_empty() || enroll::renews_itself(config)
 }
 
-/// Dials each controller as the agent does, and reports whether the controller accepts the node, and the controller's
-/// version.
+/// Dials each configured controller as the agent does. Reports whether the controller accepts the node, and whether its
+/// version fits the agent's (`agent`; `None`: unknown).
 fn reach(config: &Table, agent: Option<&str>) -> Vec<Finding> {
     const ABOUT: &str = "controller";
     let addresses = config::texts(config, "controller");

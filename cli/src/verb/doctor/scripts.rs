@@ -13,7 +13,8 @@ use crate::text;
 
 const ABOUT: &str = "scripts";
 
-/// Inspects the scripts: a user who can write a script, or a directory above the script, is root on this node.
+/// Checks the scripts of all configured actions. Above all, no user but root may be able to write a script or a
+/// directory above it: such a user would be root on this node.
 pub(super) fn look(config: &Table) -> Vec<Finding> {
     let Some(actions) = config.get("action").and_then(toml::Value::as_table).filter(|actions| !actions.is_empty())
     else {

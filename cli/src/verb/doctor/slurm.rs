@@ -28,7 +28,8 @@ pub(super) fn look(config: &Table) -> Vec<Finding> {
     findings
 }
 
-/// Returns the output of `scontrol show config`. `Err`: the reason why there is none.
+/// Returns the output of `scontrol show config`. `said`: the end of that program. `Err`: the reason why there is no
+/// output.
 fn slurms(said: Result<shell::Said, String>) -> Result<String, String> {
     match said? {
         said if said.ok => Ok(said.stdout),
@@ -42,8 +43,8 @@ fn value<'a>(config: &'a str, key: &str) -> Option<&'a str> {
     config.lines().find_map(|line| Some(line.strip_prefix(key)?.trim_start().strip_prefix('=')?.trim()))
 }
 
-/// Returns the longer of the time limits of the actions prolog and epilog; infinite if the configuration gives neither
-/// a limit.
+/// Returns the longer of the time limits of the actions prolog and epilog; infinite if the configuration has no limit
+/// for either.
 fn longest(config: &Table) -> Span {
     let limit = |action: &&str| -> Option<Span> {
         config.get("action")?.as_table()?.get(*action)?.get("timeout")?.as_str()?.parse().ok()
@@ -52,7 +53,7 @@ fn longest(config: &Table) -> Span {
 }
 
 /// Checks that systemd lets a stopping slurmd wait for its prologs and epilogs. `stop`: how long systemd waits before
-/// it kills; `limit`: the longer limit of prolog and epilog.
+/// it kills slurmd; `None`: unknown. `limit`: the longer of the limits of prolog and epilog.
 fn waits(stop: Option<Span>, limit: Span) -> Finding {
     match stop {
         None => Finding::skipped(ABOUT, "systemd does not say how long it waits for slurmd to stop"),
@@ -65,7 +66,8 @@ fn waits(stop: Option<Span>, limit: Span) -> Finding {
     }
 }
 
-/// Checks that Slurm gives a node to no other job before the epilog there has ended.
+/// Checks that Slurm gives a node to no other job before the epilog there has ended; `SelectType` decides that.
+/// `config`: the output of `scontrol show config`.
 fn selects(config: &str) -> Finding {
     match value(config, "SelectType") {
         None => Finding::skipped(ABOUT, "scontrol show config says no SelectType"),

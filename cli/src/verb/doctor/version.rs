@@ -63,7 +63,8 @@ pub(super) fn systemd() -> Finding {
     judge_systemd(said.ok().filter(|said| said.ok).map(|said| said.stdout).unwrap_or_default().trim())
 }
 
-/// Judges systemd's version, written as `252.39-1~deb12u1`, `239 (239-82.el8)`, `v255.4`.
+/// Checks that systemd is not too old. `said`: its version, written as `252.39-1~deb12u1`, `239 (239-82.el8)`, or
+/// `v255.4`.
 fn judge_systemd(said: &str) -> Finding {
     let digits = said.trim_start_matches(|c: char| !c.is_ascii_digit());
     let digits = &digits[..digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())];

@@ -38,14 +38,15 @@ pub(super) struct Owed {
 }
 
 impl Owed {
-    /// Returns the access to this node's records of owed epilogs; creates no directory. `disk`: the directory for the
-    /// records on disk, which outlive a boot. `socket`: the agent's socket; the directory for the twins is beside it,
-    /// and a boot clears it.
+    /// Locates this node's records of owed epilogs; creates no directory. `disk`: the directory for the records on
+    /// disk, which outlive a boot. `socket`: the agent's socket; the directory for the twins is beside it, and a boot
+    /// clears it.
     pub(super) fn new(disk: &Path, socket: &Path) -> Self {
         Self { disk: disk.to_owned(), run: socket.with_file_name("owed") }
     }
 
-    /// Records the call of an epilog in a note of this name. If the write fails, the epilog runs all the same.
+    /// Records that an epilog begins, with the call of its hook. `name`: the name of the record's two files ([`Note`]).
+    /// If a write fails, prints a warning; the epilog runs all the same.
     pub(super) fn note(&self, name: &str, called: &Called) -> Note {
         let note = Note { disk: self.disk.join(name), run: self.run.join(name) };
         // Writes the twin first: a note without a twin would be from an earlier boot.
@@ -107,7 +108,8 @@ fn read(path: &Path) -> Option<Called> {
     called.ok()
 }
 
-/// Runs the recorded call again; returns its exit status, or 255 if a signal killed the program.
+/// Runs this program again with the recorded arguments and environment. Of its own environment, first removes the
+/// variables whose names `is_env` accepts. Returns the exit status, or 255 if a signal killed the program.
 fn again(called: &Called, is_env: impl Fn(&str) -> bool) -> io::Result<u8> {
     let mut command = Command::new(std::env::current_exe()?);
     for (name, _) in std::env::vars_os() {

@@ -12,12 +12,14 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
-/// Period of checks if the kernel cannot report the end of another process (Linux older than 5.3).
+/// Pause between two checks whether the daemon lives, where the kernel cannot report the end of another process (Linux
+/// older than 5.3).
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) struct Starter {
     pid: Pid,
-    /// Name of the process in /proc. Another name later shows that the pid belongs to another process by then.
+    /// Name of the daemon's process in /proc when the hook found it; `None`: not readable. If the pid has another name
+    /// later, it belongs to another process, and the daemon is dead.
     name: Option<String>,
     is_parent: bool,
     alive: Option<OwnedFd>,
@@ -88,8 +90,8 @@ fn processes() -> Vec<Process> {
     pids.filter_map(Process::of).collect()
 }
 
-/// Returns the slurmd of this host, or of this node if the host runs several. Skips children of slurmd, which have the
-/// name slurmd until they exec.
+/// Returns the process of this host's slurmd; if the host runs several, of the one with `-N` and the node name `node`.
+/// `None`: there is no such slurmd. Skips children of a slurmd, which have the name slurmd until they exec.
 fn slurmd(processes: &[Process], node: Option<&str>) -> Option<Pid> {
     let all = || processes.iter().filter(|process| process.name == "slurmd");
     let is_child = |process: &&Process| all().any(|other| Some(other.pid) == process.parent);

@@ -22,7 +22,7 @@ pub(super) const AGENT: &str = "perilog-agent.service";
 pub(super) const CONTROLLER: &str = "perilog-controller.service";
 pub(super) const SOCKET: &str = "perilog-controller.socket";
 
-/// A run of `init` or of `init undo`: its record, its limits and its output.
+/// A run of `init` or of `init undo` in progress: what its steps need, and what they have made so far.
 pub(super) struct Acting {
     pub(super) record: Record,
     pub(super) wait: Span,

@@ -79,7 +79,7 @@ enum Files {
     None,
     /// Some of the files exist and some are missing. Contains the path of the first one that exists.
     Part(PathBuf),
-    /// The files exist and cannot be used, with the reason.
+    /// The files exist, but cannot be used. Contains the reason as text.
     Bad(String),
     /// All of the files exist, and the certificate in them can be used. `names`, `until_ms`: the names in the
     /// controller's certificate, and its end in milliseconds since 1970; for an authority, no names and 0.

@@ -30,7 +30,8 @@ impl Dropin {
         }
     }
 
-    /// Plans the step that writes the drop-in, or adds the conflict. Returns `false` if the file is right already.
+    /// Adds to `plan` the step that writes the drop-in with this `text`, or adds a conflict if `init` did not write the
+    /// present file. `says`: the settings in words, for the plan. Returns `false` if the file has this text already.
     pub(super) fn plan(
         &self,
         path: &Path,

@@ -52,7 +52,8 @@ pub(super) fn files_in(dir: &Path) -> TlsFiles {
     TlsFiles { ca: dir.join(CA_CERT), cert: dir.join(CERT), key: dir.join(KEY), crl: None }
 }
 
-/// Asks at the controller's enrolment port for the authority with this pin; returns the authority's certificate (PEM).
+/// Asks the controller's enrolment port at `address` for the authority with this pin. Returns the authority's
+/// certificate (PEM). `Err`: the reason as text.
 pub(super) fn authority(address: &str, pin: Pin) -> Result<String, String> {
     let der = block_on(learn(&Dial::plain(address), pin))?.map_err(|error| error.to_string())?;
     Ok(pem(&der))

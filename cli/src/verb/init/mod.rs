@@ -155,8 +155,9 @@ fn show_and_do(plan: &Plan, common: &Common, out: &mut Out, act: &mut act::Actin
     Ok(true)
 }
 
-/// Adds the failed step to a fault. A wrong request and a timeout keep their exit status; other faults also tell the
-/// operator what to type.
+/// Adds number and text of the failed step to an error. A wrong request, and one that the controller refused, becomes a
+/// usage error; a timeout stays a timeout. Other errors also say how to go on and how to undo, except a closed pipe,
+/// which stays unchanged.
 fn in_step(number: usize, step: &str, fault: Fault) -> Fault {
     let text = format!("step {number} ({step}): {fault}");
     match fault {

@@ -1,5 +1,5 @@
-//! `perilog init node`: authority, certificate, drop-ins and the agent of a node, until the controller has welcomed the
-//! agent.
+//! `perilog init node`: sets this host up as a node of a controller. It gets the certificates, writes the drop-ins,
+//! starts the agent, and waits until the controller has welcomed the agent.
 
 use std::fs;
 use std::io::Read as _;
@@ -214,8 +214,8 @@ fn plan(wanted: &Wanted, dropin: &str, there: &There) -> Result<Plan, Vec<String
     if conflicts.is_empty() { Ok(plan) } else { Err(conflicts) }
 }
 
-/// Adds a conflict for each key to which another file of the site gives another value than the drop-in. Notes in the
-/// plan if no action is configured.
+/// Adds a conflict for each key that another file of the site sets to another value than the drop-in. Adds a note to
+/// the plan if no action is configured.
 fn overridden(wanted: &Wanted, there: &There, config: &Config, plan: &mut Plan, conflicts: &mut Vec<String>) {
     let mut other = |key: &str, has: &str, wants: &str| {
         conflicts.push(format!(

@@ -19,8 +19,8 @@ const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     version: u32,
-    /// Files by their path, with the SHA-256 of their content. `None`: a daemon renews the file, or a crash came before
-    /// its digest was known.
+    /// The files that `init` wrote, by path, each with the SHA-256 of its content. `None`: a daemon renews the file, or
+    /// a crash came before its digest was known.
     pub(super) files: BTreeMap<PathBuf, Option<String>>,
     /// Directories that `init` made, outermost first.
     pub(super) directories: Vec<PathBuf>,

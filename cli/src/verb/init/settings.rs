@@ -106,7 +106,7 @@ impl OfNode<'_> {
 ///
 /// # Errors
 /// The outer error: the daemon's program did not run. The inner error: the program refuses the configuration, in its
-/// own words.
+/// own words, or its output is malformed.
 pub(super) fn would_be(role: Role, dropin: &str) -> Result<Result<Table, String>, Fault> {
     let copy = Copy::new(role, dropin)?;
     let (program, file) = (role.program().display().to_string(), copy.file.display().to_string());

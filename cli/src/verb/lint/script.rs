@@ -45,7 +45,8 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Checks the `#!` line (execve(2)). `is_program`: returns `true` for the path of a program of this host.
+/// Checks that the kernel can run a script by its `#!` line (execve(2)); `None`: nothing is wrong. `name`: the script's
+/// name, for the finding. `is_program`: returns `true` for the path of an executable file of this host.
 fn first_line(name: &str, text: &str, is_program: &dyn Fn(&str) -> bool) -> Option<Finding> {
     const ABOUT: &str = "#!";
     let line = text.split('\n').next().unwrap_or_default();
@@ -89,7 +90,9 @@ fn line_ends(name: &str, text: &str) -> Option<Finding> {
     })
 }
 
-/// Reports variables that the script reads, although neither the node passes them nor the script sets them.
+/// Reports the variables PERILOG_..., SLURM_... and FLUX_... that a script reads and does not set, and that are not in
+/// `passed`, the variables that the node passes to scripts. `None`: there are none. `name`: the script's name, for the
+/// finding.
 fn variables(name: &str, text: &str, passed: &BTreeSet<String>) -> Option<Finding> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let (mut read, mut set) = (BTreeSet::new(), BTreeSet::new());

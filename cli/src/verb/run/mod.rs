@@ -136,8 +136,8 @@ impl Args {
     }
 }
 
-/// The session of `perilog run` with the controller. On each connection it attaches to the action, then follows the
-/// job's log from the place that it had reached.
+/// The calls of `perilog run` on one connection to the controller. First it attaches to the action; then it follows the
+/// job's log after the last event that it has read. A new connection repeats both.
 struct Session {
     door: Door,
     request: Request,

@@ -139,7 +139,7 @@ struct Step {
     /// Begin of the try, in milliseconds since the task's begin.
     after_ms: u64,
     elapsed_ms: u64,
-    /// Exit status as a shell gives it; `None`: the script did not end.
+    /// Exit status as a shell gives it, 128 + N for signal N; `None`: the script did not end.
     status: Option<u8>,
     tolerable: bool,
     timed_out: bool,

@@ -65,7 +65,7 @@ enum Line<'a> {
     },
 }
 
-/// Converts a time in milliseconds since 1970 to a horizontal position.
+/// The time scale of a panel: converts milliseconds since 1970 to a horizontal position.
 struct Scale {
     begin_ms: u64,
     span_ms: f64,
@@ -237,7 +237,8 @@ fn tip_of(who: &str, step: &Step) -> String {
     format!("{who}: {} {}{word}", step.script, text::took(step.elapsed_ms))
 }
 
-/// Draws the name of a node, shortened to 24 characters, in the left margin beside the node's row.
+/// Draws the name of a node, shortened to 24 characters, in the left margin beside the node's row. `y` and `height`:
+/// upper edge and height of the row.
 fn label_of(to: &mut String, name: &str, y: f64, height: f64) {
     let shown: String = match name.chars().count() {
         0..=24 => name.to_owned(),
@@ -251,7 +252,8 @@ fn words(to: &mut String, x: f64, y: f64, class: &str, what: &str) {
 }
 
 /// Draws a bar, at least one unit wide, so that a bar without duration is still visible. `class`: its CSS class, or
-/// empty. `tip`: the text that a browser shows for the bar.
+/// empty. `fill`: its colour; `None`: the colour of the class. `at`: x and y of its upper left corner; `size`: width
+/// and height. `tip`: the text that a browser shows for the bar.
 fn rect(to: &mut String, class: &str, fill: Option<&str>, at: (f64, f64), size: (f64, f64), tip: &str) {
     let fill = fill.map(|fill| format!(" fill=\"{fill}\"")).unwrap_or_default();
     let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };

@@ -34,7 +34,7 @@ pub(crate) struct Args {
     every: Span,
 }
 
-/// Minimum period between two pictures, so that the controller has time for other work.
+/// Minimum time between two refreshes of the screen, so that the controller has time for other work.
 const LEAST: Duration = Duration::from_millis(200);
 /// Number of refreshes of the screen for each request for all nodes: on a large cluster the list is long, and changes
 /// slowly.
@@ -51,7 +51,8 @@ struct Picture {
     asked_ms: u64,
     /// Time of the request for `nodes`, in milliseconds since 1970.
     nodes_ms: u64,
-    /// The reason why the picture is not current; `None`: it is current.
+    /// The error of the last refresh, as text: the screen then still shows older data. `None`: the last refresh
+    /// succeeded.
     trouble: Option<String>,
     /// Index of the first straggler on the screen.
     scrolled: usize,

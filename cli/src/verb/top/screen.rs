@@ -20,8 +20,8 @@ const ACTIONS: usize = 8;
 /// Maximum number of lines of the table of nodes with trouble.
 const TROUBLES: usize = 6;
 
-/// Sets the greatest width of every column but the last: the screen's width divided by this number, or `NARROWEST`
-/// characters if that is more.
+/// The screen's width divided by this number is the greatest width of every column but the last; `NARROWEST` characters
+/// if that is more.
 const WIDEST_PART: usize = 6;
 const NARROWEST: usize = 10;
 

@@ -69,9 +69,9 @@ impl Observer {
         }
     }
 
-    /// Returns the durations to store for this batch: the reports in `heard` that the machine acknowledged, and one for
-    /// each task that an announced reboot ended. The machine completes such a task itself, so no agent reports its
-    /// duration.
+    /// Returns the durations to store for this batch: the reports in `heard` that the machine acknowledged, and one
+    /// duration for each task that an announced reboot ended. The machine completes such a task itself, so no agent
+    /// reports the duration.
     pub(super) fn standing(&self, heard: Vec<Heard>, output: &Output) -> Vec<Ran> {
         let booted = output.records.iter().filter_map(|record| match record {
             // If the scripts ended by themselves, the node has reported the duration.
@@ -95,7 +95,8 @@ impl Observer {
         heard.into_iter().filter(stands).map(|heard| heard.ran).chain(booted).collect()
     }
 
-    /// Counts a committed batch and the commit's duration; `ran` are the newly finished tasks.
+    /// Counts a committed batch in the metrics. `took`: the duration of its commit, `None` if the batch had no records.
+    /// `ran`: the durations that the commit has stored.
     pub(super) fn committed(&self, took: Option<Duration>, ran: &[Ran], effects: &[Effect]) {
         if let Some(metrics) = &self.metrics {
             metrics.committed(took, ran, effects);
@@ -181,7 +182,8 @@ mod tests {
         Output { records: Vec::new(), effects: of.iter().map(ack).collect() }
     }
 
-    /// Feeds the observer a batch. Returns the reports that count, each as host, rank and duration (ms) of the task.
+    /// Gives the observer a batch's inputs and the machine's output. Returns the durations to store, each as host
+    /// (`None`: no node reported it), rank, and the task's duration in milliseconds.
     fn stands(observer: &mut Observer, inputs: &[Input], output: &Output) -> Vec<(Option<String>, u32, u64)> {
         let heard = observer.listen(inputs);
         let told = |ran: Ran| (ran.host.map(|host| host.as_str().to_owned()), ran.task.rank.0, ran.elapsed_ms);
@@ -222,7 +224,8 @@ mod tests {
         assert_eq!(stands(&mut Observer::new(None), &inputs, &acks(&[(ONE, 0)])), []);
     }
 
-    /// A task that an announced reboot ended counts, too. No agent reports its end: the machine completes the task.
+    /// The observer also counts a task that an announced reboot ended, although no agent reports its end: the machine
+    /// completes the task.
     #[test]
     fn a_boot_that_was_announced_ends_its_task_here_too() {
         let row = |rank, booted, open: bool| {

@@ -12,7 +12,7 @@ use super::*;
 use crate::daemon::inlet::Inlet;
 use crate::store::Ran;
 
-/// A store whose next commits fail as the test says, and that keeps what was committed.
+/// A store in memory that keeps what was committed. A test can set the errors of its next commits.
 #[derive(Clone, Default)]
 struct Script(Arc<Mutex<State>>);
 
@@ -94,8 +94,8 @@ fn writer(script: &Script) -> Writer<Script> {
 
 type Answer = oneshot::Receiver<Result<Reply, Refusal>>;
 
-/// Makes an entry with a request that commits records, a run of the prolog on a node that the controller does not know;
-/// also returns the receiver of the reply.
+/// Makes a request whose handling commits records: to run the prolog on a node that the controller does not know.
+/// Returns the request as an entry of the writer's queue, and the receiver of the reply.
 fn run(job: &str) -> (Entry, Answer) {
     let run = RunRequest {
         job: JobId::new(job).unwrap(),

@@ -86,7 +86,7 @@ fn refused() -> Held {
     }
 }
 
-/// The controller keeps a Hello in memory until its last page, so it bounds the bytes of a Hello.
+/// The controller keeps a Hello in memory until its last page, so it refuses a Hello that is larger than any node's.
 #[tokio::test]
 async fn a_hello_of_more_bytes_than_a_node_tells_is_refused() {
     let mut page = hello();

@@ -83,7 +83,8 @@ impl Bed {
         effects
     }
 
-    /// Asserts that the effects of `input` are `expect`; an expectation that ends in `*` matches any continuation.
+    /// Hands in `input`, asserts that its effects are `expect`, and returns them. An expectation that ends in `*`
+    /// matches any continuation.
     #[track_caller]
     pub(super) fn check(&mut self, input: Input, expect: &[&str]) -> Vec<Effect> {
         let shown = format!("{input:?}");
@@ -117,8 +118,8 @@ impl Bed {
         self.check(Input::Tick, expect);
     }
 
-    /// Makes a live task: hands in its Start and the answers to each effect, up to systemd's that the start of the unit
-    /// is queued.
+    /// Makes a live task: hands in its Start, the answer to each effect, and last systemd's answer that it has queued
+    /// the start of the unit.
     #[track_caller]
     pub(super) fn live(&mut self, j: &str, attempt: u64, a: &str, rank: u32) -> TaskId {
         let (id, name) = (task(j, attempt, a, rank), name(task(j, attempt, a, rank)));

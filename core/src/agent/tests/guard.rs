@@ -3,7 +3,8 @@ use super::values::*;
 use crate::agent::io::Input;
 use crate::ids::TaskId;
 
-/// Sends a Start, and asserts that the task begins, or (`waits_for`) that the agent reports what the task waits for.
+/// Sends a Start, and returns its task. Asserts that the task begins, or that the agent reports that the task waits for
+/// `waits_for`.
 #[track_caller]
 fn ask(bed: &mut Bed, j: &str, attempt: u64, a: &str, rank: u32, waits_for: Option<&str>) -> TaskId {
     let id = task(j, attempt, a, rank);

@@ -31,8 +31,8 @@ fn rebuilt(intent: &Intent, seen: Seen) -> Found {
     found(&intent, Seen { claim: None, result: None, ..seen })
 }
 
-/// Regression test: the claim was removed before the agent had read it, and a task whose scripts had run was
-/// `refused`.
+/// Regression test: the claim was removed before the agent had read it, and the agent reported a task as `refused`
+/// although its scripts had run.
 #[test]
 fn what_its_unit_did_is_its_outcome() {
     let intent = intent("j", 1, "prolog", 0);

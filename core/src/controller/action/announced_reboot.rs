@@ -56,8 +56,8 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Creates the announced reboot of a rank from its stored row. The node must say Hello by `armed_ms` (monotonic)
-    /// plus the rest of the task's limit plus `grace_ms`.
+    /// Creates the state of a rank's announced reboot from the rank's stored row. The node must say Hello within the
+    /// rest of the task's limit plus `grace_ms`, both counted from `armed_ms` (monotonic).
     pub(crate) fn stored(row: RankRow, armed_ms: u64, grace_ms: u64) -> Self {
         let until_ms = Self::until(&row, armed_ms, grace_ms);
         Self { row, until_ms, is_over: false }
@@ -201,9 +201,9 @@ impl Machine {
         self.cx.send(id, ToAgent::BootExpected { task });
     }
 
-    /// Decides what a node's report that the task ended means for a rank that may expect a reboot. Returns the end for
-    /// the caller to record. `None`: the rank stays open until the reboot, or the reboot has come and this call has
-    /// ended the rank.
+    /// Decides what a node's report that the task ended means for a rank that may expect a reboot. Returns the end,
+    /// which the caller must record. `None`: there is nothing to record, because the rank stays open until the reboot,
+    /// or because the reboot has come and this call has ended the rank.
     pub(crate) fn end_or_boot(&mut self, task: TaskId, ended: Ended) -> Option<Ended> {
         let node = self.facts().boot_of(task);
         let (Some((boot_number, machine)), Some(action)) = (node, self.jobs.action_mut(task.action)) else {
@@ -297,11 +297,11 @@ impl Action {
         }
     }
 
-    /// Records the boot to which an open rank's task belongs, if its scripts ended well and the node's report `ended`
-    /// reveals the boot:
+    /// Records the boot that counts as the boot of an open rank's task, as far as the node's report `ended` shows it.
+    /// Does nothing if the scripts did not end well. The recorded boot is:
     ///
-    /// * A script announced a reboot, which is to come or has come: the node's present boot (`boot_number`).
-    /// * The node has rebooted without an announcement, or again after the announced reboot: [`EARLIER`].
+    /// * the node's present boot (`boot_number`), if a script announced a reboot that is still to come or has come;
+    /// * [`EARLIER`], if the node has rebooted without an announcement, or again after the announced reboot.
     fn boot_of_end(&mut self, rank: Rank, ended: &Ended, boot_number: u32) {
         if !ended.outcome.went_well() || !self.is_open_on(rank) {
             return;
@@ -329,8 +329,9 @@ impl Action {
         }
     }
 
-    /// Records the end that the rank gets once its node reboots. If `ended` lists no steps, because it comes from a
-    /// tombstone, takes over only its outcome and keeps the details of the earlier report.
+    /// Records the end that the rank gets once its node reboots. The rest of the task's limit, and then `grace_ms`,
+    /// count from `mono_ms`. If `ended` comes from a tombstone, which lists no steps, takes over only its outcome and
+    /// keeps the details of the earlier report.
     fn expect(&mut self, rank: Rank, expects: Expects, ended: Ended, mono_ms: u64, grace_ms: u64) {
         let told = self.expected.get(&rank).map(|expected| &expected.row.ended).filter(|_| ended.steps.is_empty());
         let ended = match told {
@@ -351,7 +352,8 @@ mod tests {
     use crate::ids::{ActionName, Attempt, ClusterId, JobId};
     use crate::outcome::Failure;
 
-    /// An action whose rank 0 is accepted in boot 1 of its node; `announced`: the store knows the announcement.
+    /// Returns an action whose rank 0 is accepted in boot 1 of its node. `announced`: the store knows the announcement
+    /// of a reboot. `cancelling`: the rank is to be cancelled.
     fn action(announced: bool, cancelling: bool) -> Action {
         let ranks: IdSet = "0".parse().unwrap();
         let (job, name) = (JobId::new("j").unwrap(), ActionName::new("prolog").unwrap());

@@ -10,7 +10,8 @@ use crate::message::Phase;
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
 
-/// Returns the time of the first limit after `now_ms`, if any, and the items whose limit has passed.
+/// Sorts items by their limits, each of which is a time. Returns the earliest limit after `now_ms` (`None`: there is
+/// none), and the items whose limit has passed.
 fn split<T>(limits: impl Iterator<Item = (u64, T)>, now_ms: u64) -> (Option<u64>, Vec<T>) {
     let (mut next, mut due) = (None::<u64>, Vec::new());
     for (at, what) in limits {

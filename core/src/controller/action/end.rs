@@ -65,7 +65,7 @@ impl Jobs {
     }
 
     /// Records a result that arrived after the task had ended. If the task had ended as `lost` although its scripts
-    /// ran, this result can drain the host, as it would have in time: the result is the node's fault, or no
+    /// ran, the result may drain the host, for the same reasons as an end in time: the end is the node's fault, or no
     /// after-action cleans up.
     pub(crate) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, cx: &mut Context) {
         for name in &ended.milestones {

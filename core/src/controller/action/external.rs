@@ -57,10 +57,11 @@ pub(crate) fn row(row: ActionRow, external: External) -> ActionRow {
     ActionRow { waiting: IdSet::new(), accepted, timeout_ms: None, held, external, ..row }
 }
 
-/// Checks that the job has the requested resources, and that all are unreleased.
+/// Checks that the attempt `entry` has the requested resources, and that all of them are unreleased. `None`: a new
+/// attempt, which has no resources.
 ///
 /// # Errors
-/// `Conflict`, with the first resource that the job lacks or has released.
+/// `Conflict`, with the first resource that the attempt lacks or has released.
 pub(crate) fn check_resources(entry: Option<&JobAttempt>, run: &RunRequest, asked: &External) -> Result<(), Refusal> {
     let none = BTreeSet::new();
     let (has, released) = entry.map_or((&none, &none), |entry| (&entry.terms.resources, &entry.released.resources));

@@ -16,7 +16,7 @@ use crate::message::Phase;
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-/// Longest delay (ms) between a Start and the task's first script that is ignored: the time limit counts from the
+/// Longest delay (ms) between a Start and the task's first script with which the time limit still counts from the
 /// Start. After a longer delay the limit counts from the script, and the rank gets an entry in `ready_ms`. Most ranks
 /// of a large action begin faster, and need no entry.
 const AT_ONCE_MS: u64 = 1_000;
@@ -143,8 +143,8 @@ impl Jobs {
         self.check_by(task.action, cx.now.mono_ms.saturating_add(cx.settings.start_grace_ms));
     }
 
-    /// Starts a task's limit at the start of its scripts (`since_ms`, monotonic), which may be long after the Start:
-    /// the task may have waited on its node.
+    /// Lets a task's time limit count from the start of its first script (`since_ms`, monotonic) if that was more than
+    /// [`AT_ONCE_MS`] after the Start, for example because the task waited on its node.
     pub(crate) fn begins(&mut self, task: TaskId, since_ms: u64) {
         if let Some(action) = self.action_mut(task.action)
             && since_ms > action.armed(task.rank).saturating_add(AT_ONCE_MS)

@@ -48,8 +48,8 @@ pub(crate) struct Action {
     /// Time (monotonic) of the next check of the limits; `None`: no limit is running.
     pub(crate) check_ms: Option<u64>,
     pub(crate) batches: Batches,
-    /// For an external action: time (wall clock) of the last message of its service. The row's value may be half a
-    /// lease older.
+    /// For an external action: time (wall clock) of the last message of its service. The time in the row may be up to
+    /// half a lease older, because the store does not get every message.
     pub(crate) heard_ms: u64,
     /// Ends of ranks in this batch that the event log does not have yet.
     pub(crate) fresh: Vec<Fresh>,
@@ -272,8 +272,8 @@ impl Action {
         }
     }
 
-    /// Builds the Start of a rank for a boot of its node. The caller adds `after` and `milestones`. Starts of other
-    /// ranks differ only in rank and boot.
+    /// Builds the Start of a rank for the boot `boot` of its node. Leaves `after` and `milestones` empty: the caller
+    /// sets them.
     pub(crate) fn start(&self, layout: &Layout, not_after_ms: u64, rank: Rank, boot: &crate::ids::BootId) -> Start {
         Start {
             task: self.task(rank),
@@ -293,8 +293,8 @@ impl Action {
         }
     }
 
-    /// Adds records of what changed in this batch: the action's whole row or a delta of it, and the row of each rank
-    /// whose details changed.
+    /// Appends to `records` what changed in this batch: the action's whole row or a delta of it, and the row of each
+    /// rank whose details changed.
     pub(crate) fn take_records(&mut self, records: &mut Vec<Record>) {
         let moved = std::mem::take(&mut self.moved);
         let stands = self.row.stands(&moved);

@@ -1,6 +1,7 @@
 //! Order: decides whether a rank of an action may begin now, and starts the ranks that may. On each rank:
 //!
-//! * a setup action (prolog, check) begins when the earlier setup actions and external actions have ended on the rank;
+//! * a setup action (prolog, check) begins when the earlier setup actions and external actions have ended on the rank,
+//!   and no after-action that was sent is open there;
 //! * an after-action (epilog) begins when all setup actions, all external actions and the earlier after-actions have
 //!   ended on the rank. A setup action goes first even if a request began it later, because the epilog may grow by the
 //!   ranks of such an action.
@@ -37,8 +38,8 @@ impl Jobs {
         self.before(id, rank).is_some()
     }
 
-    /// Returns the action that keeps the action `id` waiting on a rank: an action of the same or an earlier attempt
-    /// that has not ended on the rank's host.
+    /// Returns the action that keeps the action `id` waiting on a rank: an action of the same or an older attempt that
+    /// has not ended on the rank's host. `None`: no action does.
     pub(crate) fn before(&self, id: ActionId, rank: Rank) -> Option<&Action> {
         let action = self.action(id)?;
         let row = &action.row;
@@ -84,9 +85,8 @@ impl Jobs {
         self.of(attempt).any(|action| action.is_open())
     }
 
-    /// Returns the actions of newer attempts of the job that may have waited for an end on `freed`. These are the ranks
-    /// of attempt `number`, in its `layout`, on which an action has just ended. Each action comes with the ranks that
-    /// its own attempt has on the same hosts.
+    /// Returns the actions of newer attempts of the job that may have waited for an end on the ranks `freed` of attempt
+    /// `number`, which has the layout `layout`. With each action come its own attempt's ranks on the hosts of `freed`.
     fn of_newer(&self, job: &JobId, number: Attempt, layout: &Layout, freed: &IdSet) -> Vec<(ActionId, IdSet)> {
         let newer = self.get(job).into_iter().flat_map(|job| job.attempts.range((Excluded(number), Unbounded)));
         let mut found = Vec::new();
@@ -153,8 +153,9 @@ impl Jobs {
 impl Machine {
     /// Sends a Start for each waiting rank of `ranks` whose task may begin and whose node is connected. A rank ends as
     /// `lost` if its node is down or unknown to the store. A rank keeps waiting if its node left less than start-grace
-    /// ago, or is unknown shortly after a start with an empty store. Also sends a Begin for unclaimed tasks of `ranks`
-    /// ([`Self::begin_unclaimed`]). Returns `true` if a Begin was sent or a rank waits no longer.
+    /// ago, announced a reboot, has just come back and is not settled, or is unknown shortly after a start with an
+    /// empty store. Also sends a Begin for unclaimed tasks of `ranks` ([`Self::begin_unclaimed`]). Returns `true` if a
+    /// Begin was sent or a rank waits no longer.
     pub(crate) fn start_ready(&mut self, id: ActionId, ranks: &IdSet) -> bool {
         let begun = self.begin_unclaimed(id, ranks);
         let Some(action) = self.jobs.action(id) else { return begun };

@@ -22,10 +22,11 @@ use crate::task::{Check, Ended, Tail};
 const MAX_LATE: usize = 8;
 
 impl Jobs {
-    /// Carries out a service's report: renews the lease, and ends the ranks and resources that the report names.
+    /// Carries out a service's report: renews the lease, and then ends the ranks and resources that the report names,
+    /// or records their milestone. A report [`Said::Renew`] only renews the lease.
     ///
     /// # Errors
-    /// The attempt has no such external action, or the action does not cover the named parts.
+    /// The attempt has no such external action, the action does not cover the named parts, or the milestone is refused.
     pub(crate) fn report(&mut self, report: &Report, cx: &mut Context) -> Result<Reply, Refusal> {
         let (number, attempt) = self.attempt_reported(report, cx)?;
         let id = ActionId::of(cx.settings.cluster, &report.job, number, &report.action);
@@ -110,6 +111,9 @@ impl Jobs {
     /// Returns the attempt that a service's report means: the attempt that the report names, else the open attempt or
     /// the last. If the report names none and that attempt lacks the action, returns the only attempt in which the
     /// action is open: the service may have begun before a newer attempt opened.
+    ///
+    /// # Errors
+    /// The store does not know the job, or the job has no such attempt.
     fn attempt_reported(&self, report: &Report, cx: &Context) -> Result<(Attempt, &JobAttempt), Refusal> {
         let (number, attempt) = self.attempt_meant(&report.job, report.attempt)?;
         let of = |number| self.actions.get(&ActionId::of(cx.settings.cluster, &report.job, number, &report.action));
@@ -150,7 +154,8 @@ const fn is_cancelled(outcome: Option<&Outcome>) -> bool {
     matches!(outcome, Some(Outcome::Cancelled { .. }))
 }
 
-/// Turns a service's report into the end of a rank or resource. `asked`: the controller has asked the service to stop.
+/// Returns the end that a service's report `said` gives a rank or resource of the external action `row`. `asked`: the
+/// controller has asked the service to stop, so a failure counts as `cancelled`.
 fn end_of(said: &Said, row: &ActionRow, asked: bool, now: Now) -> Ended {
     let (outcome, check, message) = match said {
         Said::Tolerable { check, message } => {

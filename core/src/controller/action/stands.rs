@@ -99,7 +99,8 @@ impl Stands {
 fn weigh<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
     /// Estimated size (bytes) of a range of ranks as text, with its comma.
     const RANGE: usize = 8;
-    /// Estimated size (bytes) of everything in the text except ranges: field names, numbers and punctuation.
+    /// Estimated size (bytes) of a delta's or row's text without its ranges of ranks: field names, numbers,
+    /// punctuation.
     const AROUND: usize = 32;
     AROUND + RANGE * sets.map(IdSet::pieces).sum::<usize>()
 }
@@ -125,8 +126,8 @@ impl ActionRow {
         }
     }
 
-    /// Applies a delta: for the ranks of the delta, replaces the rank states, the holds and the other values of the
-    /// row. To apply the same delta twice changes nothing more.
+    /// Applies the delta `part`: for its ranks, replaces the rank states, the holds and every other value of this row.
+    /// The same delta may be applied twice: the second time changes nothing.
     pub fn put(&mut self, part: &Stands) {
         let Stands {
             ranks,
@@ -173,7 +174,8 @@ impl ActionRow {
 }
 
 impl AttemptRow {
-    /// Applies a delta: replaces the holds of the delta's ranks. A delta that is applied twice changes nothing more.
+    /// Applies the delta `part`: for its ranks, replaces what the job holds, has handed over or released, and what is
+    /// disowned. The same delta may be applied twice: the second time changes nothing.
     pub fn put(&mut self, part: &Holds) {
         let Holds { ranks, hold, released, left, disowned } = part;
         replace(&mut self.hold.ranks, ranks, hold);

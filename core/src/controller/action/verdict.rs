@@ -70,9 +70,9 @@ impl Action {
         ranks
     }
 
-    /// Returns the ranks that the job handed over before a task began on them, while it keeps other ranks. The job goes
-    /// on without them, so they are no failures. `hold`: the ranks that the job still holds. Empty if the action began
-    /// on no rank at all: such an action has failed.
+    /// Returns the ranks that the job handed over before a task began on them, while it keeps other ranks (`hold`). The
+    /// job goes on without them, so they are no failures. Returns no rank if the action began on none at all: such an
+    /// action has failed.
     pub(crate) fn shed(&self, hold: &IdSet) -> IdSet {
         let shed = self.never_begun().difference(hold);
         if hold.is_empty() || shed == self.row.ranks { IdSet::new() } else { shed }
@@ -107,7 +107,7 @@ pub(crate) fn blamed(ended: &Ended) -> Option<&Step> {
 }
 
 /// Returns the last line that the script to blame wrote. Without a script to blame, returns the last line of the last
-/// output.
+/// failed script whose output was kept. `None`: no such line was kept.
 pub(crate) fn last_line(ended: &Ended) -> Option<String> {
     let tail = match blamed(ended) {
         Some(step) => ended.tails.iter().find(|tail| tail.script == step.script)?,

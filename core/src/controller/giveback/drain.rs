@@ -251,9 +251,9 @@ impl Drains {
         }
     }
 
-    /// Applies the setting of the drain hook. If no hook is configured, every drain comes into force, and every lift is
-    /// done. If a hook is configured, the hook gets a notice of each drain that no hook has confirmed yet. Such a drain
-    /// is in force again once the hook confirms the notice.
+    /// Takes over the setting `hook`: whether a drain hook is configured. Without a hook, every drain comes into force,
+    /// and every lift is done. With a hook, the hook gets a notice of each drain in force that no hook has carried out
+    /// yet. Until the hook confirms the notice, such a drain is not in force.
     pub(crate) fn set_hook(&mut self, hook: bool, cx: &mut Context) {
         self.hook = hook;
         let (waits, untold) =

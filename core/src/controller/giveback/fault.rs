@@ -1,9 +1,10 @@
-//! Faults: decides which end of a task is its node's fault, and writes the reason of the drain ([`super::drain`]). All
-//! files that write reasons of drains:
+//! Faults: decides which end of a task is its node's fault, and writes the reason of the drain ([`super::drain`]).
+//! [`Machine::drain_task`] puts the action's name before the reason, and the job behind it. All files that write
+//! reasons of drains:
 //!
 //! | the reason says | worded in |
 //! |---|---|
-//! | how a task ended: action, script, outcome, first check or last line | `fault_of` below |
+//! | how a task ended: script, outcome, first check or last line | `fault_of` below |
 //! | a script is past its limit; a task that was lost lives | `action/end.rs` |
 //! | processes outlive their scripts | `action/clock.rs` |
 //! | a task was resolved by hand while it may be alive | `operator/resolve.rs` |

@@ -32,7 +32,8 @@ pub(crate) struct Outbox {
     /// Sequence numbers of the entries on which the release hook failed, each with the reason. Not stored: a restarted
     /// controller sends each entry again.
     failed: BTreeMap<u64, String>,
-    /// Sequence number of the newest entry.
+    /// Highest sequence number so far, at the start of a life of the controller the number from [`first_sequence`]. The
+    /// next entry gets the number after this one.
     pub(super) last: u64,
     /// The controller's epoch, which new entries bear.
     pub(super) epoch: u64,
@@ -111,7 +112,8 @@ impl Outbox {
         self.failed.get(&sequence).map(String::as_str)
     }
 
-    /// Removes the entries for the resource manager up to and including `through`, which its reader has applied.
+    /// Removes the entries for the resource manager with the sequence number `through` or a lower one, because the
+    /// resource manager's reader has applied them.
     pub(crate) fn applied(&mut self, through: u64) {
         let through = if defect!(OutboxDropsUnapplied) { u64::MAX } else { through };
         while let Some((key, _)) = self.entries.range((Reader::Manager, 0)..=(Reader::Manager, through)).next() {
@@ -120,7 +122,8 @@ impl Outbox {
         }
     }
 
-    /// Removes the entry with this sequence number, for either receiver.
+    /// Removes the entry with this sequence number, whether the entry is for the resource manager or for the release
+    /// hook.
     pub(crate) fn done(&mut self, sequence: u64) {
         self.failed.remove(&sequence);
         for reader in [Reader::Manager, Reader::ReleaseHook] {

@@ -21,20 +21,21 @@ use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, ResourceName};
 use crate::job::Part;
 
-/// Clock of an action with the policy [`crate::controller::io::ReleasePolicy::Batches`].
+/// Schedule of an action's batches under the policy [`crate::controller::io::ReleasePolicy::Batches`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Batches {
     /// Time (ms, monotonic) of the next batch; `None`: no ended rank or resource waits.
     pub(crate) at_ms: Option<u64>,
-    /// Time (ms) that passes, or passed, before the newest batch. The time before the next batch is twice as long, up
-    /// to the policy's ceiling.
+    /// Length (ms) of the newest batch's wait, which is under way or over; 0: there was no batch yet. The next wait is
+    /// twice as long, up to the policy's ceiling.
     waited_ms: u64,
 }
 
 impl Batches {
-    /// Returns `true` if a batch of ended ranks and resources is due at `mono_ms`. `waits`: the action still holds
-    /// ended ranks or resources, the first of which starts the clock. The clock runs for `first_ms` before the first
-    /// batch, and twice as long before each further one, at most `ceiling_ms`. All times are in milliseconds.
+    /// Moves the schedule on to the time `mono_ms`, and returns `true` if a batch of ended ranks and resources is due
+    /// then. `waits`: the action still holds ended ranks or resources. The first batch comes `first_ms` after the first
+    /// of these. Each further batch waits twice as long as the batch before, at most `ceiling_ms`. All times are in
+    /// milliseconds.
     pub(crate) fn due(&mut self, waits: bool, first_ms: u64, ceiling_ms: u64, mono_ms: u64) -> bool {
         match self.at_ms {
             _ if !waits => {
@@ -106,7 +107,8 @@ impl Action {
 }
 
 impl JobAttempt {
-    /// Returns the context of the event `release` for `part`, for the event log and for notices.
+    /// Returns the content of the event `release` for `part`: its ranks, hosts, resources and fragment of R. The event
+    /// log and the notices use it.
     pub(super) fn release_of(&self, number: Attempt, part: &Part) -> Value {
         let is_final = self.owed().is_subset(&self.released)
             || (defect!(FinalTwice) && self.released.ranks.len() + 1 >= self.layout.ranks().len());

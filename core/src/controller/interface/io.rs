@@ -120,7 +120,7 @@ pub enum Input {
         uid: u32,
         request: Request,
     },
-    /// Clients have disconnected, and wait for no reply.
+    /// These clients have disconnected, so they get no reply any more.
     HungUp {
         clients: Vec<Client>,
     },
@@ -305,7 +305,7 @@ pub struct Snapshot {
     /// Time at which `perilog controller backup` or `restore` made this copy, in milliseconds since 1970; `None`: the
     /// store is no copy, or its recovery has begun.
     pub stamp: Option<u64>,
-    /// The commit in the anchor file beside the store.
+    /// The commit in the anchor file beside the store; `None`: the file is new or unreadable.
     pub anchor: Option<Commit>,
     /// The last recovery, even if it is over.
     pub recovery: Option<RecoveryRow>,

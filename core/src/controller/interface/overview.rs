@@ -27,10 +27,10 @@ pub const MAX_VERDICTS: usize = 25;
 pub const MAX_ATTEMPTS: usize = 8;
 /// Maximum number of actions of an attempt in a timeline. The newest are shown.
 pub const MAX_ACTIONS: usize = 32;
-/// Maximum number of hosts that a row names. Its `count` includes all hosts.
+/// Maximum number of hosts that one row of a view names. The row's field `count` includes all hosts.
 pub const MAX_HOSTS: usize = 64;
-/// Maximum number of faults, that is of groups of ranks that failed alike, of an action in a timeline.
-/// `faults_left_out` counts the others.
+/// Maximum number of faults that a timeline lists for an action; a fault is a group of ranks that failed alike. The
+/// field `faults_left_out` has the number of the others.
 pub const MAX_FAULTS: usize = 16;
 /// Maximum number of characters in a text, such as a reason or a script's last line. A longer text is cut.
 pub const MAX_TEXT: usize = 500;
@@ -139,7 +139,7 @@ pub struct VerdictRow {
     pub count: u64,
     /// Number of ranks that failed. With the verdict `ok`, the job's tolerance forgave the failures.
     pub bad: u64,
-    /// The fault that the most failed ranks share.
+    /// The fault that the most failed ranks share; `None`: nothing failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
 }
@@ -151,7 +151,8 @@ pub struct Fault {
     /// The script to blame; `None`: there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
-    /// The last line that the script to blame wrote; without such a script, the last line of the last output.
+    /// The last line that the script to blame wrote. Without a script to blame, the last line of the last failed script
+    /// whose output was kept. `None`: no such line was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
     pub count: u64,

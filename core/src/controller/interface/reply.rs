@@ -47,7 +47,7 @@ pub enum Reply {
     },
     Ps {
         rows: Vec<PsRow>,
-        /// Notes for the operator about the whole list, such as a recovery or a full disk.
+        /// Notes for the operator about the whole controller, such as a recovery or a full disk.
         notes: Vec<String>,
     },
     /// The reply to a report on an external action. `ended`: the part that the report ended. `late`: the part that had
@@ -63,6 +63,7 @@ pub enum Reply {
     Nodes(Vec<NodeView>),
     Why(Box<WhyView>),
     /// The controller sent the question to the hosts in `asked`; the hosts in `unreachable` are not connected.
+    /// `question`: the number that the answers bear.
     Asked {
         question: u64,
         asked: HostList,

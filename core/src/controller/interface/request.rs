@@ -221,7 +221,7 @@ pub struct Report {
     /// Ranks that the report is about. If `targets` and `resources` are both `None`, the report is about everything
     /// that the action covers.
     pub targets: Option<Targets>,
-    /// Named resources that the report is about.
+    /// Named resources that the report is about; `None` together with `targets`: everything that the action covers.
     pub resources: Option<BTreeSet<ResourceName>>,
     pub said: Said,
 }
@@ -348,7 +348,7 @@ pub struct Which {
     pub attempt: Option<Attempt>,
     pub action: Option<ActionName>,
     pub targets: Option<Targets>,
-    /// Named resources, which only external actions cover.
+    /// The named resources of the choice. Only external actions cover named resources. `None`: see [`Which`].
     pub resources: Option<BTreeSet<ResourceName>>,
 }
 

@@ -116,7 +116,7 @@ pub struct ActionView {
     pub external: Option<External>,
 }
 
-/// An ended rank: its outcome, and its late results, which the node reported after the rank had ended.
+/// An ended rank: how it ended (`ended`), and the results that its node reported later (`late`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankView {
     pub rank: Rank,
@@ -165,8 +165,8 @@ pub struct WhyView {
     /// Jobs and actions that hold a rank of the node, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<PsRow>,
-    /// Commands to type next about the node itself, most useful first. Empty for a connected node that is not drained
-    /// or has an open task.
+    /// Commands to type next about the node itself, most useful first. A connected node has such commands only if it
+    /// has a drain and no open task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub next: Vec<String>,
 }

@@ -90,7 +90,8 @@ impl JobAttempt {
         disowned && !self.complete && !self.by_hand && !is_bare
     }
 
-    /// Creates an attempt whose job holds every rank and named resource.
+    /// Creates an open attempt whose job holds every rank and named resource. `added`: a resource manager will finish
+    /// the attempt.
     pub(crate) fn new(layout: Layout, userid: Option<u32>, terms: Terms, added: bool, wall_ms: u64) -> Self {
         let hold = Part { ranks: layout.ranks().clone(), resources: terms.resources.clone() };
         Self {

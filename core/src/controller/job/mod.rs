@@ -136,23 +136,25 @@ impl Jobs {
         attempt.actions.iter().filter_map(|id| self.actions.get(id))
     }
 
-    /// Returns the attempt to which an action belongs.
+    /// Returns the attempt to which an action belongs; `None`: the store does not have the attempt.
     pub(crate) fn attempt_of(&self, action: &Action) -> Option<&JobAttempt> {
         self.attempt(&action.row.job, action.row.attempt)
     }
 
-    /// Returns the layout of an action's attempt.
+    /// Returns the layout of an action's attempt; `None`: the store does not have the action.
     pub(crate) fn layout(&self, id: ActionId) -> Option<&Layout> {
         Some(&self.attempt_of(self.action(id)?)?.layout)
     }
 
-    /// Returns the host of a task's rank.
+    /// Returns the host of a task's rank; `None`: the store does not have the task's action, or the rank is outside the
+    /// layout.
     pub(crate) fn host_of(&self, task: TaskId) -> Option<HostName> {
         self.layout(task.action)?.host(task.rank)
     }
 
-    /// Returns the tasks on `host` that become the task list of a node when it connects for the first time: its tasks
-    /// in every action that has a waiting rank on any host, and in every open external action.
+    /// Returns the tasks of `host` for the task list of a node that connects for the first time. These are the host's
+    /// tasks in two kinds of actions: those in which a rank of any host still waits for its Start, and external actions
+    /// without a verdict.
     pub(crate) fn waiting_for(&self, host: &HostName) -> BTreeSet<TaskId> {
         let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
         let open = self.actions.values().filter(|a| !a.row.waiting.is_empty() || shown(a));

@@ -8,7 +8,7 @@
 //! | that a resource manager will finish                         | never |
 //! | with a notice that the release hook has not carried out     | never |
 //! | that is released whole                                      | past retention, or above `keep-attempts` |
-//! | with a drain awaited on a host                              | never |
+//! | with a host whose drain is not in force yet                 | never |
 //! | of an open bare `run`, all cleaned up (1)                   | past retention, or above `keep-attempts` |
 //! | of an open bare `run` whose job still holds a part          | past retention |
 //! | any other                                                   | never |

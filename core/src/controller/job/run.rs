@@ -160,8 +160,9 @@ impl Jobs {
         Ok((layout, ranks))
     }
 
-    /// Adds the ranks that the job still holds to an after-action, at a request for it, if further ranks may join it.
-    /// Does nothing unless the request names all of these ranks and all ranks of the after-action.
+    /// Adds the ranks that the job still holds to the existing after-action `id`, which the request `run` names. Does
+    /// so only if further ranks may join the after-action, and the request names all of these ranks and all ranks that
+    /// the after-action has.
     fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, cx: &mut Context) {
         let Some(attempt) = self.attempt(&run.job, number) else { return };
         let named = match (&run.targets, &run.nodes) {

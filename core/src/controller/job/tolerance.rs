@@ -122,8 +122,8 @@ impl Jobs {
         by.into_iter().map(tell).collect()
     }
 
-    /// Reports the ranks that failed in an action whose verdict is `ok`, with the reasons. Hands these ranks over if
-    /// the job's terms say so, and also the ranks beyond `keep`.
+    /// Reports the failed ranks of an action whose verdict is `ok`, with the reasons. If the job's terms say so, hands
+    /// these ranks over, and after the action `keep-after` also the good ranks that the job does not need (`keep`).
     pub(crate) fn forgive(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action(id) else { return };
         let (job, number, name) = (action.row.job.clone(), action.row.attempt, action.row.name.clone());

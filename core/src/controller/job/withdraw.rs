@@ -31,8 +31,9 @@ impl Jobs {
         }
     }
 
-    /// Ends the setup tasks that still wait on the rank of `task` as `cancelled`, if `task` is an after-action's. A
-    /// lost life had begun `task`, the node holds it, and no setup action may begin on the rank after an after-action.
+    /// Ends the setup tasks that still wait on the rank of `task` as `cancelled`, if `task` is an after-action's: no
+    /// setup action may begin on a rank after an after-action. Called when a node turns out to hold `task`, which a
+    /// lost life of the controller may have begun.
     pub(crate) fn withdraw_before(&mut self, task: TaskId, cx: &mut Context) {
         let Some(action) = self.action(task.action).filter(|action| self.follows(action)) else { return };
         let Some(attempt) = self.attempt(&action.row.job, action.row.attempt) else { return };

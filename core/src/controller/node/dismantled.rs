@@ -38,7 +38,8 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns the reason why the node must stay, with the command to type; `None` if the node may go.
+    /// Returns the reason why the host must stay in the list of nodes, with the command to type. `None`: nothing keeps
+    /// the host there.
     fn in_use(&self, host: &HostName) -> Option<String> {
         let node = self.nodes.get(host)?;
         if node.session.is_some() {

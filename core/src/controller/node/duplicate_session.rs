@@ -27,16 +27,17 @@ pub(crate) fn address(peer: &str) -> &str {
 }
 
 impl Node {
-    /// Returns `true` if this agent has had an open session with the same number or a higher number: the Hello is old.
+    /// Returns `true` if the Hello's agent has already had an open session with the Hello's number (`Hello::link`) or a
+    /// higher number: the Hello is old.
     fn has_heard_after(&self, hello: &Hello) -> bool {
         let same = self.row.machine == hello.machine && self.row.boot == hello.boot;
         same && self.link.is_some_and(|link| link >= hello.link)
     }
 
-    /// Returns `true` if a Hello from the address `from` may be one that the network delayed, sent before the node's
-    /// last session began. A Hello from that session's address always may be. A Hello from another address may be only
-    /// within a minute after the session has ended. So a thief with forged session numbers or boots locks the true
-    /// agent out for at most a minute.
+    /// Returns `true` if a Hello from the address `from` may be old: sent before the node's last session began, and
+    /// delayed by the network. A Hello from that session's address always may be. A Hello from another address may be
+    /// old only within a minute after that session has ended. So a thief who forges session numbers or boots can lock
+    /// the true agent out for at most a minute.
     fn may_be_late(&self, from: &str, now: Now) -> bool {
         let recent = self.session.is_none() && now.mono_ms < self.since_ms.saturating_add(LATE_MS);
         self.address == from || recent

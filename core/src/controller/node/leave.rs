@@ -1,4 +1,5 @@
-//! End of a session, from either side: the host has no session afterwards, and open questions get no further answer.
+//! End of a session, by the agent or by the controller. From then on no session speaks for the host, and clients learn
+//! that the host answers their open questions no further.
 
 use crate::agent::io::Level;
 use crate::controller::context::{Change, Context};

@@ -40,7 +40,8 @@ pub(crate) struct Node {
     /// Actions in the node's configuration, as its last Hello reported. `None`: the agent is older and reports no
     /// actions, or has not said Hello since this controller started.
     pub(crate) actions: Option<BTreeSet<ActionName>>,
-    /// Earlier boots of this machine, newest last. The machine never comes back in an earlier boot.
+    /// Earlier boots of this machine, newest last. The machine never comes back in an earlier boot, so a Hello from one
+    /// of them is old.
     pub(crate) over: Vec<BootId>,
     /// Time (CLOCK_MONOTONIC, ms) of the last change between connected and absent. The controller's own start counts as
     /// such a change.
@@ -85,8 +86,8 @@ pub(crate) struct Nodes {
     /// Sessions that wait for the result of a liveness probe of their host's older session.
     pub(crate) probing: BTreeSet<SessionId>,
     probe_last: u64,
-    /// Questions that clients have sent to nodes. Key: the number of the question. Value: the hosts that have not
-    /// answered.
+    /// Open questions of clients to nodes. Key: the number of the question. Value: the hosts whose answer is not
+    /// complete.
     pub(crate) questions: BTreeMap<u64, BTreeSet<HostName>>,
     pub(crate) question_last: u64,
     /// Hosts whose node holds orphans.

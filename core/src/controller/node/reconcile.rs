@@ -14,7 +14,7 @@
 //! | open             | tombstone                     | the tombstone's outcome |
 //! | ended            | unclaimed, waiting, starting  | Cancel: the task never begins |
 //! | ended            | live                          | goes on; its result is recorded as late |
-//! | ended as `lost`  | live, begun                   | the same; the controller drains the host, once |
+//! | ended as `lost`  | live, begun                   | as in the row before; the host is drained, once |
 //! | on another host  | any but a tombstone           | shown; Cancel if unclaimed; its end is ignored |
 //! | ended            | tombstone with another end    | recorded as late |
 //! | unknown task     | any                           | an orphan, or its attempt was pruned: `recovery/orphans.rs` |

@@ -112,8 +112,8 @@ impl Jobs {
         }
     }
 
-    /// Lifts the drains for the clean-up of `ranks`, which were released or are disowned no more. A drain for another
-    /// reason stays.
+    /// Lifts the drains that recovery made for the clean-up of `ranks` of this attempt, because the ranks were released
+    /// or are disowned no more. A drain that has another reason too stays.
     pub(crate) fn cleaned(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let hosts: Vec<HostName> = ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();

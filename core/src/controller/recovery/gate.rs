@@ -30,7 +30,8 @@ const SHUT_WINDOWS: u64 = 3;
 pub(crate) const NOT_ASKED_AGAIN: &str =
     "the store was put back, and nobody asked for this again before the job was over";
 
-/// Returns the time (ms) after a start of the controller at which the gate opens even if nodes are missing.
+/// Returns the time (ms) after a start of the controller at which the gate opens even if nodes are missing. `nodes`:
+/// the number of nodes in the store. `redial_per_second`: the number of agents that may redial in a second.
 pub(super) fn shut_ms(nodes: usize, redial_per_second: u64) -> u64 {
     redial_window_ms(nodes as u64, redial_per_second).saturating_mul(SHUT_WINDOWS).max(SHUT_MS)
 }

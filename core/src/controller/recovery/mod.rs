@@ -141,7 +141,7 @@ impl Recovery {
         self.gate.is_some()
     }
 
-    /// Returns `true` if attempts can be frozen: the controller is settling or in recovery.
+    /// Returns `true` if attempts can be frozen: the gate is still shut after a start, or a recovery is under way.
     fn freezes(&self) -> bool {
         self.is_settling() || self.is_on()
     }

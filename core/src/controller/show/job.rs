@@ -66,7 +66,8 @@ impl Facts<'_> {
         format!("its service must be heard of within {left} (lease {})", Span::from_millis(lease))
     }
 
-    /// Returns the state of an open rank, its reason as a text for people, and its age (ms).
+    /// Returns, for an open rank: its state, which is a word such as `sent`; the reason, as a text for people; and the
+    /// time (ms) since the action began or, for a live task, since its phase began.
     pub(crate) fn standing(&self, action: &Action, rank: Rank) -> (&'static str, String, u64) {
         let task = action.task(rank);
         let asked_ms = self.cx.now.wall_ms.saturating_sub(action.row.began_ms);
@@ -192,7 +193,8 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the ranks and resources that failed in a job's setup actions and external actions.
+    /// Returns the ranks and resources that failed in the setup actions and external actions of a job's attempt.
+    /// `attempt` `None`: the open attempt, or the last.
     ///
     /// # Errors
     /// No such job or attempt.

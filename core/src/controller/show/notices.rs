@@ -12,7 +12,7 @@ use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId};
 use crate::idset::IdSet;
 
-/// The members of a release notice that operators see. The fragment of R is left out.
+/// The members of a release notice that `perilog ps` shows. All other members, such as the fragment of R, are ignored.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Told<'a> {

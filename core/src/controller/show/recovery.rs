@@ -72,7 +72,8 @@ impl Facts<'_> {
         held.collect()
     }
 
-    /// Returns a note for operators about the recovery, an orphan, or hosts without a Welcome, if any.
+    /// Returns a note for operators: about the recovery under way, else about an orphan, else about hosts that get no
+    /// Welcome. `None`: none of these exists.
     pub(crate) fn recovery_note(&self) -> Option<String> {
         if let Some(row) = self.recovery.row.as_ref().filter(|row| row.ended_ms.is_none()) {
             let jobs = self.jobs.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word()).count();

@@ -205,7 +205,8 @@ pub struct ActionRow {
     pub ranks: IdSet,
     pub userid: Option<u32>,
     pub env: BTreeMap<String, String>,
-    /// The time limit that the request named, or the configured default for the action.
+    /// The time limit for the action's tasks: the limit that the request named, or the configured default for the
+    /// action. `None`: neither exists, and only the nodes' own limits apply.
     pub timeout_ms: Option<u64>,
     pub began_ms: u64,
     /// Ranks that wait for their Start.
@@ -347,7 +348,7 @@ pub struct External {
     pub cancelling: bool,
 }
 
-/// The end of an external action's work on a named resource.
+/// How an external action ended on a named resource: its end (`ended`), and the reports that came later (`late`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceEnd {
     pub ended: Ended,

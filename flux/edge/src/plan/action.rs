@@ -31,7 +31,7 @@ pub enum Action {
     Start { id: u64, job: JobId, attempt: Attempt, name: ActionName },
     /// Calls `JobFinish` of the controller: the after-actions hold the ranks from then on.
     LetGo { id: u64, job: JobId, attempt: Attempt },
-    /// Calls `Cancel` of the controller for an action before the job.
+    /// Calls `Cancel` of the controller for the prolog, or for an external action that runs before the job.
     Cancel { id: u64, job: JobId, attempt: Attempt, name: ActionName },
     /// Posts an event to the job's eventlog in Flux: an exception, or a milestone for the user. `mark`: a name for the
     /// event, kept in its context, so that the edge posts it once.

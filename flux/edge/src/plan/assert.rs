@@ -14,7 +14,8 @@ pub fn is_due(view: &View) -> bool {
     view.has_lost || view.attempts.iter().any(|(id, attempt)| attempt.unvouched && !view.refused.contains_key(id))
 }
 
-/// Returns the parameters of `Assert`.
+/// Returns the parameters of `Assert`: `source`, which identifies this Flux instance to the controller, and all
+/// attempts and drains of Flux.
 pub fn parameters(view: &View, source: &Value) -> Value {
     let attempts: Vec<Value> = view.jobs.values().filter_map(|job| Some(listed(view, job, &job.held()?))).collect();
     let drains: Vec<Value> =

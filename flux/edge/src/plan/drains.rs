@@ -1,6 +1,7 @@
-//! Drains, both ways. The edge makes Flux show the drains of perilog's list, and then confirms them to perilog. The
-//! reason of such a drain in Flux carries the number of perilog's notice, `[perilog:TELLING]`. The mark distinguishes
-//! perilog's drains from drains by people, and an old drain from a new one.
+//! Keeps the drains of Flux and perilog alike. The edge makes Flux show the drains of perilog's list, and then confirms
+//! them to perilog. If a person lifts such a drain in Flux, the edge lifts it in perilog. The reason of a drain by
+//! perilog ends with the number of perilog's notice, `[perilog:TELLING]`. This mark distinguishes perilog's drains from
+//! drains by people, and an old drain from a new one.
 //!
 //! | perilog | Flux | then |
 //! |---|---|---|
@@ -78,8 +79,9 @@ pub(super) fn are_awaited(view: &View, hosts: &HostList) -> bool {
     hosts.iter().filter_map(|host| HostName::new(host).ok()).any(|host| view.is_draining(&host))
 }
 
-/// Returns `then` if the brokers of all ranks of the job are online, and otherwise a wait. After the site's patience,
-/// returns a drain for each host without its broker, one at a time, and then `then`.
+/// Returns `then` if the brokers of all the job's hosts are online. Otherwise returns a wait until the site's patience,
+/// counted from `since_ms`, is over. After that returns the drain of one host whose broker is offline; `then` if each
+/// such host is drained.
 pub(super) fn when_online(view: &View, of: &Allocated<'_>, since_ms: u64, now_ms: u64, then: Step) -> Step {
     let away = view.away(of);
     if away.is_empty() {

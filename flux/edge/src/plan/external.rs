@@ -1,11 +1,11 @@
 //! External actions of a site: work of a service outside of perilog, such as the data movement of a rabbit, for the
-//! jobs whose jobspec asks for it. The edge adds the named resources to the job and starts the action; the service
-//! reports to the controller, which releases as reports come.
+//! jobs whose jobspec asks for it. The edge adds the named resources to the job and starts the action. The service
+//! reports to the controller, which releases ranks and resources as the reports on them come.
 //!
-//! | `at` | begins | its end |
+//! | `at` | begins | what waits for its end |
 //! |---|---|---|
-//! | `prolog` | before the scripts of the prolog | `prolog-finish` waits for it; its failures count as the prolog's |
-//! | `epilog` | before the scripts of the epilog | what it covers is released after it |
+//! | `prolog` | before the scripts of the prolog | `prolog-finish`; the action's failures count as the prolog's |
+//! | `epilog` | before the scripts of the epilog | the release of what the action covers |
 
 use std::collections::BTreeSet;
 
@@ -59,7 +59,7 @@ pub(super) fn start(view: &View, job: &Job, of: &Allocated<'_>, known: &EdgeAtte
     Some(Action::Start { id: job.id, job: of.job.clone(), attempt: of.attempt, name: name.clone() })
 }
 
-/// Returns `true` if the job has external actions with the prolog or with the epilog (`at`).
+/// Returns `true` if the job has external actions that belong to `at`, the prolog or the epilog.
 pub(super) fn has_any(view: &View, job: &Job, at: Reference) -> bool {
     names(view, job, at).next().is_some()
 }

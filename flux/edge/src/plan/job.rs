@@ -1,5 +1,5 @@
-//! A job of Flux, folded from its eventlog (RFC 21). A job keeps only what the plan needs, so that a hundred thousand
-//! pending jobs are a hundred thousand small rows.
+//! A job of Flux, built from the events of its eventlog (RFC 21). It keeps only what the plan needs, so that a hundred
+//! thousand pending jobs take little memory.
 
 use std::collections::BTreeSet;
 
@@ -99,8 +99,9 @@ impl Job {
         self.freed && !self.epilog.was_held() && (self.prolog.was_held() || self.before)
     }
 
-    /// Returns `true` if Flux has freed the job while brokers of its nodes were away. Flux's housekeeping returns such
-    /// a node to service at once.
+    /// Returns `true` if Flux freed the job, as it seems, while brokers of its nodes were away: its epilog is
+    /// housekeeping, and processes from before a restart of rank 0 may live ([`Job::needs_rejoin`]). No housekeeping of
+    /// Flux then waits on the job's nodes.
     pub const fn is_freed_unseen(&self) -> bool {
         self.is_in_housekeeping() && self.needs_rejoin()
     }
@@ -183,15 +184,15 @@ impl Job {
             || (self.before && self.started.is_some_and(|at| at < starttime))
     }
 
-    /// Returns `true` if processes that Flux started for the job's user may have outlived a restart of rank 0: the job
-    /// existed before Flux loaded the plugin, and Flux may have started its processes. They are known to be gone once
-    /// the brokers of all the job's ranks have joined anew.
+    /// Returns `true` if processes of the job's user may have outlived a restart of rank 0: the job existed before Flux
+    /// loaded the plugin, and may have started processes. A node has none of them any more once its broker has joined
+    /// anew.
     pub const fn needs_rejoin(&self) -> bool {
         self.before && self.may_have_tasks
     }
 
-    /// Returns the context of an event that the edge posts: `context` with perilog's mark, which has the attempt and
-    /// `what`.
+    /// Returns the context of an event that the edge posts: the object `context`, with perilog's mark added under
+    /// [`MARK`]. The mark has the attempt and `what`, the name by which the edge recognises the event.
     pub fn context(&self, what: &str, context: Value) -> Value {
         let mut context = match context {
             Value::Object(context) => context,

@@ -8,8 +8,7 @@ use super::action::Action;
 use super::job::Job;
 use super::view::View;
 
-/// Names that Flux's job manager acts on, or may act on later (RFC 21). A name that begins with one of these words is
-/// reserved too.
+/// Event names that Flux's job manager acts on, or may act on later (RFC 21).
 const RESERVED: [&str; 26] = [
     "alloc",
     "annotations",
@@ -38,6 +37,7 @@ const RESERVED: [&str; 26] = [
     "validate",
     "exec",
 ];
+/// Beginnings of names that Flux's job manager reserves for its own events.
 const RESERVED_BEGINNINGS: [&str; 6] = ["prolog-", "epilog-", "dependency-", "debug.", "exec.", "flux-"];
 
 pub(super) fn plan(view: &View, job: &Job, due: &mut Due) {

@@ -88,11 +88,12 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
     drains::when_online(view, of, ended_ms.unwrap_or(now_ms), now_ms, finish(0))
 }
 
-/// Returns the `Run` of a job's prolog, if nothing has to come between `JobAdd` and the `Run`.
+/// Returns the `Run` of a job's prolog that the edge can send together with `JobAdd`; `None`: something has to come
+/// first, such as an external action.
 ///
 /// If the controller refuses the job, it refuses the `Run` too, because it does not know the attempt. But a controller
-/// that knows an earlier attempt would begin the prolog on the nodes of that attempt: such a job waits for the answer
-/// to `JobAdd`.
+/// that knows an earlier attempt of the job would begin the prolog on the nodes of that attempt. The `Run` of such a
+/// job waits for the answer to `JobAdd`.
 pub(super) fn begins_at_once(view: &View, job: &Job, of: &Allocated<'_>) -> Option<Action> {
     let is_first = view.attempts.keys().all(|(known, _)| *known != of.job);
     let is_alone = !external::has_any(view, job, Reference::Prolog);

@@ -14,9 +14,10 @@ use super::job::{Allocated, Job};
 /// The site's settings for the edge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Site {
-    /// Maximum time (ms) for which the edge waits until the brokers of a job's hosts are online. The time begins with
-    /// the verdict of the prolog; for an epilog, with the end of the job's tasks or actions. The confirmation of a
-    /// drain for the clean-up after a lost job waits as long, from the request for the drain on.
+    /// Maximum time (ms) for which the edge waits until the brokers of a job's hosts are online. For a prolog the time
+    /// begins with its verdict; for an epilog, with the end of the job's tasks or actions. The edge also waits at most
+    /// this long before it confirms a drain for the clean-up after a lost job; this time begins with the request for
+    /// the drain.
     pub online_patience_ms: u64,
     /// The external actions that the site configures, by name.
     pub externals: BTreeMap<ActionName, External>,
@@ -91,8 +92,9 @@ impl View {
         self.attempts.get(&(of.job.clone(), of.attempt))
     }
 
-    /// Returns the job's hosts whose brokers are offline. A host's rank may change when an operator reconfigures the
-    /// instance, so the host's present rank counts. If the host has no rank any more, its rank in the job's R counts.
+    /// Returns the job's hosts whose brokers are offline. Looks up each host by its present rank, which may differ from
+    /// the rank in the job's R after a reconfiguration of the instance. A host without a present rank counts by its
+    /// rank in R.
     pub(super) fn away(&self, of: &Allocated<'_>) -> Vec<HostName> {
         let hosts = of.r.hosts().iter().filter_map(|host| HostName::new(host).ok());
         let is_away = |(rank, host): &(u32, HostName)| !self.online.contains(*self.ranks.get(host).unwrap_or(rank));
@@ -134,8 +136,8 @@ impl View {
         }
     }
 
-    /// Updates the view at once by an action that Flux or the controller has accepted. Their own reports show the
-    /// change a little later.
+    /// Updates the view at once by an action that Flux or the controller has accepted. The reports of Flux and of the
+    /// controller show the change a little later.
     pub fn did(&mut self, action: &Action) {
         match action {
             Action::Finish { id, what, .. } => {

@@ -86,7 +86,7 @@ pub struct Session {
     quiet: Option<Instant>,
     room: Arc<Semaphore>,
     status_asked: bool,
-    /// The reason why the edge waits for the controller, as the end of the status line.
+    /// The reason why the edge waits for the controller, appended to the status line (`systemctl status`).
     why: String,
     said: String,
 }

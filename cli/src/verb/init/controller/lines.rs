@@ -37,7 +37,7 @@ pub(super) struct Lines {
     /// Each command, with the node on which the operator types it; `None`: every node.
     lines: Vec<(Option<String>, String)>,
     notes: Vec<String>,
-    /// Whether one command serves all nodes.
+    /// Whether one command is for all nodes: with munge, which needs no token for each node.
     same: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Tables of cases: the state of a controller's host, and the plan.
+//! Tests of `plan` by tables of cases: the state of a controller's host, and the steps or conflicts expected for it.
 
 use perilog_host::clock;
 

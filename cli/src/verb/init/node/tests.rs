@@ -1,4 +1,4 @@
-//! Tables of cases: the state of a node's host, and the plan.
+//! Tests of `plan` by tables of cases: the state of a node's host, and the steps or conflicts expected for it.
 
 use super::*;
 
@@ -163,8 +163,8 @@ fn each_conflict_is_told_and_what_to_do() {
     }
 }
 
-/// Regression test: where an administrator had brought the certificates, `init` ignored the pin in silence. It must
-/// refuse certificates of another authority than the pinned one.
+/// Regression test: on a node whose certificates an administrator had installed, `init` ignored `--pin` in silence. It
+/// must refuse these certificates if the pin is that of another authority.
 #[test]
 fn a_pin_holds_for_certificates_that_were_brought() {
     #[derive(clap::Parser)]

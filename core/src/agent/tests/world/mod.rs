@@ -66,14 +66,15 @@ pub(super) struct World {
 
     pub(super) outstanding: Vec<Effect>,
     /// Stems of the units whose changes the simulated systemd reports to the agent, each with its task; empty after the
-    /// bus is lost. `stirs`: stems with a change that is not reported yet.
+    /// bus is lost.
     interest: BTreeMap<String, TaskId>,
     watch_empty: BTreeSet<String>,
+    /// Stems of the units with a change that the simulated systemd has still to report.
     pub(super) stirs: BTreeSet<String>,
 
-    /// How often the scripts of each task really ran. `ends`: the exit status of each task, and whether the task was
-    /// cancelled.
+    /// How often the scripts of each task really ran.
     ran: BTreeMap<TaskId, u32>,
+    /// The exit status of each task, and whether the task was cancelled.
     ends: BTreeMap<TaskId, (u8, bool)>,
     /// Tasks whose tombstones are gone. If systemd starts the unit of such a task late, that unit is the task's only
     /// trace.
