@@ -149,8 +149,8 @@ pub enum FromAgent {
     },
 }
 
-/// The first message of a session: the agent's identity and every task that it holds. A Hello has pages; the last page
-/// has `more == false`.
+/// Page of a Hello, in which an agent states its identity and every task that it holds. The pages of the Hello are the
+/// first messages of a session. Each page has the identity and a part of the tasks; the last has `more == false`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hello {
     pub host: HostName,

@@ -1,4 +1,5 @@
-//! Fields of the journal, from their one table in docs/operate.md.
+//! Journal fields, such as `PERILOG_JOB`, in the manual pages: parses the one table of these fields, in
+//! docs/operate.md, and adds a section made from it to a page.
 
 use anyhow::{Result, ensure};
 
@@ -6,7 +7,7 @@ use crate::page::{Block, Page};
 
 const GUIDE: &str = include_str!("../../docs/operate.md");
 
-/// A field of the journal: its name, what it means, and the programs whose lines have it (`of`).
+/// A field of the lines in the systemd journal: its name, its meaning, and the programs whose lines have it (`of`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field<'a> {
     pub name: &'a str,

@@ -117,7 +117,8 @@ pub(crate) fn build_programs() -> Result<Built> {
     build(&["build", "--workspace", "--bins"])
 }
 
-/// Builds, with support for deliberate defects, all programs and the tests of the core, of the daemons and on nodes.
+/// Builds, with support for deliberate defects, all programs that a node installs and the tests of their packages, of
+/// the core and on nodes.
 pub(crate) fn build_with_defects() -> Result<Built> {
     // All that a node installs: the programs that know no defect, too.
     let packages = [

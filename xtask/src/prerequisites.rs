@@ -178,7 +178,8 @@ fn as_root(program: &str, arguments: &[&str], packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the disk has space for a build: a compiler without space ends with a bus error.
+/// Checks that the disk has space for a build, and for the packages and nodes of the tests: a compiler without space
+/// ends with a bus error.
 fn room() -> Result<()> {
     let target = cargo::root().join("target");
     std::fs::create_dir_all(&target).with_context(|| target.display().to_string())?;

@@ -5,18 +5,19 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// Length in milliseconds of the shortest redial window. (The agent dials again at a random moment within the redial
-/// window.) The first window has this length, and a controller may name no shorter one.
+/// Shortest length in milliseconds of the redial window: the time within which the agent dials again, at a random
+/// moment. The length starts at this value. If a controller names a shorter one, this value counts instead.
 const FLOOR_MS: u64 = 1_000;
 /// Length in milliseconds up to which the redial window doubles while dials fail. If the controller has named a longer
 /// window, its length is the bound instead.
 const CEILING_MS: u64 = 30_000;
-/// Length in milliseconds of the longest redial window that a controller may name. Without this bound, a wrong number
-/// could keep a node disconnected for a day.
+/// Length in milliseconds of the longest redial window. If a controller names a longer one, this value counts instead.
+/// Without this bound, a wrong number could keep a node disconnected for a day.
 const MOST_MS: u64 = 600_000;
 
-/// The redial window: the time within which the agent dials a controller again. The agent's event loop and the dialler
-/// share this value: the event loop sets the length that the controller named.
+/// The redial window: the time within which the agent dials a controller again, at a random moment, after a failed dial
+/// or the end of a session. The agent's event loop and the dialler share this value: the event loop sets the length
+/// that the controller named.
 #[derive(Debug)]
 pub struct Window(Mutex<Sizes>);
 

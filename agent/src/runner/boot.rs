@@ -1,5 +1,5 @@
-//! The mark (file `boot-expected`) for which a script that announced a reboot waits. The agent writes the mark into the
-//! task's directory once the controller knows of the reboot.
+//! Watch for the file `boot-expected`, for which a script that announced a reboot waits. The agent creates the file in
+//! the task's directory once the controller's store contains the announcement.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,14 +12,15 @@ use crate::directory::Directory;
 /// Size in bytes of the buffer for file events: room for some dozen events, whose content does not matter.
 const EVENTS: usize = 4096;
 
+/// Watch for the file `boot-expected` in a task's directory.
 #[derive(Debug)]
 pub(crate) struct Mark {
     inotify: OwnedFd,
 }
 
 impl Mark {
-    /// Begins to watch the task's directory for the mark. The mark may be there already, so the caller checks for it
-    /// after this call, and again whenever [`Self::fd`] is ready.
+    /// Begins to watch the task's directory for the file `boot-expected`. The file may exist already, so the caller
+    /// checks for it ([`Self::is_there`]) after this call, and again whenever [`Self::fd`] is ready.
     pub(crate) fn watch(directory: &Directory) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         inotify::add_watch(&inotify, directory.path(), WatchFlags::MOVED_TO | WatchFlags::ONLYDIR)?;
@@ -34,7 +35,7 @@ impl Mark {
         self.inotify.as_fd()
     }
 
-    /// Discards queued file events. They are only hints: [`Self::is_there`] looks for the mark itself.
+    /// Discards queued file events. They are only hints: [`Self::is_there`] looks for the file itself.
     pub(crate) fn clear(&self) {
         let _nothing_more = rustix::io::read(&self.inotify, &mut [0; EVENTS]);
     }

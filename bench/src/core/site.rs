@@ -1,5 +1,5 @@
-//! Simulated site around a real controller's machine: plays the nodes, the resource manager and the release hook. Their
-//! messages come in a random order from a seed. Only the machine's own time counts.
+//! Simulated site around a real controller's machine: plays the nodes, the resource manager and the release hook. The
+//! nodes report accepted and ended tasks in a random order from a seed. Only the machine's own time counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -51,8 +51,7 @@ struct Add {
     #[arg(long, value_name = "N|P%", value_parser = values::tolerance)]
     tolerate: Option<Tolerance>,
     /// Fewer of them for this check: a number of ranks, or a percentage of them; may be repeated. Without --tolerate
-    /// and
-    /// --keep only these checks may fail.
+    /// and --keep only these checks may fail.
     #[arg(long, value_name = "CHECK=N|P%", value_parser = values::tolerance_of)]
     tolerate_check: Vec<(CheckName, Tolerance)>,
     /// Number of good ranks that are enough: surplus ranks are released, and never fewer are kept. Without --tolerate
@@ -68,7 +67,7 @@ struct Add {
     /// The owner: a user's name or number.
     #[arg(long, value_name = "USER", value_parser = values::user)]
     user: Option<u32>,
-    /// The try of its launch; the open one, or the first, if absent.
+    /// Number of the attempt; if absent, the open attempt, or a new one if none is open.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
 }

@@ -47,7 +47,7 @@ pub(crate) struct Writer<S> {
     disk_ms: Option<u64>,
     /// When to show the next status line, on CLOCK_MONOTONIC (ms); `None`: nothing has happened since the last one.
     status_ms: Option<u64>,
-    /// When the last status line was shown, on CLOCK_MONOTONIC (ms).
+    /// When the writer last composed a status line that was due, on CLOCK_MONOTONIC (ms); 0 before the first time.
     shown_ms: u64,
     status: watch::Sender<String>,
 }
@@ -207,8 +207,9 @@ impl<S: Durable> Writer<S> {
         }
     }
 
-    /// Notifies the machine when the disk becomes full, or has room again. A writer without a machine tries to begin an
-    /// epoch again.
+    /// Notifies the machine when the disk becomes full, or has room again. A writer has no machine while the disk has
+    /// no room for the machine's epoch: it then tries to begin the epoch again. A full disk is checked only every
+    /// [`FULL_EVERY_MS`]; an earlier call does nothing.
     fn look_at_disk(&mut self, mono_ms: u64) -> Result<(), StoreError> {
         if self.disk_ms.is_some_and(|at| mono_ms < at) {
             return Ok(());

@@ -29,13 +29,15 @@ pub(crate) enum By {
     Enrolment,
 }
 
-/// The end of the connected nodes' certificates, summed up over all that are renewed in the same way ([`By`]): the
-/// earliest end, and how many end soon.
+/// Summary of the connected nodes' certificates that are renewed in one way, by an administrator or by their node
+/// ([`By`]): the earliest end, and how many end soon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Soonest {
-    /// Earliest end of such a certificate, in milliseconds since 1970; `None`: no connected node has one.
+    /// Earliest end of a connected node's certificate that is renewed in this way, in milliseconds since 1970. `None`:
+    /// no connected node has a certificate that is renewed in this way.
     pub(crate) until_ms: Option<u64>,
-    /// Number of such certificates that end before the requested time.
+    /// Number of connected nodes' certificates that are renewed in this way and end before the time `before_ms` of
+    /// [`Expiries::soonest`].
     pub(crate) soon: u64,
 }
 

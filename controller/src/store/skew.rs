@@ -42,7 +42,8 @@ pub struct Skew {
 }
 
 impl StepReader {
-    /// Returns the scripts whose digests differ between the nodes that ran the selected actions.
+    /// Returns the scripts that differ between the nodes that ran the selected actions: their digests differ, or some
+    /// nodes lack them. Compares the newest task of each action on each node.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.

@@ -45,7 +45,7 @@ pub(super) struct Orphan {
     gone_at_ms: Option<u64>,
     /// Whether the hook has reported that the daemon of the resource manager on this host died.
     bereft: bool,
-    /// Whether a caller of Exec that waited for the task has received its end.
+    /// Whether a caller of Exec has received the task's end, even one that called only after the end.
     heard: bool,
     /// Whether the program in `Hook::orphaned` may have run for this task already, perhaps started by an earlier agent.
     known: bool,

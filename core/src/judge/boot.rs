@@ -1,4 +1,4 @@
-//! Announced boot (`perilog-report expect-reboot`): decides the outcome of a task that the announced boot ended.
+//! Boot that a script announced (`perilog-report expect-reboot`): decides the outcome of a task that this boot ended.
 //!
 //! A host that goes down sends TERM to every process, and a runner that received TERM reports `cancelled` in its
 //! result. If a script had announced the boot and perilog was not asked to stop the task, that TERM belongs to the
@@ -9,8 +9,9 @@ use super::{Evidence, withdrawn};
 use crate::outcome::{ExitStatus, Failure, Loss, Outcome};
 use crate::task::{self, Claim, Ended, Intent, StepRecord};
 
-/// Returns how the task ends if the host reboots now. Without an announced boot, a task that a runner claimed is lost.
-/// With one, the scripts so far decide: for example, a script past its limit makes a timeout.
+/// Returns how the task ends if the host reboots now. A task that the agent cancelled or withdrew ends as its claim
+/// says. If a script announced the boot, the records of the scripts so far decide: for example, a script past its limit
+/// makes a timeout. Any other task is lost.
 pub fn if_it_boots(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
     let outcome = match evidence.claim {
         Some(Claim::Cancelled) => Outcome::Cancelled { status: None },
@@ -26,14 +27,21 @@ pub(crate) fn is_announced(steps: &[StepRecord]) -> bool {
     steps.iter().any(|step| matches!(step, StepRecord::Report { report: task::Report::ExpectReboot, .. }))
 }
 
-/// Returns `true` if an announced boot ended this task: a TERM stopped the task, and perilog was not asked to stop it.
+/// Returns `true` if the boot that a script announced ended this task. A TERM then stopped the task, and perilog was
+/// not asked to stop it.
 pub(super) fn was_shut_down(outcome: &Outcome, evidence: &Evidence<'_>) -> bool {
     matches!(outcome, Outcome::Cancelled { .. }) && !evidence.cancelled && is_announced(evidence.steps)
 }
 
-/// Returns the outcome of a task that the announced boot ended, as its scripts' records up to the boot (`steps`) give
-/// it. A script that the boot interrupted counts as a success. If a script had not begun, the boot came too early: the
-/// task is lost, unless a script failed or ran past its limit.
+/// Returns the outcome of a task that a boot of its host ended, as one of its scripts had announced. `steps`: the
+/// records of the task's scripts up to the boot. The first case that applies decides:
+///
+/// 1. A script could not be executed: `failed`.
+/// 2. A script ran past its limit: `timeout`.
+/// 3. The last try of a script failed, and the failure is not tolerable: `failed`. A script that the boot interrupted
+///    has not failed.
+/// 4. A script had not begun: `lost`, because the boot came too early.
+/// 5. Any other task: `ok`.
 pub(super) fn of_steps(steps: &[StepRecord]) -> Outcome {
     let (mut worst, mut exec, mut timed_out, mut termed) = (None::<ExitStatus>, None::<String>, false, false);
     // The failure of the current script's last try; a further try replaces it.

@@ -15,19 +15,21 @@ use super::{Answer, Ask, MAX_ASK, line, plain, read_line};
 use crate::link::{Incoming, LinkError, Listener, Stream};
 use crate::tls::{ServerTls, dns_names, serial_number};
 
-/// Maximum number of visitors at once. Further visitors wait in the listen queue.
+/// Maximum number of visitors (connected peers) at once. Further peers wait in the listen queue.
 const MAX_VISITORS: usize = 64;
 /// Maximum number of visitors from one address at once: a host with silent connections cannot keep other hosts out.
 const MAX_FROM_ONE: usize = 4;
-/// Limit for a visitor's question, from the first byte to the last, and again for sending the answer.
+/// Limit for a visitor's handshake and question together, and again for sending the answer.
 const VISIT_LIMIT: Duration = Duration::from_secs(10);
 /// Limit for the registrar's decision, which waits for other threads and a disk.
 const DECISION_LIMIT: Duration = Duration::from_secs(15);
-/// Pause between two visitors: 250 a second. A handshake and two signatures take a millisecond, so strangers use at
-/// most a quarter of a processor. Ten thousand nodes that boot at once pass within a minute.
+/// Shortest time between the begins of two visits: at most 250 begin in a second. A handshake and two signatures take a
+/// millisecond, so strangers use at most a quarter of a processor. Ten thousand nodes that boot at once pass within a
+/// minute.
 const PACE: Duration = Duration::from_millis(4);
 
-/// A certificate that a visitor showed; an accepted authority signed it, and it has not expired.
+/// A certificate that a visitor (a peer that connects, normally a node) showed in its TLS handshake. An accepted
+/// authority signed the certificate, and it has not expired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
     /// DNS names in canonical form.
@@ -36,7 +38,8 @@ pub struct Shown {
     pub serial: String,
 }
 
-/// The registrar decides whether a visitor gets a certificate.
+/// Registrar of the controller: decides whether a visitor gets a certificate. A visitor is a peer that connects to the
+/// enrolment port, normally a node.
 pub trait Registrar: Send + Sync + 'static {
     /// Returns the certificate (PEM), or a refusal to show the visitor. On return the decision is on disk. The server
     /// drops this future after [`DECISION_LIMIT`]; work that the future began may still finish.

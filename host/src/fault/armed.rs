@@ -1,4 +1,5 @@
-//! Fault points in builds that can arm them.
+//! Fault points in builds with the feature `fault-points`: kills or stops the process at a point in its code, if a test
+//! has armed that point with a file in [`DIRECTORY`].
 
 use std::fs;
 use std::io::{self, ErrorKind};

@@ -67,10 +67,20 @@ pub(crate) struct Held {
     /// Limit of the task in milliseconds, as in `core`'s `Held`. An older agent omits the field.
     #[prost(uint64, optional, tag = "12")]
     pub limit_ms: Option<u64>,
-    /// This field and `booted` encode the [`Reboot`] of a tombstone; both are `false` for a task that is no tombstone.
-    /// An older agent omits both fields.
+    /// Whether the [`Reboot`] of a tombstone is `Expected` or `Come`: a script announced one reboot, and the node has
+    /// rebooted not at all or that once. `false` for a task that is no tombstone; an older agent omits the field.
+    /// Together with `booted`:
+    ///
+    /// | `expect_reboot` | `booted` | [`Reboot`] |
+    /// |---|---|---|
+    /// | `false` | `false` | `None` |
+    /// | `true` | `false` | `Expected` |
+    /// | `true` | `true` | `Come` |
+    /// | `false` | `true` | `Since` |
     #[prost(bool, tag = "13")]
     pub expect_reboot: bool,
+    /// Whether the [`Reboot`] of a tombstone is `Come` or `Since`: the node has rebooted since the task's boot. `false`
+    /// for a task that is no tombstone; an older agent omits the field.
     #[prost(bool, tag = "14")]
     pub booted: bool,
     /// Commit that caused the intent or the tombstone. An older agent omits the field.

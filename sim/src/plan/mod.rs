@@ -88,7 +88,7 @@ pub enum Op {
     TakeOver {
         to: usize,
     },
-    /// An operator sends one request of each kind that only reads, such as `ps` and `why`.
+    /// An operator sends requests that only read: `ps`, `show`, `nodes`, `why`, `status`, and a read of the outbox.
     Look {
         to: usize,
         job: u8,
@@ -193,7 +193,7 @@ pub enum Op {
     Resume {
         to: usize,
     },
-    /// The resource manager launches one of its jobs on this number of free hosts, for this time. A repetition
+    /// The resource manager launches one of its jobs on at most `count` free hosts, for `ms` milliseconds. A repetition
     /// launches another attempt.
     Launch {
         job: u8,
@@ -246,12 +246,12 @@ pub enum Fault {
         node: usize,
         down_ms: u64,
     },
-    /// The agent loses its connection to the system bus for this time (ms), as when dbus-daemon restarts.
+    /// The agent loses its connection to the system bus for `ms` milliseconds, as when dbus-daemon restarts.
     LoseBus {
         node: usize,
         ms: u64,
     },
-    /// PID 1 re-executes (daemon-reexec): PID 1 does nothing for this time (ms), and the agent has to connect to it
+    /// PID 1 re-executes (daemon-reexec): PID 1 does nothing for `ms` milliseconds, and the agent has to connect to it
     /// again.
     Reexec {
         node: usize,
@@ -266,7 +266,7 @@ pub enum Fault {
     OomKill {
         node: usize,
     },
-    /// PID 1 does nothing for this time (ms).
+    /// PID 1 does nothing for `ms` milliseconds.
     StallSystemd {
         node: usize,
         ms: u64,
@@ -282,7 +282,7 @@ pub enum Fault {
     StopUnit {
         node: usize,
     },
-    /// Another program's unit takes the name of a task's unit, and ends well after this time (ms).
+    /// Another program's unit takes the name of a task's unit, and ends with success after `ms` milliseconds.
     TakeName {
         node: usize,
         ms: u64,
@@ -310,7 +310,7 @@ pub enum Fault {
     FullStore {
         ms: u64,
     },
-    /// For this time (ms) the hooks of the resource manager carry out no notice.
+    /// For `ms` milliseconds the hooks of the resource manager carry out no notice.
     HangHooks {
         ms: u64,
     },
@@ -319,38 +319,38 @@ pub enum Fault {
     Restore {
         empty: bool,
     },
-    /// A copy of the store is made now, and replaces the store after this time (ms). `raw`: `cp` makes the copy, which
-    /// therefore has no backup stamp. The anchor stays.
+    /// A copy of the store is made when the fault strikes, and replaces the store `ms` milliseconds later. `raw`: `cp`
+    /// makes the copy, which therefore has no backup stamp. The anchor stays.
     CopyPutBack {
         raw: bool,
         ms: u64,
     },
-    /// After this time (ms), the controller's directory, with store and anchor, returns to its state at the time of
-    /// this fault.
+    /// The controller's directory, with store and anchor, is copied when the fault strikes, and returns to that state
+    /// `ms` milliseconds later.
     DirectoryRolledBack {
         ms: u64,
     },
-    /// After this time (ms), the controller's host, with its processes and disk, returns to its state at the time of
-    /// this fault, and continues from there.
+    /// The controller's host, with its processes and disk, is copied when the fault strikes. It returns to that state
+    /// `ms` milliseconds later, and continues from there.
     MemoryRolledBack {
         ms: u64,
     },
-    /// A thief has the node's key. For this time (ms) the node's Hello names a forged commit: of an epoch above all
+    /// A thief has the node's key. For `ms` milliseconds the node's Hello names a forged commit: of an epoch above all
     /// others (`far`), or of the obeyed epoch with a number that no controller reached.
     ForgedMark {
         node: usize,
         far: bool,
         ms: u64,
     },
-    /// After this time (ms), the resource manager returns to its state at the time of this fault.
+    /// The resource manager is copied when the fault strikes, and returns to that state `ms` milliseconds later.
     SchedulerRolledBack {
         ms: u64,
     },
-    /// The resource manager is down for this time (ms).
+    /// The resource manager is down for `ms` milliseconds.
     SchedulerDown {
         ms: u64,
     },
-    /// A second controller of the same name runs for this time (ms), on a copy of the store or on an empty store.
+    /// A second controller of the same name runs for `ms` milliseconds, on a copy of the store or on an empty store.
     SecondController {
         empty: bool,
         ms: u64,

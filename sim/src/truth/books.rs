@@ -227,8 +227,9 @@ fn stuck(reason: &str) -> Option<String> {
     Some(format!("{what} {of}"))
 }
 
-/// Returns `true` if the batch contains a row of an attempt of the job that was opened, vouched for or listed by an
-/// edge in a recovery.
+/// Returns `true` if the batch (`records`) contains the row of a recovered attempt of this job. An attempt is recovered
+/// if it was added or begun during a recovery, if an edge's list added it, or if an edge, a request or an operator
+/// vouched for it.
 fn vouches(records: &[Record], job: &JobId) -> bool {
     records.iter().any(|record| matches!(record, Record::Attempt(row) if row.job == *job && row.recovered))
 }

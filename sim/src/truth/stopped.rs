@@ -35,11 +35,11 @@ pub(super) struct Stops {
     hurt: BTreeMap<usize, u64>,
     /// World time (ms) at which an agent failed to take a claim, by task and node.
     not_taken: BTreeMap<(TaskId, usize), u64>,
-    /// By task that a controller recorded as `lost (offline)` while its node had a session: the number of that session,
-    /// through which the Cancel comes, and the world time (ms) of the loss.
+    /// Tasks that the first controller recorded as `lost (offline)` while their node had a session. By task: the number
+    /// of that session, in which the controller sends a Cancel of the task, and the world time (ms) of the loss.
     fenced: BTreeMap<TaskId, (u64, u64)>,
-    /// By task that an operator resolved before its begin, while its node had a session: the number of that session,
-    /// through which the Cancel comes, and the world time (ms) of the resolution.
+    /// Tasks that an operator resolved before their begin, while their node had a session. By task: the number of that
+    /// session, in which the controller sends a Cancel of the task, and the world time (ms) of the resolution.
     resolved: BTreeMap<TaskId, (u64, u64)>,
 }
 
@@ -146,14 +146,16 @@ impl Truth {
         self.stops.cancels.retain(|_, (node, _)| *node != at);
     }
 
-    /// Records that a controller has recorded a task as `lost (offline)`. `conn`: the session that the task's node has
-    /// open, through which the controller sends the Cancel.
+    /// Records that the first controller ends a task as `lost (offline)` at world time `t` (ms), while the task's node
+    /// has a session: the node did not accept the task within the start-grace. `conn`: the number of that session. In
+    /// it the controller sends a Cancel of the task, so that the task never begins.
     pub(crate) fn fenced(&mut self, task: TaskId, conn: u64, t: u64) {
         self.stops.fenced.insert(task, (conn, t));
     }
 
-    /// Records that an operator resolved a task. Does nothing if a runner has claimed the task. `conn`: the session
-    /// that the task's node has open, through which the controller sends the Cancel.
+    /// Records that an operator resolved a task at world time `t` (ms), while the task's node has a session. Does
+    /// nothing if a runner has claimed the task. `conn`: the number of that session, in which the controller sends a
+    /// Cancel of the task.
     pub(crate) fn resolved(&mut self, task: TaskId, conn: u64, t: u64) {
         if self.runs_of(task).next().is_none() {
             self.stops.resolved.insert(task, (conn, t));

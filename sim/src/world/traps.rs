@@ -1,4 +1,5 @@
-//! Springs the plan's traps: a fault strikes before or after an effect, in its middle, or in its place.
+//! Springs the plan's traps. A trap ([`Trap`]) is a fault that the plan sets at an effect of a daemon. The fault
+//! strikes before or after the effect, in its middle, or in its place.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +18,8 @@ pub(crate) struct Traps {
     pub(crate) off: bool,
 }
 
-/// The result of a look for a trap at an effect: no trap strikes, a fault strikes before or after the effect, or the
-/// effect itself goes wrong.
+/// Result of the check whether a trap of the plan ([`Trap`]) strikes at an effect of a daemon. Either no trap strikes,
+/// or the trap's fault strikes before or after the effect, or the effect itself goes wrong.
 pub(crate) enum Sprung {
     No,
     Before(Spring),

@@ -18,9 +18,9 @@ const DAY_MS: u64 = 86_400_000;
 /// Role of a certificate's holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Role {
-    /// An agent: dials the controller and speaks for its own host.
+    /// A node: its agent dials the controller, and speaks for the host that the certificate names.
     Node,
-    /// The controller: answers agents under its names and addresses.
+    /// The controller: answers agents under the names and addresses in the certificate.
     Controller,
 }
 

@@ -79,8 +79,9 @@ fn told_elsewhere(warning: &str) -> bool {
         || warning.starts_with("action.") && warning.contains(": there is no directory ")
 }
 
-/// Reports a correct configuration and names its files. Without any file the finding is wrong: the daemon also starts
-/// then, but does little.
+/// Returns the finding about a configuration that the daemon has accepted, with the names of its files. `file`: the
+/// main file; its drop-ins are in the directory of the same name with the ending `.d`. The finding has the level ok. If
+/// neither the main file nor a drop-in exists, the level is wrong: a daemon with only its defaults does little.
 fn found(role: Role, file: &Path) -> Finding {
     const ABOUT: &str = "configuration";
     let shown = file.display();

@@ -48,8 +48,8 @@ pub(super) struct Args {
     /// Directory of the authority that signs: yours (perilog ca init), or where init makes one.
     #[arg(long, value_name = "DIR", default_value = "/root/perilog-ca")]
     ca: PathBuf,
-    /// Print a line for each of these nodes, with a one-time token unless --munge is given. A node that is online, or
-    /// has a token, gets none.
+    /// Print the command to type on each of these nodes: perilog init node, with a one-time token unless --munge is
+    /// given. Without --munge, a node that is online, or has a valid or used token, gets no token and no command.
     #[arg(long, value_name = "HOSTLIST", value_parser = values::hosts)]
     nodes: Option<HostList>,
     /// How long the tokens may be used; an hour if absent.

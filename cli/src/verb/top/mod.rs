@@ -47,9 +47,9 @@ struct Picture {
     rows: Vec<PsRow>,
     nodes: Vec<NodeView>,
     drains: Vec<DrainRow>,
-    /// Time of the request for `rows`, in milliseconds since 1970.
+    /// Time at which all replies of the last successful refresh had come, in milliseconds since 1970.
     asked_ms: u64,
-    /// Time of the request for `nodes`, in milliseconds since 1970.
+    /// Time at which the reply with `nodes` had come, in milliseconds since 1970.
     nodes_ms: u64,
     /// The error of the last refresh, as text: the screen then still shows older data. `None`: the last refresh
     /// succeeded.

@@ -56,7 +56,8 @@ impl Action {
         take_out(&mut self.row.overdue, rank);
     }
 
-    /// Records that the controller drains the rank's node, because processes outlived the rank's scripts for too long.
+    /// Records that the controller drains the rank's node for live processes: they outlived the rank's scripts for too
+    /// long, or the rank is `lost` and its scripts turned out to live.
     pub(crate) fn lingers_too_long(&mut self, rank: Rank) {
         self.lingering.remove(&rank);
         self.row.lingering.insert(rank.0);

@@ -226,7 +226,7 @@ impl Drains {
 
     /// Applies one drain from the resource manager's list. If the store has a drain of the host that is unvouched since
     /// a recovery began, that drain counts as confirmed again. If the store has no drain of the host, adds the listed
-    /// one, but only if an edge had drained the host for perilog. Otherwise changes nothing.
+    /// one, but only if it was made for perilog (`ours`). Otherwise changes nothing.
     pub(crate) fn adopt(&mut self, listed: ListedDrain, cx: &mut Context) {
         match self.by_host.get(&listed.host).cloned() {
             Some(drain) if !drain.lifted && drain.unvouched => {

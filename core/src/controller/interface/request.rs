@@ -294,7 +294,7 @@ pub enum Phase {
 pub struct ListedDrain {
     pub host: HostName,
     pub reason: String,
-    /// `true` if an edge drained the host on behalf of perilog, which the text `[perilog:` in the reason shows.
+    /// `true` if an edge or `perilog hook flux-wait` drained the host for perilog: the reason contains `[perilog:`.
     pub ours: bool,
 }
 

@@ -49,8 +49,8 @@ enum May {
     Any,
 }
 
-/// Drains that are not in force yet, and the attempts that wait for them. The controller does not forget an attempt
-/// that such a drain concerns.
+/// Drains that are not in force yet, and the attempts that wait for them. Unless an attempt is released whole, the
+/// controller does not forget it while such a drain concerns it.
 struct Owed<'a> {
     /// Attempts with a rank whose release waits until the drain of its host is in force.
     undrained: BTreeSet<(&'a JobId, Attempt)>,

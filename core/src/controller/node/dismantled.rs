@@ -38,7 +38,7 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns the reason why the host must stay in the list of nodes, with the command to type. `None`: nothing keeps
+    /// Returns the reason why the host must stay in the list of nodes, with what to do about it. `None`: nothing keeps
     /// the host there.
     fn in_use(&self, host: &HostName) -> Option<String> {
         let node = self.nodes.get(host)?;

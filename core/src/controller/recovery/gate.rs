@@ -57,8 +57,8 @@ impl Jobs {
     /// * An attempt that is released whole, without a notice that waits for the release hook: drops the attempt's
     ///   notices to the resource manager, because a lost life may have sent them. A resource manager that still waits
     ///   for a release asks for it again.
-    /// * A spent attempt (a bare run whose actions have all ended), without a notice that waits for the release hook:
-    ///   disowns all its ranks.
+    /// * A spent attempt (an open bare run whose actions have all ended), without a notice that waits for the release
+    ///   hook: disowns all its ranks.
     /// * Any other attempt: freezes it and marks it as unvouched. Logs the event `attempt-unvouched`, so that clients
     ///   that follow the job send their requests again.
     pub(super) fn freeze_all(&mut self, why: &str, cx: &mut Context) {

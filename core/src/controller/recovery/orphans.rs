@@ -287,7 +287,7 @@ impl<'a> Facts<'a> {
         foreign && self.jobs.host_of(held.task).is_some_and(|of| of != *host)
     }
 
-    /// Returns `true` if any node has reported an orphan.
+    /// Returns `true` if any node now has an orphan, as far as the nodes have reported. Counts given-up orphans too.
     pub(crate) fn has_orphans(&self) -> bool {
         !self.nodes.orphan_hosts.is_empty()
     }

@@ -330,7 +330,8 @@ fn an_attempt_that_an_edge_does_not_list_is_over_in_silence() {
 }
 
 /// Checks that an attempt which its edge does not list is cleaned up, and that no notice about it is sent. `heard`
-/// returns the request by which the edge confirms that it has read the releases so far.
+/// returns the request after which the edge counts as knowing the releases: it confirms the notices, or asks for its
+/// attempts.
 fn over_in_silence(heard: fn(&Bench) -> Request) {
     let (mut b, n) = bench(3, |s| s.release_hook = true);
     b.ask(assert(vec![listed("a", "n0", JobPhase::Running), listed("b", "n[1-2]", JobPhase::Running)])).0.unwrap();

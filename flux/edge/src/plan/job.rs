@@ -93,8 +93,10 @@ impl Job {
         is_ours.then(|| Allocated { job: Fluid(self.id).job(), attempt, r })
     }
 
-    /// Returns `true` if Flux has freed the job without a reference of its epilog. Flux's own housekeeping then waits
-    /// on each node for the epilog there.
+    /// Returns `true` if the job's epilog runs as Flux's housekeeping: Flux has freed the job, and the plugin never
+    /// held the job for an epilog (`epilog-start`). A job that the plugin never held for a prolog counts only if it
+    /// existed before Flux loaded the plugin. On each of the job's nodes Flux's housekeeping waits for the end of the
+    /// epilog there, unless the job is also [`Job::is_freed_unseen`].
     pub const fn is_in_housekeeping(&self) -> bool {
         self.freed && !self.epilog.was_held() && (self.prolog.was_held() || self.before)
     }
