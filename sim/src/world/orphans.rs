@@ -12,8 +12,9 @@ use super::World;
 use super::site;
 use crate::truth::recovery::is_on;
 
-/// Time (ms) within which an agent that could not write a tombstone tries again.
-const BURIED_BY_MS: u64 = 10_000;
+/// Time (ms) within which an agent that could not write a tombstone tries again: the longest pause of its backoff, and
+/// a second.
+const BURIED_BY_MS: u64 = 61_000;
 
 /// A Start that the controller is about to send: session, job, task and boot of the node, and `true` if the action is a
 /// setup action.

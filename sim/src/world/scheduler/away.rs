@@ -1,13 +1,20 @@
 //! Faults of the resource manager: an outage, a rollback to an earlier state of its jobs, a cut connection.
 
-use super::{Kind, Link, Of};
+use super::{Asked, Kind, Link, Of};
 use crate::world::World;
 
 impl World {
     pub(crate) fn scheduler_down(&mut self, ms: u64) {
         self.scheduler.down_until = self.scheduler.down_until.max(self.t + ms);
         self.scheduler.link = Link::Down;
-        self.scheduler.asked.clear();
+        // Nobody hears the answers: after the outage, the resource manager makes these requests again.
+        for asked in std::mem::take(&mut self.scheduler.asked).into_values() {
+            if let Asked::Add(of) | Asked::Other(of) = asked
+                && let Some(job) = self.scheduler.book.jobs.get_mut(&of)
+            {
+                job.asked_in = None;
+            }
+        }
     }
 
     /// Copies the state of the resource manager; returns the number of the copy, for `scheduler_put_back`.
