@@ -1,6 +1,6 @@
-//! Links the unwinder of panics statically (libgcc_eh.a), if the compiler has that archive. By default, Rust's standard
-//! library loads the same code from libgcc_s.so.1. The agent executes a runner for every task, and loading this one
-//! library would be a tenth of the runner's own cost (docs/performance.md).
+//! Links the unwinder of panics statically (libgcc_eh.a) in a native build for glibc, if the compiler has that archive.
+//! By default, Rust's standard library loads the same code from libgcc_s.so.1. The agent executes a runner for every
+//! task, and loading this one library would be a tenth of the runner's own cost (docs/performance.md).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -25,8 +25,8 @@ struct Stems {
     due_ms: Option<u64>,
 }
 
-/// The set of tasks to inspect. The readers of D-Bus signals and inotify events add tasks, and the agent's event loop
-/// takes them out.
+/// The set of tasks to inspect. For example, the readers of D-Bus signals and inotify events add tasks; the agent's
+/// event loop takes them out.
 #[derive(Debug, Default)]
 pub struct Stir {
     stems: Mutex<Stems>,

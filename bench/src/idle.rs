@@ -13,7 +13,7 @@ use crate::unit::node::{agent, run_systemctl};
 use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
 
-/// Target (docs/performance.md): maximum number of an idle agent's context switches in 120 s.
+/// Target (docs/performance.md): maximum number of an idle agent's voluntary context switches in 120 s.
 const MOST_SWITCHES: u64 = 2;
 /// Target: maximum memory of an idle agent, in KiB.
 const MOST_KIB: u64 = 8 * 1024;

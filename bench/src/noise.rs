@@ -33,9 +33,8 @@ impl Noise {
         Ok(Self { load: load()?, ticks: ticks()?, loops: Samples::default(), sum: 0 })
     }
 
-    /// Runs the calibration loop, [`STEPS`] equal steps of arithmetic, once and records its time. A bench calls this
-    /// between its own samples; the spread of the times shows how much other work
-    /// disturbs this computer.
+    /// Runs the calibration loop, [`STEPS`] equal steps of arithmetic, once and records its time. Most benches call
+    /// this between their own samples; the spread of the times shows how much other work disturbs this computer.
     pub(crate) fn look(&mut self) {
         let began = clock::mono_us();
         let mut value = self.sum;

@@ -78,8 +78,8 @@ pub(crate) fn room_for(connections: usize) -> Result<()> {
     Ok(())
 }
 
-/// Raises the limit of open descriptors to [`NOFILE`] for this process and its children. If the hard limit is lower and
-/// this process is not root, raises the limit to the hard limit only.
+/// Sets the limit of open descriptors to [`NOFILE`] for this process and its children. If the hard limit is lower and
+/// this process is not root, sets the limit to the hard limit.
 pub(crate) fn raise_nofile() -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.map_or(NOFILE, |maximum| maximum.max(NOFILE));

@@ -32,8 +32,8 @@ impl Samples {
         self.median() / other.median()
     }
 
-    /// Cuts both lists of samples into ten consecutive parts, and divides the median of each part of `self` by that of
-    /// the same part of `other`. Returns the lowest and the highest of these ratios.
+    /// Cuts both lists of samples into about ten consecutive parts, and divides the median of each part of `self` by
+    /// that of the same part of `other`. Returns the lowest and the highest of these ratios.
     pub fn over_in_parts(&self, other: &Self) -> (f64, f64) {
         let size = (self.count().min(other.count()) / 10).max(1);
         let parts = self.0.chunks(size).zip(other.0.chunks(size)).filter(|(a, _)| a.len() == size);

@@ -56,7 +56,8 @@ impl<const N: usize> Columns<N> {
         Self { heads: None, sides: [Side::Left; N], rows: Vec::new() }
     }
 
-    /// Aligns the column with this index at the right, which suits numbers and ages.
+    /// Aligns the column with this index at the right, which suits numbers and ages. The last shown column stays at the
+    /// left.
     pub(crate) fn right(mut self, column: usize) -> Self {
         self.sides[column] = Side::Right;
         self

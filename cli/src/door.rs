@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use crate::fault::Fault;
 
-/// Time limit for a daemon's answer to a call. A commit takes milliseconds; only a hanging disk takes longer than the
-/// limit.
+/// Time limit for a daemon's answer to a call. A commit normally takes milliseconds; a hanging disk may take longer
+/// than the limit.
 const ANSWER: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

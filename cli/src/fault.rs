@@ -108,7 +108,7 @@ impl Fault {
         }
     }
 
-    /// Returns `true` if a repeated request may succeed, because the daemon is only away or cannot answer now.
+    /// Returns `true` if a repeated request may succeed later, for example because the daemon is only away.
     pub(crate) fn is_absence(&self) -> bool {
         match self {
             Self::NoDaemon { .. }

@@ -1,7 +1,7 @@
 //! Event log of a job (RFC 18) as the API returns it, and the log's events as lines for people.
 //!
-//! The controller defines the events' names and contexts. `perilog` shows an unknown event, or an event with an
-//! unexpected context, unchanged: a newer controller may log more.
+//! The controller defines the events' names and contexts. `perilog` shows the context of an unknown event as JSON: a
+//! newer controller may log more.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ fn entries<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Entr
     raw.into_iter().map(|raw| Entry::read(raw).map_err(serde::de::Error::custom)).collect()
 }
 
-/// Shortest and longest duration among several ranks, in milliseconds.
+/// Shortest and longest duration among one or more ranks, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) struct Spread {
     pub(crate) min: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Decided {
     pub(crate) action: ActionName,
     pub(crate) attempt: Attempt,
     pub(crate) verdict: Verdict,
-    /// The largest exit status of a script of the action; 0 if no script failed. `None`: the event has no status.
+    /// The largest exit status among the ranks' outcomes; 0 if no outcome has one. `None`: the event has no status.
     #[serde(default)]
     pub(crate) status: Option<u8>,
     #[serde(default)]
@@ -141,7 +141,7 @@ impl Entry {
         known.unwrap_or_else(|| self.other())
     }
 
-    /// Returns the ranks and resources that the event names, as text; `?` if it names none.
+    /// Returns the ranks and resources that the event names, as text; `?` if they are malformed.
     fn part(&self) -> String {
         Part::deserialize(&self.context).map_or_else(|_| "?".to_owned(), |part| part.to_string())
     }
@@ -245,7 +245,7 @@ fn checks(list: &Value) -> String {
     list.iter().take(4).map(|c| format!(": {}: {}", text::line(&c.check), text::line(&c.message))).collect()
 }
 
-/// Formats a JSON value for people: a string without its quotes, and without control characters.
+/// Formats a JSON value for people: a string without its quotes, and with its control characters escaped.
 fn value(value: &Value) -> String {
     text::line(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
 }

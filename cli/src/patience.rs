@@ -38,24 +38,24 @@ pub(crate) enum Happening<T> {
 /// of the log later.
 const BACKLOG: usize = 256;
 
-/// First pause between tries to reach an absent daemon: short, because a restart takes less than a second. Each further
-/// pause is twice as long, at most `LONGEST_PAUSE`.
+/// First pause between tries to reach an absent daemon: short, because a restart normally takes less than a second.
+/// Each further pause is twice as long, at most `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Signals that ask the verb to stop.
 pub(crate) type Asking = &'static [Signal];
 pub(crate) const ANY: Asking = &[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
-/// The signal of Ctrl-C alone. SIGTERM and SIGHUP express no wish of a user: systemd sends them to every process of a
-/// service that stops or has lost its main process.
+/// The signal of Ctrl-C alone. SIGTERM and SIGHUP may express no wish of a user: systemd can send them to every process
+/// of a service that stops or has lost its main process.
 pub(crate) const TYPED: Asking = &[Signal::SIGINT];
 
 /// Sender by which a session reports events ([`Happening`]) to the verb. A session here is the verb's calls on one
 /// connection to a daemon ([`keep`]). `T`: the session's own messages, such as log entries ([`Happening::Told`]).
 pub(crate) struct Teller<T> {
     to: SyncSender<Happening<T>>,
-    /// The text of the [`Happening::Back`] that the verb gets when the daemon answers again. `None`: the verb has been
-    /// told of no absence.
+    /// The text of the [`Happening::Back`] that the verb gets when the daemon answers again. `None`: the verb knows of
+    /// no present absence.
     away: Option<String>,
     /// Whether the session waits while the daemon is away, instead of failing. Set by the daemon's first answer, or by
     /// a call during which the daemon went away; [`keep_from_the_start`] sets it from the beginning.
@@ -81,7 +81,7 @@ impl From<Fault> for Stop {
 
 impl<T> Teller<T> {
     /// Records that the daemon has answered: the next pause is the shortest again. Reports the end of an absence, if
-    /// there was one. Fails if the verb no longer receives events.
+    /// there was one. Fails if the verb no longer receives this report.
     pub(crate) fn met(&mut self) -> Result<(), Stop> {
         self.met = true;
         self.pause = FIRST_PAUSE;
@@ -99,8 +99,8 @@ impl<T> Teller<T> {
 }
 
 /// Runs `session` in a thread of its own, again after each absence of the daemon, until the session is done. Ends with
-/// [`Happening::Over`] if the daemon refuses a request, or is away and has never answered. `interruptible`: signals of
-/// [`ANY`] arrive as [`Happening::Interrupted`].
+/// [`Happening::Over`], for example, if the daemon refuses a request, or is away and has never answered.
+/// `interruptible`: the first signal of [`ANY`] arrives as [`Happening::Interrupted`].
 pub(crate) fn keep<T, S>(door: Door, interruptible: bool, session: S) -> Result<Receiver<Happening<T>>, Fault>
 where
     T: Send + 'static,

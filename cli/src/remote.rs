@@ -28,8 +28,8 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Reads `-H` and the other options before the verb. Returns `None` without `-H`, without a verb, or on a mistake
-    /// in those options.
+    /// Reads `-H` and the other options before the verb. Returns `None` without `-H`, on a mistake in those options, or
+    /// if there is no verb, `--help` or `--version`.
     pub(crate) fn of(line: impl IntoIterator<Item = OsString>) -> Option<Self> {
         const REST: &str = "rest";
         const ASKED: [(&str, char); 2] = [("help", 'h'), ("version", 'V')];

@@ -1,4 +1,5 @@
-//! A tail reads a job's event log and keeps its place there. On each new connection the tail continues from that place.
+//! A tail reads a job's event log and keeps its place there. On a new connection the tail continues from that place,
+//! unless the log is another one.
 
 use perilog_core::controller::view::JobView;
 use perilog_core::{ActionId, Attempt, HostList, IdSet, JobId};
@@ -18,8 +19,8 @@ pub(crate) enum News {
     Attached(Answer<Running>),
     /// The reason, for people, why this attempt waits for recovery.
     Waits(Attempt, String),
-    /// An operator restored the controller's store, and its log is older than the one read so far. The verb forgets the
-    /// events so far: the tail reports the older log again, from the place where it first began.
+    /// The job's log is no longer the one read so far, for example because an operator restored an older store. The
+    /// verb forgets the events so far: the tail reports the log again, from the place where the tail began.
     Anew,
     Event(Entry),
     /// The tail has reported all existing events.
@@ -55,7 +56,8 @@ pub(crate) struct Tail {
     job: JobId,
     /// Sequence number in the job's log: the tail first reads the events after it.
     start: u64,
-    /// Sequence number and time stamp (seconds since 1970) of the last reported event; `None`: no event was reported.
+    /// Sequence number and time stamp (seconds since 1970) of the last reported event; `None`: no event was reported
+    /// since the tail began, or began anew.
     last: Option<(u64, f64)>,
     /// Whether the tail ends with [`Stop::Again`] when the attempt waits for vouching.
     asks_again: bool,
@@ -106,7 +108,7 @@ impl Tail {
         }
     }
 
-    /// Waits for new events of the log and reports each as it comes; returns only on an error.
+    /// Reports the events after the tail's place, and each new event as it comes; never returns `Ok`.
     pub(crate) fn follow<T: From<Entry>>(&mut self, client: &mut Client, teller: &mut Teller<T>) -> Result<(), Stop> {
         self.door.wait_for_ever(client)?;
         self.read(client, true, teller)?;

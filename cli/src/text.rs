@@ -8,8 +8,8 @@ pub(crate) use perilog_host::terminal::json;
 
 use perilog_host::terminal::is_harmful;
 
-/// Maximum number of characters that [`line()`] keeps of a text that perilog did not write, such as the last line of a
-/// script. `logs` and `--json` show all of the text.
+/// Maximum number of characters that [`line()`] keeps of a text that perilog did not write, such as the last line that
+/// a script printed. `logs` and `--json` do not cut the text.
 const SHOWN: usize = 300;
 
 /// Returns `text` as one line: escapes control characters and those that reorder text, and cuts a long text.

@@ -13,8 +13,8 @@ use perilog_core::{
 /// Maximum number of characters that an error shows before the wrong place, and after it.
 const AROUND: usize = 40;
 
-/// The error of a malformed value, with the value itself and the wrong place. clap prints it below the name of the
-/// option.
+/// The error of a malformed value, with the wrong place and the text around it. clap prints it after the name of the
+/// option or argument.
 #[derive(Debug)]
 pub(crate) struct Pointed {
     expected: String,
@@ -136,7 +136,7 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), Pointed> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Parses `TERM`, `SIGTERM` or `15`; returns the name without `SIG`.
+/// Parses `TERM`, `SIGTERM` or `15`; returns the name without `SIG`, or the number of a signal without a name.
 pub(crate) fn signal(text: &str) -> Result<String, Pointed> {
     signal_number(text)
         .map(signal_name)

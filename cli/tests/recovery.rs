@@ -1,4 +1,4 @@
-//! `perilog run` and `perilog wait` while the controller's store is put back.
+//! `perilog run`, `perilog wait` and `perilog controller recover` when the controller's store was put back.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -105,7 +105,7 @@ fn a_run_asks_again_when_its_attempt_waits_for_a_word() {
     assert_eq!(asked.last().unwrap()["after"], 5);
 }
 
-/// After a restore, `perilog wait` does not count an end that only the lost life has recorded.
+/// After a restore, `perilog wait` does not count an event that only the lost life has recorded.
 #[test]
 fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
     let begun = event(2, "action-start", json!({"id": "x", "ranks": "0-3", "hosts": "n[0-3]"}));

@@ -224,10 +224,10 @@ fn release(entry: OutboxEntry, told: &Told, now: Instant) -> Option<Task> {
     Some(Task { keys: vec![key], lifts: false, turn, about, job, hosts, body, what: vec![what], done: vec![done] })
 }
 
-/// Returns the commands to run for the drains that are due: one command for all drains with the same reason, and one
-/// for all drains to lift. The drains of a group that failed before ([`Turn::Again`]) have a command of their own.
-/// Leaves out a host while a command about it runs, even if that command drains the host and this one would lift the
-/// drain: the resource manager might get them in the wrong order.
+/// Returns the commands to run for the drains that are due: one command for all drains with the same reason and user,
+/// and one for all drains to lift. The drains of a group that failed before ([`Turn::Again`]) have a command of their
+/// own. Leaves out a host while a command about it runs, even if that command drains the host and this one would lift
+/// the drain: the resource manager might get them in the wrong order.
 fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
     let mut alike: BTreeMap<(Turn, bool, String, Option<u32>), Vec<DrainRow>> = BTreeMap::new();
     for drain in drains {

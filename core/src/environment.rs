@@ -34,8 +34,8 @@ pub fn check_name(name: &str) -> Result<(), usize> {
     }
 }
 
-/// Variables that the loader, a shell or an interpreter obeys before a script's first line. A requester who could set
-/// one would run code as the script's user.
+/// Variables that the loader, a shell, an interpreter or another program obeys, many of them before a script's first
+/// line. With most of them, a requester could run code as the script's user.
 #[rustfmt::skip]
 const OBEYED: &[&str] = &[
     "PATH", "IFS", "ENV", "BASH_ENV", "BASHOPTS", "SHELLOPTS", "CDPATH", "GLOBIGNORE", "PS4", "PROMPT_COMMAND",
@@ -65,8 +65,9 @@ const OBEYED_PREFIXES: &[&str] = &[
     "LUA_INIT_",
 ];
 
-/// Returns `true` if a loader, a shell or an interpreter obeys this variable. perilog never passes such a variable from
-/// a requester to a script, even if the node's configuration lists the name.
+/// Returns `true` for a variable that a loader, a shell, an interpreter or another program obeys, as far as perilog
+/// lists it. perilog never passes such a variable from a requester to a script, even if the node's configuration lists
+/// the name.
 pub fn is_obeyed(name: &str) -> bool {
     OBEYED.contains(&name) || OBEYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }

@@ -71,7 +71,8 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`ParseError`] at the position of invalid JSON; or at the start of the line, if the line is JSON but no event.
+    /// [`ParseError`] at the position of invalid JSON or of a newline within the text; or at the start of the line, if
+    /// the line is JSON but no event.
     pub fn parse_line(line: &str) -> Result<Self, ParseError> {
         let line = line.strip_suffix('\n').unwrap_or(line);
         if let Some(at) = line.find('\n') {

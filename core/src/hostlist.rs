@@ -30,7 +30,7 @@ pub struct HostList {
     names: Arc<Names>,
 }
 
-/// The names of a host list, all in one text. So a list of 65,536 hosts needs two allocations, not one for each name.
+/// The names of a host list, all in one text. So a list of 65,536 hosts needs few allocations, not one for each name.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 struct Names {
     text: String,
@@ -149,8 +149,8 @@ impl HostList {
         Ok(())
     }
 
-    /// Appends `count` names, which [`HostList::room_for`] has checked. `write` appends the text of the name with the
-    /// given index, from 0.
+    /// Appends `count` names, for which the list must have room. `write` appends the text of the name with the given
+    /// index, from 0.
     fn append(&mut self, count: u64, write: impl Fn(&mut String, u64)) {
         let names = Arc::make_mut(&mut self.names);
         for i in 0..count {

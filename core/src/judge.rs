@@ -20,7 +20,8 @@ pub use boot::if_it_boots;
 pub(crate) use boot::is_announced;
 pub use report::{MAX_LISTED, MAX_TAILS};
 
-/// The evidence of a task after all processes have ended: unit, claim, steps and result, as far as they remain.
+/// The evidence of a task, normally after all processes have ended: unit, claim, steps and result, as far as they
+/// remain.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     /// The facts that systemd reports about the task's unit; `None`: systemd knows no such unit.

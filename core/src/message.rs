@@ -41,7 +41,7 @@ pub enum ToAgent {
         task: TaskId,
     },
     /// Cancels a task. A task that has not begun never begins. The runner of a begun task gets TERM. An agent that does
-    /// not know the task leaves a tombstone, which refuses a later Start.
+    /// not know the task normally leaves a tombstone, which refuses a later Start.
     Cancel {
         task: TaskId,
         job: JobId,
@@ -129,8 +129,8 @@ pub enum FromAgent {
     /// whenever the foreseen end changes.
     ExpectsBoot {
         task: TaskId,
-        /// Milliseconds that remain of the task's limit when the agent sends this message; `None`: the task has no
-        /// limit.
+        /// Milliseconds that remain of the task's limit when the agent sends this message. From a tombstone: the whole
+        /// limit. `None`: the task has no limit.
         within_ms: Option<u64>,
         /// The task's end if the host boots now ([`crate::judge::if_it_boots`]).
         ended: Box<Ended>,
@@ -187,8 +187,8 @@ pub struct Held {
     pub userid: Option<u32>,
     /// The commit that caused the intent or the tombstone; `None`: an older agent or controller did not say.
     pub commit: Option<Commit>,
-    /// The task's limit in milliseconds, as in [`FromAgent::Accepted`]. For a tombstone: `None` unless a script
-    /// announced a reboot that is to end the task.
+    /// The task's limit in milliseconds, as in [`FromAgent::Accepted`]. For a tombstone: normally `None`, unless a
+    /// script announced a reboot that is to end the task.
     pub limit_ms: Option<u64>,
     /// Whether the task is local: a caller on the node's own socket requested it (`io.perilog.Agent.Exec`). The
     /// controller ignores such a task.
@@ -206,9 +206,9 @@ pub enum HeldState {
     Live { phase: Phase, age_ms: u64 },
     /// The task has ended, and the end is not acknowledged: `Finished` follows.
     Ended,
-    /// The task has ended, and the controller has acknowledged the end. `past_ms`: milliseconds since the task's
-    /// not-after, 0 before it. `reboot`: whether a script announced a reboot as the task's end, and whether the node
-    /// has rebooted since.
+    /// The task has ended, and the node keeps only its tombstone: normally, the controller has acknowledged the end.
+    /// `past_ms`: milliseconds since the task's not-after, 0 before it. `reboot`: whether a script announced a reboot
+    /// as the task's end, and whether the node has rebooted since.
     Tombstone { outcome: Outcome, past_ms: u64, reboot: Reboot },
 }
 

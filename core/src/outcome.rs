@@ -48,8 +48,8 @@ pub fn signal_name(signal: u8) -> String {
         .map_or_else(|| signal.to_string(), |(_, name)| (*name).to_owned())
 }
 
-/// Parses the name or number of a signal (`TERM`, `SIGTERM` or `15`) and returns the number. `None`: `text` names no
-/// signal from 1 to 64.
+/// Parses the name or number of a signal (`TERM`, `SIGTERM` or `15`) and returns the number. `None`: `text` is neither
+/// a name in the table nor a number from 1 to 64.
 pub fn signal_number(text: &str) -> Option<u8> {
     let name = text.strip_prefix("SIG").unwrap_or(text);
     SIGNALS
@@ -84,8 +84,9 @@ const SIGNALS: &[(u8, &str)] = &[
     (25, "XFSZ"), (31, "SYS"),
 ];
 
-/// The outcome of a task. The controller stores one outcome per task, and only logs a result that comes later. A stored
-/// outcome changes in one case: a reboot undoes the work of a prolog before the verdict.
+/// The outcome of a task. The controller stores one outcome per task; a result that comes later does not replace the
+/// outcome. A stored outcome normally changes in one case only: a reboot undoes the work of a prolog before the
+/// verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
@@ -132,8 +133,8 @@ pub enum Failure {
     Exec(String),
     /// An error in the node's configuration: a missing directory, or a script that others can write.
     Configuration(String),
-    /// systemd refused the unit, or reports a failure of the unit that no exit status explains. Contains systemd's own
-    /// word for the failure.
+    /// systemd refused the unit or reports a failure of it that no exit status explains, or the unit did not come up.
+    /// Contains the reason, for example systemd's own word.
     Unit(String),
     /// The runner ended without a complete result. Contains the runner's exit status; `None`: unknown.
     NoResult(Option<ExitStatus>),

@@ -50,7 +50,8 @@ fn check_ranks(ranks: &IdSet, hosts: usize) -> Result<(), UnknownTarget> {
     }
 }
 
-/// Returns the ranks of the hosts `names`; `hosts`: the hosts of ranks 0, 1, 2 and so on. Walks each list once.
+/// Returns the ranks of the hosts `names`; `hosts`: the hosts of ranks 0, 1, 2 and so on. Walks each list at most
+/// twice.
 ///
 /// # Errors
 ///

@@ -52,7 +52,7 @@ pub struct Start {
     pub action: ActionName,
     /// The node's boot that the Start is meant for. In another boot the agent does not accept the task.
     pub boot: BootId,
-    /// The not-after, in milliseconds from the receipt of the Start. After that time no process may claim the task.
+    /// The not-after, in milliseconds from the receipt of the Start. After that time no runner may claim the task.
     pub not_after_ms: u64,
     /// All ranks of the action. `hosts`: the host of each of these ranks, in rank order.
     pub ranks: IdSet,
@@ -63,8 +63,8 @@ pub struct Start {
     pub env: BTreeMap<String, String>,
     /// The requester's limit in milliseconds for the whole task. The smaller of this limit and the plan's counts.
     pub timeout_ms: Option<u64>,
-    /// Whether the action is an after-action. A node that has accepted an after-action of an attempt accepts no setup
-    /// action of the attempt any more.
+    /// Whether the action is an after-action. A node that has a task or tombstone of an attempt's after-action accepts
+    /// no setup action of the attempt.
     #[serde(default)]
     pub after: bool,
     /// The milestones of the attempt so far. When a script reports a new one, the runner uses their number to enforce
@@ -136,7 +136,7 @@ pub struct Retries {
     pub ceiling_ms: u64,
 }
 
-/// The policy for a script that runs past its limit. Under either policy, the runner first sends TERM once.
+/// The policy for a script that runs past its limit. Under either policy, the runner first sends TERM, at most once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnTimeout {
@@ -187,14 +187,14 @@ pub struct Intent {
     /// Variables of the requester that the node lets pass. `dropped_env`: the number of dropped variables.
     pub env: BTreeMap<String, String>,
     pub dropped_env: u32,
-    /// The not-after, as CLOCK_BOOTTIME in milliseconds: after it no process may claim the task. 0 in a rebuilt intent.
+    /// The not-after, as CLOCK_BOOTTIME in milliseconds: after it no runner may claim the task. 0 in a rebuilt intent.
     pub not_after_boottime_ms: u64,
     /// CLOCK_BOOTTIME in milliseconds when the agent accepted the task.
     pub accepted_boottime_ms: u64,
     /// Whether the task is local: a caller on the node's own socket requested it (`io.perilog.Agent.Exec`). No
-    /// controller orders such a task or learns its end.
+    /// controller orders such a task or stores its end.
     pub local: bool,
-    /// The commit that caused the intent; `None`: a local task (`Exec`), or an older controller.
+    /// The commit that caused the intent; `None`: a local task (`Exec`), a rebuilt intent, or an older controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,
     /// Facts that the resource manager's hook reported about its job; empty for a controller's task.
@@ -300,7 +300,7 @@ pub enum StepRecord {
         why: String,
     },
     /// A limit has passed, of the script or of the whole task. `forensics`: the state of the script's processes before
-    /// the runner sent a signal.
+    /// the runner acts on the limit.
     Overdue {
         seq: u32,
         script: String,
@@ -367,8 +367,8 @@ pub struct RunResult {
     /// Whether a script or the whole task ran past its limit.
     pub timed_out: bool,
     pub cancelled: bool,
-    /// The error in the configuration that kept all scripts from running: missing directory, writable script, unknown
-    /// user. `None`: no such error.
+    /// The error in the configuration that kept scripts from running: missing directory, writable script, unknown user.
+    /// A step that the runner cannot record counts as such an error. `None`: no such error.
     pub configuration: Option<String>,
     /// The reason why a script could not be executed; `None`: the runner executed every script that it began.
     pub exec: Option<String>,
@@ -413,7 +413,8 @@ pub struct Tail {
     pub text: String,
 }
 
-/// The facts that systemd reports about a unit. Only [`crate::judge`] decides whether to believe these facts.
+/// The facts that systemd reports about a unit. For an outcome, [`crate::judge`] decides whether to believe these
+/// facts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnitFacts {
     /// Whether the unit's LoadState is `loaded`.

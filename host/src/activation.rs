@@ -56,7 +56,7 @@ impl Activated {
         self.tcp.extract_if(.., |(n, _)| n == name).map(|(_, listener)| listener).collect()
     }
 
-    /// Takes the Unix socket named `name`; `None` if systemd passed no such socket.
+    /// Takes the Unix socket named `name`; `None` if no such socket is left.
     pub fn take_unix(&mut self, name: &str) -> Option<UnixListener> {
         let at = self.unix.iter().position(|(n, _)| n == name)?;
         Some(self.unix.remove(at).1)

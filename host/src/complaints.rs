@@ -1,4 +1,4 @@
-//! Rate limits for journal lines about strangers. A peer that connects a thousand times a second must neither fill the
+//! Rate limits for journal lines about peers. A peer that connects a thousand times a second must neither fill the
 //! journal nor hide lines about other peers.
 
 use std::collections::HashMap;
@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::clock;
 
-/// Maximum number of journal lines about all strangers together in a window of [`WINDOW_MS`]. That shows a few
-/// misconfigured nodes completely, but limits the lines about a scanner.
+/// Maximum number of journal lines about all peers that share one limit, such as all strangers, in a window of
+/// [`WINDOW_MS`]. That shows a few misconfigured nodes completely, but limits the lines about a scanner.
 pub const LINES: u32 = 30;
 pub const WINDOW_MS: u64 = 30_000;
 /// Maximum number of journal lines about one key, such as an address, in a window of [`WINDOW_OF_ONE_MS`].

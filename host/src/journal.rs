@@ -81,7 +81,7 @@ pub fn set_level(level: &str) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Returns the level in force: that of `PERILOG_LOG` if the variable is set, otherwise `level`.
+/// Returns the level in force: that of `PERILOG_LOG` if the variable is set and not empty, otherwise `level`.
 fn effective(level: &str) -> String {
     std::env::var(LEVEL_VARIABLE).ok().filter(|level| !level.is_empty()).unwrap_or_else(|| level.to_owned())
 }

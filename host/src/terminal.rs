@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Returns `true` if a terminal obeys the character instead of showing it: a control character, or one that reorders
-/// text.
+/// or separates text.
 pub fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -159,7 +159,7 @@ fn arguments(command: &Command, wanted: impl Fn(&Arg) -> bool) -> Vec<Block> {
     shown.filter_map(explained).collect()
 }
 
-/// Returns the page's entry for an argument. `None`: a positional argument without help, whose name says enough.
+/// Returns the page's entry for an argument. `None`: an argument without help, whose name says enough.
 fn explained(argument: &Arg) -> Option<Block> {
     let text = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
     let mut paragraphs: Vec<String> = text.split("\n\n").filter(|text| !text.is_empty()).map(sentence).collect();

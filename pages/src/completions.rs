@@ -1,9 +1,9 @@
 //! Names in completions: jobs, nodes and actions, beside the verbs and options that clap_complete writes.
 //!
 //! clap_complete can ask the program itself for values only with an unstable feature. So each script here runs
-//! `perilog --quiet`, and waits for the controller at most two seconds. Without an answer, or for another host (`-H`),
-//! the script offers no names. The placeholder of an argument in `--help` decides what the script offers: names of jobs
-//! for `JOB`, of nodes for `NODE`.
+//! `perilog --quiet`, and waits for the controller at most two seconds. Without an answer, the script offers no jobs
+//! and nodes; for another host (`-H`), no names at all. The placeholder of an argument in `--help` decides what the
+//! script offers: names of jobs for `JOB`, of nodes for `NODE`.
 
 use std::fmt::Write as _;
 

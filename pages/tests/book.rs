@@ -15,8 +15,7 @@ const LEFT_OUT: [&str; 4] =
 /// Results of clap that are no errors: the command asks for help or the version.
 const SHOWN: [&str; 2] = ["DisplayHelp", "DisplayVersion"];
 
-/// Returns the name and text of each file that shows commands: the book, manual texts, example configurations and
-/// units.
+/// Returns the name and text of each file to check: README, the book, manual texts, example configurations and units.
 fn texts() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut open: Vec<PathBuf> =
@@ -74,7 +73,8 @@ fn said(usage: &str) -> String {
     usage.split(' ').map(word).collect()
 }
 
-/// Returns the kind and text of the error with which perilog's command line refuses the command; `None` if it accepts.
+/// Returns the kind and text of the error with which perilog's command line refuses the command. `None` if it accepts
+/// the command, or shows help or the version.
 fn against(command: &str) -> Option<(String, String)> {
     let error = perilog::command().try_get_matches_from(words(command)).err()?;
     let kind = match format!("{:?}", error.kind()) {

@@ -56,7 +56,7 @@ pub(crate) fn open<T>(
     }
 }
 
-/// Decodes a record that contains a list, after checking that it has at most [`MAX_FIELDS`] fields.
+/// Decodes a record, after checking that it has at most [`MAX_FIELDS`] fields.
 pub(crate) fn record<M: Message + Default>(bytes: &[u8]) -> Result<M, Fault> {
     let fields = count_fields(bytes)?;
     if fields > MAX_FIELDS {

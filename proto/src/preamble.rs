@@ -87,8 +87,8 @@ impl Preamble {
 /// Decodes the peer's preamble, and returns the highest protocol version that both sides know, with the peer's release.
 ///
 /// # Errors
-/// [`Mismatch`]: the peer's preamble is malformed, or the sides have no version in common. The caller logs the error
-/// and closes the connection.
+/// [`Mismatch`]: the peer does not speak perilog's protocol, its preamble is malformed, or the sides have no version in
+/// common. The caller logs the error and closes the connection.
 pub fn negotiate(frame: &[u8]) -> Result<Agreed, Mismatch> {
     agree(&Preamble::ours(""), &Preamble::decode(frame)?)
 }

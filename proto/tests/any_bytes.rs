@@ -190,7 +190,8 @@ fn the_largest_start_fits_and_what_is_larger_is_named_before() {
 }
 
 /// Regression test: although a frame has room for these two layouts, the encoder left their ranks and hosts empty. The
-/// first layout has 65,536 hosts, few of whose names can share brackets. The second has every second rank of 131,072.
+/// first layout has 65,536 hosts, of whose names only pairs can share brackets. The second has every second rank of
+/// 131,072.
 #[test]
 fn the_largest_machine_that_is_planned_for_fits() {
     let names =

@@ -1,4 +1,4 @@
-//! Test bed: named nodes, the network between the nodes, and a cleanup that always happens.
+//! Test bed: named nodes, the network between the nodes, and a cleanup that follows even a kill of the test.
 //!
 //! ```text
 //!  this process ── pipe ──> reaper ──> hub: PID 1 of the bed's mount, network and pid namespace; br0, 10.77.0.1/16
@@ -55,7 +55,7 @@ impl Builder {
         self
     }
 
-    /// Installs the product on every node, as a layer of the node's overlay root.
+    /// Installs the product on every node, as a layer of the overlay at the node's `/usr`.
     pub fn layer(mut self, layer: Layer) -> Self {
         self.layer = Some(layer);
         self
@@ -139,8 +139,8 @@ impl Bed {
         self.reaper.directory()
     }
 
-    /// Returns the directory of the installed product, which is a layer of every node's root. If the bed installed it,
-    /// dropping the bed removes the directory.
+    /// Returns the directory of the installed product, whose `usr` is a layer of every node's `/usr`. Without a
+    /// product, this `usr` is empty. If the bed made the directory, dropping the bed removes it.
     pub fn layer(&self) -> &Path {
         self.reaper.layer()
     }

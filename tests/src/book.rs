@@ -68,9 +68,9 @@ pub struct Done {
 }
 
 impl Page {
-    /// Runs the steps of the page in order. `machine` is the host of commands after a plain `#`; `None` if each prompt
-    /// names a host. Where the page has `<!-- stand-in: NAME -->` before a block, `stand_in(NAME)` runs instead of the
-    /// block.
+    /// Runs the steps of the page in order. `machine` is the host of each command and file for which the page names no
+    /// host; `None` if the page always names one. Where the page has `<!-- stand-in: NAME -->` before a block,
+    /// `stand_in(NAME)` runs instead of the block.
     ///
     /// # Errors
     /// A step failed, or the output differs from the page: the error has the page, the line and the difference.

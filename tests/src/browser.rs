@@ -14,7 +14,7 @@ use crate::node::Node;
 use crate::wait_until;
 
 const PORT: u16 = 4444;
-/// Time limit for a browser's first start, on a busy machine.
+/// Time limit until a started chromedriver answers, on a busy machine.
 const START: Duration = Duration::from_secs(120);
 const ANSWER: Duration = Duration::from_secs(60);
 /// Flags of Chromium: no screen, no sandbox (root has none), and no requests of its own.
@@ -32,7 +32,7 @@ const FLAGS: [&str; 11] = [
     "--user-data-dir=/tmp/browser",
 ];
 
-/// A browser with one window, on a node. The browser ends when the node does.
+/// A browser with one window, on a node. The browser ends when this value is dropped or the node ends.
 #[derive(Debug)]
 pub struct Browser<'a> {
     node: &'a Node,
@@ -171,8 +171,7 @@ fn read(stream: &mut TcpStream) -> Result<String> {
 fn connect(node: &Node) -> Result<TcpStream> {
     let network = format!("/proc/{}/ns/net", node.leader()?);
     let network = std::fs::File::open(&network).with_context(|| network.clone())?;
-    // A thread of its own, because a thread cannot come back from the node's namespace. The socket stays in that
-    // namespace, too.
+    // A thread of its own, because the thread stays in the node's namespace. The socket stays in that namespace, too.
     let connecting = std::thread::spawn(move || -> Result<TcpStream> {
         use std::os::fd::AsFd;
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;

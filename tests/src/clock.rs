@@ -1,4 +1,4 @@
-//! The only clock of the tests, and the only place where the tests pause: between two checks of a condition.
+//! The only clock of the tests, and the only place where the tests pause, normally between two checks of a condition.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ impl Stopwatch {
     }
 }
 
-/// Sleeps for `length`, between two checks of a condition whose change no notification announces.
+/// Sleeps for `length`, for example between two checks of a condition whose change no notification announces.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn pause(length: Duration) {
     std::thread::sleep(length);

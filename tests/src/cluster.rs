@@ -56,8 +56,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// Adds a script to an action on every node, and configures the action. `name` is the file name; `body` is sh(1) as
-    /// for [`ledger::script`].
+    /// Adds a script to an action on every agent's node, and configures the action. `name` is the file name; `body` is
+    /// sh(1) as for [`ledger::script`].
     pub fn script(mut self, action: &str, name: &str, body: &str) -> Self {
         self.scripts.insert((action.to_owned(), name.to_owned()), ledger::script(body));
         self

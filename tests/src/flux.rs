@@ -168,7 +168,7 @@ impl<'a> Flux<'a> {
         text.lines().map(|line| serde_json::from_str(line).with_context(|| format!("an event: {line}"))).collect()
     }
 
-    /// Returns the names of the job's events in order, without those that neither hold nor release the job, such as
+    /// Returns the names of the job's events in order, without some that neither hold nor release the job, such as
     /// `submit` and `memo`.
     pub fn story(&self, job: &str) -> Result<Vec<String>> {
         const ASIDE: [&str; 6] = ["submit", "validate", "depend", "priority", "annotations", "memo"];

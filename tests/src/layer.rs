@@ -1,4 +1,4 @@
-//! Product under test: an installed directory tree that a bed lays over `/` of its nodes.
+//! Product under test: an installed directory tree whose `usr` a bed lays over `/usr` of its nodes.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -30,8 +30,8 @@ const SHARED: [(&str, &str, u32); 4] = [
 /// Environment variable: directory that [`Layer::install`] has filled. xtask sets it, so that test programs share one
 /// directory.
 pub const LAYER_VARIABLE: &str = "PERILOG_LAYER";
-/// Environment variable: directory of the built binaries; set by xtask. Without it, the tests look in the build
-/// directory of the test program.
+/// Environment variable: directory of the built binaries, for tests without [`LAYER_VARIABLE`]. Without both, the tests
+/// look in the build directory of the test program.
 pub const BINARIES_VARIABLE: &str = "PERILOG_BIN_DIR";
 
 /// Source of the product that a bed tests.
@@ -100,7 +100,7 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     read().with_context(|| format!("reading {}", directory.display()))
 }
 
-/// Installs the source tree's units as `packaging/install.sh` does (a test of packages compares both).
+/// Installs the source tree's units, without timers, at the paths where `packaging/install.sh` installs them.
 fn install_units(units: &Path, root: &Path) -> Result<()> {
     for from in files(units)? {
         let (Some(name), Some(stem)) = (from.file_name(), from.file_stem()) else { bail!("no file name: {from:?}") };
@@ -117,7 +117,7 @@ fn install_units(units: &Path, root: &Path) -> Result<()> {
                 }
                 continue;
             }
-            // Files that enable units; a bed enables units itself.
+            // Timers, and files that enable units: a bed enables units itself.
             _ => continue,
         };
         put(&from, &to, 0o644)?;

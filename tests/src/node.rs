@@ -17,8 +17,8 @@ use crate::wait_until;
 
 /// Time limit for a boot on a busy machine; a boot takes a quarter of a second.
 const BOOT: Duration = Duration::from_secs(120);
-/// Time limit for a shutdown. systemd stops every service within 10 s here (`bed.conf`); a task's own limits may be
-/// longer.
+/// Time limit for a shutdown. By default, systemd stops a service within 10 s here (`bed.conf`); a task's own limits
+/// may be longer.
 const SHUTDOWN: Duration = Duration::from_secs(120);
 /// Time limit for a command that a test runs on a node; such a command ends at once or is broken.
 const COMMAND: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ struct Power {
 
 impl Power {
     /// Returns the pid of the node's PID 1 on this machine: nsenter(1) has forked unshare(1), and unshare(1) has forked
-    /// PID 1. `None` before that.
+    /// PID 1. `None` before that, and after the end of PID 1.
     fn leader(&self) -> Option<u32> {
         children(*children(self.supervisor.pid()).first()?).first().copied()
     }

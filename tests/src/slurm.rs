@@ -127,8 +127,8 @@ impl<'a> Slurm<'a> {
         self.cluster.controller()
     }
 
-    /// Makes perilog's controller run as SlurmUser from now on: in a Slurm without accounting, only that user may drain
-    /// nodes.
+    /// Makes perilog's controller run as SlurmUser from now on: in a Slurm without accounting, only SlurmUser and root
+    /// may drain nodes.
     pub fn controller_as_slurm(&self) -> Result<()> {
         let node = self.control()?;
         node.write_file("/etc/systemd/system/perilog-controller.service.d/slurm.conf", AS_SLURM)?;

@@ -10,7 +10,8 @@ use crate::clock::{Stopwatch, pause};
 /// process.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-/// Waits until `condition` returns `true`. After `limit`, returns an error that contains `what`.
+/// Waits until `condition` returns `true`. After `limit`, returns an error that contains `what`. Returns an error of
+/// `condition` at once.
 ///
 /// The limit guards against hanging and expects no speed: choose a limit that a loaded machine never reaches.
 /// [`Bed::wait_until`](crate::Bed::wait_until) adds the nodes' diagnosis.

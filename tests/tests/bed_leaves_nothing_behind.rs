@@ -163,7 +163,7 @@ fn kill(child: &Child, signal: &str) -> Result<()> {
 }
 
 /// Starts this program again as a process that makes a bed; returns the process and the bed's traces on this machine.
-/// The process panics if `how` is `panic`, and otherwise waits until it is killed.
+/// The process panics if `how` is `panic`, and otherwise waits to be killed, at most a minute.
 fn hold(how: &str) -> Result<(Child, Traces)> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--exact", "hold_a_bed", "--ignored", "--nocapture"])

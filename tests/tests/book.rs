@@ -1,6 +1,6 @@
-//! The book is true: the test writes every file and types every command of these pages in order, on nodes with the
-//! product installed and without configuration. Each command prints the output that the page shows. (The quick start
-//! begins with packages: `packages_come_and_go`.)
+//! The book is true: the test writes the files and types the commands of these pages in order, on nodes with the
+//! product installed and without configuration. Stand-ins replace a few commands. Each other command prints the output
+//! that the page shows. (The quick start begins with packages: `packages_come_and_go`.)
 
 use anyhow::Result;
 use perilog_tests::Bed;

@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 use perilog_tests::{Cluster, Stopwatch};
 
 const SOON: Duration = Duration::from_secs(90);
-/// Time for which the controller stays broken: twice the interval in which systemd counts how often a socket triggers
-/// (systemd.socket(5), TriggerLimitIntervalSec=).
+/// Time for which the controller stays broken: more than twice the interval in which systemd counts how often a socket
+/// triggers (systemd.socket(5), TriggerLimitIntervalSec=).
 const WHILE: Duration = Duration::from_secs(5);
 
 #[test]

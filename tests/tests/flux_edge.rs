@@ -42,7 +42,7 @@ fn a_job_has_its_prolog_and_its_epilog_once() -> Result<()> {
     flux.assert_idle()
 }
 
-/// An operator stops the edge during a prolog: `status` and `doctor` report the missing edge until it is back. The
+/// An operator stops the edge during a prolog: `status` reports the missing edge until it is back. The
 /// edge's journal has each step once, with job and hosts.
 #[test]
 fn a_stopped_edge_is_missed_while_its_jobs_wait() -> Result<()> {
@@ -140,7 +140,7 @@ fn a_node_whose_prolog_failed_is_given_to_no_other_job() -> Result<()> {
 }
 
 /// A check fails on n2, and the job tolerates the failure. The job goes on, its user reads the node and the reason, and
-/// the node is drained. Without tolerance, or beyond the site's cap, the job fails.
+/// the node is drained. Without tolerance, the job fails.
 #[test]
 fn a_tolerated_failure_is_told_and_the_job_goes_on() -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;

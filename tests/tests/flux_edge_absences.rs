@@ -66,8 +66,8 @@ fn wait_alive(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// The broker of a node is down when the prolog ends: the job begins when the broker is back. Without the edge, Flux
-/// would fail the job.
+/// The broker of a node is down when the prolog ends: the job begins when the broker is back. If the edge did not wait
+/// for the broker, Flux would fail the job.
 #[test]
 fn a_prolog_is_finished_when_the_brokers_of_its_nodes_are_back() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;

@@ -113,9 +113,9 @@ fn an_epilog_outlives_the_broker_of_its_node() -> Result<()> {
     flux.wait_undrained()
 }
 
-/// The edge runs the epilog. The job holds its nodes meanwhile, so the epilog's time is billed to the job. The site's
-/// own script runs after the job, as Flux's housekeeping through perilog's hook. Each node goes back when its script
-/// has ended.
+/// The edge requests the epilog. The job holds its nodes meanwhile, so the epilog's time is billed to the job. The
+/// site's own script runs after the job, as Flux's housekeeping through perilog's hook. Each node goes back when its
+/// script has ended.
 #[test]
 fn a_script_of_its_own_follows_the_billed_epilog() -> Result<()> {
     const HOUSEKEEPING: &str = include_str!("../../docs/examples/flux/housekeeping");

@@ -8,7 +8,7 @@ const BOTH: &[u32] = &[0, 1];
 const ONCE: [(&str, &[u32], &[i32]); 2] = [("prolog", BOTH, &[]), ("epilog", BOTH, &[])];
 
 /// flux-core #6616, #7287: a node that is not cleaned up gets no job. The broker of a node dies during an epilog and
-/// comes back, while the edge is dead. Flux keeps the node offline until the epilog has ended there.
+/// comes back, while the edge is stopped. Flux keeps the node offline until the epilog has ended there.
 #[test]
 fn a_node_with_a_live_epilog_stays_offline() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;

@@ -1,5 +1,6 @@
 //! `perilog init` sets up a controller and two nodes, until a prolog's first line is printed. A second `init` and a dry
-//! run change nothing, and neither does an `init` with a conflict or a wrong token. `undo` leaves each host as it was.
+//! run change nothing, and neither does an `init` with a conflict or a wrong token. `undo` leaves each host as it was,
+//! except for the authority, the store and files that an administrator has changed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -171,7 +172,7 @@ fn a_conflict_or_a_wrong_token_changes_nothing() -> Result<()> {
     let printed = init(ctl, "controller --cluster tiny --nodes n[0-1]")?.ok()?;
     let typed = lines(&printed);
     let line = |host: &str| typed.get(host).map(|line| line.replace("perilog init ", "")).context("a line for it");
-    // Refused: no token; another host's token; an invented token; another authority's pin; an address without a
+    // Refused: no token; another host's token; an invented token; another authority's pin; no pin; an address without a
     // controller.
     let words = line("n0")?;
     let (without, token) = words.rsplit_once(" --token ").context("a token")?;

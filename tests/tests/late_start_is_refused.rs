@@ -20,7 +20,7 @@ fn signal(cluster: &Cluster, unit: &str, signal: &str) -> Result<()> {
     cluster.node(0)?.systemctl(&["kill", "--kill-whom=main", "--signal", signal, unit]).map(drop)
 }
 
-/// Waits until the intent of job `late` is on the node's disk, and then until its not-after time has passed.
+/// Waits until the node has written the intent of job `late`, and then until its not-after time has passed.
 fn wait_too_late(cluster: &Cluster) -> Result<()> {
     let node = cluster.node(0)?;
     cluster.bed().wait_until("too late for it to begin", LONG, || {

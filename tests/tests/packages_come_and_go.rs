@@ -162,7 +162,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     cluster.wait_end(&mut run)?;
     cluster.assert_exact("k", &["epilog"])?;
 
-    // The actions that `--help` uses as examples exist here, each without a script.
+    // An action that `--help` uses as an example exists here, without a script.
     let ran = cluster.perilog(&["run", "housekeeping", "--job", "h", "--nodes", "n[0-1]"])?.ok()?;
     ensure!(ran.contains("n[0-1]: ok (no script ran)"), "{ran}");
 

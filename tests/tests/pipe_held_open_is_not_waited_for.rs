@@ -14,7 +14,7 @@ const HOLDS: &str = "echo said; setsid sleep 876543 &\nexit 0";
 /// `perilog run` running.
 ///
 /// `code` is the exit status of the second script. systemd itself kills the processes left in a failed unit's cgroup,
-/// so only a successful task can have a lingering process.
+/// so normally only a successful task has a lingering process.
 fn begin(lingering: &str, code: u8) -> Result<(Cluster, perilog_tests::Running)> {
     let cluster = Cluster::builder(1)
         .script("epilog", "10-gate", HOLDS)

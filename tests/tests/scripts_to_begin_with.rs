@@ -225,8 +225,8 @@ fn what_the_user_left_is_ended_and_nothing_else() -> Result<()> {
     Ok(())
 }
 
-/// Runs the script `kill-user` beside a process that ignores every signal, as in an uninterruptible system call: the
-/// epilog fails and names the process.
+/// Runs the script `kill-user` with a stand-in for pkill that kills nothing, as if a process were in an uninterruptible
+/// system call: the epilog fails and names the process.
 #[test]
 fn a_process_that_outlives_sigkill_fails_the_epilog() -> Result<()> {
     let cluster = cluster(&[("epilog", "GRACE = \"0\"")])?;

@@ -1,7 +1,7 @@
-//! kill -9 of slurmctld before it has saved what it did: the next slurmctld has an older state. It believes that an
-//! ended job still runs. It gives the node of a running job to another job, or begins the running job again. What
-//! becomes of such a job is up to Slurm. perilog runs no script beside another, or twice for one begin, and leaves out
-//! no script that Slurm calls.
+//! kill -9 of slurmctld before it has saved what it did: the next slurmctld has an older state. That slurmctld may
+//! believe that an ended job still runs, give the node of a running job to another job, or begin the running job again.
+//! What becomes of such a job is up to Slurm. perilog runs no script beside another, or twice for one begin, and leaves
+//! out no script that Slurm calls.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;

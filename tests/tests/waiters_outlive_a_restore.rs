@@ -1,6 +1,7 @@
 //! A `perilog run` and a `perilog wait` are waiting when an operator puts an older copy of the store back. Both
-//! commands report why the job waits, and go on by themselves after a new request for the job. The controller releases
-//! no rank a second time. A newer attempt, unknown to the copy, keeps its prolog and gets its epilog.
+//! commands report why the job waits, and go on by themselves after a repeated request or an operator's word. The
+//! controller releases no rank a second time. A newer attempt, unknown to the copy, keeps its prolog and gets its
+//! epilog.
 
 use std::time::Duration;
 

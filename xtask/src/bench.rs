@@ -1,4 +1,4 @@
-//! `cargo xtask bench unit|hook|flux|idle|fan|core`: builds everything in release, measures as root (`core` without
+//! `cargo xtask bench unit|hook|flux|idle|fan|core`: builds in release, measures as root (`core` without
 //! root and without nodes), shows the table, and keeps the JSON document with the raw samples as
 //! `target/bench/<name>.json`. `bench/src` describes the measurements.
 

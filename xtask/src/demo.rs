@@ -14,8 +14,8 @@ use perilog_tests::Layer;
 
 use crate::{cargo, nodes, prerequisites};
 
-/// Function that plays a demo on booted nodes, whose perilog programs come from this [`Layer`]. Returns `true` if all
-/// checks of the demo held.
+/// Function that plays a demo on nodes that it boots, whose perilog programs come from this [`Layer`]. Returns `true`
+/// if all checks of the demo held.
 type Story = fn(Layer) -> Result<bool>;
 
 /// The demos, each by the word after `cargo xtask demo`.

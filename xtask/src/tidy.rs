@@ -1,5 +1,5 @@
 //! Checks of this project's own rules for code and documents, which no compiler checks; each check is in a file of its
-//! own. Each finding names the file that breaks a rule.
+//! own. Each finding names the file or package that breaks a rule.
 
 mod api;
 mod arrows;

@@ -136,7 +136,7 @@ impl Local {
     }
 }
 
-/// Users who may call the method `Status` of the local socket; only root may call the other methods.
+/// Users who may call `Status` on the local socket; only root may call the other methods of `io.perilog.Agent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Readers {

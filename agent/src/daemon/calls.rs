@@ -74,8 +74,8 @@ impl Calls {
         })
     }
 
-    /// Watches a unit that an earlier connection started, so that the agent inspects its task after each change.
-    /// Without a bus the call has no effect: the next connection lists all units anyway.
+    /// Watches a unit, normally one that an earlier connection started, so that the agent inspects its task after each
+    /// change. Without a bus the call has no effect: the next connection lists all units anyway.
     pub(super) fn watch(&self, stem: String) {
         if let Some(bus) = self.bus.clone() {
             tokio::spawn(async move { bus.watch(&stem).await });

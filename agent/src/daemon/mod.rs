@@ -46,11 +46,12 @@ use crate::systemd::{BusEvent, Emptiness};
 /// Maximum number of answers to D-Bus calls that wait for the event loop. Each live task has a few at most; a full
 /// queue only delays the calls.
 const ANSWERS: usize = 256;
-/// Maximum number of messages of the controller, and of requests of the local socket, that wait for the event loop. A
-/// full queue delays the sender.
+/// Maximum number of events of the bus, of messages of the controller, and of requests of the local socket, that wait
+/// for the event loop. Each kind has a queue of its own; a full queue delays the sender.
 const EVENTS: usize = 64;
 
-/// Paths that the daemon uses: its configuration file, its directory under /run, and the runner's program.
+/// Paths that the daemon uses: its configuration file, its run directory (normally /run/perilog), and the runner's
+/// program.
 #[derive(Debug, Clone)]
 pub struct Places {
     pub config: PathBuf,
@@ -65,15 +66,15 @@ impl Places {
     }
 }
 
-/// The sources of events for which the agent's event loop waits.
+/// Sources of events for which the agent's event loop waits, beside its timers and [`Stir`].
 struct Events {
     signals: shutdown::Signals,
     bus: mpsc::Receiver<BusEvent>,
     link: mpsc::Receiver<LinkEvent>,
     asked: mpsc::Receiver<Asked>,
     answers: mpsc::Receiver<calls::Answer>,
-    /// The tokio tasks that keep the connection to the bus, dial the controllers, and serve the local socket. They
-    /// never end.
+    /// The tokio tasks that keep the connection to the bus, dial the controllers, and serve the local socket. Normally
+    /// they never end: if one ends, the agent ends with an error.
     crew: JoinSet<()>,
 }
 
@@ -107,7 +108,7 @@ struct Daemon {
     agent: Arc<Agent>,
     obeyed: Option<Obeyed>,
     joined_once: bool,
-    /// CLOCK_BOOTTIME (ms) of the next tick that the machine requested; `None`: it has requested no tick.
+    /// CLOCK_BOOTTIME (ms) of the next tick that the machine requested; `None`: no requested tick is outstanding.
     wake_ms: Option<u64>,
     read: reload::Read,
     status: status::StatusLine,

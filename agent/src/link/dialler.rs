@@ -115,8 +115,8 @@ async fn attempt(
     Ok(session::run(link, events, counter, release).await?)
 }
 
-/// Logs a failed dial as a warning, unless `said` is the same text: the text of the last warning. So an absent
-/// controller fills one line of the journal, not one per try.
+/// Logs a failed dial as a warning, unless `said` is the same text: the text of the last warning. So if the only
+/// controller is absent, the journal normally gets one line, not one per try.
 fn complain(address: &str, error: &DialError, said: &mut String) {
     let text = error.to_string();
     let text = if text.contains(address) { text } else { format!("{address}: {text}") };

@@ -28,7 +28,7 @@ use super::Controllers;
 
 /// Longest time between two looks at the certificate's validity: an operator may set the clock or replace the files.
 const LOOK: Duration = Duration::from_secs(3600);
-/// Shortest time between two tries to renew the certificate.
+/// Shortest pause after a try to renew the certificate, unless a reload or a new certificate ends the pause.
 const BREATH: Duration = Duration::from_secs(10);
 /// Maximum size in bytes of a token's file: a token has 64 hexadecimal digits.
 const MAX_TOKEN: u64 = 4096;
@@ -138,8 +138,8 @@ async fn by_munge(way: &Way<'_>, program: &Path) -> Result<(), EnrollError> {
 }
 
 impl EnrollError {
-    /// Returns `true` if the agent could reach no controller. A request with another proof of identity would then fail,
-    /// too.
+    /// Returns `true` if the agent could not reach the controller that it tried last, or has no controller to try. A
+    /// request with another proof of identity would normally fail, too.
     const fn is_of_the_way(&self) -> bool {
         matches!(self, Self::Nobody | Self::Ask(AskError::Link(_) | AskError::TimedOut { .. }))
     }

@@ -16,8 +16,8 @@ use super::LinkEvent;
 const OUTBOX: usize = 4096;
 /// Limit for the preambles. A silent peer is no controller.
 const PREAMBLE_LIMIT: Duration = Duration::from_secs(20);
-/// Limit for sending the last messages and closing the connection of a finished session. A peer that reads needs
-/// milliseconds.
+/// Limit for sending the last messages of a finished session, and again for closing its connection. A peer that reads
+/// needs milliseconds.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The queue of messages to the controller. An answer to an operator's question waits for room in the queue; the

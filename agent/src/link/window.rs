@@ -23,8 +23,8 @@ pub struct Window(Mutex<Sizes>);
 
 #[derive(Debug)]
 struct Sizes {
-    /// The window's length in milliseconds that the controller named in its Welcome; before the first Welcome,
-    /// [`FLOOR_MS`].
+    /// The window's length in milliseconds that the controller named in its Welcome, brought within [`FLOOR_MS`] and
+    /// [`MOST_MS`]; before the first Welcome, [`FLOOR_MS`].
     base: u64,
     now: u64,
     /// Whether a Welcome came since the last dial.
@@ -38,7 +38,8 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Records a Welcome, and sets the window's length to the milliseconds that the controller named in it.
+    /// Records a Welcome, and sets the window's length to the milliseconds that the controller named in it, within
+    /// bounds.
     pub fn set(&self, millis: u64) {
         let base = millis.clamp(FLOOR_MS, MOST_MS);
         *self.lock() = Sizes { base, now: base, welcomed: true };

@@ -50,7 +50,7 @@ pub struct OfJob {
 }
 
 /// Returns the JSON reply to a call of `Await`. `known` are the tasks of the job on this host that the controller
-/// started. The reply's key `over` is `true` if the awaited task has ended.
+/// started. The reply's key `over` is `true` if the controller has acknowledged the end of the awaited task.
 pub(super) fn reply(known: &[OfJob], parameters: &Parameters) -> Value {
     let newest = known.iter().map(|known| known.attempt).max();
     let of_newest = known.iter().filter(|known| Some(known.attempt) == newest && parameters.is_of(&known.action));

@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 /// values.
 #[derive(Debug, Clone, Default)]
 pub struct Followed {
-    /// Whether the task existed before the call; `None` until the machine has answered.
+    /// Whether the task existed before the call. `None`: the machine has not answered yet, or has no task to follow.
     pub attached: Option<bool>,
     pub phase: Option<Phase>,
     pub end: Option<End>,

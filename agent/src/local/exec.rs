@@ -1,5 +1,4 @@
-//! Parameters of the Varlink method `Exec`, and the exit status of a program that called `Exec` and waited for the
-//! task.
+//! Parameters of the Varlink method `Exec`, and the exit status for a caller that waited for a task (`Exec`, `Await`).
 
 use std::collections::BTreeMap;
 
@@ -92,7 +91,7 @@ impl Parameters {
 }
 
 /// Returns the exit status for a caller that waited for the task. This is the status of the scripts if it shows a
-/// failure, otherwise a number for the outcome (a timeout is 3). Only the outcome ok has 0.
+/// failure, otherwise a number for the outcome (a timeout is 3). Only a success ([`Outcome::is_ok`]) has 0.
 pub fn status(outcome: &Outcome) -> u8 {
     let word = match outcome {
         outcome if outcome.is_ok() => return 0,

@@ -1,8 +1,8 @@
 //! Local socket of the agent, /run/perilog/agent.sock: `io.perilog.Agent` in Varlink.
 //!
-//! The socket passes each request to the agent's event loop and waits for the reply. The socket decides permissions by
-//! the peer's credentials; the machine decides everything else. Each caller has one slot with the latest state: a slow
-//! caller misses phases, never the end.
+//! The socket passes each request to the agent's event loop and waits for the reply; only `Await` reads the spool
+//! instead. The socket decides permissions by the peer's credentials; the machine decides what happens to tasks. Each
+//! caller has one slot with the latest state: a slow caller misses phases, never the end.
 
 mod awaited;
 mod callers;

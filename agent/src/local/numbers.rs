@@ -13,7 +13,7 @@
 //!   both                                        the next: a requeue         the same: attach
 //! ```
 //! To *attach* is to wait for a task that exists, or to get its outcome, without running scripts. So a repeated call
-//! attaches, and the scripts of a requeued job run again.
+//! normally attaches, and the scripts of a requeued job run again.
 //!
 //! A caller may also number the attempt that its action begins, as Slurm does for a prolog. The host takes that number,
 //! unless an epilog of that attempt or of a later one was called here. In that case the host takes the number after the
@@ -52,8 +52,8 @@ pub(super) fn attempt(known: &[Known], action: &ActionName, turn: Turn) -> Attem
     }
 }
 
-/// Name of the action that ends an attempt: if this host has run it, [`begun`] counts the attempt as over. The action
-/// that begins an attempt may have any name.
+/// Name of the action that ends an attempt: once it was called on this host, [`begun`] counts the attempt as over. The
+/// action that begins an attempt may have any name.
 const EPILOG: &str = "epilog";
 
 /// Returns the attempt of a call that numbers the attempt it begins: `number`, or the attempt after the last one whose

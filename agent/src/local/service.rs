@@ -22,8 +22,8 @@ use crate::spool::Spool;
 const INTERFACES: &[InterfaceDescription] =
     &[InterfaceDescription { name: "io.perilog.Agent", text: include_str!("io.perilog.Agent.varlink") }];
 
-/// Varlink service of the agent. The service holds the configuration that it needs, and asks the agent's event loop for
-/// everything else.
+/// Varlink service of the agent. The service holds the configuration that it needs, reads the records of a job's tasks
+/// from the spool, and asks the agent's event loop for everything else.
 #[derive(Debug)]
 pub struct Agent {
     host: HostName,
@@ -201,8 +201,8 @@ impl Agent {
         }
     }
 
-    /// Handles `Await`: waits until the task that `parameters` name has ended, or their time limit has passed. Then
-    /// replies.
+    /// Handles `Await`: waits until the controller has acknowledged the end of the task that `parameters` name, or
+    /// their time limit has passed. Then replies.
     async fn wait(&self, parameters: &awaited::Parameters, mut reply: ReplySink) -> Result<(), Gone> {
         let mut buried = self.buried.clone();
         let limit = parameters.limit_ms().map(Duration::from_millis);
@@ -254,7 +254,8 @@ fn exec_stem(exec: &Exec) -> String {
     ids::stem(&exec.action, &exec.job, TaskId { action: id, rank: exec.rank })
 }
 
-/// Unit and attempt of the task that a call of `Exec` asked for. Each reply to the caller contains both.
+/// Unit and attempt of the task that a call of `Exec` asked for. Each reply to the caller, except a refusal, contains
+/// both.
 struct Named {
     unit: String,
     attempt: Attempt,

@@ -1,5 +1,5 @@
-//! Reads the output that runners keep in the directories of their tasks. A directory exists until the controller has
-//! acknowledged the task's end.
+//! Reads the output that runners keep in the directories of their tasks. A directory normally exists until the
+//! controller has acknowledged the task's end.
 
 use std::fmt::Write as _;
 

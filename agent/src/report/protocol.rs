@@ -38,7 +38,7 @@ pub(crate) enum Reply {
 /// `what` says in the error what is named, for example `check name`.
 ///
 /// # Errors
-/// The position of the first wrong character, and the permitted characters.
+/// The position of the first mistake, and what is permitted there.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ParseError> {
     let fits = |at, b: u8| b.is_ascii_alphanumeric() || b == b'_' || (at > 0 && b".-".contains(&b));
     let wrong = |at, expected: &str| Err(ParseError::new(what, name, at, expected));

@@ -18,7 +18,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// Longest time in milliseconds for which the program waits on its socket: a year.
 const MAX_WAIT_MS: u64 = 365 * 86_400_000;
 
-/// Sends the report and waits until the runner has recorded it. For a reboot, waits at most `wait_ms` until the
+/// Sends the report and waits until the runner has accepted it. For a reboot, then waits at most `wait_ms` until the
 /// controller knows.
 ///
 /// # Errors

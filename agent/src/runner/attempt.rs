@@ -24,8 +24,8 @@ impl Sequence<'_> {
     /// Runs one try of the script `planned`. `attempt` is the number of the try, from 1; `of` is the number of scripts.
     ///
     /// # Errors
-    /// The runner could not write the begin record, or the record that the script could not be executed. In both cases
-    /// the script did not run.
+    /// The file system was full before, or the runner could not write the begin record or the record that the script
+    /// could not be executed. In each case the script did not run.
     pub(crate) fn attempt(&mut self, planned: &Planned, attempt: u32, of: u32) -> io::Result<End> {
         let (script, user) = (&planned.script, &planned.identity.user);
         let seq = self.seq;
@@ -122,7 +122,8 @@ impl Sequence<'_> {
         Ok(End::Ended { status, tolerable, timed_out })
     }
 
-    /// Acts on a script past its limit: inspects its processes, records the inspection, then signals the script.
+    /// Acts on a script past a limit. When the limit has passed, inspects the script's processes, records the
+    /// inspection, and then sends TERM if `due` says so. Sends KILL when that is due.
     fn enforce(&mut self, due: Due, running: &Running, seq: u32, name: &str) {
         match due {
             Due::Overdue { limit, term } => {

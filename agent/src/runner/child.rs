@@ -57,8 +57,8 @@ pub(crate) struct Running {
     out: Option<Pipe>,
     err: Option<Pipe>,
     output: Output,
-    /// Socket to the stage ([`crate::stage`]), open until the stage has executed the script or failed. `None`: root's
-    /// scripts have no stage.
+    /// Socket to the stage ([`crate::stage`]), open until the stage has executed the script or failed. `None`: the
+    /// socket is closed, or the script has no stage because it is root's.
     stage: Option<UnixStream>,
     refusal: String,
     began: u64,

@@ -1,5 +1,5 @@
 //! SHA-256 of a script, as in sha256sum(1). The runner reads the open file just before it executes the script by its
-//! path. (Only root can change the file in between, see `trust.rs`.)
+//! path. (Only root can change the file in between, see `perilog_host::trust`.)
 
 use std::fs::File;
 use std::io;

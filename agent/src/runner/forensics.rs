@@ -152,7 +152,7 @@ fn tell(unit: &str, group: i32, pieces: &SyncSender<Piece>) {
 }
 
 /// Returns the task's processes by pid, except the runner. These are all processes in the unit's cgroup. If the runner
-/// is in no unit's cgroup, they are the processes of the process group `group`.
+/// is not in that cgroup, they are the processes of the process group `group`.
 fn processes(unit: &str, group: i32) -> BTreeMap<i32, Stat> {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let stat = |pid: i32| parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?);

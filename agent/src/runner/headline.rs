@@ -16,8 +16,8 @@ use perilog_core::task::Start;
 
 use crate::output::one_line;
 
-/// Time in milliseconds from the begin of a script until the unit's status shows its name. A script that has ended by
-/// then is never shown.
+/// Time in milliseconds from the begin of a script until the unit's status shows the name of the script that then runs.
+/// So a script that ends sooner is normally not shown.
 const UNSEEN_MS: u64 = 200;
 
 #[derive(Debug)]

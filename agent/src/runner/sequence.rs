@@ -45,8 +45,8 @@ pub(crate) struct Sequence<'a> {
     pub(crate) seq: u32,
     /// The script that runs and may send reports, with the uid of its user; `None`: no script runs.
     pub(crate) speaker: Option<(Speaker, u32)>,
-    /// Watch for the file `boot-expected` ([`crate::boot`]), while a script that announced a reboot waits for that
-    /// file. `None`: no script waits.
+    /// Watch for the file `boot-expected` ([`crate::boot`]), from a script's announcement of a reboot until that file
+    /// is there. `None`: the runner watches for no such file.
     mark: Option<Mark>,
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn give(stage: &mut UnixStream, order: &Order) -> io::Result<()> {
 }
 
 /// Runs as the stage process: reads the order, becomes the order's user, and executes the script. Returns only after a
-/// failure. The stage sends the reason to the runner, which ignores the exit code.
+/// failure. The stage sends the reason to the runner, and its exit code shows the failure as a shell does (126 or 127).
 pub(crate) fn enter() -> ExitCode {
     let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() else {
         return ExitCode::from(exit::NOT_EXECUTABLE);
@@ -79,7 +79,7 @@ pub(crate) fn enter() -> ExitCode {
 }
 
 /// Returns a sentence for people: why a script could not be executed. The script's file existed, because the runner
-/// just read it. So if a file is missing, it is the script's interpreter.
+/// just read it. So if a file is missing, it is normally the script's interpreter.
 pub(crate) fn cannot_execute(error: &io::Error) -> String {
     let hint = if error.kind() == io::ErrorKind::NotFound { " (is the interpreter of its #! line there?)" } else { "" };
     format!("cannot be executed: {error}{hint}")

@@ -18,8 +18,8 @@ pub(crate) enum Ready {
     Signals,
     /// The script printed to this stream, or closed its pipe.
     Pipe(Stream),
-    /// The stage process ([`crate::stage`]) has become the script by a successful exec, or has sent the reason why it
-    /// could not.
+    /// The stage process ([`crate::stage`]) has become the script by a successful exec, has sent the reason why it
+    /// could not, or has died.
     Stage,
     /// The runner's stdout or stderr, usually the journal, accepts more bytes.
     Sink,
@@ -32,7 +32,7 @@ pub(crate) enum Ready {
 }
 
 /// Waits until an event is ready, or until `deadline` of CLOCK_MONOTONIC (ms); `None`: without a time limit. Returns
-/// all events that are ready, none after the deadline.
+/// all events that are ready; none if the deadline came first.
 pub(crate) fn wait(
     signals: &Signals,
     sinks: &Sinks,

@@ -96,7 +96,8 @@ impl Spool {
         Ok(stones.filter_map(|name| read::json(&dir.join(name))).collect())
     }
 
-    /// Returns the epoch, cluster and commit that this host last obeyed in this boot; `None` before the first.
+    /// Returns the epoch, cluster and commit that this host last obeyed in this boot; `None` before the first, or if
+    /// their file is unreadable.
     pub fn obeyed(&self) -> Option<Obeyed> {
         read::json(&self.root.join("epoch.json"))
     }
@@ -122,8 +123,8 @@ impl Spool {
         Ok(())
     }
 
-    /// Creates the task's directory with `intent.json` inside. If the directory exists already (with an unreadable
-    /// intent), replaces the intent.
+    /// Creates the task's directory with `intent.json` inside. If the directory exists already (for example with an
+    /// unreadable intent), replaces the intent.
     ///
     /// An intent begins the task anew, unless the agent rebuilt it ([`Intent::is_rebuilt`]). So this function first
     /// removes what an earlier begin of the task left: the tombstone, the outcome and the marks. If the tombstone
@@ -151,9 +152,9 @@ impl Spool {
         self.task(stem).is_dir()
     }
 
-    /// Takes the task's claim for the agent: creates the file `claim`, unless it exists. Returns `true` if the agent
-    /// has the claim, also from before. Returns `false` if a runner has the claim, or may have had the claim because
-    /// the directory is gone.
+    /// Takes the task's claim for the agent: creates the file `claim`, unless it exists. Returns `true` if the file has
+    /// this claim, also from before. Returns `false` if the file has another claim, such as a runner's, or may have had
+    /// one because the directory is gone.
     pub fn take_claim(&self, stem: &str, claim: &Claim) -> Result<bool, SpoolError> {
         if !self.has(stem) {
             return Ok(false);

@@ -130,9 +130,9 @@ impl Bus {
         }
     }
 
-    /// Watches a unit that another connection started: calls `Ref`, so that PID 1 reports changes of the unit, and
-    /// AddMatch for these signals. Then requests an inspection ([`Stir`]), which finds earlier changes. Never fails:
-    /// even if the unit cannot be watched, the inspection shows its state.
+    /// Watches a unit, normally one that another connection started: calls `Ref`, so that PID 1 reports changes of the
+    /// unit, and AddMatch for these signals. Then requests an inspection ([`Stir`]), which finds earlier changes. Never
+    /// fails: even if the unit cannot be watched, the inspection shows its state.
     pub async fn watch(&self, stem: &str) {
         if self.shared.interest.watch(stem) {
             let path = unit_path(&unit_of(stem));
@@ -193,7 +193,7 @@ impl Bus {
         Ok((facts, ids, processes))
     }
 
-    /// Returns the processes in the unit's cgroup, at most [`MAX_PROCESSES`]; none if the cgroup is gone.
+    /// Returns the processes in the unit's cgroup, at most [`MAX_PROCESSES`]; none if the unit or its cgroup is gone.
     async fn processes(&self, stem: &str) -> Result<Vec<Process>, BusError> {
         match self.call(SYSTEMD, MANAGER_PATH, MANAGER, "GetUnitProcesses", &unit_of(stem)).await {
             Ok(reply) => {

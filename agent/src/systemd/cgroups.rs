@@ -24,8 +24,8 @@ impl Cgroups {
         self.root.is_some()
     }
 
-    /// Returns the path of the file `cgroup.events` of a task's unit. The path begins with PID 1's own cgroup, which in
-    /// a container is that of the container. `None`: the host has no cgroup v2.
+    /// Returns the path of the file `cgroup.events` of a task's unit. The path begins with the cgroup above PID 1's
+    /// `init.scope`: in a container, that of the container. `None`: the host has no cgroup v2.
     pub(crate) fn of_task(&self, stem: &str) -> Option<PathBuf> {
         let of_init = fs::read_to_string("/proc/1/cgroup").unwrap_or_default();
         let top = of_init.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();

@@ -46,8 +46,8 @@ impl Emptiness {
 
     /// Requests an inspection of the task `stem` ([`Stir`]) when its cgroup becomes empty, or at once if the cgroup is
     /// empty already. `cgroup` is the cgroup's path below the mount point, as systemd names it. If the kernel cannot
-    /// watch the cgroup, or `cgroup` is `None`, requests inspections at growing intervals. Repeated calls have no
-    /// effect.
+    /// watch the cgroup, or `cgroup` is `None`, requests inspections at growing intervals. Repeated calls add no second
+    /// watch.
     pub fn watch(&self, stem: &str, cgroup: Option<&str>) {
         let shared = &self.shared;
         let events = shared.cgroups.events(cgroup);

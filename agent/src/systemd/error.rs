@@ -42,8 +42,9 @@ impl From<zbus::Error> for BusError {
 }
 
 /// Converts an error that zbus knows by its name; zbus has dropped the error's sender. The result is
-/// [`BusError::Refused`] only for errors that the bus driver never sends for a delivered call: these come from systemd.
-/// Every other error becomes [`BusError::Unknown`], after which the agent inspects the task once more.
+/// [`BusError::Refused`] only for errors that the bus driver never sends for a delivered call: such an error comes from
+/// systemd, or the call was not delivered. Every other error becomes [`BusError::Unknown`]; after a start, the agent
+/// then inspects the task once more.
 fn from_standard(error: &fdo::Error) -> BusError {
     use fdo::Error as E;
     use zbus::DBusError as _;

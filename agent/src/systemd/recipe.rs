@@ -1,5 +1,5 @@
-//! The properties of a task's unit. [`recipe`] has one line for each property; a comment above the line gives the
-//! reason of the value, where the value alone does not show it.
+//! The properties of a task's unit. [`recipe`] has one line for each property; a comment gives the reason of the value,
+//! where the value alone does not show it.
 
 use std::path::Path;
 

@@ -194,7 +194,8 @@ async fn bus(updated: bool, readable: &[&'static str], unit: Stands) -> (Bus, Ca
     (bus, calls)
 }
 
-/// Returns intents that cover every combination of settings that changes a task's unit.
+/// Returns intents that cover the combinations of the settings that change a task's unit; oom-score-adjust varies only
+/// together with the limits.
 fn intents() -> Vec<Intent> {
     // The compiler reports a new field here.
     let Plan {
@@ -300,8 +301,8 @@ async fn every_call_works_on_239_and_newer_properties_are_dropped() {
     assert_eq!(called, taken(true, false).keys().map(|name| (*name).to_owned()).collect());
 }
 
-/// Checks that properties-239.txt has no property of a later systemd. If the file had one, the fake systemd would
-/// accept it, and the other tests would prove nothing.
+/// Checks that properties-239.txt has none of some properties of later systemds. If the file had one, the fake systemd
+/// would accept it, and the other tests would prove nothing.
 #[test]
 fn what_came_later_is_not_on_the_list() {
     let (first, updated) = (taken(false, false), taken(false, true));

@@ -30,7 +30,7 @@ pub(super) struct Interest {
 #[derive(Debug, Default)]
 struct Tables {
     /// Names of the units that this agent is starting: entered before the start call, removed when the start job's
-    /// JobRemoved arrives.
+    /// JobRemoved arrives, or when the agent no longer expects that signal.
     starting: HashSet<String>,
     /// Stems of the watched units, by the unit's object path.
     watched: HashMap<String, String>,

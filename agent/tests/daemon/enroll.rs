@@ -1,4 +1,4 @@
-//! Enrolment at a controller whose answers are not certificates of this node.
+//! Enrolment at a controller whose answers may be no certificates of this node.
 
 use std::fmt::Display;
 use std::fs;

@@ -5,7 +5,7 @@
 //! ranks, many, and few again; the two measurements with few ranks show the noise.
 //!
 //! The case `bad` adds trouble: the job has only every second rank, some ranks fail within the tolerance, and the job
-//! is requeued while the epilog runs. Meanwhile, operators make requests.
+//! is requeued before the epilog ends. Operators make requests after the prolog and after the epilog.
 
 use std::alloc::System;
 
@@ -36,7 +36,7 @@ const CASES: [(&str, ReleasePolicy); 4] = [
     ("bad", ReleasePolicy::Each),
 ];
 
-/// Measured values of one case with one number of ranks, over all rounds.
+/// Measured values of one case with one number of ranks: the times of all rounds, and the other values of the last.
 #[derive(Default)]
 struct Measured {
     ms: Samples,

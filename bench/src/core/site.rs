@@ -80,7 +80,7 @@ fn hello(host: &str, node: SessionId, link: u64) -> Result<Hello> {
 }
 
 impl<'a> Site<'a> {
-    /// Builds a site with a job of `count` ranks, whose nodes have all said Hello. The job has every `stride`-th rank
+    /// Builds a site for a job of `count` ranks, whose nodes have all said Hello. The job has every `stride`-th rank
     /// of the cluster.
     pub(crate) fn new(
         count: u32,

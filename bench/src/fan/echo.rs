@@ -1,5 +1,5 @@
 //! The bare wire: the same frames to the same number of mutually authenticated TLS connections, from a server that
-//! neither decodes nor keeps what it receives. No fan-out over this wire can cost less.
+//! neither decodes nor keeps what it receives. A fan-out over this wire can hardly cost less.
 //!
 //! | command | answers when |
 //! |---|---|

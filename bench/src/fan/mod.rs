@@ -12,8 +12,8 @@
 //!     lines                   mutual TLS
 //! ```
 //!
-//! Both servers keep all their connections throughout. Rounds take turns: through the controller, through the bare
-//! server, and through the bare server again, which shows the difference between equal measurements. Their order
+//! Both servers keep all their connections during the rounds. Rounds take turns: through the controller, through the
+//! bare server, and through the bare server again, which shows the difference between equal measurements. Their order
 //! changes with each turn. A round ends when its caller has the result; the next one begins when every agent has its
 //! acknowledgement.
 

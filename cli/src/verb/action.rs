@@ -163,8 +163,8 @@ impl Sentence for Started {
     }
 }
 
-/// The controller's answer to a report about an external action: the ranks and resources that have ended, were reported
-/// too late, are open, and must stop.
+/// The controller's answer to a call about an external action: the ranks and resources that the call ended, that had
+/// ended before with another outcome, that are open, and that must stop.
 #[derive(Debug, Deserialize)]
 struct Stands {
     ended: Part,

@@ -18,7 +18,7 @@ pub(super) fn path(dir: &Path, now_ms: u64) -> PathBuf {
     dir.join(format!("{PREFIX}{}{SUFFIX}", now.strftime("%Y%m%dT%H%M%SZ")))
 }
 
-/// Removes the oldest copies in `dir`, so that `keep` copies are left, the copy `made` among them. Returns the removed
+/// Removes the oldest copies in `dir`, so that at most `keep` are left, the copy `made` among them. Returns the removed
 /// paths. Other files stay.
 pub(super) fn prune(dir: &Path, made: &Path, keep: NonZeroUsize) -> Result<Vec<PathBuf>, Fault> {
     let failed = |what, path: &Path| {

@@ -1,5 +1,5 @@
-//! `perilog nodes`: the nodes that the controller knows. Without names, nodes in the same state share a line; each
-//! named node has its own.
+//! `perilog nodes`: the nodes that the controller knows. Nodes in the same state share a line; a named node, or each
+//! node with `--wide`, has its own.
 
 use std::collections::BTreeMap;
 

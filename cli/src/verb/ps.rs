@@ -31,7 +31,7 @@ pub(crate) struct Args {
     held: bool,
 }
 
-/// Refuses any argument of `ps`. The error names the verbs that show a node or a job.
+/// Refuses any name as an argument of `ps`. The error names the verbs that show a node or a job.
 fn elsewhere(name: &str) -> Result<Infallible, String> {
     let name = text::line(name);
     Err(format!("ps shows what has not ended anywhere; of a node: perilog why {name}; of a job: perilog show {name}"))

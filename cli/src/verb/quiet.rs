@@ -1,5 +1,5 @@
-//! `perilog quiesce` and `perilog resume`: let the controller begin nothing new, for example before it is replaced, and
-//! let it begin work again.
+//! `perilog quiesce` and `perilog resume`: let the controller begin nothing new but after-actions, for example before
+//! it is replaced, and let it begin all work again.
 
 use std::sync::mpsc::RecvTimeoutError;
 

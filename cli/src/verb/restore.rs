@@ -2,7 +2,7 @@
 //!
 //! FILE may be a backup, a file from a snapshot, or the store itself. The program `perilog-controller` makes the copy:
 //! with the changes in SQLite's log beside FILE, and with a stamp, so that the controller starts in recovery. The
-//! anchor beside the store stays. The old store stays under another name.
+//! anchor beside the store stays. The old store stays under another name, unless FILE is that store.
 
 use std::fs;
 use std::io;

@@ -301,7 +301,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the message for a wait whose time limit is over. It names the work that is open.
+    /// Returns the message for a wait whose time limit is over, with the open work or the awaited event.
     fn still(&self) -> String {
         let waits = |text: String| format!("still waiting for {text}; see: perilog ps");
         let (Some(log), None) = (self.chosen.and_then(|n| self.attempts.get(&n)), &self.args.awaited) else {

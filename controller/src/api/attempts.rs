@@ -117,7 +117,7 @@ struct Feed<'a> {
     uid: u32,
     source: Source,
     reply: ReplySink,
-    /// The drains that the controller sent to the edge last; null before the first reply.
+    /// The drains that the controller sent to the edge last; null: it has sent none yet.
     drains: Value,
 }
 

@@ -1,5 +1,5 @@
-//! The method `Events`, the event log of a job: the stored events past a sequence number, then new events, without gaps
-//! and repetitions.
+//! The method `Events`, the event log of a job: the stored events past a sequence number, and with `follow` also new
+//! events, without gaps and repetitions.
 //!
 //! A call that waits for new events first registers with the writer as a follower, then reads the store. Later commits
 //! reach the follower's queue, earlier commits are in the store, and the follower recognises an event in both by its
@@ -83,8 +83,8 @@ impl Log<'_> {
         Ok(page)
     }
 
-    /// Sends all stored events of the job, page by page. The inner error is a refusal, such as an unknown job, that the
-    /// caller has to send to the client.
+    /// Sends the stored events past `last`, page by page. The inner error is a refusal, such as an unknown job, that
+    /// the caller has to send to the client.
     async fn history(&mut self, reply: &mut ReplySink) -> Result<Result<(), Refusal>, Gone> {
         loop {
             match self.page().await {

@@ -30,8 +30,8 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
 }
 
 /// Sends pages of events past `after`, all but the last page. Returns that page, which the caller sends as the last
-/// reply, or a refusal. With `follow`, goes on with new events until the client disconnects. `more`: the client takes
-/// more than one reply.
+/// reply, or a refusal. With `follow`, goes on with new events until the client disconnects or the controller ends.
+/// `more`: the client takes more than one reply.
 async fn send(
     api: &Api,
     after: Option<&str>,

@@ -80,7 +80,8 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
 }
 
 /// Passes the answers of `hosts` hosts on to the client, and collects in `lost` the hosts that disconnected before
-/// their last answer. Returns `false` if the client read too slowly to get all answers.
+/// their last answer. Returns `false` if the writer drops the queue of answers before the last one, normally because
+/// the client reads too slowly.
 async fn hear(
     reply: &mut ReplySink,
     answers: &mut Drain<Part>,

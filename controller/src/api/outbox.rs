@@ -1,4 +1,4 @@
-//! The method `Outbox`, the notices for the resource manager: the present entries, and then new entries.
+//! The method `Outbox`, the notices for the resource manager: the present entries, and with `follow` also new entries.
 
 use perilog_core::controller::io::{OutboxEntry, Refusal, Reply, Request};
 use perilog_host::varlink::{Call, Gone};

@@ -63,8 +63,8 @@ impl Parameters for Run {
     }
 }
 
-/// Checks that the Start message of an action fits into a frame. A run on all ranks of a job always passes: the
-/// controller checked the size when the job was added.
+/// Checks that the Start message of an action fits into a frame. On a run without `nodes` and `targets`, checks only
+/// the environment: the controller checked the job's layout when the job was added.
 fn check_fit(run: &RunRequest) -> Result<(), Refusal> {
     let none = HostList::new();
     let nodes = run.nodes.as_ref().unwrap_or(&none);

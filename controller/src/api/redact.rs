@@ -1,5 +1,5 @@
-//! Removes from a reply what a client that may only read must not see: the output and forensics of root's scripts. Such
-//! a client still sees how each task ended. The last line of output stays visible in the job's event log.
+//! Removes from a reply what only root and members of `[api] group` may see: the output and forensics of root's
+//! scripts. Other clients still see how each task ended. The last line of output stays visible in the job's event log.
 
 use perilog_core::controller::io::Reply;
 use perilog_core::task::Ended;

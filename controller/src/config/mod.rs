@@ -95,7 +95,7 @@ pub struct Metrics {
     pub page: bool,
 }
 
-/// The enrolment server, where nodes without a certificate ask for one.
+/// The enrolment server, where nodes ask for a certificate, and later renew it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, remote = "Self")]
 pub struct Enroll {
@@ -228,7 +228,7 @@ pub struct Api {
     /// Group whose members have the permissions of root; `None`: only root has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Whether users who are neither root nor in `group` may read the controller's state.
+    /// Whether users who are neither root, nor in `group`, nor in the group of edges may read the controller's state.
     pub read: Read,
 }
 
@@ -238,8 +238,8 @@ pub struct Action {
     /// Limit of the action's tasks, for requests that name no limit; `None`: only the limit that each node has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Limit>,
-    /// When the action gives its finished ranks back. `0`: each rank as soon as it has finished. Another duration: in
-    /// batches, the first after this time. `None`: all ranks together.
+    /// When the action gives its finished ranks back. `0`: each rank as soon as it has finished. Another finite
+    /// duration: in batches, the first after this time. `None` or infinity: all ranks together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<Span>,
     /// Longest time between two batches of ranks. Each batch waits twice as long as the batch before, up to this time.

@@ -93,8 +93,8 @@ impl TryFrom<HostList> for Hosts {
     }
 }
 
-/// Returns `true` if a resolver reads the name as an address, as with `10.0.0.3`, `167772163` and `0xa000003`. Such a
-/// name does not tell which host has the address.
+/// Returns `true` if a resolver may read the name as an address, as with `10.0.0.3`, `167772163` and `0xa000003`. Such
+/// a name does not tell which host has the address.
 fn is_number(host: &str) -> bool {
     let last = host.trim_end_matches('.').rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
     last.starts_with("0x") || last.bytes().all(|byte| byte.is_ascii_digit())
@@ -167,12 +167,12 @@ impl From<AbsolutePath> for PathBuf {
     }
 }
 
-/// Users, beside root and the group of `[api]`, who may read jobs, nodes and events. Output of scripts stays hidden
-/// from them, except for the last line in an event.
+/// Users, beside root and the groups of `[api]` and `[edge]`, who may read jobs, nodes and events. Output of scripts
+/// stays hidden from them, except for the last line in an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Read {
-    /// No other users: only root and members of the group may read.
+    /// No other users: only root and members of these groups may read.
     Group,
     Anyone,
 }

@@ -22,8 +22,8 @@ use super::outlet::{End, EventQueue, Outlet, Part, PartQueue};
 /// Number of followers at which the controller sweeps for disconnected ones. After a sweep, the next one waits until
 /// the remaining followers have doubled, so that each registration is cheap.
 const SWEEP_AT: usize = 1_024;
-/// Maximum number of hosts whose journal lines the controller counts: the largest cluster. It does not log lines about
-/// further hosts.
+/// Maximum number of hosts whose journal lines the controller counts at a time: the largest cluster. Lines that further
+/// hosts cause are not logged meanwhile.
 const MOST_HOSTS: usize = 65_536;
 
 pub(crate) struct Delivery {

@@ -12,8 +12,8 @@ use super::start::{Certificates, Hooks};
 use super::whole_status;
 use crate::config::Config;
 
-/// Keys of the configuration that the controller reads only at its start: files and sockets that it opens once, and
-/// `cluster`, which is part of every action's id. Changing such a key needs a restart.
+/// Keys of the configuration whose change needs a restart: for example files and sockets that the controller opens once
+/// at its start, and `cluster`, which is part of every action's id.
 const TAKES_RESTART: [&str; 8] =
     ["cluster", "listen", "store", "api", "edge.group", "metrics", "enroll.listen", "enroll.directory"];
 

@@ -115,7 +115,7 @@ impl Certificates {
 
     pub(super) fn apply(&self, Renewed { tls, enroll_tls, lifetime_ms, munged }: Renewed) {
         self.tls.send_replace(tls);
-        // The enrolment server keeps its earlier settings, because switching it off needs a restart.
+        // Without new settings the enrolment server keeps its earlier ones, because switching it off needs a restart.
         if enroll_tls.is_some() {
             self.enroll_tls.send_replace(enroll_tls);
         }

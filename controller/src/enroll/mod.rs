@@ -264,9 +264,9 @@ impl Enrolment {
     }
 }
 
-/// Returns the maximum number of certificates that a host may get per hour: [`MOST_AN_HOUR`], and three more for each
-/// whole certificate lifetime within the hour. The number is limited because each certificate adds a line to the list
-/// of issued certificates.
+/// Returns the maximum number of certificates that a host may get per hour without a new token: [`MOST_AN_HOUR`], and
+/// three more for each whole certificate lifetime within the hour, but at most [`COUNTED`]. The number is limited
+/// because each certificate adds a line to the list of issued certificates.
 fn most_an_hour(lasts_ms: u64) -> usize {
     let renewals = 3 * (HOUR_MS / lasts_ms.max(1));
     usize::try_from(renewals).unwrap_or(usize::MAX).saturating_add(MOST_AN_HOUR).min(COUNTED)

@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 /// nodes that boot at once pass within a minute or two.
 const AT_ONCE: usize = 8;
 /// Maximum time for which a credential waits until fewer than [`AT_ONCE`] others are being judged. The later steps of
-/// the judgement have limits of their own; all limits together stay below the limit of a whole enrolment request.
+/// the judgement have limits of their own; together they stay below the server's limit for the decision.
 const TURN: Duration = Duration::from_secs(2);
 /// Maximum time for the lookup of a host's addresses: a resolver needs 5 s to skip a dead server (resolv.conf(5)).
 const LOOKUP: Duration = Duration::from_secs(6);

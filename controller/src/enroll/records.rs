@@ -1,6 +1,6 @@
 //! Records in the authority's directory: revoked certificates, and hosts whose newest certificate is revoked. The
-//! controller reads the records under the authority's lock for each request. So a revoked host gets no certificate even
-//! before a reload, which ends the host's session.
+//! controller reads the records under the authority's lock for each request. So a revoked host gets no certificate
+//! without a new token, even before a reload, which ends the host's session.
 //!
 //! The controller reads a file again only if it has changed, and only the new lines of the list of issued certificates.
 
@@ -39,7 +39,7 @@ pub(super) fn forget(dir: &Path, now_ms: u64) -> Result<usize, String> {
 #[derive(Default)]
 pub(super) struct Records {
     /// Identity of the revocation list that was read last: inode, size and time of writing in seconds and nanoseconds.
-    /// A new list is a new file. `None`: no list was read, or the last read failed.
+    /// A new list is a new file. `None`: no list was read, or the last one was unusable.
     list: Option<(u64, u64, i64, i64)>,
     revoked: HashSet<String>,
     issued: Place,
@@ -52,12 +52,13 @@ pub(super) struct Records {
 struct Given {
     /// Serial number (hexadecimal) of the newest certificate that the host has got.
     newest: String,
-    /// Times at which the host got certificates within the last hour, in milliseconds since 1970.
+    /// Times at which the host got certificates, in milliseconds since 1970: those less than an hour before the newest.
     lately: Vec<u64>,
 }
 
 pub(super) const HOUR_MS: u64 = 3_600_000;
-/// Maximum number of a host's certificates in an hour that the controller remembers. No host may get more in an hour.
+/// Maximum number of a host's certificates in an hour that the controller remembers. A host gets more in an hour only
+/// with new tokens.
 pub(super) const COUNTED: usize = 10_000;
 
 /// The place up to which the controller has read the list of issued certificates.
@@ -70,9 +71,9 @@ struct Place {
 }
 
 impl Records {
-    /// Returns why the host gets no certificate: the certificate that it shows is revoked, or its newest one is.
-    /// `None`: neither is revoked. `host`: canonical name; `serial`: number of the shown certificate, `None` if it
-    /// shows none.
+    /// Returns why the host gets no certificate: the certificate `serial` is revoked, or the host's newest one is.
+    /// `None`: neither is revoked. `host`: canonical name; `serial`: number of the certificate that the visitor shows,
+    /// or that its used token gave; `None`: neither exists.
     ///
     /// # Errors
     /// A sentence for the log: a record is unreadable or lost, so the host must be refused, too.

@@ -26,7 +26,7 @@ use super::authority::Next;
 /// Time for which the directory keeps a token after the token's time is over, so that a host that shows it learns the
 /// reason of its failure.
 const KEPT_MS: u64 = 7 * 24 * 3_600_000;
-/// Maximum number of tokens in the directory, including used and expired ones: twice the largest cluster.
+/// Maximum number of tokens in the directory, including used and expired ones: three times the largest cluster.
 const MOST: usize = 200_000;
 
 /// The record of a token, without the token itself.
@@ -42,10 +42,11 @@ pub(crate) struct Token {
     /// SHA-256 of the key that used the token; `None`: the token is unused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
-    /// Serial number of the first certificate that the controller issued for the token; `None`: the token is unused.
+    /// Serial number of the first certificate that the controller issued for the token; `None`: the token is unused, or
+    /// an earlier release marked it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) serial: Option<String>,
-    /// Expiry of the first certificate, in milliseconds since 1970; `None`: the token is unused.
+    /// Expiry of the first certificate, in milliseconds since 1970; `None` as for `serial`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ends_ms: Option<u64>,
 }
@@ -72,8 +73,8 @@ pub(crate) enum Bad {
 
 pub(crate) struct Tokens {
     dir: PathBuf,
-    /// Guards reading and changing the file of a token. The holder releases the lock after each token, because
-    /// enrolling nodes wait for it.
+    /// Held while a token is redeemed or taken back. The holder releases the lock after each token, because enrolling
+    /// nodes wait for it.
     one: Mutex<()>,
     /// Held from the count of the existing tokens until the new tokens are written, so that two calls cannot exceed
     /// [`MOST`] together.

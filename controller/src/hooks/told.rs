@@ -6,9 +6,9 @@
 //! host is at fault. The first success shows that the resource manager is back. All hosts that failed alone then go out
 //! together, at once.
 //!
-//! But a host is at fault if it failed alone again after another host's success. Successes of hosts that were never at
-//! fault leave the delay of such a host as it is. When one host at fault succeeds after all, the others may not be at
-//! fault either: they go out together once more.
+//! But a host is at fault if it failed before, and fails alone after another host's success. Successes of hosts that
+//! were never at fault leave the delay of such a host as it is. When one host at fault succeeds after all, the others
+//! may not be at fault either: they go out together once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,7 +34,8 @@ pub(super) enum Turn {
     Fresh,
 }
 
-/// Number of a group of failed notices; the controller repeats the notices of a group in one command.
+/// Number of a group of failed notices; the controller repeats the notices of a group together, in one command if they
+/// are alike.
 pub(super) type Group = u64;
 
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +51,7 @@ struct Tried {
     /// `true`: the notice lifts a drain; `false`: it makes a drain or is a release. If the opposite notice about the
     /// same host comes next, it begins without this notice's delay.
     lifts: bool,
-    /// Delay before the next try, if the present try fails too.
+    /// Delay before the next try, if a command about this notice alone fails next.
     backoff: Duration,
     /// The value of [`Told::successes`] when this notice last failed alone; if it never did, when it first failed.
     /// `None`: the notice has not failed. If `successes` is higher now, another command has succeeded since.
@@ -83,7 +84,7 @@ impl Tried {
     }
 
     /// Records the failure of a command with this notice alone, and returns the delay before the next try. Each such
-    /// failure doubles the delay. `successes`: the present number of commands that succeeded.
+    /// failure doubles the delay, up to [`LAST_BACKOFF`]. `successes`: the present number of commands that succeeded.
     fn fail_alone(&mut self, successes: u64) -> Duration {
         let others_were_told = self.at.replace(successes).is_some_and(|at| at != successes);
         if self.failed != Failed::AtFault {
@@ -164,7 +165,7 @@ impl Told {
     }
 
     /// Records that a command failed. A failure of a command for many hosts puts no host at fault: each half goes out
-    /// separately next, until the refused host is alone. Only a single host's delay grows.
+    /// separately next, until the refused host is alone. Only the delay of a notice that fails alone grows.
     pub(super) fn failed(&mut self, keys: &[Key], now: Instant) {
         let (first, second) = keys.split_at(keys.len() / 2);
         for half in [first, second].into_iter().filter(|half| !half.is_empty()) {

@@ -1,6 +1,5 @@
-//! Passes questions of the page's visitors to the machine. The one writer answers them, and its own work comes first:
-//! the writer gets one question at a time, and a pause after each. Visitors with the same question share an answer for
-//! a while.
+//! Passes questions of visitors to the machine. The one writer answers them, and its own work comes first: the writer
+//! gets one question at a time, and a pause after each. Visitors with the same question share an answer for a while.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +25,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Maximum number of kept answers.
 const ANSWERS: usize = 32;
 
-/// Asks the writer on behalf of the page's visitors, and keeps the answers for a moment. Cheap to clone.
+/// Asks the writer on behalf of visitors, and keeps the answers for a moment. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Looks {
     inlet: Inlet,

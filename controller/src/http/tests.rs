@@ -184,8 +184,8 @@ async fn a_crowd_that_asks_the_same_asks_the_writer_once() {
     assert!(asked.try_recv().is_ok());
 }
 
-/// After each answer, the writer gets no question for four times as long as the answer took, whatever the page's
-/// visitors ask. So it has four fifths of its time for its own work.
+/// After each answer, the writer gets no question for four times as long as the answer took (up to a limit), whatever
+/// the page's visitors ask. So it normally has four fifths of its time for its own work.
 #[tokio::test(start_paused = true)]
 async fn the_writer_rests_between_two_questions() {
     let (inlet, entries) = Inlet::new();

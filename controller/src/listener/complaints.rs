@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use perilog_host::clock;
 use perilog_host::complaints::{Each, LINES, WINDOW_MS, Window};
 
-/// Maximum number of addresses whose log lines are limited separately: the largest cluster, over several networks.
+/// Maximum number of addresses whose log lines are limited separately; further addresses share one limit.
 const MOST: usize = 50_000;
 
 #[derive(Debug, Default)]
@@ -41,8 +41,8 @@ pub(super) fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
-/// Writes log lines about refused peers that have proved to be a host of the site. Each address has its own limit, so
-/// lines about one address never suppress lines about another.
+/// Writes log lines about refusals that deserve attention, for example of peers with a certificate of the site. Each
+/// address normally has its own limit, so that lines about one address do not suppress lines about another.
 #[derive(Debug)]
 pub(crate) struct ComplaintsOfEach {
     each: Each<IpAddr>,

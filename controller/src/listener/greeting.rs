@@ -19,7 +19,7 @@ use perilog_core::defect;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 
-/// Maximum number of peers with one certificate that may send their Hello at the same time.
+/// Number of peers with one certificate that may normally send their Hello at the same time.
 const OF_ONE: usize = 2;
 /// Maximum number of addresses of one certificate that wait for a place. At half a second a turn, the last of them has
 /// its turn within 16 seconds, while its agent waits 20 seconds for the controller's preamble.
@@ -36,7 +36,7 @@ pub(super) struct Greetings {
 }
 
 /// The peers that show the same certificate, and have not sent all of Hello: those that may send it now, and those that
-/// wait. Only one of them is the true agent if a thief has the certificate's key.
+/// wait. If a thief has the certificate's key, not all of them need be the true agent.
 #[derive(Debug, Default)]
 struct Places {
     /// Address of the session that the machine welcomed last; `None`: it has welcomed none yet.
@@ -44,7 +44,8 @@ struct Places {
     greeters: Vec<Greeter>,
     /// Peers that wait until they may send their Hello, in the order of their turns.
     waiting: VecDeque<Greeter>,
-    /// Wakes the waiting peers whenever a peer comes or leaves, so that each checks whether its turn has come.
+    /// Wakes the waiting peers whenever a peer comes, is welcomed or leaves, so that each checks whether its turn has
+    /// come.
     changed: Arc<Notify>,
 }
 
@@ -146,8 +147,8 @@ impl Greetings {
 }
 
 impl Place<'_> {
-    /// Waits until this peer may send its Hello. Returns `false` if the controller sends the peer away instead: a newer
-    /// peer of its address replaced it, or too many addresses wait already.
+    /// Waits until this peer may send its Hello. Returns `false` if the controller sends the peer away instead, for
+    /// example because a newer peer of its address replaced it, or because too many addresses wait already.
     pub(super) async fn turn(&mut self) -> bool {
         loop {
             let (changed, until) = {
@@ -243,8 +244,8 @@ mod tests {
         assert!(greetings.lock().is_empty());
     }
 
-    /// An agent waits at most one turn of each address of a thief that uses the same certificate. The thief holds all
-    /// places for greeting peers, and dials again from each address as soon as a session ends.
+    /// An agent waits at most one turn of each address of a thief that uses the same certificate. The thief dials again
+    /// and again from each of its addresses.
     #[tokio::test(start_paused = true)]
     async fn a_new_address_waits_for_a_turn_of_each_other_address() {
         perilog_core::switch_on_defect!(perilog_host::defect::chosen());

@@ -1,5 +1,5 @@
 //! Listener for agents: accepts connections, makes the TLS handshake, and refuses invalid peers. The listener only
-//! reads messages; the machine handles them.
+//! passes messages on; the machine handles them.
 //!
 //! ```text
 //!   accept ── TLS ── preambles ── Hello ── open: both ways until one side ends

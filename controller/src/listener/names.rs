@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::complaints::canonical;
 
-/// Maximum number of remembered addresses: the largest cluster, over several networks.
+/// Maximum number of remembered addresses: enough for a large cluster.
 const MOST: usize = 50_000;
 
 #[derive(Debug, Default)]

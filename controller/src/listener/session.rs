@@ -125,7 +125,7 @@ async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, 
     over
 }
 
-/// Waits until a reload brings a revocation list that names the peer; for ever if none does.
+/// Waits until a reload finds that the peer's certificate is revoked; for ever if none does.
 async fn revoked(chain: &PeerChain, mut tls: watch::Receiver<Option<ServerTls>>) {
     while tls.changed().await.is_ok() {
         let current = tls.borrow_and_update().clone();

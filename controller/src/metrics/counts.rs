@@ -13,7 +13,7 @@ use crate::store::Ran;
 /// Maximum number of actions with counters of their own.
 const ACTIONS: usize = 32;
 /// Maximum number of scripts with counters of their own, over all actions: more than a site has. Each script has some
-/// 15 series, and a Prometheus accepts that many series from one controller.
+/// 20 series, and a Prometheus accepts that many series from one controller.
 const SCRIPTS: usize = 256;
 /// Label for all actions past [`ACTIONS`], and for all scripts past [`SCRIPTS`].
 const OTHER: &str = "other";
@@ -127,9 +127,9 @@ impl Counts {
         }
     }
 
-    /// Returns the label under which an action is counted: its name, or `other` past [`ACTIONS`]. All counters of a new
-    /// action begin at zero: for Prometheus, a series that begins with 1 has never risen, and the first overdue task
-    /// would raise no alert.
+    /// Returns the label under which an action is counted: its name, or `other` past [`ACTIONS`]. The counters of a new
+    /// action, without its histograms, begin at zero: for Prometheus, a series that begins with 1 has never risen, and
+    /// the first overdue task would raise no alert.
     pub(super) fn action(&mut self, name: &str) -> Arc<str> {
         if let Some(known) = self.actions.get(name) {
             return known.clone();

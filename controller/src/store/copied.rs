@@ -23,7 +23,7 @@ pub(crate) fn note_copy(store: &Path) -> io::Result<()> {
     file.set_modified(UNIX_EPOCH + Duration::from_millis(clock::wall_ms()))
 }
 
-/// Returns the time of the last copy, in milliseconds since 1970; `None`: no copy was made.
+/// Returns the time of the last copy, in milliseconds since 1970; `None`: no copy is recorded.
 pub(crate) fn last_copy(store: &Path) -> Option<u64> {
     let modified = place::beside(store, NAME).metadata().ok()?.modified().ok()?;
     u64::try_from(modified.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()

@@ -148,7 +148,7 @@ fn json<T: DeserializeOwned>(row: &Row<'_>, name: &str) -> Result<T, Wrong> {
     serde_json::from_str(&column::<String>(row, name)?).map_err(|error| format!("{name}: {error}"))
 }
 
-/// Parses a value whose JSON form is a string, such as `hold`. `name`: the column of the value, for the error.
+/// Parses a value whose JSON form is a string, such as a verdict. `name`: the column of the value, for the error.
 fn word<T: DeserializeOwned>(name: &str, word: String) -> Result<T, Wrong> {
     serde_json::from_value(word.clone().into()).map_err(|_| format!("{name}: unknown word {word:?}"))
 }

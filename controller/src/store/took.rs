@@ -30,7 +30,7 @@ pub struct StepReader {
 #[derive(Debug, Clone)]
 pub struct Which {
     pub job: JobId,
-    /// The attempt of the job; `None`: the newest attempt that began an action.
+    /// The attempt of the job; `None`: the attempt of the job's newest action, or any attempt if the job has no action.
     pub attempt: Option<Attempt>,
     pub action: Option<ActionName>,
 }
@@ -320,8 +320,8 @@ pub(super) struct Task<'a> {
     pub(super) steps: &'a [Step],
 }
 
-/// Visits all selected tasks, the newest action first. Returns the number of visited tasks, and `true` if more than
-/// [`MOST`] exist.
+/// Visits the selected tasks, the newest action first, but at most [`MOST`]. Returns the number of visited tasks, and
+/// `true` if more exist.
 pub(super) fn walk(db: &Connection, of: &Since, mut take: impl FnMut(Task<'_>)) -> Result<(u64, bool), StoreError> {
     let mut actions = db.prepare_cached(
         "SELECT number, name FROM actions WHERE began_ms >= ?1 AND (?2 IS NULL OR name = ?2) ORDER BY number DESC",
@@ -362,8 +362,8 @@ pub(super) fn layout(row: &Row<'_>) -> rusqlite::Result<Option<Layout>> {
     Ok(ranks.parse().ok().zip(hosts.parse().ok()).and_then(|(ranks, hosts)| Layout::new(ranks, hosts).ok()))
 }
 
-/// Returns the attempt that `which` names, or else the attempt of the job's newest action. `None`: no such attempt
-/// exists.
+/// Returns the attempt that `which` names, or else the attempt of the job's newest action (any attempt if the job has
+/// no action). `None`: no such attempt exists.
 pub(super) fn attempt_of(db: &Connection, which: &Which) -> rusqlite::Result<Option<String>> {
     let newest = "SELECT attempts.attempt FROM attempts LEFT JOIN actions USING (job, attempt)
          WHERE job = ?1 AND (?2 IS NULL OR attempts.attempt = ?2) ORDER BY actions.number IS NULL, actions.number DESC \

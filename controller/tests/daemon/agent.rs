@@ -59,7 +59,7 @@ pub(crate) async fn link_from(address: Ipv4Addr, bed: &Bed, controller: &Control
 }
 
 /// Returns a future that connects from `address` for ever, again as soon as a session ends, and never sends a Hello.
-/// The future reports each ended session to `ended`.
+/// The future reports ended sessions to `ended`, as long as that has room.
 pub(crate) async fn dial_again(
     address: Ipv4Addr,
     bed: &Bed,

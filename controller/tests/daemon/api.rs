@@ -1,4 +1,4 @@
-//! Tests of the API `io.perilog.Controller`, called from plain Python.
+//! Tests of the API `io.perilog.Controller`, mostly called from plain Python.
 
 use perilog_core::message::{Ask, FromAgent, ToAgent};
 use perilog_core::outcome::{Failure, Outcome};

@@ -1,5 +1,5 @@
-//! Tests with hundreds or thousands of clients: waiting clients leave room for commands, and requests of strangers use
-//! bounded memory.
+//! Tests with many clients, and with foreign users: waiting clients leave room for commands, and requests of strangers
+//! use bounded memory.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! Tests of an edge: it follows all attempts of its source over one connection, and may call no methods but those for
-//! edges.
+//! Tests of an edge: it follows all attempts of its source over one connection, and may not call methods that are
+//! only for administrators.
 
 use perilog_core::outcome::Outcome;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Tests of what a thief with the key of one node can do to the controller and to other nodes.
+//! Tests of what a thief with the key of a node, or of several, can do to the controller and to other nodes.
 
 use std::fs;
 
@@ -210,8 +210,8 @@ async fn endless_words_of_a_task_do_not_fill_the_disk() {
     assert!(after.store_kib < before.store_kib + 5 * 1024, "{} KiB, then {}", before.store_kib, after.store_kib);
 }
 
-/// Maximum number of journal lines about one host within a time window of the log limit, including the lines that count
-/// the omitted ones.
+/// More journal lines than the controller writes about one host within a time window of the log limit, including the
+/// lines that count the omitted ones.
 const LINES: usize = 40;
 
 /// The journal has a bounded number of lines about a thief, whatever the thief sends and however often it connects.

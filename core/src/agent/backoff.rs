@@ -4,7 +4,8 @@
 use super::io::Now;
 
 const FIRST_MS: u64 = 250;
-/// Longest pause in milliseconds between two tries: a failing operation wakes the agent at most once a minute.
+/// Longest pause in milliseconds between two tries: an operation that keeps failing in the end wakes the agent only
+/// once a minute.
 const CEILING_MS: u64 = 60_000;
 
 /// Number of failed tries of one operation, and the time of the next try. After a success, or before the first failure,

@@ -18,8 +18,8 @@ use super::machine::{Cx, Machine};
 use super::task::Task;
 
 impl Machine {
-    /// Reports to the controller how an announced reboot would end the task, if an inspection shows the announcement
-    /// and the end differs from the last report.
+    /// Reports to the controller how an announced reboot would end the task, if an inspection shows the announcement.
+    /// Reports nothing for a local task (`Exec`), and no end that this session has reported already.
     pub(super) fn foresee_boot(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else { return };
         if !is_announced(&seen.steps) {
@@ -79,7 +79,7 @@ impl Task {
         if_it_boots(&evidence, &self.intent, now.wall_ms)
     }
 
-    /// Returns the remaining part of the task's limit in milliseconds; `None`: no limit. The limit counts from the
+    /// Returns the remaining part of the task's limit in milliseconds; `None`: no limit. Counts the limit from the
     /// begin of the first script. The begin is wall-clock time, which may step, so it counts as no earlier than the
     /// acceptance.
     fn left_ms(&self, ended: &Ended, now: Now) -> Option<u64> {

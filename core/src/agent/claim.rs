@@ -20,8 +20,8 @@ const KILL: u8 = 9;
 pub(super) const KILL_SCRIPT: u8 = 43;
 
 impl Machine {
-    /// Handles the controller's Cancel: stops the task, or leaves a tombstone for an unknown task. `key`: the task's
-    /// job, attempt and action.
+    /// Handles the controller's Cancel: stops a task of the controller, and normally leaves a tombstone for an unknown
+    /// task. `key`: the task's job, attempt and action.
     pub(super) fn on_cancel(&mut self, id: TaskId, key: (&JobId, Attempt, &ActionName), commit: u64, cx: &mut Cx) {
         if let Some(task) = self.tasks.get(&id) {
             if task.intent.local {
@@ -39,8 +39,8 @@ impl Machine {
     }
 
     /// Handles the Cancel of an unknown task: leaves a tombstone, so that the agent refuses a Start that arrives later.
-    /// If the host has no room for a tombstone, only reports the task as cancelled. `key`: the task's job, attempt and
-    /// action. `commit`: the commit number in the Cancel.
+    /// If the host has no room for a tombstone, or the agent refuses such a Start anyway, only reports the task as
+    /// cancelled. `key`: the task's job, attempt and action. `commit`: the commit number in the Cancel.
     fn refuse_later(&mut self, id: TaskId, key: (&JobId, Attempt, &ActionName), commit: u64, cx: &mut Cx) {
         let (job, attempt, action) = key;
         self.make_room(cx);
@@ -124,7 +124,8 @@ impl Machine {
     }
 
     /// Sends the task's pending signals to its runner, if the runner has the claim. A runner without the claim runs no
-    /// script, and may not handle signals yet. While the system bus is lost, the signals stay pending.
+    /// script, and may not handle signals yet. Once only lingering processes are left, KILL goes to these processes,
+    /// and no other signal is sent. While the system bus is lost, the signals stay pending.
     pub(super) fn deliver_signals(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|_| self.bus) else { return };
         if let Some(Phase::Lingering { processes }) = &task.phase {
@@ -163,8 +164,8 @@ impl Machine {
         }
     }
 
-    /// Asks the daemon to create the task's claim file with the content `claim`, before a runner does so. Does nothing
-    /// while an earlier request has no answer.
+    /// Asks the daemon to create the task's claim file with the content `claim`, unless the file exists. Does nothing
+    /// while an earlier request has no answer, or is to be tried again.
     pub(super) fn take_claim(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.claiming.is_none()) else {
             return;

@@ -76,7 +76,7 @@ impl Machine {
     }
 
     /// Handles an Ack: the controller has stored the task's end, in its commit `commit`. So the agent replaces the task
-    /// by its tombstone.
+    /// by its tombstone, or marks the tombstone as acknowledged. Does nothing to a local task (`Exec`).
     pub(super) fn on_ack(&mut self, id: TaskId, commit: u64, cx: &mut Cx) {
         let commit = self.commit(commit);
         match self.tasks.get_mut(&id) {
@@ -143,7 +143,8 @@ impl Machine {
         }
     }
 
-    /// Removes the tombstones whose not-after has passed and for which the controller has sent Forget.
+    /// Removes the tombstones whose not-after has passed and for which the controller has sent Forget. Keeps tombstones
+    /// whose unit is loaded.
     pub(super) fn sweep_tombs(&mut self, cx: &mut Cx) {
         let (kept, unloading) = (&self.kept_failed, &self.unloading);
         let gone = self.tombs.sweep(cx.now, |tomb| has_unit(kept, unloading, tomb));
@@ -160,9 +161,10 @@ impl Machine {
         self.tombs.evict_local(most, |tomb| has_unit(kept, unloading, tomb))
     }
 
-    /// Makes room for one more task: if the host has `max-tombstones` tasks and tombstones, removes the oldest
-    /// acknowledged tombstones. Keeps a tombstone if its unit is loaded or its announced reboot has not come. A host
-    /// might otherwise fill up: after the loss of the controller's store, no controller sends Forget for old tasks.
+    /// Makes room for one more task: if the host has `max-tombstones` tasks and tombstones or more, removes the oldest
+    /// acknowledged tombstones of the controller's tasks. Keeps a tombstone if its unit is loaded or its announced
+    /// reboot has not come. A host might otherwise fill up: after the loss of the controller's store, no controller
+    /// sends Forget for old tasks.
     pub(super) fn make_room(&mut self, cx: &mut Cx) {
         let surplus = (self.tasks.len() + self.tombs.len() + 1).saturating_sub(self.node.policy.max_tombstones);
         if surplus == 0 {
@@ -182,8 +184,8 @@ impl Machine {
         cx.push(Effect::RemoveTombstone { task: tomb.tombstone.task, stem: tomb.stem });
     }
 
-    /// Unloads the unit of a task whose outcome is on disk. `keep`: leaves the unit loaded for a post-mortem instead,
-    /// and unloads the oldest such unit if they are too many.
+    /// Unloads the unit of an ended task, or a unit that ran nothing. `keep`: leaves the unit loaded for a post-mortem
+    /// instead, and unloads the oldest such unit if they are too many.
     pub(super) fn retire_unit(&mut self, stem: String, keep: bool, cx: &mut Cx) {
         if !keep {
             self.unload(stem, cx);
@@ -202,7 +204,7 @@ impl Machine {
     }
 
     /// Asks the daemon to unload a unit. While the system bus is lost, asks for nothing: the `Joined` after the loss
-    /// reports the unit as still loaded, and the machine then asks.
+    /// reports whether the unit is still loaded, and the machine then asks if so.
     fn unload(&mut self, stem: String, cx: &mut Cx) {
         self.unloading.insert(stem.clone(), Backoff::default());
         if self.bus {
@@ -264,8 +266,8 @@ impl Task {
         self.write_again.failed(cx.now);
     }
 
-    /// Returns the task's end as the agent reports it in the boot `boot`. Sets `expect_reboot` and `booted`: whether a
-    /// script announced a reboot as the task's end, and whether a reboot has come since.
+    /// Returns the task's end as the agent reports it in the boot `boot`. Sets `expect_reboot` and `booted` by
+    /// [`Reboot::since`]. If the task did not succeed, a reboot that no script announced does not count.
     pub(super) fn told(&self, ended: &Ended, boot: &BootId) -> Ended {
         let well = ended.outcome.went_well();
         let reboot = Reboot::since(&self.intent.start.boot, ended.expect_reboot, boot);

@@ -151,8 +151,8 @@ impl Machine {
         }
     }
 
-    /// Returns the newest attempt for which this host has a local task of the requested job and action. `None`: no such
-    /// attempt is newer than the requested one.
+    /// Returns the newest attempt for which this host has a local task of the requested job and action, or the
+    /// tombstone of one. `None`: no such attempt is newer than the requested one.
     fn newer_attempt(&self, exec: &Exec) -> Option<ids::Attempt> {
         let tasks = self.tasks.values().filter(|task| task.intent.local).map(|task| {
             let start = &task.intent.start;
@@ -201,8 +201,8 @@ impl Machine {
     }
 }
 
-/// Returns the reason, for people, to refuse a task that already ran for an earlier job with the same number: that run
-/// did not prepare this job. `known`: the instance of the earlier job.
+/// Returns the reason, for people, to refuse a task that this host knows from an earlier job with the same number: that
+/// run did not prepare this job. `known`: the instance of the earlier job.
 fn another_job(exec: &Exec, known: &str) -> String {
     let (action, job, own) = (&exec.action, &exec.job, exec.hook.instance.as_deref().unwrap_or_default());
     format!(

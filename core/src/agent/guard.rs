@@ -20,7 +20,7 @@ use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
 /// The reason that operators see for a queued task that waits until systemd has unloaded an older unit of the same
-/// name, which ran nothing.
+/// name.
 pub(super) const EARLIER_UNIT: &str = "an earlier unit of its name to go";
 
 /// The tasks that may keep the next task in the queue from beginning: tasks that may live, and earlier queued tasks.
@@ -57,7 +57,7 @@ impl<'a> Held<'a> {
 }
 
 /// Returns the step of a task: its attempt and action. Tasks of one step, on different ranks of this host, may run at
-/// the same time.
+/// the same time, unless the host runs one task at a time.
 fn step(task: &Task) -> (Attempt, &ActionName) {
     (task.intent.start.attempt, &task.intent.start.action)
 }

@@ -52,7 +52,7 @@ impl Machine {
     }
 }
 
-/// Returns a task as Hello lists it; `None` while the task's intent is not on disk.
+/// Returns a task as Hello lists it; `None` for a new task whose intent the daemon is still writing.
 fn held(task: &Task, boot: &BootId, now: Now) -> Option<Held> {
     let state = match &task.state {
         State::Recording => return None,

@@ -101,8 +101,8 @@ pub struct Seen {
     pub tails: Vec<Tail>,
     /// Whether the task's directory has the file [`crate::task::STOP_ASKED`]: perilog was asked to stop the task.
     pub stop_asked: bool,
-    /// The reason why the runner handles no signal and no limit: it is stopped, or hangs in the kernel. `None`: the
-    /// runner works.
+    /// The reason why the runner handles no signal and no limit: for example, it is stopped or hangs in the kernel.
+    /// `None`: the runner works, or is gone.
     pub deaf: Option<String>,
     /// Whether the task's directory is missing, and with it any claim and result. The daemon checks this after it has
     /// read the files.
@@ -325,7 +325,7 @@ pub enum Effect {
     KillLingering {
         stem: String,
     },
-    /// Write `outcome.json` (temp, rename). If the task's directory or the intent in it is gone, the daemon first
+    /// Write `outcome.json` (temp, rename). If the task's directory is gone or has no readable intent, the daemon first
     /// writes the intent `rebuilt`: without an intent, a restarted agent could match the outcome to no task. Answer:
     /// `OutcomeWritten`.
     WriteOutcome {
@@ -334,8 +334,8 @@ pub enum Effect {
         ended: Box<Ended>,
         rebuilt: Box<Intent>,
     },
-    /// Unload the unit: StopUnit for an active/exited unit, ResetFailedUnit for a failed unit, no call for a missing
-    /// unit. Answer: `Unloaded`.
+    /// Unload the unit: StopUnit for an active/exited unit, ResetFailedUnit for a failed unit, both if the state is
+    /// unknown. A missing unit counts as unloaded. Answer: `Unloaded`.
     Unload {
         stem: String,
     },

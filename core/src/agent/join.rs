@@ -85,14 +85,14 @@ impl Machine {
     }
 
     /// Restores a tombstone that an earlier agent wrote. Hello lists the tombstone, so the machine sends no `Finished`
-    /// for it.
+    /// for it after the Welcome.
     fn exhume(&mut self, tombstone: Tombstone) {
         let stem = ids::stem(&tombstone.action, &tombstone.job, tombstone.task);
         self.stems.insert(stem.clone(), tombstone.task);
         self.tombs.keep(Tomb { tombstone, stem, acked: true, forgotten: false });
     }
 
-    /// Once the bus is back, asks for a new inspection of each task whose unit exists or may exist. For a live task it
+    /// Once the bus is back, asks for a new inspection of each task in the state Live or Doubt. For a live task it
     /// sends the effect `Watch`: the daemon answers with a `Stirred`, which leads to the inspection.
     fn resume(&mut self, cx: &mut Cx) {
         for id in self.in_order() {

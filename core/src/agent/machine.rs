@@ -25,7 +25,7 @@ pub struct Machine {
     /// The task of each stem, for live tasks and for tombstones.
     pub(super) stems: BTreeMap<String, TaskId>,
     /// Stems that belong to no task: `true` for a loaded unit, `false` for a directory. The machine logs each stem
-    /// once.
+    /// once, and again if that value changes.
     pub(super) strays: BTreeMap<String, bool>,
     /// Stems of failed units that stay loaded for a post-mortem, the oldest first.
     pub(super) kept_failed: VecDeque<String>,
@@ -175,8 +175,8 @@ impl Machine {
         self.say(cx, FromAgent::Finished { task, ended });
     }
 
-    /// Asks the daemon once more for each failed operation whose backoff is over, and for the inspections that are due.
-    /// Operations on the bus wait for the bus.
+    /// Asks the daemon once more for failed operations whose backoff is over, and for the inspections that are due.
+    /// Other functions try starts and the programs of orphaned hooks again. Operations on the bus wait for the bus.
     fn retry_due(&mut self, cx: &mut Cx) {
         let now = cx.now;
         let mut looks = Vec::new();

@@ -16,8 +16,8 @@
 //!   ended, and bereft, or gone without the end, or the program may have run: `ended`, again and again until the
 //!           program has exited with 0; then replaced by its tombstone
 //! ```
-//! The intent on disk names the program, and the agent removes the intent only after the program knows the end. So a
-//! restarted agent still runs the program.
+//! The intent on disk names the program, and the agent removes the intent only after the program knows the end or need
+//! not run. So a restarted agent still runs the program.
 
 use std::collections::BTreeMap;
 
@@ -127,8 +127,8 @@ impl Task {
         self.callers.push(caller);
     }
 
-    /// If `bereft`, records for good that the resource manager's daemon, which would read the hook's exit status, has
-    /// died.
+    /// If `bereft`, records that the resource manager's daemon, which would read the hook's exit status, has died. A
+    /// later call does not take that back.
     pub(super) const fn bereave(&mut self, bereft: bool) {
         self.orphan.bereft |= bereft;
     }

@@ -8,7 +8,7 @@ const MAX_MILESTONES: usize = 256;
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Progress {
-    /// The phase of the task; `None`: no script has begun yet. Between two scripts, the phase stays that of the earlier
+    /// The phase of the task; `None`: no script has begun yet. Between two scripts, the phase still names the earlier
     /// one.
     pub(super) phase: Option<Phase>,
     /// The milestones in the order in which scripts reached them.

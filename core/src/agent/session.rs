@@ -21,7 +21,8 @@ use super::machine::{Cx, Machine};
 use super::task::State;
 
 /// Maximum number of messages that wait while the daemon writes an epoch, each at most a frame. If more arrive, the
-/// agent ends the session. The controller repeats all messages in the next session, and by then the epoch is on disk.
+/// agent ends the session. In the next session the controller repeats what its tasks need, and by then the epoch is
+/// normally on disk.
 pub(super) const MAX_PENDING: usize = 256;
 
 #[derive(Debug, Default)]
@@ -75,8 +76,8 @@ impl Session {
         matches!(self.link, Link::Open)
     }
 
-    /// Returns `true` from the Hello of this session to the session's end. During that time the agent reports each
-    /// change of a task in a message.
+    /// Returns `true` from the Hello of this session to the session's end. During that time the agent reports changes
+    /// of tasks in messages.
     pub(super) const fn is_greeted(&self) -> bool {
         matches!(self.link, Link::Greeted | Link::Pending { .. } | Link::Open)
     }

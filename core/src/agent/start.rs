@@ -11,8 +11,8 @@ use super::io::{Effect, ExecReply, Level, Now};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// Maximum not-after in milliseconds after a Start; the agent cuts a longer one to this. No process may claim the task
-/// after its not-after, and the task's tombstone stays until then.
+/// Maximum not-after in milliseconds after a Start; the agent cuts a longer one to this. No runner may claim the task
+/// after its not-after, and the task's tombstone normally stays until then.
 const MAX_NOT_AFTER_MS: u64 = 24 * 60 * 60 * 1000;
 
 impl Machine {
@@ -215,7 +215,8 @@ impl Machine {
 }
 
 impl Task {
-    /// Records that a controller or a caller wants the task. A task that was unconfirmed joins the queue.
+    /// Records that the task is wanted, normally by a controller or a caller. A task that was unconfirmed joins the
+    /// queue.
     pub(super) fn confirm(&mut self) {
         self.confirmed = true;
         if matches!(self.state, State::Unconfirmed) {
@@ -224,7 +225,7 @@ impl Task {
     }
 }
 
-/// Returns the text for operators that refuses a task because another unit uses its name.
+/// Returns the text for operators that refuses a task because another unit or task uses its name.
 pub(super) fn not_ours(stem: &str) -> String {
     format!(
         "something else on this host has the name {stem}: look at `systemctl status {stem}.service`, stop it, and ask \

@@ -62,7 +62,7 @@ pub(super) struct Task {
     /// Sequence number of the task in this agent; the queue has the order of these numbers.
     pub(super) seq: u64,
     pub(super) state: State,
-    /// Whether a Start, Begin or Exec has asked for the task since this agent started.
+    /// Whether a Start, Begin or Exec has asked for the task since this agent started, or the task's hook is gone.
     pub(super) confirmed: bool,
     pub(super) cancelled: bool,
     /// Whether the controller has sent Forget for the task: the resource manager may have given the host to another
@@ -104,7 +104,8 @@ pub(super) struct Task {
     pub(super) milestones: Vec<String>,
     /// Number of milestones that the agent has reported in this session.
     pub(super) milestones_told: usize,
-    /// The end that the task will have if the announced reboot comes now; `None`: no script announced a reboot.
+    /// The end that the task will have if the announced reboot comes now; `None`: the agent has seen no announcement,
+    /// or the task is local (`Exec`).
     pub(super) boot: Option<Box<Ended>>,
     /// Whether the agent has reported the end in `boot` to the controller in this session.
     pub(super) boot_told: bool,
@@ -173,9 +174,9 @@ impl Task {
         now.boot_ms.saturating_sub(self.running_from_ms.unwrap_or(self.intent.accepted_boottime_ms))
     }
 
-    /// Returns `true` if a script of the task may be alive, or may begin without a further message. That includes an
-    /// unconfirmed task, because systemd may still handle an earlier agent's start. It also includes a task that is
-    /// being withdrawn, until the agent has the claim.
+    /// Returns `true` if a script of the task may be alive, or may begin without a further start of the unit. That
+    /// includes an unconfirmed task, because systemd may still handle an earlier agent's start. It also includes a task
+    /// that is being withdrawn, until the agent has the claim.
     pub(super) const fn may_live(&self) -> bool {
         matches!(
             self.state,
@@ -188,7 +189,7 @@ impl Task {
         !matches!(self.state, State::Ended { .. } | State::Burying { .. })
     }
 
-    /// Returns `true` if the task has not begun, so that the agent gives the task up when its not-after passes.
+    /// Returns `true` if the task is unconfirmed or queued: the agent gives it up when its not-after passes.
     pub(super) const fn expires(&self) -> bool {
         matches!(self.state, State::Unconfirmed | State::Queued)
     }

@@ -140,8 +140,8 @@ impl Tombs {
     }
 
     /// Removes and returns the oldest tombstone of a local task (`Exec`), if the host has at least `most` of them.
-    /// Keeps those for which `stays` is `true`. The not-after does not matter here, because no message about such a
-    /// task can be under way. `None`: removed none.
+    /// Keeps those for which `stays` is `true`. The not-after does not matter here, because no controller sends a
+    /// message about such a task. `None`: removed none.
     pub(super) fn evict_local(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Option<Tomb> {
         let own = || self.kept.values().filter(|tomb| tomb.tombstone.local);
         if own().count() < most {

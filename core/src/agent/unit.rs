@@ -191,8 +191,8 @@ impl Machine {
         task.milestones_told = task.milestones.len();
     }
 
-    /// Handles an inspection that found the unit of the task, with its runner ended. The task ends when no process is
-    /// left, or at once with `lingering = "keep"`.
+    /// Handles an inspection that found the unit of the task, with its runner ended. The task normally ends when no
+    /// process is left, or at once with `lingering = "keep"`. A task that no runner claimed may start again.
     fn observe_over(&mut self, id: TaskId, unit: &UnitFacts, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.loaded = Some(unit.active == "failed");

@@ -38,7 +38,7 @@ pub(super) struct Watch {
     /// Name of the current script, its number among the task's scripts (from 1), and CLOCK_BOOTTIME (ms) when this
     /// agent first saw it. An empty name: no script is known to run.
     script: Option<(String, u32, u64)>,
-    /// Time of the next check whether the runner has reported a passed limit; `None`: no check is due.
+    /// Time of the next check whether the runner has reported a passed limit; `None`: no check is planned.
     limit_at: Option<u64>,
     /// Time at which this agent first found the runner deaf while a limit had passed. `None`: the runner is not deaf,
     /// or no limit has passed, as far as the agent knows.

@@ -55,8 +55,8 @@ pub(super) struct Context {
 /// out each change.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Change {
-    /// The session's Hello is complete, and no other session speaks for its host: the session opens. The text is a note
-    /// about the node, for operators; `None`: no note.
+    /// The session's Hello is complete, and no other session speaks for its host: the session normally opens. The text
+    /// is a note about the node, for operators; `None`: no note.
     Greeted(SessionId, Box<Hello>, Option<String>),
     /// No session speaks for the host any more. The time limits of the node's tasks are checked again once the grace
     /// for an absent node has passed.
@@ -73,12 +73,13 @@ pub(super) enum Change {
     Thawed(ActionId),
     /// The action has its verdict. Its tasks leave the task lists of their nodes.
     Decided(ActionId),
-    /// The task must stop or never begin, for this reason. The task's node gets a Cancel if the node is connected.
+    /// The task must stop or never begin, for this reason. The task's node gets a Cancel if the node is connected,
+    /// unless the thaw of the attempt has still to decide about the task.
     Cancelled(TaskId, String),
     /// A task has ended. The node's task lists are updated, and the host may be drained.
     Ended(End),
-    /// A script of the host ended, or its node said Hello. With `reboot-cleans`, this lifts a drain for a stuck script
-    /// if a reboot has ended the script.
+    /// A script of the host ended, or its node said Hello. With `reboot-cleans`, this may lift a drain for a stuck
+    /// script that a reboot has ended.
     ScriptsEnded(HostName),
     /// The host of the task is to be drained for the reason `what`. `is_stuck`: a script of the task lives, and a
     /// reboot of the node ends the script.
@@ -209,7 +210,8 @@ impl Context {
 
 impl Jobs {
     /// Marks an action as changed in this batch: the end of the batch logs its ends, decides its verdict and stores its
-    /// records. Also renews `touched_ms` of the action's attempt, from which retention counts.
+    /// records. Also renews `touched_ms` of the action's attempt, from which retention counts, if it is older than a
+    /// minute.
     pub(super) fn touch(&mut self, id: ActionId, cx: &mut Context) {
         cx.touched.insert(id);
         let Some(action) = self.action(id) else { return };

@@ -1,5 +1,5 @@
 //! Events: writes the task ends of a batch to the job's event log, and decides the verdict once every rank of an action
-//! has ended. Ranks that ended with the same result share one `finish` event. The resource manager gets a notice of the
+//! has ended. Ranks that ended alike share one `finish` event. The resource manager normally gets a notice of the
 //! verdict.
 
 use std::collections::BTreeMap;

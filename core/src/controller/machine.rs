@@ -154,8 +154,8 @@ impl Machine {
         self.close_batch()
     }
 
-    /// Returns the size of every collection that can grow, by name, for tests of leaks. A test expects small sizes once
-    /// every job is past its retention.
+    /// Returns the sizes of collections that grow with the work, by name, for tests of leaks. A test expects small
+    /// sizes once every job is past its retention.
     pub fn sizes(&self) -> [(&'static str, usize); 10] {
         let unsettled = self.nodes.values().map(|node| node.unsettled.len()).sum();
         let of_nodes = self.nodes.values().map(|node| node.tasks.len() + node.live.len() + node.failed.len()).sum();
@@ -274,8 +274,8 @@ impl Machine {
         }
     }
 
-    /// Updates the task lists of a node after a task's end. Drains the host if the end is the node's fault, or if no
-    /// after-action will clean up.
+    /// Updates the task lists of a node after a task's end. Drains the host if the end is the node's fault, or if the
+    /// clean-up after the task was cancelled.
     fn on_ended(&mut self, end: End) {
         let task = end.task;
         if let Some(node) = self.nodes.of_mut(&self.jobs, task) {

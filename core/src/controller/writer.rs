@@ -104,7 +104,7 @@ impl Writer {
         Batch { output: machine.map(|machine| machine.handle(inputs, now)).unwrap_or_default() }
     }
 
-    /// Records whether the disk under the store is full. If that has changed, returns the input for the machine.
+    /// Records whether the disk under the store is full. If that has changed, returns the input for a loaded machine.
     pub fn disk(&mut self, full: bool) -> Option<Input> {
         let news = self.machine.is_some() && full != self.full;
         self.full = if self.machine.is_some() { full } else { self.full };

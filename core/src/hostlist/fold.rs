@@ -62,8 +62,8 @@ impl<'a> Slot<'a> {
         slot.id(next).map(|_| slot)
     }
 
-    /// Returns the number in `name`. `None`: `name` does not fit the pattern, or its number has another width than the
-    /// pattern or exceeds 64 bits.
+    /// Returns the number in `name`. `None`: `name` does not fit the pattern, the pattern would write its number with
+    /// other zeros, or the number exceeds 64 bits.
     fn id(self, name: &str) -> Option<u64> {
         let digits = name.strip_prefix(self.prefix)?.strip_suffix(self.suffix)?;
         let as_written = digits.len() == self.width.max(1) || (digits.len() > self.width && !digits.starts_with('0'));

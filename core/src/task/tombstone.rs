@@ -17,10 +17,10 @@ pub struct Tombstone {
     pub action: ActionName,
     pub outcome: Outcome,
     /// The task's not-after (CLOCK_BOOTTIME in milliseconds). Until this time the tombstone stays despite a Forget. The
-    /// agent removes it sooner only if the host is full of tombstones.
+    /// agent normally removes it sooner only if the host has too many tombstones.
     pub not_after_boottime_ms: u64,
     pub local: bool,
-    /// The boot in which the task succeeded; `None`: the task did not succeed. A soft reboot keeps this file in /run,
+    /// The boot for which the task was meant; `None`: the task did not succeed. A soft reboot keeps this file in /run,
     /// but undoes the work of a prolog: the agent sees that from this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<BootId>,

@@ -1,5 +1,5 @@
-//! Client of perilog's controller over its Varlink socket. The edge uses one connection for calls, and one for the
-//! feed, the stream of changes to attempts and drains.
+//! Client of perilog's controller over its Varlink socket. The edge keeps one connection for the feed, the
+//! stream of changes to attempts and drains. For all calls of an action, the edge makes another connection.
 
 use std::io;
 use std::path::Path;

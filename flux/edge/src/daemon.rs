@@ -55,7 +55,8 @@ async fn terminated(signals: &mut Signals) {
 /// job in perilog. `job`: a job id, or `all`.
 ///
 /// # Errors
-/// A text for the operator: Flux is away or refuses, or the plugin has no open reference on the job.
+/// A text for the operator: `job` is no job id, Flux is away or refuses, or the plugin has no open reference on the
+/// job.
 pub async fn let_go(config: &Config, job: &str) -> Result<(), String> {
     let path = config.flux.path();
     let only = match job {

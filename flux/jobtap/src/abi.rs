@@ -184,8 +184,8 @@ impl Call {
         code == 0 && bypass != 0
     }
 
-    /// Returns the arguments as JSON if the jobspec has terms for perilog; `None`: it has none, and the function
-    /// encodes nothing.
+    /// Returns the arguments as JSON if the jobspec has terms for perilog. `None`: it has none, and the function
+    /// encodes nothing; or Flux cannot encode the arguments.
     pub(crate) fn job_with_terms(&self) -> Option<String> {
         let mut found: *mut c_void = null_mut();
         let format = c"{s:{s:{s:{s:o}}}}".as_ptr();
@@ -198,7 +198,7 @@ impl Call {
     }
 
     /// Returns the callback's arguments as JSON: Flux's configuration. `None`: the configuration has no table
-    /// `[perilog]`.
+    /// `[perilog]`, or Flux cannot encode it.
     pub(crate) fn configuration(&self) -> Option<String> {
         let mut found: *mut c_void = null_mut();
         let format = c"{s:{s:o}}".as_ptr();
@@ -249,7 +249,7 @@ impl Request {
         Some((id.cast_unsigned(), what.to_bytes().to_owned(), status))
     }
 
-    /// Sends the answer; `None`: an answer without a payload. Flux logs an answer that it cannot send.
+    /// Sends the answer; `None`: an answer without a payload. Ignores a failure to send.
     pub(crate) fn answer(self, json: Option<&str>) {
         let json = json.map(c);
         let json = json.as_ref().map_or(null(), |json| json.as_ptr());

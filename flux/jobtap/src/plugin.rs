@@ -108,8 +108,8 @@ fn validate(call: &Call) -> Result<(), String> {
     held().site.check(&terms, jobspec)
 }
 
-/// Records the callback's job if it has resources: the job then existed before Flux loaded the plugin. A newly
-/// submitted job has no resources yet, and is not recorded.
+/// Records the callback's job if its state is RUN or CLEANUP: the job then existed before Flux loaded the plugin. A
+/// newly submitted job has an earlier state, and is not recorded.
 fn found(call: &Call) {
     if let (Some(id), Some(state)) = (call.id(), call.state().and_then(State::read)) {
         held().references.found(id, state);

@@ -72,7 +72,7 @@ pub(crate) fn shown(value: &str) -> String {
 }
 
 /// Returns the byte index of the end of the first value in the text; `None`: the text does not begin with a whole
-/// value. The end is behind the closing bracket or quote, or before the next `,`, `:`, bracket or space.
+/// value. The end is behind the closing bracket or quote, or before the next `,`, `:`, closing bracket or space.
 fn end_of_value(text: &str) -> Option<usize> {
     let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
     for (at, byte) in text.bytes().enumerate() {

@@ -55,7 +55,7 @@ impl Site {
     /// Reads the table `[perilog]`, as JSON.
     ///
     /// # Errors
-    /// A text with the key, the expected form and the value found.
+    /// A text that describes the mistake, normally with the key, the expected form and the value found.
     pub fn read(table_perilog: &str) -> Result<Self, String> {
         let mut site = Self::new();
         let mut rest = Vec::new();

@@ -142,7 +142,7 @@ impl Cap {
     /// Reads the cap from its members of the table `[perilog]`, as JSON, such as `{"max-tolerate":2}`.
     ///
     /// # Errors
-    /// A text with the key, the expected form and the value found.
+    /// A text that describes the mistake, normally with the key, the expected form and the value found.
     pub fn read(table_perilog: &str) -> Result<Self, String> {
         Self::of(table("[perilog]", table_perilog)?)
     }

@@ -168,7 +168,7 @@ mod tests {
             gone
         };
         assert_eq!(gone(&["01", "04", "05"]), ["02", "05"]);
-        // The operator enrolled the host again: the newest certificate is valid. Regression: a session from before the
+        // The host has enrolled again: its newest certificate is not revoked. Regression: a session from before the
         // revocation went on here with an expired certificate.
         assert_eq!(gone(&["01", "04"]), ["02"]);
         assert_eq!(gone(&["01"]), [""; 0], "all that is older is by hand, and on the list if it is to be");

@@ -86,8 +86,8 @@ pub(super) fn fields<T: DeserializeOwned>(path: &[Step]) -> Option<&'static [&'s
 
 /// Sample key that [`keys`] uses to probe tables whose keys a site chooses: a valid name of an action and of a script.
 const ANY: &str = "name";
-/// Maximum number of tables within each other to which [`keys`] descends; perilog's configuration files need half of
-/// it.
+/// Maximum number of tables within each other to which [`keys`] descends; perilog's configuration files need
+/// fewer.
 const DEPTH: usize = 8;
 
 /// Returns every key that a file of this type may have, with its tables, sorted: `tls.ca`, `action.NAME.timeout`.

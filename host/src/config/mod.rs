@@ -33,8 +33,8 @@ pub use self::origin::Origins;
 pub use self::reload::{Change, Changes};
 pub use self::report::{ConfigError, Problem};
 
-/// Maximum number of problems in one report. Each wrong value costs another pass over the files, so this also bounds
-/// the number of passes.
+/// Number of problems at which a check ends, of one file or of all files together. Each wrong value costs another pass
+/// over the text, so this limit also keeps the number of passes low.
 const MAX_PROBLEMS: usize = 20;
 
 /// A configuration, with its files in the order in which they were read.
@@ -111,8 +111,8 @@ fn finish<T>(value: Option<T>, problems: Vec<Problem>) -> Result<T, ConfigError>
     }
 }
 
-/// Parses and checks all sources, and adds what is wrong to `problems`; a missing key counts as a problem of the file
-/// `main`. Returns the configuration, or `None` if there is no valid one.
+/// Parses and checks all sources, and adds what is wrong to `problems`. A missing key of the top level counts as a
+/// problem of the file `main`. Returns the configuration; `None` if a file is unreadable, or the whole is invalid.
 fn check<T: DeserializeOwned>(sources: &Sources, main: &Path, problems: &mut Vec<Problem>) -> Option<(T, Origins)> {
     let mut readable = problems.is_empty();
     let mut merged = Tree::default();

@@ -23,7 +23,7 @@ pub struct Problem {
     pub position: Option<(usize, usize)>,
     /// The dotted key, if the problem is about a key.
     pub key: Option<String>,
-    /// A sentence for people: the problem, and the expected value.
+    /// A sentence for people: the problem, and often the expected value.
     pub message: String,
     /// The text of the line, and the number of wrong characters; `None` without a position or for a long line.
     excerpt: Option<Box<(String, usize)>>,

@@ -41,8 +41,8 @@ pub struct Shown {
 /// Registrar of the controller: decides whether a visitor gets a certificate. A visitor is a peer that connects to the
 /// enrolment port, normally a node.
 pub trait Registrar: Send + Sync + 'static {
-    /// Returns the certificate (PEM), or a refusal to show the visitor. On return the decision is on disk. The server
-    /// drops this future after [`DECISION_LIMIT`]; work that the future began may still finish.
+    /// Returns the certificate (PEM), or a refusal to show the visitor. On return, a granted certificate is recorded on
+    /// disk. The server drops this future after [`DECISION_LIMIT`]; work that the future began may still finish.
     ///
     /// # Errors
     /// A sentence for the visitor.
@@ -53,7 +53,8 @@ pub trait Registrar: Send + Sync + 'static {
         ask: Ask,
     ) -> impl Future<Output = Result<String, String>> + Send;
 
-    /// Reports a failed visit: the visitor left, the server refused the visitor, or a limit passed.
+    /// Reports a failed visit, such as a refused handshake, a malformed question, or a passed limit. A refusal by
+    /// [`Self::decide`] is not reported here.
     fn turned_away(&self, peer: SocketAddr, why: &dyn Display);
 }
 
@@ -128,8 +129,8 @@ struct Visitor {
     ask: Ask,
 }
 
-/// Reads the visitor's question. `None`: the visitor left before its handshake, as a monitor or `perilog doctor` does
-/// that only checks whether the port is open.
+/// Reads the visitor's question. `None`: the visitor left before the end of its handshake, as a monitor or
+/// `perilog doctor` does that only checks whether the port is open.
 async fn hear(incoming: Incoming) -> Result<Option<Visitor>, String> {
     let said = |error: LinkError| plain(&error.to_string());
     let peer = incoming.peer;

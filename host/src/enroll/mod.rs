@@ -37,8 +37,8 @@ pub struct Ask {
     /// The one-time token. `None`: the munge credential identifies the node, or without one the node's certificate.
     #[serde(default)]
     pub token: Option<String>,
-    /// A munge credential that root made, with the text of [`bound`] as payload; `None` without munge. A controller
-    /// that does not enrol by munge ignores the credential.
+    /// A munge credential that root made, with the text of [`bound`] as payload; `None` without munge. With a token,
+    /// the controller ignores the credential. Without one, a controller that does not enrol by munge refuses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub munge: Option<String>,
     /// The certificate signing request, as PEM.

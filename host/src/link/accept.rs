@@ -67,8 +67,8 @@ impl Listener {
         self.handshakes.available_permits()
     }
 
-    /// Returns the next connection, once there is room for another handshake. Never fails: logs an error of accept(2),
-    /// pauses and tries again. Cancel safe.
+    /// Returns the next connection, once there is room for another handshake. Never fails: after an error of accept(2),
+    /// normally pauses and tries again; logs the first of several errors. Cancel safe.
     pub async fn next(&self) -> Incoming {
         let place = match self.handshakes.clone().acquire_owned().await {
             Ok(place) => place,
@@ -95,7 +95,7 @@ impl Listener {
     }
 }
 
-/// A connection before its handshake. It counts as one of the concurrent handshakes until it is used or dropped.
+/// A connection before its handshake. It counts as one of the concurrent handshakes until that ends, or it is dropped.
 #[derive(Debug)]
 pub struct Incoming {
     pub peer: SocketAddr,

@@ -57,7 +57,8 @@ impl Dial {
     }
 }
 
-/// Connects to the server and completes the handshake. Tries all addresses of the host in turn.
+/// Connects to the server and completes the handshake. Tries the addresses of the host in turn, until one accepts
+/// a connection.
 ///
 /// The client learns of a refused certificate only when it reads from the link (RFC 8446 4.4.2): the client's handshake
 /// ends before the server checks the certificate.

@@ -18,7 +18,7 @@ pub enum TlsFault {
     UnknownAuthority,
     #[error("the peer's certificate is for another host")]
     WrongName,
-    /// The peer's certificate is for the other side: a node's where a controller's is expected, or the reverse.
+    /// The peer's certificate is not for the peer's side, such as a node's where a controller's is expected.
     #[error("the peer's certificate is for the other side (its extended key usage)")]
     WrongUsage,
     #[error("the peer's certificate was revoked")]

@@ -123,7 +123,7 @@ pub(super) fn load(files: &TlsFiles) -> Result<Loaded, TlsError> {
 }
 
 /// Returns the certificate of the authority that issued the last certificate of `chain`, from the authorities in the
-/// file `ca`. `None` if that certificate is self-signed, or no authority of `ca` issued it.
+/// file `ca`. `None` if that certificate is unreadable or self-signed, or no authority of `ca` issued it.
 pub(super) fn issuer(
     ca: &Path,
     chain: &[CertificateDer<'static>],
@@ -185,7 +185,7 @@ fn read(path: &Path, readable: Readable) -> Result<Vec<u8>, TlsError> {
 }
 
 /// Reads a file for a process of user `own`. A private key must belong to that user or to root, and other users must
-/// not be able to read it.
+/// not be able to read it; the group of root's key may.
 fn read_as(own: u32, path: &Path, readable: Readable) -> Result<Vec<u8>, TlsError> {
     let failed = |source| TlsError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;

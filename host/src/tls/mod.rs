@@ -58,7 +58,8 @@ pub struct TlsFiles {
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
-    /// Verifier that checks the peers of open sessions again after a reload; `None` without revocation lists.
+    /// Verifier that checks the peers of open sessions again after a reload; `None` without revocation lists,
+    /// and for an enrolment server.
     revocations: Option<Arc<dyn ClientCertVerifier>>,
     /// Serial numbers that count as revoked although no list names them: expired certificates of revoked
     /// hosts.

@@ -100,8 +100,8 @@ pub async fn learn(to: &Dial, pin: Pin) -> Result<Vec<u8>, PinError> {
 /// The certificates that the server showed in the last handshake.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Certificate (DER) of the authority that matches the pin, once that authority has verified the server's
-    /// certificate; otherwise `None`.
+    /// Certificate (DER) of the authority that matches the pin, once the client has verified the server's certificate
+    /// with it; otherwise `None`.
     authority: Option<Vec<u8>>,
     /// If no authority in the server's chain matches the pin: the digests of at most [`NAMED`] certificates that follow
     /// the server's own, or a single sentence that no certificate follows. Empty if an authority matches.

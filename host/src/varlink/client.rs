@@ -37,8 +37,9 @@ pub enum CallError {
 pub struct Client {
     stream: BufReader<UnixStream>,
     limit: Option<Duration>,
-    /// Whether replies of an earlier call may still arrive: the caller dropped a stream of replies, or a call failed.
-    /// The client then refuses further calls, because it could not match a reply to its call.
+    /// Whether replies of an earlier call may still arrive: the caller dropped a stream of replies, or a call failed
+    /// other than by an error of the service. The client then refuses further calls, because it could not match a reply
+    /// to its call.
     spent: bool,
 }
 

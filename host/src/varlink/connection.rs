@@ -16,7 +16,8 @@ use super::{Call, PeerCred, ReplySink, Service};
 /// The text for a client whose idle connection the server closes.
 const GIVEN_AWAY: &str = "this connection was idle and others came: connect again";
 
-/// Serves a client's connection until the client disconnects, or the server gives the connection's seat to another.
+/// Serves a client's connection until the client disconnects or misbehaves, or the server gives the connection's seat
+/// to another.
 pub(super) async fn serve<S: Service>(
     stream: UnixStream,
     peer: PeerCred,

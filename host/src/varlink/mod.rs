@@ -9,8 +9,8 @@
 //! A message is JSON and a NUL byte. A client can harm only itself: each connection is a separate tokio task, requests
 //! have a largest size, and the client must read a reply within a limit. Each connection takes a *seat*. Seats are
 //! bounded in total, for trusted and for other users, and for each user who is not trusted. An error of accept(2)
-//! causes a pause, not an end. The server has no idle timeout and no timer; an idle connection gives up its seat when a
-//! newcomer finds none.
+//! causes a pause, not an end. The server has no idle timeout; an idle connection gives up its seat when a newcomer
+//! finds none.
 //!
 //! Upgrades to another protocol are not part of this module. Permissions are not, either: a [`Service`] sees the peer's
 //! credentials and decides before the parameters of a call are parsed.
@@ -42,7 +42,7 @@ pub use self::wire::{MAX_REQUEST, MAX_REQUEST_OF_STRANGERS};
 pub struct InterfaceDescription {
     /// The name, such as `io.perilog.Agent`.
     pub name: &'static str,
-    /// The definition: from the keyword `interface` to the end of the last method. Each `method` begins a line.
+    /// The definition: the text from the keyword `interface` on. Each `method` begins a line.
     pub text: &'static str,
 }
 

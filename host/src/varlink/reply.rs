@@ -15,7 +15,8 @@ use super::seats::{Full, Waiters, Waiting};
 /// the connection; the client resumes a stream by its sequence number.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
-/// The error of a reply that did not reach the client: the client disconnected, or reads too slowly.
+/// The error of a reply that did not reach the client: the client disconnected, reads too slowly, or already has an
+/// error as the last reply of its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the client is gone")]
 pub struct Gone;
@@ -180,7 +181,7 @@ impl ReplySink {
         self.write(&json!({ "error": name, "parameters": parameters }), PenState::Finished).await
     }
 
-    /// Sends the error `InvalidParameter`; `parameter` is the parameter's name, with details after a colon.
+    /// Sends the error `InvalidParameter`; `parameter` names the parameter, or says what is wrong.
     pub async fn invalid_parameter(self, parameter: &str) -> Result<(), Gone> {
         self.error("org.varlink.service.InvalidParameter", json!({ "parameter": parameter })).await
     }

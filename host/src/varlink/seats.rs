@@ -1,5 +1,5 @@
-//! Bounds on connections: each connection takes a *seat*. No user can keep root or other users from being served, and
-//! waiting clients cannot keep commands out.
+//! Bounds on connections: each connection takes a *seat*. No user can keep root from being served, no untrusted
+//! user can keep other users out, and waiting clients cannot keep commands out.
 //!
 //! ```text
 //!   a stranger's connection      takes a seat; each stranger has only a few
@@ -90,7 +90,7 @@ pub struct Waiting {
     taken: Option<Arc<Mutex<Taken>>>,
 }
 
-/// The error that all seats are taken, as a sentence for the client.
+/// The error that no seat is free for a client, as a sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Full(pub(super) String);

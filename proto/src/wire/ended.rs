@@ -102,7 +102,8 @@ pub(crate) struct Tail {
 }
 
 impl Ended {
-    /// Encodes a task's end in at most `most` bytes; if necessary, cuts its texts, and says so in the note.
+    /// Encodes a task's end. If the end would exceed `most` bytes, cuts the texts in its lists further, and says so in
+    /// the note.
     pub(crate) fn of(ended: &task::Ended, most: usize) -> Self {
         let mut wire = Self::with_texts(ended, TEXT);
         if prost::Message::encoded_len(&wire) > most {

@@ -31,8 +31,8 @@ pub(crate) struct Hello {
     pub tasks: Vec<Held>,
     #[prost(bool, tag = "7")]
     pub more: bool,
-    /// Names of the actions that the node configures ([`CoreHello::actions`]). Only the first page has the field; an
-    /// older agent omits it.
+    /// Names of the actions that the node configures ([`CoreHello::actions`]). Only the first page may have the field;
+    /// an older agent omits it.
     #[prost(message, optional, tag = "8")]
     pub actions: Option<Actions>,
     /// Newest commit that the host has obeyed ([`CoreHello::newest`]). An older agent omits the field.

@@ -45,7 +45,7 @@ pub(crate) struct Attempt {
     pub nano: u32,
 }
 
-/// The job, attempt and action name from which an [`ActionId`] is derived.
+/// The job, attempt and action name from which, with the cluster, an [`ActionId`] is derived.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Key {
     #[prost(string, tag = "1")]

@@ -244,9 +244,9 @@ fn run_on(dice: &mut Rng, nodes: usize, span: usize, action: &str) -> Op {
     Op::Run { to: 0, job, action: action.to_owned(), attempt: None, nodes: Some((0, nodes)) }
 }
 
-/// Returns a `Run` whose scripts may leave lingering processes, and a later SIGKILL by an operator. In most cases the
-/// action is `sweep`, whose leftovers perilog itself kills. `span`: index of the plan's time span, whose jobs the steps
-/// use.
+/// Returns a `Run` whose scripts may leave lingering processes, and a later SIGKILL by an operator, at times to another
+/// job. In most cases the action is `sweep`, whose leftovers perilog itself kills. `span`: index of the plan's time
+/// span, whose jobs the steps use.
 fn lingering(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["sweep", "sweep", "sweep", "prolog"][dice.below(4)];
     let run = run_on(dice, nodes, span, action);
@@ -296,7 +296,7 @@ fn cloned(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     vec![Step { at_ms, what }]
 }
 
-/// Returns a step after which a rebooted node says Hello while the session of its earlier boot is still open.
+/// Returns a step after which a rebooted node may say Hello while the session of its earlier boot is still open.
 fn rebooted(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     let what = What::Fault(Fault::PowerFail { node: dice.below(nodes), down_ms: dice.skewed(100, 15_000) });
     vec![Step { at_ms, what }]
@@ -364,8 +364,8 @@ fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// Returns steps in which all sessions break while Starts are on their way, so the cancel that follows finds no task on
-/// a node. The controller then restarts on an older backup, and starts the task once more in the same boot. `span`:
+/// Returns steps in which all sessions break while Starts are on their way, so the cancel that follows may find no task
+/// on a node. The controller then restarts on an older backup, and starts the task once more in the same boot. `span`:
 /// index of the plan's time span, whose jobs the steps use.
 fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
@@ -386,8 +386,8 @@ fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> V
 }
 
 /// Returns a `Run`, and its cancel while systemd starts the tasks' units. Each agent dies just before the cancel, so
-/// its next process gets the Cancel of a task without a claim. Traps may also delay the start ([`late`]), or kill the
-/// controller before it acknowledges the end. PID 1 then starts the unit when the task has its outcome and is not
+/// its next process may get the Cancel of a task without a claim. Traps may also delay the start ([`late`]), or kill
+/// the controller before it acknowledges the end. PID 1 then starts the unit when the task has its outcome and is not
 /// buried yet. `span`: index of the plan's time span, whose jobs the steps use.
 fn cancelled_in_flight(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");

@@ -118,7 +118,7 @@ fn moment(dice: &mut Rng, spans: &[(u64, u64)]) -> (usize, u64) {
     (span, dice.range(from, to))
 }
 
-/// Generates the plan of a world of a thousand nodes, with a few jobs over all of them and some faults.
+/// Generates the plan of a world of a thousand nodes, with one job over all of them, and some faults.
 pub fn breadth(seed: u64) -> Plan {
     let mut dice = Rng::named(seed, "breadth");
     let nodes = 1_000;

@@ -1,5 +1,6 @@
-//! A plan: all events of a simulated world, with their times. The plan's seed decides only durations and the behaviour
-//! of scripts. So shrinking can leave out parts of a plan, and a file can keep a plan (`sim/regressions/*.json`).
+//! A plan: the requests and faults of a simulated world, with their times. The plan's seed decides the rest, such as
+//! durations and the behaviour of scripts. So shrinking can leave out parts of a plan, and a file can keep a plan
+//! (`sim/regressions/*.json`).
 
 mod chance;
 mod effects;
@@ -129,7 +130,8 @@ pub enum Op {
         node: usize,
         policy: u8,
     },
-    /// The configuration of all controllers changes to the one with this number (`world::site`).
+    /// The configuration of controllers changes to the one with this number (`world::site`); the first controller reads
+    /// it at once.
     Configure {
         settings: u8,
     },
@@ -342,7 +344,8 @@ pub enum Fault {
         far: bool,
         ms: u64,
     },
-    /// The resource manager is copied when the fault strikes, and returns to that state `ms` milliseconds later.
+    /// A resource manager with an edge is copied when the fault strikes, and returns to that state `ms` milliseconds
+    /// later.
     SchedulerRolledBack {
         ms: u64,
     },

@@ -104,8 +104,8 @@ impl Truth {
         }
     }
 
-    /// Records a rollback of the resource manager: the controller may now repeat notices about the jobs that the
-    /// resource manager launched.
+    /// Records a rollback of the resource manager, or the begin of a recovery: the controller may now repeat notices
+    /// about the jobs that the resource manager launched.
     pub(super) fn told_may_repeat(&mut self) {
         self.books.told.retain(|(job, _), _| !site::is_launched(job));
         self.given.may_hear_again();

@@ -88,7 +88,7 @@ impl Given {
         self.lifted.get(host).is_some_and(|lifted| index < lifted.runs)
     }
 
-    /// Records a rollback of the resource manager: releases of launched jobs may come again.
+    /// Records a rollback of the resource manager, or the begin of a recovery: releases of launched jobs may repeat.
     pub(super) fn may_hear_again(&mut self) {
         let launched = self.heard.keys().map(|(job, _)| job.clone()).filter(site::is_launched);
         self.forgotten.extend(launched.collect::<Vec<_>>());
@@ -128,7 +128,8 @@ impl Truth {
         self.given.lenient
     }
 
-    /// Checks a task that becomes `resolved`: no process of the task is alive, or its host is drained.
+    /// Checks a task that becomes `resolved`: no process of the task is alive, or its host is drained, or an operator
+    /// undrained the host meanwhile.
     pub(super) fn check_resolved(&mut self, task: TaskId) {
         let given = &self.given;
         if given.hook != Some(true) || given.mixed || given.has_forgotten() || self.is_doubtful(task, None) {

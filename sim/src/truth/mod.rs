@@ -38,7 +38,8 @@ pub(crate) struct Truth {
     /// For the store of each of the two controllers: the outcomes, verdicts and accepted tasks that its commits have
     /// shown so far.
     shown: [Shown; 2],
-    /// Actions that a lost store had, or that two controllers had: no controller can know all facts about them.
+    /// Actions of, for example, a lost store, two controllers or a pruned attempt: no controller can know all facts
+    /// about them.
     doubtful: BTreeSet<ActionId>,
     /// Nodes with one host name, because one node is a clone of the other: a controller cannot know on which node a
     /// script ran.

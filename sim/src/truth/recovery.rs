@@ -11,8 +11,8 @@ use super::Truth;
 
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
-    /// Whether a controller's store may be behind what the nodes know: a store or the resource manager was rolled back,
-    /// or a second controller ran.
+    /// Whether a controller's store may be behind what the nodes know: for example, a store was rolled back, a second
+    /// controller ran, or an operator made a controller take over.
     may_be_behind: bool,
     /// Whether the first controller has lost a life, has no evidence of it on its own host, and has entered no recovery
     /// since. The controller then does not know what it did in the lost life.

@@ -308,8 +308,8 @@ impl Truth {
         self.runs_of(task).any(|run| run.node == at && run.boot == boot)
     }
 
-    /// Checks a task that a runner claims on node `at`: no store has shown an outcome which says that no script of the
-    /// task ran.
+    /// Checks a task as a runner claims it on node `at`, or as one of its scripts begins: no store has shown an outcome
+    /// which says that no script of the task ran.
     fn check_nothing_ran(&mut self, task: TaskId, at: usize, stem: &str) {
         if self.is_doubtful(task, Some(at)) {
             return;

@@ -118,12 +118,11 @@ impl Truth {
         services.shown.retain(|(id, _), _| !doubtful.contains(id));
     }
 
-    /// If the outcome contradicts the service's reports: a text with the first report, and with the lease and its
-    /// beginning.
+    /// Checks the outcome of a rank or resource against the reports of its service.
     ///
     /// # Errors
     ///
-    /// A text with the report that contradicts the outcome, and the lease.
+    /// A text with the first report, the lease and its beginning, if the outcome contradicts them.
     pub(super) fn service_agrees(&self, row: &ActionRow, what: What, outcome: &Outcome, t: u64) -> Result<(), String> {
         let Some(external) = &row.external else { return Ok(()) };
         let said = self.services.said.get(&(row.id, what));

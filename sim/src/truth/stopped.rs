@@ -31,7 +31,7 @@ pub(super) struct Stops {
     pub(super) forgets: BTreeMap<TaskId, (usize, u64)>,
     /// By task: the node that last read a Start of the task, and the world time (ms) of that.
     starts: BTreeMap<TaskId, (usize, u64)>,
-    /// By node: the world time (ms) of the last failed effect, which the agent tries again after a while.
+    /// By node: the world time (ms) of the last disturbance, such as a failed effect that the agent tries again later.
     hurt: BTreeMap<usize, u64>,
     /// World time (ms) at which an agent failed to take a claim, by task and node.
     not_taken: BTreeMap<(TaskId, usize), u64>,

@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// Turns an event into an input for the agent's machine. `None`: the machine has nothing to decide, or the event
+    /// Turns an event into an input for the agent's machine. `None`: the event gives no input, for example because it
     /// belongs to a connection or session that has ended.
     fn input_of(&mut self, at: usize, event: AgentEvent) -> Option<Input> {
         let node = &mut self.nodes[at];
@@ -387,7 +387,7 @@ impl World {
         self.after(delay, Event::Call { node: at, boot, from, call });
     }
 
-    /// Returns the invocation that the agent's last inspection found in a unit; `None`: the inspection found none, or
+    /// Returns the invocation that the agent's last inspection found in a unit; `None`: no inspection found one, or
     /// no agent runs.
     pub(crate) fn looked(&self, at: usize, stem: &str) -> Option<InvocationId> {
         self.nodes[at].agent.as_ref()?.looked.get(stem).cloned()

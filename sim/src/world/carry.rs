@@ -188,7 +188,7 @@ impl World {
     }
 
     /// Answers a question of the controller. In half of the cases sends a first part of the answer at once; the last
-    /// part always comes later, within five seconds.
+    /// part comes later, normally within five seconds.
     fn gather(&mut self, at: usize, question: u64) {
         let Some((life, conn)) = self.nodes[at].agent.as_ref().map(|agent| (agent.life, agent.conn)) else { return };
         let Some(conn) = conn else { return };

@@ -56,7 +56,7 @@ pub(crate) struct Controller {
     pub(crate) loaded_at: u64,
     /// Tasks about which nodes sent a message in this batch.
     told: BTreeSet<TaskId>,
-    /// Tasks whose tombstones nodes reported in this life of the controller. The set stays after the batch: the
+    /// Tasks whose tombstones nodes have reported to this controller so far. The set stays after the batch: the
     /// controller may handle a Hello later, when it has the answer to a liveness probe.
     stones: BTreeSet<TaskId>,
     /// The requests of services in the current batch.

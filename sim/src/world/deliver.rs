@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// Checks an acknowledgement that the controller is about to send: its store must contain the acknowledged end.
+    /// Checks an acknowledgement that the controller is about to send: normally its store must contain the end.
     fn check_ack(&mut self, which: usize, session: SessionId, task: TaskId) {
         let store = &self.controllers[which].store;
         let Some(row) = store.actions.iter().find(|row| row.id == task.action) else { return };
@@ -266,8 +266,8 @@ pub(crate) fn ok_tasks(store: &Snapshot) -> impl Iterator<Item = TaskId> {
     store.actions.iter().flat_map(|row| row.ok.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }))
 }
 
-/// Returns `true` if the history gets a line for this effect. Wake-ups, and replies to requests that only look, get
-/// none.
+/// Returns `true` if the history gets a line for this effect. Wake-ups, for example, and replies to requests that only
+/// look, get none.
 const fn is_news(effect: &Effect) -> bool {
     match effect {
         Effect::WakeAt { .. } | Effect::Publish { .. } | Effect::OutboxGrew => false,

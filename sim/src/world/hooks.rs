@@ -26,7 +26,7 @@ pub(crate) struct Manager {
 }
 
 impl World {
-    /// Lets the hooks look for notices of controller `which`, a little later.
+    /// Lets the hooks look for notices a little later, if controller `which` is the first one.
     pub(crate) fn hooks_hear(&mut self, which: usize) {
         if which == 0 && !std::mem::replace(&mut self.manager.looking, true) {
             let (delay, life) = (self.dice.skewed(1, 5_000), self.controllers[0].life);

@@ -14,7 +14,7 @@ use super::event::{AgentEvent, Event};
 use super::site;
 use crate::plan::Side;
 
-/// The largest time (ms) over which an agent spreads its redials (`agent/src/link/window.rs`).
+/// The largest time (ms) to which an agent on its own extends its redial window (`agent/src/link/window.rs`).
 const WINDOW_CEILING_MS: u64 = 30_000;
 /// Time (ms) after which a side gives up a silent peer: TCP_USER_TIMEOUT and keepalive.
 const SILENCE_MS: u64 = 20_000;

@@ -35,7 +35,7 @@ impl Person {
 }
 
 impl World {
-    /// Schedules a visit of the operator, because the first controller is in recovery.
+    /// Schedules a visit of the operator, unless one is scheduled already.
     pub(crate) fn call_person(&mut self) {
         if !std::mem::replace(&mut self.person.is_coming, true) {
             let delay = if self.quiet { self.dice.range(1, 5_000) } else { self.dice.skewed(1_000, 120_000) };

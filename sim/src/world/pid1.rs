@@ -1,4 +1,4 @@
-//! PID 1 of a node: carries out the calls that arrive, and answers them, even if the caller is long dead.
+//! PID 1 of a node: carries out the calls that arrive, and answers them, at times even if the caller is dead.
 
 use perilog_core::agent::io::{Input, Seen, StartReply};
 use perilog_core::task::Intent;

@@ -91,7 +91,7 @@ impl World {
     }
 
     /// Describes where an intent differs from the agent's configuration, or has a variable that was not offered;
-    /// `None`: nowhere.
+    /// `None`: nowhere, or the agent rebuilt the intent.
     fn not_configured(&self, at: usize, intent: &Intent) -> Option<String> {
         let (start, given) = (&intent.start, &self.nodes[at].agent.as_ref()?.given);
         // A rebuilt intent stands for a begun task, and no runner claims by it.

@@ -1,5 +1,5 @@
-//! Checks the rows of `ps` against the store and the time of the simulated world. A `ps` must show every task that
-//! waits, every held rank and every unconfirmed drain, each with reason and age.
+//! Checks the rows of `ps` against the store and the time of the simulated world. A `ps` must show every open
+//! task, every unsettled drain, and on request every held rank, each with reason and age.
 
 use std::collections::BTreeSet;
 

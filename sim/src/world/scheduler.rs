@@ -1,6 +1,6 @@
-//! The resource manager of the world, with jobs of its own: gives each host to one job at a time. A host goes to
-//! another job only after perilog has sent the host's release, or if a rollback made the resource manager forget the
-//! host's job ([`crate::plan::Fault::SchedulerRolledBack`]).
+//! The resource manager of the world, with jobs of its own: gives each host to one job at a time. Normally a host
+//! goes to another job only after perilog has sent the host's release. But a rollback, for example, may make the
+//! resource manager forget the host's job ([`crate::plan::Fault::SchedulerRolledBack`]).
 //!
 //! ```text
 //!   launch -> job add -> prolog -> runs -> job finish -> release sent -> the host is free
@@ -27,7 +27,7 @@ use crate::plan::Scheduler as Kind;
 
 /// Longest time (ms) between two turns in which the resource manager looks at its jobs.
 const TURN_MS: u64 = 2_000;
-/// Time (ms) after which the resource manager repeats an unanswered request: the controller that got it is gone.
+/// Time (ms) after which an edge without an answer begins once more to connect to the same controller.
 const UNANSWERED_MS: u64 = 20_000;
 
 /// An attempt: the job's id and the attempt's number.

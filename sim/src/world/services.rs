@@ -17,7 +17,8 @@ const TURNS: u64 = 6;
 #[derive(Debug)]
 pub(crate) struct Service {
     start: Box<ActionStart>,
-    /// Attempt and ranks of the external action; `None`: the controller has not answered the start.
+    /// Attempt and ranks of the external action; `None`: the controller has not answered the start, or no
+    /// longer knows the action.
     mine: Option<(Attempt, IdSet)>,
     /// Client number of the service's last request, by which the world finds the service of a reply.
     asked: u64,

@@ -1,7 +1,7 @@
 //! Place of a bed's cgroup on this machine.
 //!
 //! cgroup v2 is one tree with one owner. On a host with systemd, systemd owns the tree and hands out subtrees only as
-//! delegated units, so the bed asks for a scope. On other hosts the bed makes a cgroup below the bed's own cgroup.
+//! delegated units, so the bed asks for a scope. On other hosts the bed makes a cgroup below this process's cgroup.
 
 use std::path::{Path, PathBuf};
 

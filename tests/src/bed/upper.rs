@@ -32,7 +32,7 @@ const OPAQUE: [&str; 13] = [
     "/var/lib/perilog",
 ];
 
-/// Units that each of these targets starts on a node: only the units that make a node (journal, bus, directories).
+/// Units that each of these targets starts on every node: the units that make a node (journal, bus, directories).
 const WANTED: [(&str, &[&str]); 3] = [
     (
         "sysinit.target",
@@ -42,7 +42,8 @@ const WANTED: [(&str, &[&str]); 3] = [
     ("multi-user.target", &["dbus.service"]),
 ];
 
-/// Units that are masked on a node: the bus would start them, and they expect devices or login seats.
+/// Units that are masked on a node, for example because the bus would start them, or because they expect devices or
+/// login seats.
 const MASKED: [&str; 3] = ["systemd-logind.service", "systemd-udevd.service", "systemd-hostnamed.service"];
 
 /// Unit that creates the users of the installed product. systemd's own unit for it needs credentials, which a node of a

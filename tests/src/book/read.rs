@@ -49,7 +49,8 @@ impl Page {
     /// Parses the Markdown of a page into steps; `name` is for messages.
     ///
     /// # Errors
-    /// A block is neither executable nor marked (`not run`, `stand-in`); the error has its line.
+    /// For example, a block is neither executable nor marked (`not run`, `stand-in`), or a mark has no block. The error
+    /// has the line.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         let mut steps = Vec::new();
         let mut mark: Option<What> = None;

@@ -40,7 +40,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Random numbers by splitmix64: equal seeds draw equal faults.
+/// Random numbers by splitmix64: equal seeds give equal numbers.
 #[derive(Debug)]
 struct Draws(u64);
 
@@ -53,8 +53,9 @@ impl Draws {
     }
 }
 
-/// Runs jobs and faults for `length`, waits until all work has ended, and checks the scripts' ledgers. Equal seeds draw
-/// equal faults. `tell` gets a line of progress about once a minute.
+/// Runs jobs and faults for `length`, waits until all work has ended, and checks the scripts' ledgers. Equal seeds give
+/// equal random numbers, but timing decides how jobs and faults share them. `tell` gets a line of progress about once a
+/// minute.
 ///
 /// # Errors
 /// The cluster does not start, or some work never ended.
@@ -158,7 +159,7 @@ fn lift_drains(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Lets scripts end at once; waits until all killed daemons are back and no job is active.
+/// Lets scripts end at once; waits until all killed daemons are back, no job is active and no node is drained.
 fn settle(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
     for node in cluster.nodes() {
         node.sh("rm -f /run/soak")?;

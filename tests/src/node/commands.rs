@@ -55,7 +55,7 @@ impl Node {
     }
 
     /// Returns a text for error messages: failed units, perilog's units, the output of perilog, and the end of the
-    /// journal. Never fails.
+    /// journal. For a node that is not booted, the text has only the console and the journal. Never fails.
     pub fn diagnosis(&self) -> String {
         let journal = ["journalctl", "--no-pager", "--quiet", "-o", "short-precise", "-n", JOURNAL_LINES];
         let show = |output: Result<Output>| match output {

@@ -16,7 +16,7 @@ use perilog_tests::{Cluster, Node, Output, Running, ledger};
 
 use crate::stages::say;
 
-/// Time limit for each wait of the demo, on a loaded machine; each wait takes well under a second.
+/// Time limit for each wait of the demo, on a loaded machine; most waits take well under a second.
 pub(super) const SOON: Duration = Duration::from_secs(90);
 
 pub(super) struct Narrator<'a> {

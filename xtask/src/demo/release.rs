@@ -16,7 +16,7 @@ const JOB: &str = "f2mKAgF7";
 /// TERM, as a hung umount does.
 const UMOUNT: &str = "trap '' TERM\nperilog-report progress 'unmounting /p/lustre1'\nwhile [ ! -e /run/gate ]; do \
                       sleep 0.02; done\nexit 0";
-/// Lines of agent.toml with the epilog's time limit: the epilog of n1 hangs until this limit, and those of the other
+/// Lines of agent.toml with the epilog's time limit: the epilog of n1 hangs past this limit, and those of the other
 /// three nodes end well before it even on a slow machine.
 const AGENT: &str = "[action.epilog]\ntimeout = \"15s\"\n";
 const CONTROLLER: &str = "[action.epilog]\nrelease = \"0\"\n";
@@ -208,7 +208,7 @@ fn tellings(heard: &manager::Heard, sequence: u64) -> impl Iterator<Item = &mana
 }
 
 /// Waits until the resource manager was told of `number` releases of the job, and checks that the newest one is of the
-/// ranks `ranks`, such as `0`.
+/// ranks `ranks`, such as `4`.
 fn released(narrator: &Narrator<'_>, number: usize, ranks: &str) -> Result<()> {
     let cluster = narrator.cluster;
     let what = format!("release {number} is told");

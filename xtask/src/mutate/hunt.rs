@@ -98,7 +98,8 @@ fn read_failed(row: &Value) -> Option<(u64, &str)> {
     row["seed"].as_u64().zip(row["violation"].as_str())
 }
 
-/// All test programs, and perilog's programs for the nodes of tests, built with support for deliberate defects.
+/// Test programs that may notice a defect, and perilog's programs for the nodes of tests, built with support for
+/// deliberate defects.
 pub(super) struct Tests {
     built: Built,
 }

@@ -1,5 +1,5 @@
 //! Check of docs/requests.md, which lists what users asked for in three issues of flux-core, point by point: each point
-//! has a row, and each row names an existing test.
+//! has a row, and each row names existing tests, except those of points that only a resource manager can satisfy.
 
 use std::collections::{BTreeMap, BTreeSet};
 

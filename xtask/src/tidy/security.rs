@@ -1,5 +1,5 @@
-//! Check of the security model (docs/security.md): every row of "What cannot be done" names a test that attempts the
-//! attack of that row, and each named test exists.
+//! Check of the security model (docs/security.md): every row of "What cannot be done" names a test, which is to attempt
+//! the attack of that row, and each named test exists.
 
 use super::Findings;
 use super::requests::Tests;

@@ -3,8 +3,8 @@
 //!
 //! Lines that the journal does not accept stay in a bounded buffer. Past the bound, the runner stops reading the
 //! script's pipes, and the script waits (backpressure), while signals, limits and reports go on. A journal that accepts
-//! nothing for [`DEAF_AFTER_MS`] delays no task: the runner drops and counts the lines, and reports the count when the
-//! journal accepts lines again. (The kept parts of the output do not depend on the journal.)
+//! nothing for [`DEAF_AFTER_MS`] no longer delays the task: the runner drops and counts the lines, and reports the
+//! count when the journal accepts lines again. (The kept parts of the output do not depend on the journal.)
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -148,7 +148,7 @@ impl Faces for List {
     }
 }
 
-/// Returns a cell with the number of whole days until `until_ms`, coloured if there are few; `ENDED` if none are left.
+/// Returns a cell with the number of whole days until `until_ms`, coloured if there are few; `ENDED` past that time.
 pub(in crate::verb) fn days_left(until_ms: u64, now_ms: u64) -> Cell {
     match until_ms.checked_sub(now_ms) {
         None => styled("ENDED", style::BAD),

@@ -131,13 +131,13 @@ fn name(name: &GeneralName<'_>) -> String {
 }
 
 impl Read {
-    /// Returns `true` if `authority` issued this certificate, and if the certificate is no authority itself.
+    /// Returns `true` if this certificate names `authority` as its issuer, and is no authority itself.
     pub(super) fn is_of(&self, authority: &Self) -> bool {
         self.role != "authority" && self.was_issued_by(authority)
     }
 
-    /// Returns `true` if this certificate names `authority` as its issuer, by name and key identifier. Does not check
-    /// the signature.
+    /// Returns `true` if this certificate names `authority` as its issuer, by name and, if it has one, by key
+    /// identifier. Does not check the signature.
     pub(in crate::verb) fn was_issued_by(&self, authority: &Self) -> bool {
         let same_key = self.keys.1.is_none() || self.keys.1 == authority.keys.0;
         self.issuer == authority.subject && same_key

@@ -1,5 +1,5 @@
 //! Checks of the enrolment authority on the controller's host: whether the controller can read the revocation list, who
-//! owns the files, how many certificates the authority has signed, and whether the names that munge enrols resolve.
+//! owns the files, how large the list of issued certificates is, and whether the names that munge enrols resolve.
 
 use std::fs::Metadata;
 use std::io;
@@ -16,9 +16,9 @@ use crate::text;
 
 const ABOUT: &str = "enrolment";
 /// Size in bytes of issued.jsonl from which doctor warns: half of the largest list that `perilog ca` reads. The other
-/// half lasts for about a year.
+/// half should last for a long time.
 const MANY_ISSUED: u64 = 128 * 1024 * 1024;
-/// Time limit in milliseconds for looking up all names. By /etc/hosts, the names of a whole cluster take a second.
+/// Time limit in milliseconds for looking up all names: past it, the finding is about the names looked up until then.
 const LOOKUPS_MS: u64 = 5_000;
 /// Maximum number of names in a finding.
 const NAMES: usize = 20;
@@ -107,8 +107,8 @@ fn issued(path: &Path) -> Option<Finding> {
 }
 
 /// Reports a file of the authority that does not belong to the controller's user, or that other users can read. `None`:
-/// nothing is wrong; the public certificate only needs to be readable. `own`: metadata of the authority's directory,
-/// which belongs to the controller's user.
+/// nothing is wrong, or there is no such file; the public certificate only needs to be readable. `own`: metadata of the
+/// authority's directory, which belongs to the controller's user.
 fn owner(path: &Path, own: &Metadata) -> Option<Finding> {
     let file = path.symlink_metadata().ok()?;
     let (shown, name) = (path.display(), path.file_name().unwrap_or_default());

@@ -11,7 +11,8 @@ use super::{Finding, config, shell};
 
 const ABOUT: &str = "flux";
 const UNIT: &str = "perilog-flux.service";
-/// The user that owns the system instance of Flux. Only this user may list the plugins and run the IMP.
+/// The user that owns the system instance of Flux. This user may list the plugins and run the IMP; other users normally
+/// may not.
 const OWNER: &str = "flux";
 const PLUGIN: &str = "perilog-hold.so";
 const LOAD: &str = "plugins = [ { load = \"/usr/lib/perilog/perilog-hold.so\" } ] below [job-manager] in one file of \

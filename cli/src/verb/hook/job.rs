@@ -28,7 +28,7 @@ use crate::verb::run::watch::Watch;
 /// A hook's call to the controller: the job, and the values with which its action runs.
 pub(super) struct Call {
     pub(super) job: JobId,
-    /// The job's attempt; `None`: the job's event log at the controller determines it.
+    /// The job's attempt; `None`: the resource manager gives none, and the controller's log or its reply determines it.
     pub(super) attempt: Option<Attempt>,
     /// The job's resources, as parameters of the method `JobAdd`: `R` or `nodes`.
     pub(super) place: Value,
@@ -45,7 +45,7 @@ pub(super) struct Call {
 #[derive(Debug, Deserialize)]
 struct Added {
     attempt: Attempt,
-    /// Whether the attempt existed before this call, and has handed over all its ranks and resources.
+    /// Whether the job no longer holds any rank or resource of the attempt.
     #[serde(default)]
     over: bool,
 }
@@ -75,9 +75,9 @@ impl Call {
         Ok(added)
     }
 
-    /// Returns the attempt of a prolog whose resource manager gives no number, from the job's event log. It is the
-    /// newest requested attempt, or the next number if that attempt has handed over its nodes. Orphans, which only
-    /// nodes report, do not count as requested. `None`: the controller does not know the job.
+    /// Returns the attempt of a prolog whose resource manager gives no number, from the job's event log. Normally that
+    /// is the newest requested attempt, or the next number if that attempt is closed or has handed over all its nodes.
+    /// Orphans, which only nodes report, do not count as requested. `None`: the controller knows no attempt of the job.
     fn counted(&self, door: &Door, client: &mut Client) -> Result<Option<Attempt>, Fault> {
         let (mut known, mut over, mut asked) = (BTreeSet::new(), BTreeSet::new(), Asked::default());
         let parameters = json!({"job": self.job, "after": 0, "follow": false});
@@ -312,7 +312,7 @@ pub(super) fn epilog(mut call: Call, door: Door) -> Result<Exit, Fault> {
 struct Behind {
     action: ActionName,
     attempt: Option<Attempt>,
-    /// Whether the job has handed over ranks. Actions that begin later are after-actions.
+    /// Whether the job has handed over all its ranks. Actions that begin later are after-actions.
     let_go: bool,
     follows: BTreeMap<String, (Roster, Option<Decided>)>,
 }

@@ -226,7 +226,7 @@ struct Hook {
     /// Whether a script of the task has begun, as far as the agent has reported.
     begun: bool,
     said: Option<Phase>,
-    /// Whether the agent has replied before the task's end. Otherwise the task had ended before the hook asked.
+    /// Whether the agent has replied before the task's end. If not, the task may have ended before the hook asked.
     followed: bool,
     /// Whether the resource manager has asked the hook to stop the task, and the agent has not got that request yet.
     stopping: bool,

@@ -190,8 +190,8 @@ fn plan(host: &str, wanted: &Wanted, dropin: &OfController, there: &There) -> Re
     if conflicts.is_empty() { Ok(plan) } else { Err(conflicts) }
 }
 
-/// Plans the steps that make the authority and the controller's certificate. Returns `true` if the plan issues a
-/// certificate.
+/// Plans the steps that make the authority and the controller's certificate. Returns `false` if the controller has a
+/// good certificate already.
 fn keys(wanted: &Wanted, there: &There, tls: &TlsFiles, plan: &mut Plan, conflicts: &mut Vec<String>) -> bool {
     let (cert, ca) = (tls.cert.display(), wanted.ca.display());
     let names: Vec<String> = wanted.names.iter().map(Name::text).collect();

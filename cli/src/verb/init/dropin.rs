@@ -30,8 +30,9 @@ impl Dropin {
         }
     }
 
-    /// Adds to `plan` the step that writes the drop-in with this `text`, or adds a conflict if `init` did not write the
-    /// present file. `says`: the settings in words, for the plan. Returns `false` if the file has this text already.
+    /// Adds to `plan` the step that writes the drop-in with this `text`, or adds a conflict if the present file is not
+    /// as `init` wrote it. `says`: the settings in words, for the plan. Returns `false` if `init` has written this text
+    /// already.
     pub(super) fn plan(
         &self,
         path: &Path,

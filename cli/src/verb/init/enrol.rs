@@ -1,5 +1,5 @@
-//! Gets the node's authority and certificate. `init` itself asks at the controller's enrolment port, so that a token is
-//! in no file and a refusal is told at once. The agent renews the certificate later.
+//! Gets the node's authority and certificate. `init` itself asks at the controller's enrolment port, so that `init`
+//! writes a token to no file and reports a refusal at once. The agent renews the certificate later.
 
 use std::fmt;
 use std::fs;

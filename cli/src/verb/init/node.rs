@@ -155,9 +155,10 @@ struct There {
     dropin: Dropin,
     unit: Dropin,
     config: Result<Config, String>,
-    /// End of a certificate that an administrator installed, in milliseconds since 1970; `None`: there is none.
+    /// End of a certificate that an administrator installed, in milliseconds since 1970; `None`: there is none that is
+    /// good.
     brought: Option<u64>,
-    /// End of the certificate in `DIRECTORY`, in milliseconds since 1970; `None`: there is none.
+    /// End of the certificate in `DIRECTORY`, in milliseconds since 1970; `None`: there is none that is good.
     certificate: Option<u64>,
     /// The authority's certificate (PEM) in `DIRECTORY`; `None`: there is none.
     ca: Option<String>,
@@ -214,8 +215,8 @@ fn plan(wanted: &Wanted, dropin: &str, there: &There) -> Result<Plan, Vec<String
     if conflicts.is_empty() { Ok(plan) } else { Err(conflicts) }
 }
 
-/// Adds a conflict for each key that another file of the site sets to another value than the drop-in. Adds a note to
-/// the plan if no action is configured.
+/// Adds a conflict if another file of the site sets a key to another value than the drop-in. Adds a note to the plan if
+/// no action is configured.
 fn overridden(wanted: &Wanted, there: &There, config: &Config, plan: &mut Plan, conflicts: &mut Vec<String>) {
     let mut other = |key: &str, has: &str, wants: &str| {
         conflicts.push(format!(
@@ -246,8 +247,8 @@ fn overridden(wanted: &Wanted, there: &There, config: &Config, plan: &mut Plan, 
     }
 }
 
-/// Plans the steps for the authority, the certificate, and the unit's permission to write `DIRECTORY`. Returns `true`
-/// unless all three are on this host already.
+/// Plans the steps for the authority, the certificate, and the unit's permission to write `DIRECTORY`. If there is no
+/// conflict, returns `true` unless all three are on this host already.
 fn keys(wanted: &Wanted, there: &There, plan: &mut Plan, conflicts: &mut Vec<String>) -> bool {
     let own = files_in(Path::new(DIRECTORY));
     let shown = own.ca.display();

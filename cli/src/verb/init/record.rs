@@ -19,8 +19,8 @@ const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     version: u32,
-    /// The files that `init` wrote, by path, each with the SHA-256 of its content. `None`: a daemon renews the file, or
-    /// a crash came before its digest was known.
+    /// The files that `init` wrote, by path, each with the SHA-256 of its content. `None`: the content may change, for
+    /// example because a daemon renews the file, or a crash came before its digest was known.
     pub(super) files: BTreeMap<PathBuf, Option<String>>,
     /// Directories that `init` made, outermost first.
     pub(super) directories: Vec<PathBuf>,
@@ -75,9 +75,9 @@ impl Record {
         files::write(&self.path, Who::OwnerOnly, &format!("{text}\n"))
     }
 
-    /// Records a file before `init` writes it. `text`: the content; `None`: a daemon renews the file, so any content
-    /// will do. Without `text`, skips a file that exists and is not in the record: `init` did not make it, and `undo`
-    /// leaves it.
+    /// Records a file before `init` writes it. `text`: the content; `None`: the content is not known or may change, so
+    /// any content will do. Without `text`, skips a file that exists and is not in the record: `init` did not make it,
+    /// and `undo` leaves it.
     pub(super) fn will_write(&mut self, path: &Path, text: Option<&str>) -> Result<(), Fault> {
         if text.is_none() && !self.files.contains_key(path) && path.symlink_metadata().is_ok() {
             return Ok(());

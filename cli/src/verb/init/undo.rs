@@ -1,4 +1,4 @@
-//! `perilog init undo`: undoes the changes that the record of `init` lists, and no others.
+//! `perilog init undo`: undoes changes that the record of `init` lists, and no others.
 
 use std::path::{Path, PathBuf};
 

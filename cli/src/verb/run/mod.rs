@@ -143,7 +143,7 @@ struct Session {
     request: Request,
     tail: Tail,
     /// Sequence number after which the action's events come, from the last reply of `Run`; `None`: no reply yet. If a
-    /// later reply has another number, the controller's store was lost, and its log begins anew.
+    /// later reply has another number, the controller's store was lost or put back, and its log begins anew.
     origin: Option<u64>,
 }
 

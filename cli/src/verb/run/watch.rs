@@ -15,8 +15,8 @@ use crate::out::{Face, Faces, Out, Page, aside};
 use crate::tail::{Running, UNVOUCHED, VOUCHED};
 use crate::{style, text};
 
-/// Time in milliseconds for which the watch collects equal results into one line. A person does not notice this delay,
-/// and the results of ten thousand ranks arrive within it.
+/// Time in milliseconds for which the watch collects equal results into one line. A person hardly notices this delay,
+/// and the results of many ranks may arrive within it.
 const FOLD_MS: u64 = 150;
 
 pub(crate) struct Watch {

@@ -1,6 +1,6 @@
 //! Drawing of the timeline: SVG 1.1 in one file, without scripts and external parts. Each action has a panel with its
-//! own scale, because an epilog comes hours after its prolog. In a panel each rank has a row, and in the row each try
-//! of a script is a bar.
+//! own scale, because an epilog may come hours after its prolog. In a panel an ended rank normally has a row, and in
+//! the row each try of a script is a bar.
 
 use std::fmt::Write as _;
 
@@ -54,7 +54,7 @@ pub(super) fn draw(timeline: &Timeline, now_ms: u64) -> String {
     )
 }
 
-/// A row in the panel of an action. Each ended task has a row, and so has each group of unfinished ranks.
+/// A row in the panel of an action: an ended task, or a group of unfinished ranks.
 enum Line<'a> {
     Task(&'a Task),
     /// Unfinished ranks in the same state.
@@ -237,8 +237,8 @@ fn tip_of(who: &str, step: &Step) -> String {
     format!("{who}: {} {}{word}", step.script, text::took(step.elapsed_ms))
 }
 
-/// Draws the name of a node, shortened to 24 characters, in the left margin beside the node's row. `y` and `height`:
-/// upper edge and height of the row.
+/// Draws the label of a row, such as the name of a node, in the left margin beside the row, shortened to 24 characters.
+/// `y` and `height`: upper edge and height of the row.
 fn label_of(to: &mut String, name: &str, y: f64, height: f64) {
     let shown: String = match name.chars().count() {
         0..=24 => name.to_owned(),

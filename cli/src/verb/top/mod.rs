@@ -34,7 +34,7 @@ pub(crate) struct Args {
     every: Span,
 }
 
-/// Minimum time between two refreshes of the screen, so that the controller has time for other work.
+/// Minimum time between two refreshes by `--every`, so that the controller has time for other work.
 const LEAST: Duration = Duration::from_millis(200);
 /// Number of refreshes of the screen for each request for all nodes: on a large cluster the list is long, and changes
 /// slowly.

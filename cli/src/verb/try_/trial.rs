@@ -16,7 +16,7 @@ use crate::{style, text};
 
 pub(super) struct Trial {
     out: Out,
-    /// Name of the task's unit, with the reader of its output in the journal; `None` before the agent's first reply.
+    /// Name of the task's unit, with the reader of its output in the journal; `None` until the agent names the unit.
     journal: Option<(String, Journal)>,
     said: Option<Phase>,
 }

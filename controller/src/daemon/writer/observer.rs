@@ -1,7 +1,7 @@
 //! Observer beside the machine: collects details of scripts that the machine does not use, and figures for Prometheus.
 //! The observer changes no input and no effect.
 //!
-//! A Finished message counts if the machine acknowledged it in the same batch, and if its host is the host of the
+//! A Finished message counts only if the machine acknowledged it in the same batch, and if its host is the host of the
 //! task's rank (the store checks the host).
 
 use std::collections::{HashMap, HashSet};
@@ -121,7 +121,7 @@ impl Observer {
     }
 }
 
-/// Makes the report of a task's end; `None` if no script of the task began.
+/// Makes the report of a task's end; `None` if the task, as far as known, did not begin.
 fn ran(task: TaskId, host: Option<HostName>, ended: &Ended) -> Option<Ran> {
     let began_ms = ended.began_ms?;
     let elapsed_ms = ended.elapsed_ms.unwrap_or_else(|| ended.ended_ms.saturating_sub(began_ms));

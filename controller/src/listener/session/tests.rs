@@ -1,4 +1,5 @@
-//! Tests of the limits on a Hello's time and size. The tests' clock is paused, and jumps ahead when all tasks wait.
+//! Tests of the limits on a Hello's time and size. In the test of the time, the clock is paused, and jumps ahead when
+//! all tasks wait.
 
 use perilog_core::message::{Held, HeldState};
 use perilog_core::outcome::Outcome;

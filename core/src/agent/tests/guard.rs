@@ -21,7 +21,8 @@ fn ask(bed: &mut Bed, j: &str, attempt: u64, a: &str, rank: u32, waits_for: Opti
     id
 }
 
-/// Ends a live task, and asserts that the write of its outcome has the effects `then`.
+/// Ends a task whose start is under way. Asserts that the last inspection requests the write of the outcome, and then
+/// has the effects `then`.
 #[track_caller]
 fn end(bed: &mut Bed, id: TaskId, j: &str, attempt: u64, a: &str, rank: u32, then: &[&str]) {
     let name = super::words::name(id);

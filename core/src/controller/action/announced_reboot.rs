@@ -72,8 +72,8 @@ impl Expected {
         self.until_ms.is_some_and(|until| until <= now.mono_ms)
     }
 
-    /// Returns the end of a rank whose announced reboot did not happen as expected. This is the end reported with the
-    /// announcement, but with `outcome` unless the reported outcome is worse, and with `note` appended to its note.
+    /// Returns the end of a rank that waits for an announced reboot. This is the end reported with the announcement,
+    /// but with `outcome` unless the reported outcome is worse, and with `note` appended to its note.
     pub(super) fn but(&self, outcome: Outcome, note: &str, now: Now) -> Ended {
         let told = &self.row.ended;
         let outcome = if told.outcome.severity() > outcome.severity() { told.outcome.clone() } else { outcome };

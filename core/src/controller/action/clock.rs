@@ -99,7 +99,7 @@ impl Facts<'_> {
     /// Returns the accepted tasks of absent nodes that are to end as `lost (unreachable)` now, and the time (monotonic)
     /// at which the next such task may follow; `None`: none can. A task is given up when all of this holds:
     /// start-grace, then its time limit, then the grace have passed; its not-after has passed; its node has been away
-    /// for the grace. A task without a limit stays open until an operator resolves it.
+    /// for the grace. A task without a limit is never given up.
     fn unreachable(&self, id: ActionId) -> (Option<u64>, Vec<TaskId>) {
         let Some(action) = self.jobs.action(id).filter(|action| action.has_limits()) else { return (None, Vec::new()) };
         let (settings, now) = (&self.cx.settings, self.cx.now);
@@ -144,7 +144,7 @@ impl Facts<'_> {
 
     /// Returns the tasks whose announced reboot did not come in time, each with its end, and the time (monotonic) at
     /// which the next such task may follow; `None`: none can. Leaves out a task whose scripts still run on a connected
-    /// node: the limit of its runner ends the scripts.
+    /// node: the runner's own limit applies to the scripts.
     fn unbooted(&self, id: ActionId) -> (Option<u64>, Vec<(TaskId, Ended)>) {
         let Some(action) = self.jobs.action(id) else { return (None, Vec::new()) };
         let (grace, now) = (self.cx.settings.unreachable_grace_ms, self.cx.now);

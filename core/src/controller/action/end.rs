@@ -152,9 +152,9 @@ impl Facts<'_> {
 
 impl Jobs {
     /// Logs a script past its limit, once for each script. Returns the reason to drain the task's node, for
-    /// [`Machine::on_overdue`]. `None`: no script is past its limit, it was logged before, or the task has ended. The
-    /// store keeps which scripts were logged, so a restarted controller does not drain the node again after an operator
-    /// has lifted the drain.
+    /// [`Machine::on_overdue`]. `None`: no script is past its limit, it was logged before, the task has ended, or the
+    /// rank has its maximum number of events. The store keeps which scripts were logged, so a restarted controller does
+    /// not drain the node again after an operator has lifted the drain.
     pub(crate) fn past_its_limit(
         &mut self,
         host: &HostName,

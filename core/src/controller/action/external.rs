@@ -57,8 +57,8 @@ pub(crate) fn row(row: ActionRow, external: External) -> ActionRow {
     ActionRow { waiting: IdSet::new(), accepted, timeout_ms: None, held, external, ..row }
 }
 
-/// Checks that the attempt `entry` has the requested resources, and that all of them are unreleased. `None`: a new
-/// attempt, which has no resources.
+/// Checks that the attempt `entry` has the requested resources, and that all of them are unreleased. `None`: the
+/// attempt would be new, and counts as one without resources.
 ///
 /// # Errors
 /// `Conflict`, with the first resource that the attempt lacks or has released.
@@ -164,8 +164,9 @@ impl Jobs {
         self.touch(id, cx);
     }
 
-    /// Ends the action's open ranks and resources as `lost` if the action's lease has run out. Returns the time
-    /// (monotonic) at which the lease runs out; `None`: the lease has run out, or the action has no lease.
+    /// Ends the action's open ranks and resources as `lost` if the action's lease has run out, except ranks with a
+    /// resolution that waits. Returns the time (monotonic) at which the lease runs out; `None`: the lease has run out,
+    /// or no lease is running.
     pub(crate) fn check_lease(&mut self, id: ActionId, cx: &mut Context) -> Option<u64> {
         let action = self.action(id).filter(|action| action.is_open())?;
         let external = action.row.external.as_ref()?;
@@ -199,8 +200,9 @@ impl Jobs {
         None
     }
 
-    /// Asks services to stop work on the open resources that `which` names; returns the number of these resources. The
-    /// service learns of the cancel from the reply to its next report, and from the job's event log.
+    /// Asks the services of the open resources that `which` names to stop; returns the number of these resources. Each
+    /// service is asked to stop work on all open resources of its action. The service learns of the cancel from the
+    /// reply to its next report, and from the job's event log.
     pub(crate) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32, cx: &mut Context) -> u64 {
         let mut count = 0;
         for (id, names) in self.open_resources(which) {
@@ -248,7 +250,8 @@ impl Jobs {
         }
     }
 
-    /// Checks that the service of an existing external action names the resources that the action covers.
+    /// Checks that the service of an existing external action names the resources that the action covers, if it names
+    /// any resource.
     ///
     /// # Errors
     /// `Conflict`: the request names other resources, or none of the ranks that the action covers.

@@ -63,8 +63,8 @@ pub(crate) struct Action {
     /// `true` if a field of the row changed that is not part of a delta: the batch stores the whole row.
     pub(crate) changed: bool,
     changed_ranks: BTreeSet<Rank>,
-    /// Ranks whose rank state or details changed in this batch. The batch stores these ranks alone, as a delta of the
-    /// row.
+    /// Ranks whose rank state or details changed in this batch. The batch stores a delta of the row for these ranks,
+    /// unless it stores the whole row.
     pub(crate) moved: IdSet,
     /// Approximate size (bytes) of the action's deltas in the store since its last whole row; `None`: this controller
     /// has not stored the whole row yet, so the size is unknown.
@@ -148,7 +148,8 @@ impl Action {
         .unwrap_or(Stand::NotMine)
     }
 
-    /// Lets the limits of `ranks` count from `mono_ms` (monotonic), because nothing keeps these ranks waiting any more.
+    /// Lets the limits of `ranks` count from `mono_ms` (monotonic), for example because nothing keeps these ranks
+    /// waiting any more.
     pub(crate) fn ready(&mut self, ranks: &IdSet, mono_ms: u64) {
         if mono_ms != self.armed_ms {
             self.ready_ms.extend(ranks.iter().map(|rank| (rank, mono_ms)));

@@ -128,7 +128,8 @@ impl Jobs {
         }
     }
 
-    /// Queues a check of every waiting rank of every action, for example after the list of after-actions changed.
+    /// Queues a check of every waiting rank of an attempt that is not frozen, for example after the list of
+    /// after-actions changed.
     pub(crate) fn reordered(&mut self, cx: &mut Context) {
         let waiting = self.actions.values().filter(|action| !action.row.waiting.is_empty());
         let waiting: Vec<(ActionId, IdSet)> =
@@ -153,9 +154,9 @@ impl Jobs {
 impl Machine {
     /// Sends a Start for each waiting rank of `ranks` whose task may begin and whose node is connected. A rank ends as
     /// `lost` if its node is down or unknown to the store. A rank keeps waiting if its node left less than start-grace
-    /// ago, announced a reboot, has just come back and is not settled, or is unknown shortly after a start with an
-    /// empty store. Also sends a Begin for unclaimed tasks of `ranks` ([`Self::begin_unclaimed`]). Returns `true` if a
-    /// Begin was sent or a rank waits no longer.
+    /// ago, announced a reboot, has just come back and is not settled, or is unknown shortly after a start with a store
+    /// that knows no node. Also sends a Begin for unclaimed tasks of `ranks` ([`Self::begin_unclaimed`]). Returns
+    /// `true` if a Begin was sent or a rank waits no longer.
     pub(crate) fn start_ready(&mut self, id: ActionId, ranks: &IdSet) -> bool {
         let begun = self.begin_unclaimed(id, ranks);
         let Some(action) = self.jobs.action(id) else { return begun };

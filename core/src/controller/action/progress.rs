@@ -14,7 +14,7 @@ use crate::task::Ended;
 
 impl Machine {
     /// Records a node's report that it has accepted the task; `limit_ms`: the task's time limit on the node. A task
-    /// that has ended for the controller gets a Cancel.
+    /// that has ended for the controller otherwise than as `ok` gets a Cancel.
     pub(crate) fn on_accepted(&mut self, id: SessionId, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
         if !self.nodes.speaks_for(host, task, &self.jobs, &mut self.cx) {
             return;

@@ -1,6 +1,6 @@
 //! Reports from the service of an external action ([`crate::controller::action::external`]): decides which attempt a
 //! report means, and which ranks and resources end by it. A rank that has ended stays ended: a repeated report changes
-//! nothing, and a report of another outcome is recorded as late.
+//! no end, and a report of another outcome is recorded as late.
 
 use std::collections::BTreeSet;
 

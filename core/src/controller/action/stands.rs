@@ -58,8 +58,8 @@ pub struct Holds {
     pub hold: IdSet,
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub released: IdSet,
-    /// Ranks that the job handed over while it kept others. Until such a rank is released, it must still report each
-    /// milestone before the job reaches it.
+    /// Ranks that the job handed over while it kept others. Until such a rank is released, it normally must still
+    /// report each milestone before the job reaches it.
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub left: IdSet,
     /// Ranks that the resource manager no longer holds for the attempt.

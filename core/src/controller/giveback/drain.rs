@@ -34,7 +34,7 @@ pub(crate) enum Fault {
     /// A script is stuck past its limit, in the boot with this number; `None`: the node is unknown.
     Stuck(Option<u32>),
     /// Recovery drains the host for the time of a cause, for example an orphan ([`Passing`]). The drain is lifted when
-    /// the cause has ended.
+    /// the cause has ended, unless it has got another reason.
     Passing,
     /// A task was lost because its node rebooted or was away. If the host is drained already because of a stuck script,
     /// a reboot may still lift that drain.
@@ -136,7 +136,7 @@ impl Drains {
         Told::First
     }
 
-    /// Adds a later reason to a drain that exists. Ignores a reason of recovery ([`Fault::Passing`]). Also ignores a
+    /// Adds a later reason to a drain that exists. Ignores a reason of recovery ([`Fault::Passing`]). Also adds no
     /// reason that equals the drain's newest one, unless an operator gives it or the drain is unvouched.
     fn drain_again(&mut self, drain: DrainRow, again: Again, fault: Fault, cx: &mut Context) -> Told {
         let is_news = again.by.is_some() || drain.unvouched || drain.newest().reason != again.reason;
@@ -284,7 +284,8 @@ impl Drains {
     }
 
     /// Lifts the drain of a node that has rebooted since its script was stuck. The node must be connected, no script
-    /// may live on it, and stuck scripts must be the drain's only reason.
+    /// may live on it, and the drain may have no other reason than stuck scripts and tasks lost by an absence or
+    /// reboot.
     pub(crate) fn reboot_cleans(&mut self, node: &Node, cx: &mut Context) {
         let host = &node.row.host;
         let Some(drain) = self.by_host.get(host).filter(|drain| !drain.lifted) else { return };

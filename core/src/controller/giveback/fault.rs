@@ -44,7 +44,7 @@ impl Facts<'_> {
     }
 
     /// Returns the reason to drain the task's node because of this end, for [`Machine::drain_task`], and the kind of
-    /// fault. `None`: the end is not the node's fault, and an after-action will clean up.
+    /// fault. `None`: the end is not the node's fault, and no clean-up was cancelled.
     pub(crate) fn fault_of(&self, task: TaskId, ended: &Ended) -> Option<(String, Fault)> {
         let action = self.jobs.action(task.action)?;
         // A cancelled after-action has not cleaned up.

@@ -131,7 +131,8 @@ pub enum Input {
     StoreFull(bool),
 }
 
-/// Receiver of notices in the outbox. Each notice is for one receiver, and each receiver gets its notices in order.
+/// Receiver of notices in the outbox. Each notice is for one receiver, and each receiver gets the notices of a job in
+/// order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reader {

@@ -1,5 +1,5 @@
-//! Views for the controller's web page. Each view groups equal entries and has a bound, so the view stays small with
-//! ten thousand nodes. Past times are ages in milliseconds, because a reader's clock may differ from the controller's.
+//! Views for the controller's web page. Most lists group equal entries and have a bound, so a view stays small with ten
+//! thousand nodes. Most past times are ages in milliseconds, because a reader's clock may differ from the controller's.
 //!
 //! | view | of | bound |
 //! |---|---|---|
@@ -19,7 +19,7 @@ use crate::outcome::Verdict;
 
 /// Maximum number of nodes that an overview names. Its counts include all nodes.
 pub const MAX_NODES: usize = 1 << 15;
-/// Maximum number of rows in each list of a view.
+/// Maximum number of rows in most lists of a view.
 pub const MAX_ROWS: usize = 100;
 /// Maximum number of verdicts in an overview.
 pub const MAX_VERDICTS: usize = 25;
@@ -32,7 +32,7 @@ pub const MAX_HOSTS: usize = 64;
 /// Maximum number of faults that a timeline lists for an action; a fault is a group of ranks that failed alike. The
 /// field `faults_left_out` has the number of the others.
 pub const MAX_FAULTS: usize = 16;
-/// Maximum number of characters in a text, such as a reason or a script's last line. A longer text is cut.
+/// Maximum number of characters in a text that a view cuts, such as a reason or a script's last line.
 pub const MAX_TEXT: usize = 500;
 
 /// A question of the controller's web page: which view the page asks for.

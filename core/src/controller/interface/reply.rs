@@ -115,8 +115,8 @@ pub struct Asserted {
     pub vouched: u64,
     /// Number of listed attempts that the store lacked, and that were added.
     pub added: u64,
-    /// Attempts of this source that the store has and the list lacks. Each is over now, because its resource manager no
-    /// longer lists it.
+    /// Unreleased or unvouched attempts of this source that the store has and the list lacks. Each is over now, because
+    /// its resource manager no longer lists it.
     pub over: Vec<(JobId, Attempt)>,
     /// Listed attempts that contradict the store, each with the reason. The store's attempts stay unchanged.
     pub refused: Vec<(JobId, Attempt, String)>,

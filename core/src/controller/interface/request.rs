@@ -144,7 +144,7 @@ pub enum Request {
         question: u64,
     },
     Status,
-    /// Returns a view of the cluster, a job or a node, for the web page. Every list in the view has a bound.
+    /// Returns a view of the cluster, a job or a node, for the web page. Most lists in the view have a bound.
     Look(Look),
     /// Quiesces the controller. With `wait`, the reply comes when no action is open.
     Quiesce {

@@ -116,7 +116,7 @@ pub struct ActionView {
     pub external: Option<External>,
 }
 
-/// An ended rank: how it ended (`ended`), and the results that its node reported later (`late`).
+/// An ended rank: how it ended (`ended`), and the results that its node or service reported later (`late`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankView {
     pub rank: Rank,
@@ -152,8 +152,8 @@ pub struct NodeView {
     pub held: bool,
 }
 
-/// Explanation of a stuck node, as `perilog why` shows it: its tasks, the scripts that are stuck, and the commands to
-/// type next.
+/// Explanation of a node, as `perilog why` shows it: its tasks, the scripts that are stuck, and the commands to type
+/// next.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WhyView {
     pub node: NodeView,

@@ -49,8 +49,8 @@ pub(crate) struct JobAttempt {
     pub(crate) source: Option<Source>,
     pub(crate) unvouched: bool,
     pub(crate) recovered: bool,
-    /// Disowned ranks: the resource manager no longer holds them for the attempt. An edge, a request or an operator
-    /// said so, or a recovery began while the attempt was a bare run whose actions had all ended.
+    /// Disowned ranks: the resource manager no longer holds them for the attempt. For example, an edge, a request or an
+    /// operator said so, or a recovery began while the attempt was a bare run whose actions had all ended.
     pub(crate) disowned: IdSet,
     pub(crate) asserted: bool,
     pub(crate) by_hand: bool,

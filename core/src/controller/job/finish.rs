@@ -20,7 +20,8 @@ impl Jobs {
     }
 
     /// Carries out `job add`: adds an attempt, vouches for an existing one, or gives a bare run its terms. A repeated
-    /// request changes nothing, except that it sets the source of an attempt without one.
+    /// request normally changes nothing, but may set the source of an attempt without one, take disowned ranks back, or
+    /// thaw a frozen attempt.
     ///
     /// # Errors
     /// The request is wrong, or contradicts the attempt that exists.

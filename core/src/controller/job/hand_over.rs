@@ -123,7 +123,7 @@ impl Jobs {
     }
 
     /// Adds a new action. On each rank the action begins when the actions that go first have ended there
-    /// (`action/order.rs`).
+    /// (`action/order.rs`); an external action begins at once.
     pub(crate) fn begin(&mut self, mut row: ActionRow, cx: &mut Context) {
         let (id, ranks) = (row.id, row.ranks.clone());
         row.events_from = self.get(&row.job).map_or(0, |j| j.events_last);

@@ -141,7 +141,7 @@ impl Jobs {
         self.attempt(&action.row.job, action.row.attempt)
     }
 
-    /// Returns the layout of an action's attempt; `None`: the store does not have the action.
+    /// Returns the layout of an action's attempt; `None`: the store does not have the action or its attempt.
     pub(crate) fn layout(&self, id: ActionId) -> Option<&Layout> {
         Some(&self.attempt_of(self.action(id)?)?.layout)
     }

@@ -64,7 +64,7 @@ impl Jobs {
 
     /// Returns those of the requested `ranks` on which the action may begin; `held`: the ranks that the job holds.
     ///
-    /// * A setup action begins only on held ranks: an after-action is or was on every other rank.
+    /// * A setup action begins only on held ranks: the job has handed over or released every other rank.
     /// * An after-action begins over all held ranks, or over no held rank. Over a part, it would end before the job
     ///   hands the rest over, and would never run on the rest.
     ///

@@ -102,7 +102,8 @@ impl Jobs {
     }
 
     /// Returns `true` if this setup task is never to begin, because two things are true: a recovery began and no
-    /// request has named the task's action since, and the job no longer holds the task's rank.
+    /// request has named the task's action since, and the job no longer holds the task's rank. `false` while the
+    /// attempt is frozen.
     pub(crate) fn is_stale(&self, task: TaskId) -> bool {
         let stale = |action: &&Action| action.row.unvouched && !self.follows(action);
         let Some(row) = self.action(task.action).filter(stale).map(|action| &action.row) else { return false };

@@ -181,7 +181,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the sessions that wait until an older session of their host answers its liveness probe.
+    /// Returns the sessions that wait for the result of a liveness probe of their host's older session.
     fn probing(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.probing.iter().filter_map(|id| Some((*id, self.sessions.get(id)?)))
     }

@@ -1,5 +1,5 @@
-//! End of a session, by the agent or by the controller. From then on no session speaks for the host, and clients learn
-//! that the host answers their open questions no further.
+//! End of a session, by the agent or by the controller. If the session spoke for its host, no session does so from then
+//! on, and clients learn that the host answers their open questions no further.
 
 use crate::agent::io::Level;
 use crate::controller::context::{Change, Context};

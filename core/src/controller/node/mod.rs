@@ -51,7 +51,7 @@ pub(crate) struct Node {
     /// Key: a live task that the session has reported. Value: the task's phase, and the time (monotonic) at which the
     /// phase began.
     pub(crate) live: BTreeMap<TaskId, (Phase, u64)>,
-    /// The node's last few tasks that did not end well, oldest first.
+    /// The node's last few tasks that did not end as `ok`, oldest first.
     pub(crate) failed: Vec<TaskId>,
     /// Note for operators, for example about a second machine that claims the host.
     pub(crate) note: Option<String>,

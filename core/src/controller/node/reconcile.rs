@@ -42,8 +42,8 @@ use crate::outcome::Loss;
 use crate::task::{Ended, Start, survives_reboot};
 
 impl Jobs {
-    /// Ends a prolog's task as `lost (rebooted)` if the task ended well in an earlier boot, because the reboot has
-    /// undone its work. `boot_number`: the node's present boot.
+    /// Ends a prolog's task as `lost (rebooted)` if the task ended in an earlier boot with an outcome with which the
+    /// job goes on: the reboot has undone the task's work. `boot_number`: the node's present boot.
     pub(crate) fn undo(&mut self, task: TaskId, boot_number: u32, cx: &mut Context) {
         let Some(action) = self.action(task.action) else { return };
         let had_done = match action.stand(task.rank) {

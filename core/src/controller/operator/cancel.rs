@@ -15,8 +15,8 @@ use crate::task::Ended;
 
 impl Jobs {
     /// Cancels the open tasks and named resources in `which`. A task ends at once if the controller has not sent its
-    /// Start. Every other task stays open until its node or service reports the end. An after-action is cancelled only
-    /// by name.
+    /// Start. Every other task normally stays open until its node or service reports the end. An after-action is
+    /// cancelled only by name.
     ///
     /// # Errors
     /// `which` names no such job, attempt, action or rank. Or `which` names no action, and only after-actions are open.

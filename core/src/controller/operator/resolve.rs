@@ -41,8 +41,8 @@ impl Jobs {
     }
 
     /// Returns the end to record for a task that would end with `ended`. If a resolution of the task waits and no
-    /// script caused `ended`, the resolution becomes the outcome. `None`: the task may be alive, so the task stays open
-    /// and its resolution keeps waiting.
+    /// script caused `ended`, the resolution normally becomes the outcome. `None`: the task may be alive, so the task
+    /// stays open and its resolution keeps waiting.
     pub(crate) fn weigh(&self, task: TaskId, ended: Ended, cx: &Context) -> Option<Ended> {
         let Some(word) = self.action(task.action).and_then(|action| action.resolving(task.rank)) else {
             return Some(ended);
@@ -80,7 +80,7 @@ impl Machine {
     /// be alive gets the outcome once the drain of its host is in force. All others get the outcome at once.
     ///
     /// # Errors
-    /// The reason is empty, or `which` contains no open task or named resource.
+    /// The reason is empty, or `which` names an unknown part or contains no open task or named resource.
     pub(crate) fn resolve(&mut self, which: &Which, ok: bool, reason: &str, uid: u32) -> Result<Reply, Refusal> {
         if reason.trim().is_empty() {
             return Err(Refusal::Invalid("resolve needs a reason".to_owned()));

@@ -114,9 +114,9 @@ impl Machine {
     }
 
     /// Adopts the orphans of an attempt, each on its rank. Adds the attempt first if the store does not know the
-    /// attempt. Gives up orphans that contradict the store: a running orphan gets a SIGTERM, and the controller
-    /// acknowledges its end. Returns the ranks of the orphans that are after-actions: a lost life had handed these
-    /// ranks over.
+    /// attempt. Gives up the others, for example those that contradict the store: a running orphan gets a SIGTERM, and
+    /// the controller acknowledges its end. Returns the ranks of the orphans that are after-actions: a lost life had
+    /// handed these ranks over.
     fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm) -> IdSet {
         let of: Vec<(HostName, TaskId, ActionName, Option<u32>, bool)> = self
             .facts()

@@ -258,9 +258,9 @@ impl Facts<'_> {
 
 impl Machine {
     /// Lets after-actions clean up on disowned ranks where they may. On each such rank that an action waits for: takes
-    /// the outcome from the node's tombstone of the task, begins the action if nothing keeps it waiting, or else drains
-    /// the host. Returns `true` if a drain or a rank changed. Does nothing while the gate is shut or a recovery is
-    /// under way.
+    /// the outcome from the node's tombstone of the task, begins the action if nothing keeps it waiting, or else may
+    /// drain the host. Returns `true` if a drain or a rank changed. Does nothing while the gate is shut or a recovery
+    /// is under way.
     pub(crate) fn clean_disowned(&mut self) -> bool {
         if self.jobs.cleaning.is_empty() || self.recovery.is_on() || self.recovery.is_settling() {
             return false;

@@ -59,8 +59,8 @@ impl Jobs {
     ///   for a release asks for it again.
     /// * A spent attempt (an open bare run whose actions have all ended), without a notice that waits for the release
     ///   hook: disowns all its ranks.
-    /// * Any other attempt: freezes it and marks it as unvouched. Logs the event `attempt-unvouched`, so that clients
-    ///   that follow the job send their requests again.
+    /// * Any other attempt: freezes it and marks it as unvouched. Unless it was unvouched before, logs the event
+    ///   `attempt-unvouched`, so that clients that follow the job send their requests again.
     pub(super) fn freeze_all(&mut self, why: &str, cx: &mut Context) {
         let (mut owing, mut released, mut spent) = (Vec::new(), BTreeSet::new(), Vec::new());
         let unread: BTreeSet<(&JobId, Attempt)> =

@@ -85,15 +85,15 @@ struct Gate {
     missing: BTreeSet<HostName>,
 }
 
-/// Tasks of one node about which the controller could not decide at the last Hello, because the Hello and the store
-/// differ.
+/// Tasks of one node about which the controller could not decide at the last Hello, for example because the Hello and
+/// the store differ.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Unsettled {
     /// Tasks of frozen attempts that the node does not hold.
     pub(super) absent: BTreeSet<TaskId>,
     /// Unclaimed tasks on the node that must not begin yet.
     pub(super) unclaimed: BTreeSet<TaskId>,
-    /// The node's orphans: tasks on the node that this store never knew.
+    /// The node's orphans: tasks on the node that this store does not know.
     pub(super) orphans: BTreeMap<TaskId, Orphan>,
     /// Tombstones of tasks unknown to the store. A tombstone may become the outcome of an after-action that begins
     /// later.

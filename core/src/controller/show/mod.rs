@@ -94,7 +94,8 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the notes about the whole controller that apply now: a recovery, a full disk, the quiesced state.
+    /// Returns the notes about the whole controller that apply now, such as a recovery, a full disk, the quiesced
+    /// state.
     pub(crate) fn standing_notes(&self) -> Vec<String> {
         let full =
             self.quiesce.store_full.then(|| "the disk under the store is full: no new prologs are begun".to_owned());
@@ -109,8 +110,8 @@ impl Facts<'_> {
         self.recovery_note().into_iter().chain(full).chain(quiet).collect()
     }
 
-    /// Returns a line for `perilog ps` about the attempts that have the maximum number of milestones ([`MAX_NAMES`]);
-    /// `None` if no attempt has.
+    /// Returns a line for `perilog ps` about the attempts that are not released whole and have the maximum number of
+    /// milestones ([`MAX_NAMES`]); `None` if there is no such attempt.
     pub(crate) fn full_of_milestones(&self) -> Option<String> {
         let mut full = self.jobs.attempts().filter(|(_, _, attempt)| !attempt.complete && attempt.milestones.is_full());
         let (job, number, _) = full.next()?;

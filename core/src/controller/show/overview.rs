@@ -1,5 +1,5 @@
-//! Overview of the cluster, for the web page. The page asks every few seconds, so every list groups equal entries and
-//! has a bound.
+//! Overview of the cluster, for the web page. The page asks every few seconds, so most lists group equal entries and
+//! have a bound.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
@@ -238,7 +238,7 @@ fn clip(text: &str) -> String {
     }
 }
 
-/// Cuts each list in a node's view to [`MAX_ROWS`], and removes the output of scripts.
+/// Cuts the lists of tasks and holds in a node's view to [`MAX_ROWS`], and removes the output of scripts.
 fn bound(view: &mut WhyView) {
     view.open.truncate(MAX_ROWS);
     view.failed.truncate(MAX_ROWS);

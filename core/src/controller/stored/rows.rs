@@ -105,8 +105,8 @@ pub struct DrainRow {
     pub reason: String,
     /// The user id of the operator who drained the host; `None` for a drain by the controller.
     pub by: Option<u32>,
-    /// `true` if the drain hook has confirmed the drain, or no drain hook is configured. The drain is then in force,
-    /// unless it is `lifted`.
+    /// `true` if the drain hook has confirmed the drain, the resource manager has listed it, or no drain hook is
+    /// configured. The drain is then in force, unless it is `lifted`.
     pub confirmed: bool,
     /// `true` if an operator or the controller has lifted the drain, and the drain hook has not confirmed the lift yet.
     pub lifted: bool,
@@ -114,8 +114,8 @@ pub struct DrainRow {
     /// each drain for which this is `false`.
     #[serde(default)]
     pub told: bool,
-    /// The boot number of the host when a script was stuck there; `Some` only if stuck scripts are the drain's only
-    /// reason. A later boot has ended the script.
+    /// The boot number of the host when a script was stuck there. A later boot has ended the script. `None`: a reboot
+    /// does not lift the drain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<u32>,
     /// The newest reason to drain the host, if it came after the first.
@@ -257,7 +257,7 @@ pub struct ActionRow {
 }
 
 /// A resolution that waits for a drain or for a node's report. Made by an operator for a task, by the controller for a
-/// script past its limit, or by a request in a recovery for ranks that a lost life had released.
+/// script past its limit, or in a recovery by a request or operator for ranks that a lost life had released.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolving {
     pub ranks: IdSet,
@@ -360,7 +360,7 @@ pub struct ResourceEnd {
 pub struct RankRow {
     pub task: TaskId,
     pub ended: Ended,
-    /// Results that the node reported after the rank had ended.
+    /// Results that the node or the service reported after the rank had ended.
     pub late: Vec<Ended>,
     /// `Some`: a script announced a reboot of the node. The rank is open, and `ended` becomes its outcome when the node
     /// has rebooted.

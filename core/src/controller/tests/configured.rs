@@ -94,8 +94,8 @@ fn a_mistyped_host_is_refused_and_begins_nothing() {
     b.ask(Request::Run(RunRequest { known: true, ..request("prolog", "j", None, None) })).0.unwrap();
 }
 
-/// A node that refuses a check, because it does not configure the check, is not drained. A node that does not configure
-/// an after-action is drained.
+/// A node reports its actions, and refuses a check that it does not configure: the node is not drained. A node that
+/// does not configure an after-action is drained.
 #[test]
 fn an_unconfigured_action_drains_only_as_an_after_action() {
     for (of, action, why, drained) in [

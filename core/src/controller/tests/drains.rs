@@ -7,7 +7,7 @@ use super::*;
 use crate::job::Terms;
 use crate::outcome::Loss;
 
-/// If a site configures a drain hook later, the hook gets a notice of every existing drain.
+/// If a site configures a drain hook later, the hook gets a notice of each existing drain that no hook has confirmed.
 #[test]
 fn a_hook_that_comes_later_is_told_of_the_drains_that_stand() {
     for by_restart in [false, true] {

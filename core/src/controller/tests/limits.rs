@@ -104,7 +104,8 @@ fn of_a_limit_nobody_tells_for_another() {
     assert_eq!(b.action("epilog", "j", 0).limits, Default::default());
 }
 
-/// A task waits on its node until another task has ended. Its time limit counts from the start of its first script.
+/// A task waits on its node until another task has ended. Once its scripts have begun, its time limit counts from their
+/// start.
 #[test]
 fn a_limit_counts_from_the_begin_of_the_scripts() {
     let waits = Phase::Waiting { why: "another".to_owned() };

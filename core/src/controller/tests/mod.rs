@@ -96,8 +96,8 @@ impl Bench {
         bench
     }
 
-    /// Kills the controller, and starts it again on what its store has committed. The gate is still shut: the
-    /// controller waits for the Hello of each node.
+    /// Kills the controller, and starts it again on what its store has committed. The gate is still shut if the store
+    /// has nodes: the controller waits for their Hello.
     pub(super) fn restart_settling(self) -> Self {
         let now = Now { mono_ms: self.now.mono_ms + 1, wall_ms: self.now.wall_ms + 1 };
         let (events, sessions) = (self.events, self.sessions);

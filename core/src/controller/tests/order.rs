@@ -142,7 +142,7 @@ fn what_follows_jobs_no_more_is_not_waited_for() {
 }
 
 /// An operator ran the epilog by hand on all ranks of the job. Whether this epilog runs or has ended, the controller
-/// refuses a later prolog: no epilog would follow the prolog.
+/// refuses a later prolog of the same attempt: no epilog would follow the prolog.
 #[test]
 fn nothing_prepares_ranks_where_an_epilog_has_been() {
     for ended in [false, true] {

@@ -146,7 +146,7 @@ fn names_are_in_the_order_of_their_numbers() {
 }
 
 /// Each list of the web page's overview and timeline has a maximum length, however many jobs, failures and drain
-/// reasons the cluster has. The page says how many entries a list leaves out.
+/// reasons the cluster has. For most lists, the page says how many entries it leaves out.
 #[test]
 fn lists_have_a_bound_and_say_what_is_left_out() {
     let (mut b, n) = bench(200, |_| {});
@@ -186,7 +186,7 @@ fn lists_have_a_bound_and_say_what_is_left_out() {
     assert!(bytes < 150_000, "{bytes}");
 }
 
-/// The overview of ten thousand nodes, in the states of a usual working day, has a few kilobytes.
+/// The overview of ten thousand nodes, in the states of a usual working day, has less than 32 KiB.
 #[test]
 fn ten_thousand_nodes_are_small() {
     let mut b = Bench::new();

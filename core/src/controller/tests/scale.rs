@@ -4,8 +4,8 @@
 use super::*;
 use crate::idset::IdSet;
 
-/// Returns all ranks below `count` in a scattered order: a set to which they are added one by one has up to `count / 3`
-/// separate ranges on the way. `count` is a power of two.
+/// Returns all ranks below `count` in a scattered order: a set to which they are added one by one has at times more
+/// than `count / 3` separate ranges. `count` is a power of two.
 fn scattered(count: u32) -> impl Iterator<Item = u32> {
     // The stride is odd, so it shares no divisor with `count`.
     let stride = count * 5 / 8 + 1;

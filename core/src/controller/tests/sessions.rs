@@ -14,8 +14,8 @@ fn a_certificate_for_another_host_is_turned_away() {
     assert_eq!(b.store.nodes, []);
 }
 
-/// Certificates name a host in small letters without a final dot. R and agent.toml may write the name with capital
-/// letters or a final dot; it matches all the same.
+/// Certificates normally name a host in small letters without a final dot. R and agent.toml may write the name with
+/// capital letters or a final dot; it matches all the same.
 #[test]
 fn a_certificate_names_its_host_in_whatever_letters() {
     let cases = [("n0", "n0", true), ("n0", "N0", true), ("N0.", "n0", true), ("n0", "n00", false)];

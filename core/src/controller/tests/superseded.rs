@@ -314,8 +314,8 @@ fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
     }
 }
 
-/// A report that names no attempt means the only attempt with that action open. If several attempts have the action
-/// open, the report must name one.
+/// A report that names no attempt means the open attempt if it has the action, otherwise the only older attempt with
+/// that action open. If several older attempts have the action open, the report must name one.
 #[test]
 fn a_report_without_an_attempt_means_the_only_candidate() {
     let (mut b, _) = bench(1, |_| {});

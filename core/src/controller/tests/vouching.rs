@@ -74,7 +74,7 @@ fn waits(b: &mut Bench, job: &str) -> Option<String> {
     view.attempts[0].waits.clone()
 }
 
-/// A job that waits for its node or for recovery has a text with the reason. `perilog wait`, `perilog run` and the
+/// A job that waits for the gate or for recovery has a text with the reason. `perilog wait`, `perilog run` and the
 /// hooks show the text.
 #[test]
 fn who_waits_for_a_job_is_told_what_it_waits_for() {

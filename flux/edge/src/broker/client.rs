@@ -228,8 +228,8 @@ fn answer(topic: &str, errnum: u32, message: &Message) -> Answer {
     serde_json::from_slice(text).map_err(|_| RpcError::Malformed(topic.to_owned()))
 }
 
-/// Refuses each request that arrives for the edge's service `perilog`, until the connection ends. The service's name is
-/// only a lock, but guests can send requests to it, and a request without an answer would wait for ever.
+/// Refuses the requests that arrive for the edge's service `perilog`, until the connection ends. The service's name is
+/// only a lock, but guests can send requests to it, and a sender without an answer may wait for ever.
 async fn refuse(inner: std::sync::Weak<Inner>, mut requests: mpsc::Receiver<Message>) {
     while let Some(request) = requests.recv().await {
         let errnum = if request.is_of_owner() { ENOSYS } else { EPERM };

@@ -42,8 +42,8 @@ pub enum Action {
     Drain { host: HostName, reason: String, overwrite: bool },
     /// Calls `resource.undrain` of Flux.
     Undrain { host: HostName },
-    /// Calls `DrainTold` of the controller: Flux shows this drain, or (`lifted`) shows it no more. `telling`: the
-    /// number of perilog's notice about the drain.
+    /// Calls `DrainTold` of the controller: normally because Flux shows this drain, or (`lifted`) shows it no more.
+    /// `telling`: the number of perilog's notice about the drain.
     Told { host: HostName, telling: u64, lifted: bool },
     /// Calls `Undrain` of the controller: a person has lifted the drain in Flux.
     Lifted { host: HostName },

@@ -1,4 +1,4 @@
-//! `Assert`, the edge's first call on each connection to the controller: lists all attempts and drains of Flux. The
+//! `Assert`, the edge's call before it follows the controller's feed: lists all attempts and drains of Flux. The
 //! controller closes every other attempt of this edge, and cleans up its ranks.
 
 use perilog_core::Tolerance;

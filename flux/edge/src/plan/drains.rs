@@ -80,8 +80,8 @@ pub(super) fn are_awaited(view: &View, hosts: &HostList) -> bool {
 }
 
 /// Returns `then` if the brokers of all the job's hosts are online. Otherwise returns a wait until the site's patience,
-/// counted from `since_ms`, is over. After that returns the drain of one host whose broker is offline; `then` if each
-/// such host is drained.
+/// counted from `since_ms`, is over. After that returns the drain of one host whose broker is offline; `then` if no
+/// such host is left to drain.
 pub(super) fn when_online(view: &View, of: &Allocated<'_>, since_ms: u64, now_ms: u64, then: Step) -> Step {
     let away = view.away(of);
     if away.is_empty() {

@@ -1,6 +1,6 @@
 //! External actions of a site: work of a service outside of perilog, such as the data movement of a rabbit, for the
 //! jobs whose jobspec asks for it. The edge adds the named resources to the job and starts the action. The service
-//! reports to the controller, which releases ranks and resources as the reports on them come.
+//! reports to the controller. After the job, ranks and resources are released as the reports on them come.
 //!
 //! | `at` | begins | what waits for its end |
 //! |---|---|---|

@@ -15,13 +15,13 @@ pub const DESCRIPTION: &str = "perilog";
 pub const MARK: &str = "perilog";
 
 /// The state of the plugin's prolog or epilog reference on a job: what the job's eventlog says of it, and whether the
-/// edge has asked to finish it.
+/// plugin has answered the edge's request to finish it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
     started: u32,
     finished: u32,
-    /// Whether the plugin has accepted the edge's request to finish this reference. The reference then counts as
-    /// closed, although the journal may not have reported the finish yet.
+    /// Whether the plugin has accepted the edge's request to finish this reference, or refused it for good. The
+    /// reference then counts as closed, although the journal may not have reported the finish yet.
     pub asked: bool,
 }
 
@@ -59,8 +59,8 @@ pub struct Job {
     pub externals: BTreeSet<ActionName>,
     pub prolog: Held,
     pub epilog: Held,
-    /// Whether processes of the job's user may live: Flux has started the job, or the job's prolog has finished with
-    /// status 0.
+    /// Whether processes of the job's user may have begun: Flux has started the job, or the job's prolog has finished
+    /// with status 0 before any fatal exception.
     pub may_have_tasks: bool,
     /// Time of the `start` event, in seconds since 1970; `None`: Flux has not started the job.
     pub started: Option<f64>,
@@ -86,7 +86,7 @@ impl Job {
     }
 
     /// Returns the job's id, attempt and R. `None`: Flux has not allocated the job, allocated it without the scheduler,
-    /// or has freed it. A freed job in housekeeping still counts.
+    /// or has freed it, or the edge has no readable R. A freed job in housekeeping still counts.
     pub fn held(&self) -> Option<Allocated<'_>> {
         let (attempt, r) = (self.alloc?, self.r.as_deref()?);
         let is_ours = !self.bypass && (!self.freed || self.is_in_housekeeping());
@@ -169,8 +169,8 @@ impl Job {
         wrong
     }
 
-    /// Returns `true` if all processes of the user's job have ended. `starttime`: of the broker of rank 0, in seconds
-    /// since 1970.
+    /// Returns `true` if all processes of the user's job count as ended. `starttime`: of the broker of rank 0, in
+    /// seconds since 1970.
     ///
     /// `true` in four cases:
     ///

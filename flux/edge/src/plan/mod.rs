@@ -7,10 +7,10 @@
 //!   attempts and drains of perilog ───┘    ^                                  │
 //!                                          └── the answers change the View ───┘
 //! ```
-//! At most one action of a job's prolog or epilog is due at a time, and the answer to that action makes the next one
-//! due. So a kill may end the edge between any two actions. The next edge reads both sides again, and finds the same
-//! action due, or the next. Where the controller's answer can only make one action due, [`follower`] names that action:
-//! the shell sends both in one go, and the controller can commit both at once.
+//! At most one action of a job's prolog or epilog is due at a time, and the next one becomes due after the answer to
+//! that action. So a kill may end the edge between any two actions. The next edge reads both sides again, and finds the
+//! same action due, or the next. Where the controller's answer can only make one action due, [`follower`] names that
+//! action: the shell sends both in one go, and the controller can commit both at once.
 //!
 //! | module | decides |
 //! |---|---|
@@ -100,8 +100,8 @@ pub fn follower(view: &View, action: &Action) -> Option<Action> {
 }
 
 /// Returns the step for a job without ranks in perilog: Flux allocated it without the scheduler, or perilog cannot read
-/// its R. The step finishes an open reference, or first tells the user about the malformed R. `None`: the job has ranks
-/// in perilog, has no allocation, or has no open reference.
+/// its R. The step finishes an open reference, or first tells the user about the malformed R. `None`: the job is no
+/// such job, has no allocation, or has no open reference.
 fn without_r(job: &Job) -> Option<Step> {
     job.alloc?;
     let status = match (&job.malformed, job.bypass) {

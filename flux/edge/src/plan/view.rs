@@ -106,7 +106,7 @@ impl View {
         self.drains.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
     }
 
-    /// Returns `true` if a host of this attempt is still being cleaned up after another attempt that has ended.
+    /// Returns `true` if a host of this attempt is not yet cleaned up after another attempt that has ended.
     pub(super) fn is_behind(&self, of: &Allocated<'_>) -> bool {
         let hosts: BTreeSet<&str> = of.r.hosts().iter().collect();
         let others = self.attempts.values().filter(|other| (&other.job, other.attempt) != (&of.job, of.attempt));
@@ -124,7 +124,7 @@ impl View {
         is_left || freed.filter(is_held).any(|freed| freed.r.hosts().iter().any(|host| hosts.contains(host)))
     }
 
-    /// Forgets a job that is inactive in Flux, unless perilog has still to clean up its ranks.
+    /// Forgets a job that is inactive in Flux, unless its epilog is housekeeping and perilog has still to clean up.
     pub fn settle(&mut self, id: u64) {
         let Some(job) = self.jobs.get(&id).filter(|job| job.clean) else { return };
         let of = job.held().map(|held| (held.job, held.attempt));
@@ -136,8 +136,8 @@ impl View {
         }
     }
 
-    /// Updates the view at once by an action that Flux or the controller has accepted. The reports of Flux and of the
-    /// controller show the change a little later.
+    /// Updates the view at once by an action that Flux or the controller has accepted, or refused for good. The reports
+    /// of Flux and of the controller show an accepted change a little later.
     pub fn did(&mut self, action: &Action) {
         match action {
             Action::Finish { id, what, .. } => {

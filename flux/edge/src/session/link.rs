@@ -66,8 +66,8 @@ impl Session {
         }
     }
 
-    /// Closes the connection to the controller if the edge has to send `Assert` again: `Assert` is the first call of
-    /// each connection. Returns `true` if the function closed the connection.
+    /// Closes the feed's connection to the controller if the edge has to send `Assert` again: `Assert` is the first
+    /// call of each such connection. Returns `true` if the function closed the connection.
     pub(super) fn asserts_again(&mut self) -> bool {
         let is_due = assert::is_due(&self.view);
         if is_due {

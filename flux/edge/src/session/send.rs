@@ -17,7 +17,7 @@ const EINVAL: u32 = 22;
 const EPROTO: u32 = 71;
 const EALREADY: u32 = 114;
 
-/// The answer of Flux or of the controller to an action.
+/// The answer of Flux or of the controller to an action, or the lack of an answer.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Done(Value),
@@ -30,7 +30,7 @@ pub(super) enum Outcome {
 }
 
 /// Returns the key of an action, for example its job's id or `flux n1`. The edge sends no action while another one with
-/// the same key waits for its answer.
+/// the same key waits for its answer, except a follower in one go with it.
 pub(super) fn key(action: &Action) -> String {
     match action {
         Action::Post { id, mark, .. } => format!("{id} {mark}"),

@@ -34,7 +34,7 @@ pub(super) fn pin(tls: &TlsFiles) -> Result<Pin, Fault> {
 /// The commands that the operator types on the nodes.
 pub(super) struct Lines {
     cluster: String,
-    /// Each command, with the node on which the operator types it; `None`: every node.
+    /// Each command, with the node on which the operator types it; `None`: the command names no node.
     lines: Vec<(Option<String>, String)>,
     notes: Vec<String>,
     /// Whether one command is for all nodes: with munge, which needs no token for each node.

@@ -1,4 +1,5 @@
-//! Tests of `plan` by tables of cases: the state of a node's host, and the steps or conflicts expected for it.
+//! Tests of `init node`: above all of `plan`, by tables of the state of a host and the steps or conflicts expected for
+//! it.
 
 use super::*;
 

@@ -388,7 +388,8 @@ impl World {
         assert_eq!(self.machine.status_line(), "connected; idle");
     }
 
-    /// Returns the number of units that ran no script: systemd started each of them only after the end of its task.
+    /// Returns the number of units whose tasks ran no script: normally, systemd started such a unit after the end of
+    /// its task.
     fn late_units(&self) -> usize {
         self.units.values().filter(|unit| !self.ran.contains_key(&unit.intent.start.task)).count()
     }
