@@ -24,7 +24,8 @@ const MAX_NAME: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub(crate) enum Reply {
-    /// The runner has recorded the report; the record outlives the script, the runner and the agent.
+    /// The runner has recorded the report, or has shown it if it is a progress. The record outlives the script, the
+    /// runner and the agent.
     Heard,
     /// The runner has recorded the report, but a reboot would destroy the record: `heard` follows when the controller
     /// knows.

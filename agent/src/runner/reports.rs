@@ -1,7 +1,7 @@
 //! Handling of reports: the runner records a report before it confirms it to the script.
 //!
-//! The runner shows `progress` to systemd at once and records it ever more sparsely, but never loses the latest report:
-//! `perilog ps` shows the latest, and a script may report every second for a day.
+//! The runner shows `progress` to systemd at once and records it ever more sparsely. While the script runs it records
+//! the latest in time: `perilog ps` shows the latest, and a script may report every second for a day.
 
 use std::collections::BTreeSet;
 
