@@ -1,5 +1,6 @@
 //! Dials the controllers in turn until one accepts, and again when that session ends.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use perilog_host::clock;
@@ -52,7 +53,7 @@ pub async fn dial(
     let enrolled = Arc::new(Notify::new());
     crew.spawn(enroll::keep(controllers.clone(), enrolled.clone()));
     let mut last_counter = 0;
-    let mut said = String::new();
+    let mut said = Said::new();
     loop {
         let current = controllers.borrow_and_update().clone();
         if current.addresses.is_empty() {
@@ -115,12 +116,15 @@ async fn attempt(
     Ok(session::run(link, events, counter, release).await?)
 }
 
-/// Logs a failed dial as a warning, unless `said` is the same text: the text of the last warning. So if the only
-/// controller is absent, the journal normally gets one line, not one per try.
-fn complain(address: &str, error: &DialError, said: &mut String) {
+/// The text of the last warning of each address, since the last session began.
+type Said = BTreeMap<String, String>;
+
+/// Logs a failed dial: as a warning, unless the last warning of this address had the same text. So the journal normally
+/// gets one line for each absent controller, not one for each try.
+fn complain(address: &str, error: &DialError, said: &mut Said) {
     let text = error.to_string();
     let text = if text.contains(address) { text } else { format!("{address}: {text}") };
-    if text == *said {
+    if !is_new(address, &text, said) {
         tracing::debug!("no session with the controller: {text}");
         return;
     }
@@ -131,7 +135,12 @@ fn complain(address: &str, error: &DialError, said: &mut String) {
         _ => "",
     };
     tracing::warn!("no session with the controller: {text}{hint} (trying again)");
-    *said = text;
+}
+
+/// Returns `true` if the last warning of this address had another text, or none was logged; the text is the last one
+/// from then on.
+fn is_new(address: &str, text: &str, said: &mut Said) -> bool {
+    said.insert(address.to_owned(), text.to_owned()).is_none_or(|last| last != text)
 }
 
 fn fault(error: &DialError) -> Option<TlsFault> {
@@ -140,5 +149,23 @@ fn fault(error: &DialError) -> Option<TlsFault> {
         | DialError::Session(SessionError::Link(error))
         | DialError::Enroll(EnrollError::Ask(AskError::Link(error))) => error.tls_fault(),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression test: the agent compared with the last warning of any controller, so two absent controllers put a
+    /// line into the journal at each try.
+    #[test]
+    fn each_absent_controller_is_told_once() {
+        let mut said = Said::new();
+        let tries =
+            [("a:1", "refused"), ("b:1", "no route"), ("a:1", "refused"), ("b:1", "no route"), ("b:1", "refused")];
+        let told = tries.map(|(address, text)| is_new(address, text, &mut said));
+        assert_eq!(told, [true, true, false, false, true]);
+        said.clear();
+        assert!(is_new("a:1", "refused", &mut said), "after a session");
     }
 }
