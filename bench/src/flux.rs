@@ -1,11 +1,19 @@
-//! Measures a job's prolog and epilog under a real Flux. Three ways to run them take turns in one run: Flux's stock
-//! plugin with `/bin/true`, the stock plugin with perilog's hook, and the edge. The first way runs a second time in
-//! each turn, which shows the noise. The scripts do nothing.
+//! Measures a job's prolog and epilog under a real Flux. The scripts do nothing. The bench compares three ways to run
+//! them:
 //!
-//! After each job of the edge comes one of *the engine alone*: a client of the controller's API on the controller's
-//! host runs the same scripts on the same nodes, without Flux. Its times are from the client's connect to the verdict
-//! that the client reads. For the edge's jobs, the table also has the controller's own times: from the batch of inputs
-//! that begins the action to the batch that ends it, before the commit of that batch.
+//! * Flux's stock plugin runs `/bin/true`.
+//! * The stock plugin runs perilog's hook.
+//! * The edge runs them.
+//!
+//! Each round runs jobs in every way, one way after the other, and then in the first way again. The difference between
+//! both results of the first way is noise.
+//!
+//! After each job of the edge comes a job of *the engine alone*, without Flux. A client of the controller's API, on the
+//! controller's host, runs the same scripts on the same nodes. Its time begins when the client connects, and ends when
+//! the client reads the verdict.
+//!
+//! For the edge's jobs, the table also has the controller's own times. Such a time begins with the batch of inputs that
+//! begins the action. It ends with the batch that ends the action, before the commit of that batch.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;

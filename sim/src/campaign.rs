@@ -22,9 +22,9 @@ pub struct Sum {
     pub injected: Spread,
     /// The number of times that a fault struck at an effect, by the names of effect and fault (`plan::Spring::word`).
     pub hits: BTreeMap<(String, &'static str), u64>,
-    /// Number of times that each fault of memory struck, by its name, such as `store lost`: a fault of memory loses or
-    /// restores an earlier state ([`crate::plan::Fault::of_memory`]). Also the number of recoveries that controllers
-    /// entered and left ([`crate::plan::RECOVERIES`]).
+    /// Number of times that each fault of memory struck, by its name, such as `store lost`: a fault of memory gives a
+    /// side another memory than the other side expects ([`crate::plan::Fault::of_memory`]). Also the number of
+    /// recoveries that controllers entered and left ([`crate::plan::RECOVERIES`]).
     pub memory: BTreeMap<&'static str, u64>,
     /// Plans that violated an invariant, each with the violation.
     pub failed: Vec<(Plan, Violation)>,

@@ -1,4 +1,5 @@
-//! The commands: read one history, keep the smallest failing plan, or search for a failing seed.
+//! Commands of `cargo xtask sim`: print one history, shrink a failing plan to the smallest one, search for failing
+//! seeds, or list the deliberate defects.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};

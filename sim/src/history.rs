@@ -67,9 +67,9 @@ pub struct History {
     pub outcomes: u64,
     /// Number of times that each fault struck at each effect, by the names of effect and fault.
     pub hits: BTreeMap<(String, &'static str), u64>,
-    /// Number of times that each fault of memory struck, by its name, such as `store lost`: a fault of memory loses or
-    /// restores an earlier state ([`crate::plan::Fault::of_memory`]). Also the number of recoveries that controllers
-    /// entered and left ([`crate::plan::RECOVERIES`]).
+    /// Number of times that each fault of memory struck, by its name, such as `store lost`: a fault of memory gives a
+    /// side another memory than the other side expects ([`crate::plan::Fault::of_memory`]). Also the number of
+    /// recoveries that controllers entered and left ([`crate::plan::RECOVERIES`]).
     pub memory: BTreeMap<&'static str, u64>,
 }
 

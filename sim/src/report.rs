@@ -54,7 +54,8 @@ fn rare_text(rare: &[(&'static str, &'static str, u64)]) -> String {
     text
 }
 
-/// Returns as text how often each fault of memory ([`OF_MEMORY`]) struck, and how many recoveries began and ended.
+/// Returns as text how often each fault in [`OF_MEMORY`] struck, such as `store lost`. The text also has the number of
+/// recoveries that controllers entered and left.
 fn memory(sum: &Sum) -> String {
     let width = OF_MEMORY.iter().map(|what| what.len()).max().unwrap_or_default();
     let mut text = "\n".to_owned();

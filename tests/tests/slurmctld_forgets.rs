@@ -117,7 +117,7 @@ fn the_next_prolog_waits_for_a_forgotten_one() -> Result<()> {
 
 /// Runs a job until its body runs. Then kills slurmctld, puts slurmctld's state back to before the job began, and
 /// starts slurmctld. This slurmctld ends the running job on the node, and begins the job again under the same restart
-/// count. Returns the job, whose second prolog waits at its gate.
+/// count. Returns the job. Its second prolog has begun, and waits until the test lets it exit ([`Slurm::open`]).
 fn begun_again(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<String> {
     slurm.open_all("prolog")?;
     slurm.open_all("epilog")?;

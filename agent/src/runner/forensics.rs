@@ -14,7 +14,7 @@ use std::thread;
 use perilog_host::clock;
 use rustix::process::Pid;
 
-/// Maximum size in bytes of a report, which travels in a frame and which people read.
+/// Maximum size in bytes of the report on a task's processes. The report travels in a frame, and people read it.
 const MAX_BYTES: usize = 16 * 1024;
 /// Maximum number of processes in the report.
 const MAX_PROCESSES: usize = 64;
@@ -24,7 +24,7 @@ const MAX_COMMAND: usize = 256;
 const MAX_STACK: usize = 16;
 /// Maximum size in bytes of all stacks together, so that the report has room for the command lines after them.
 const MAX_STACKS: usize = 8 * 1024;
-/// Time in milliseconds within which the runner gathers the report.
+/// Maximum time in milliseconds in which the runner gathers the report on a task's processes.
 const WITHIN_MS: u64 = 2_000;
 
 /// Result of an inspection of the task's processes.

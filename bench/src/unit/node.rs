@@ -34,7 +34,8 @@ const BURST: u64 = 96;
 /// Number of turns at the begin that the bench does not count. In a turn, each of the [`WAYS`] makes one unit.
 const WARM_UP: usize = 5;
 
-/// Ways to make a unit, in the order of the first turn.
+/// Ways to make a unit. In each turn, the bench makes one unit in every way. The first measured turn has this order.
+/// Each later turn begins one way further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Agent,

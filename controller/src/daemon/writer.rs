@@ -36,8 +36,8 @@ const STATUS_EVERY_MS: u64 = 1_000;
 
 pub(crate) struct Writer<S> {
     store: S,
-    /// The machine, and the steps of a batch from its inputs to its effects. There is no machine while the disk has no
-    /// room to begin an epoch.
+    /// The part of the writer that does no I/O: it owns the machine, and takes each batch from inputs to effects.
+    /// It has no machine while the disk has no room to begin an epoch.
     step: core::Writer,
     delivery: Delivery,
     observer: Observer,

@@ -30,7 +30,8 @@ pub struct StepReader {
 #[derive(Debug, Clone)]
 pub struct Which {
     pub job: JobId,
-    /// The attempt of the job; `None`: the attempt of the job's newest action, or any attempt if the job has no action.
+    /// The attempt of the job; `None`: the attempt of the job's newest action. If the job has no action, there is
+    /// no task to select, and `None` stands for any attempt.
     pub attempt: Option<Attempt>,
     pub action: Option<ActionName>,
 }

@@ -23,14 +23,17 @@ use super::task::{State, Task};
 /// name.
 pub(super) const EARLIER_UNIT: &str = "an earlier unit of its name to go";
 
-/// The tasks that may keep the next task in the queue from beginning: tasks that may live, and earlier queued tasks.
+/// The tasks that may keep a queued task from beginning: all tasks that may live, and the tasks before it in the queue.
 #[derive(Default)]
 struct Held<'a> {
-    /// The first of these tasks; `None`: there are none. It blocks the next task if the host runs one task at a time.
+    /// The first task that was added; `None`: no task was added. It blocks the queued task if the host runs one task at
+    /// a time.
     first: Option<&'a Task>,
-    /// The first of these tasks that belongs to a released attempt; `None`: there is none. It blocks every next task.
+    /// The first added task of a released attempt; `None`: no such task was added. It blocks the queued task, whatever
+    /// job that belongs to.
     released: Option<&'a Task>,
-    /// These tasks by job, but only one task of each step ([`step`]).
+    /// The added tasks by job, but only one task of each step ([`step`]). A task of the queued task's job, but of
+    /// another step, blocks the queued task.
     jobs: HashMap<&'a JobId, Vec<&'a Task>>,
 }
 

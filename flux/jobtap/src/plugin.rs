@@ -128,9 +128,9 @@ fn run(plugin: &Plugin, call: &Call) {
     }
 }
 
-/// Takes an epilog reference on a job that has ended, was cancelled, failed in its prolog, or was lost with rank 0. The
-/// plugin ignores a job that it does not know. On a site that runs epilogs as housekeeping, the plugin takes no epilog
-/// reference.
+/// Takes an epilog reference on a job that has ended, was cancelled, failed in its prolog, or was lost with rank 0.
+/// Until the edge finishes the reference, Flux does not free the job's resources. Ignores a job that the plugin does
+/// not know, and a job without resources. Takes no reference on a site that runs epilogs as housekeeping.
 fn cleanup(plugin: &Plugin, call: &Call) {
     let is_ours = |id: &u64| {
         let held = held();

@@ -40,8 +40,8 @@ impl Bounds {
 }
 
 impl Default for Bounds {
-    /// Returns bounds that fit into the 4096 file descriptors of a node's agent, to which each node hook stays
-    /// connected while its local task runs.
+    /// Returns maximum numbers of connections that fit into the 4096 file descriptors of a node's agent. Each node hook
+    /// stays connected to the agent while its local task runs.
     fn default() -> Self {
         Self { trusted: 1_024, for_root: 64, waiting: 768, strangers: 256, per_stranger: 8 }
     }

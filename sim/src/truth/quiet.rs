@@ -11,8 +11,8 @@ use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    /// Clients that wait for the first controller's answer to `quiesce`, by client number. The value: how many resume
-    /// requests came before the client's request.
+    /// Requests to quiesce that the first controller has not answered. The key is the number of the client that asked.
+    /// The value is the number of resume requests before the client's request.
     asked: BTreeMap<u64, u64>,
     resumes: u64,
     is_quiet: bool,

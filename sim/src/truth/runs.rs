@@ -191,8 +191,9 @@ impl Truth {
         }
     }
 
-    /// Returns `true` if the node rebooted once, as a script of the task had announced. That script had got the
-    /// controller's confirmation, and no script was left to begin.
+    /// Returns `true` if the node rebooted exactly once since a script of the task announced a reboot, and two more
+    /// conditions hold: that script had got the controller's confirmation, and the task's last script had begun.
+    /// `at`: the index of the node.
     pub(crate) fn was_awaited(&self, task: TaskId, at: usize) -> bool {
         self.runs_of(task).any(|run| run.node == at && run.boot_known && run.boots == 1 && run.last_begun)
     }

@@ -119,6 +119,7 @@ impl Truth {
     }
 
     /// Checks the outcome of a rank or resource against the reports of its service.
+    /// `t`: the world time (ms) of the check.
     ///
     /// # Errors
     ///

@@ -72,8 +72,8 @@ struct Job {
     ms: u64,
     /// Whether the controller has confirmed that it has the attempt.
     added: bool,
-    /// The load of the controller's machine in which the resource manager made the requests for the job's present
-    /// phase; `None`: it has still to make them.
+    /// The controller's machine that got the resource manager's requests for the job's present phase; `None`: the
+    /// resource manager has still to make them.
     asked_in: Option<Load>,
     /// Whether the controller refused the attempt, which then keeps its hosts.
     is_stuck: bool,
@@ -96,7 +96,8 @@ enum Phase {
     Ended,
 }
 
-/// One load of the controller's machine from its store: the number of the process, and the world time (ms) of the load.
+/// Identifies a machine that the controller loaded from its store: the number of the controller's process, and the
+/// world time (ms) at which the process loaded the machine.
 type Load = (u64, u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -25,7 +25,8 @@ use crate::tail::{News, Running, Tail, UNVOUCHED, VOUCHED};
 use crate::text;
 use crate::verb::run::watch::Watch;
 
-/// A hook's call to the controller: the job, and the values with which its action runs.
+/// The call of a prolog's or epilog's hook that goes to the controller, such as `slurmctld-prolog`: the job, and the
+/// values with which the job's action runs.
 pub(super) struct Call {
     pub(super) job: JobId,
     /// The job's attempt; `None`: the resource manager gives none, and the controller's log or its reply determines it.

@@ -297,8 +297,8 @@ impl Action {
         }
     }
 
-    /// Records the boot that counts as the boot of an open rank's task, as far as the node's report `ended` shows it.
-    /// Does nothing if the scripts did not end well. The recorded boot is:
+    /// Updates the recorded boot of an open rank's task ([`Action::boot`]) when its node reports `ended`. Does nothing
+    /// if the scripts did not end well, or if the report tells of neither a reboot nor an announcement. Records:
     ///
     /// * the node's present boot (`boot_number`), if a script announced a reboot that is still to come or has come;
     /// * [`EARLIER`], if the node has rebooted without an announcement, or again after the announced reboot.

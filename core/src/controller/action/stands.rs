@@ -46,12 +46,12 @@ pub struct Stands {
     pub remarks: BTreeMap<String, IdSet>,
 }
 
-/// Delta of an attempt's row, for a few of its ranks: which of them the job holds, has handed over or released, and
-/// which are disowned.
+/// Change to an attempt's row, for a few of its ranks: which of them the job now holds, which are released, handed over
+/// (`left`) or disowned.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Holds {
-    /// The ranks of this delta.
+    /// The ranks that this change concerns.
     pub ranks: IdSet,
     /// Ranks that the job itself holds.
     #[serde(skip_serializing_if = "IdSet::is_empty")]

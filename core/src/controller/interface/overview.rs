@@ -114,7 +114,7 @@ pub struct OpenRow {
     pub job: Option<JobId>,
     pub attempt: Attempt,
     pub action: ActionName,
-    /// The state, as in [`crate::controller::view::PsRow`].
+    /// The state of the work: a word of [`crate::controller::view::PsRow::state`], such as `overdue`.
     pub state: String,
     /// `true` if the work does not end by itself, as far as the controller knows.
     pub stuck: bool,
@@ -151,8 +151,8 @@ pub struct Fault {
     /// The script to blame; `None`: there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
-    /// The last line that the script to blame wrote. Without a script to blame, the last line of the last failed script
-    /// whose output was kept. `None`: no such line was kept.
+    /// The last line of output of the script to blame. If there is no script to blame, the last line of output of the
+    /// last failed script whose output was kept. `None`: no such line was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
     pub count: u64,

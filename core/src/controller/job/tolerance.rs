@@ -123,7 +123,8 @@ impl Jobs {
     }
 
     /// Reports the failed ranks of an action whose verdict is `ok`, with the reasons. If the job's terms say so, hands
-    /// these ranks over, and after the action `keep-after` also the good ranks that the job does not need (`keep`).
+    /// these ranks over. If the setting `keep-after` names this action, also hands over the good ranks beyond the
+    /// number that the job needs (`keep`). Does nothing for an after-action.
     pub(crate) fn forgive(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action(id) else { return };
         let (job, number, name) = (action.row.job.clone(), action.row.attempt, action.row.name.clone());
