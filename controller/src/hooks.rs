@@ -56,7 +56,7 @@ impl Kind {
     }
 }
 
-/// One run of a hook's command, for one notice or for the drains of several hosts.
+/// A run of a hook's command, for one notice or for the drains of several hosts.
 #[derive(Debug, Clone)]
 struct Task {
     /// The job or the hosts that the notice is about. Two running notices never share a key.

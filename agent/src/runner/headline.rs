@@ -17,7 +17,7 @@ use perilog_core::task::Start;
 use crate::output::one_line;
 
 /// Time in milliseconds from the begin of a script until the unit's status shows the name of the script that then runs.
-/// So a script that ends sooner is normally not shown.
+/// The status normally shows no script that ends sooner.
 const UNSEEN_MS: u64 = 200;
 
 #[derive(Debug)]

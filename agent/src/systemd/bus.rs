@@ -45,7 +45,7 @@ const GONE: [&str; 3] =
     [NO_SUCH_UNIT, "org.freedesktop.systemd1.NoUnitForInvocationID", "org.freedesktop.DBus.Error.UnknownObject"];
 const PROPERTY_READ_ONLY: &str = "org.freedesktop.DBus.Error.PropertyReadOnly";
 
-/// What a connection needs to know of the host: the runner's program and the run directory, which go into a unit's
+/// Facts of the host that a connection needs: the runner's program and the run directory, which go into a unit's
 /// command line, and the cgroups, which show whether a unit has processes.
 #[derive(Debug, Clone)]
 pub struct Surroundings {

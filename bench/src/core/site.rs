@@ -291,7 +291,7 @@ impl<'a> Site<'a> {
         self.job.clone()
     }
 
-    /// Has each rank report Accepted of its task, then each rank Finished: one rank per batch, in random order. About
+    /// Lets each rank report Accepted of its task, then each rank Finished: one rank per batch, in random order. About
     /// `failing` of a hundred ranks report a failed check, which the job may tolerate.
     pub(crate) fn accepted_and_finished(&mut self, name: &str, attempt: u64, failing: u32) -> Result<()> {
         self.accepted(name, attempt)?;
@@ -308,7 +308,7 @@ impl<'a> Site<'a> {
         })
     }
 
-    /// Has each rank report Accepted of its task of the action `name`: one rank per batch, in random order.
+    /// Lets each rank report Accepted of its task of the action `name`: one rank per batch, in random order.
     pub(crate) fn accepted(&mut self, name: &str, attempt: u64) -> Result<()> {
         self.tell(name, attempt, |_, task| FromAgent::Accepted { task, limit_ms: None })
     }

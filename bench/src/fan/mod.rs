@@ -2,8 +2,8 @@
 //! round is timed until all completions are durable and the caller knows. For comparison, a bare server sends the same
 //! frames over the same wire.
 //!
-//! Also measures the controller's memory per agent, and the time after a kill -9 of the controller until all agents are
-//! connected again.
+//! The bench also measures the controller's memory per agent, and the time after a kill -9 of the controller until all
+//! agents are connected again.
 //!
 //! ```text
 //!            Varlink          mutual TLS

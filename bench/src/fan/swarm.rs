@@ -158,7 +158,7 @@ impl Group {
     }
 }
 
-/// One simulated agent of the swarm.
+/// A simulated agent of the swarm.
 struct Agent {
     group: Arc<Group>,
     rank: Rank,

@@ -79,7 +79,7 @@ impl Following {
     }
 }
 
-/// One follower of a source: [`Following`] counts it until this value is dropped.
+/// A follower of a source: [`Following`] counts it until this value is dropped.
 struct Follower<'a> {
     all: &'a Following,
     source: String,

@@ -37,7 +37,7 @@ const STATUS_EVERY_MS: u64 = 1_000;
 pub(crate) struct Writer<S> {
     store: S,
     /// The part of the writer that does no I/O: it owns the machine, and takes each batch from inputs to effects.
-    /// It has no machine while the disk has no room to begin an epoch.
+    /// This part has no machine while the disk has no room to begin an epoch.
     step: core::Writer,
     delivery: Delivery,
     observer: Observer,

@@ -207,7 +207,7 @@ fn look(role: Role, file: Option<PathBuf>, door: &Door) -> Report {
 
 /// The findings of doctor about a role of this host, or about another subject.
 pub(super) struct Report {
-    /// What `subject` is: `role` for a role of this host, `directory` for a directory of scripts.
+    /// The kind of `subject`: `role` for a role of this host, `directory` for a directory of scripts.
     kind: &'static str,
     subject: String,
     findings: Vec<Finding>,

@@ -245,7 +245,7 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
     }
 }
 
-/// What the session with the controller tells the hook's main thread while an epilog runs.
+/// Events that the session with the controller sends to the hook's main thread while an epilog runs.
 enum Epilog {
     LetGo { attempt: Attempt, over: bool, part: Part, waits: Option<String> },
     Event(Entry),
