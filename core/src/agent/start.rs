@@ -77,7 +77,7 @@ impl Machine {
     pub(super) fn admit(&self, start: Start, plan: Option<Plan>, local: bool, now: Now) -> Result<Intent, Box<Ended>> {
         let bare = |outcome| Box::new(Ended::bare(outcome, now.wall_ms));
         let refused = |why: String| bare(Outcome::Refused { why });
-        let full = |why: String| Box::new(Ended { full: true, ..*refused(why) });
+        let excused = |why: String| Box::new(Ended { excused: true, ..*refused(why) });
         if start.boot != self.node.boot && !defect!(AnyBoot) {
             return Err(bare(Outcome::Lost { why: Loss::Rebooted }));
         }
@@ -94,13 +94,13 @@ impl Machine {
         let policy = &self.node.policy;
         let open = self.tasks.values().filter(|task| task.is_open()).count();
         if open >= policy.max_tasks {
-            return Err(full(format!("{open} tasks have not ended on this host, as many as it takes (max-tasks)")));
+            return Err(excused(format!("{open} tasks have not ended on this host, as many as it takes (max-tasks)")));
         }
         let held = self.tasks.len() + self.tombs.len();
         // Only after-actions may use the spare room: a node that refuses an epilog is not cleaned up.
         let spare = if start.after { policy.max_tasks } else { 0 };
         if held >= policy.max_tombstones.saturating_add(spare) {
-            return Err(full(format!(
+            return Err(excused(format!(
                 "this host holds {held} tasks and tombstones, as many as it takes (max-tombstones); one goes when the \
                  controller has its end on disk"
             )));
@@ -113,7 +113,7 @@ impl Machine {
         let Some(mut plan) = plan.or_else(|| configured.cloned()) else {
             let known: Vec<&str> = policy.actions.keys().map(|name| name.as_str()).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            return Err(refused(format!(
+            return Err(excused(format!(
                 "action {} is not configured on {}; configured: {known}",
                 start.action, self.node.host
             )));

@@ -202,9 +202,12 @@ table! {
         "3: the outcome is what the unit did", Hunt::Simulator;
     OnlyFailuresDrain: "what was lost or refused, or passed its limit, drains nobody",
         "docs/semantics.md D1: exactly the hosts at fault are drained", Hunt::Simulator;
-    FullDrains: "a node that is full of tasks or records is drained for the prolog that it refuses",
+    ExcusedDrains: "a node that is full, or does not configure an action, is drained for the prolog that it refuses",
         "docs/semantics.md D1: exactly the hosts at fault are drained",
-        Hunt::Unit { program: "core", filter: "a_full_node_is_drained_only_for_an_after_action" };
+        Hunt::Unit { program: "core", filter: "an_excused_refusal_drains_only_for_an_after_action" };
+    RefusalsAreExcused: "a node that refuses a prolog for whatever reason is not drained",
+        "docs/semantics.md D1: exactly the hosts at fault are drained",
+        Hunt::Unit { program: "core", filter: "an_excused_refusal_drains_only_for_an_after_action" };
     CancelDrains: "what a user cancelled drains its node",
         "docs/semantics.md D1: a cancel never drains", Hunt::Simulator;
     CancelledEpilogIsClean: "an epilog that was cancelled drains nobody",

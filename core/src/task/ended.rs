@@ -50,10 +50,10 @@ pub struct Ended {
     /// Whether the outcome is `ok` because the task had no script to run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub empty: bool,
-    /// Whether the outcome is `refused` because the host has its maximum of tasks or tombstones. If the refused task
-    /// was of a setup action, the controller does not drain the node for this.
+    /// Whether the outcome is `refused` because the node does not configure the action, or has its maximum of tasks or
+    /// tombstones. If the refused task was of a setup action, the controller does not drain the node for this.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub full: bool,
+    pub excused: bool,
 }
 
 impl Ended {
@@ -124,7 +124,7 @@ impl Ended {
             note: None,
             skipped: Vec::new(),
             empty: false,
-            full: false,
+            excused: false,
         }
     }
 }

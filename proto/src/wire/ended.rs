@@ -51,10 +51,10 @@ pub(crate) struct Ended {
     pub skipped: Vec<String>,
     #[prost(bool, tag = "19")]
     pub empty: bool,
-    /// Whether the outcome is `refused` because the host has its maximum of tasks or tombstones. An older agent omits
-    /// the field.
+    /// Whether the outcome is `refused` because the node does not configure the action, or has its maximum of tasks or
+    /// tombstones. An older agent omits the field.
     #[prost(bool, tag = "20")]
-    pub full: bool,
+    pub excused: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -151,7 +151,7 @@ impl Ended {
             note: ended.note.as_ref().map(text),
             skipped: ended.skipped.iter().take(MAX_LISTED).map(|file| clip(file, listed)).collect(),
             empty: ended.empty,
-            full: ended.full,
+            excused: ended.excused,
         }
     }
 
@@ -176,7 +176,7 @@ impl Ended {
             note: self.note,
             skipped: self.skipped,
             empty: self.empty,
-            full: self.full,
+            excused: self.excused,
         })
     }
 }

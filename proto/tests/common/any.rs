@@ -92,14 +92,14 @@ prop_compose! {
         tails in vec((text(), text()).prop_map(|(script, text)| Tail { script, text }), 0..4),
         texts in (option::of(text()), option::of(text())),
         numbers in any::<(Option<u64>, Option<u64>, u32)>(),
-        (skipped, empty, full) in (vec(text(), 0..4), any::<bool>(), any::<bool>()),
+        (skipped, empty, excused) in (vec(text(), 0..4), any::<bool>(), any::<bool>()),
     ) -> Ended {
         let ((began_ms, ended_ms, elapsed_ms), (forensics, note), (cpu_ns, memory_peak, dropped_env)) = (times, texts,
             numbers);
         Ended {
             outcome, began_ms, ended_ms, elapsed_ms, steps, checks, milestones, user_message, expect_reboot, booted,
             lingering, tails,
-            forensics, cpu_ns, memory_peak, dropped_env, note, skipped, empty, full,
+            forensics, cpu_ns, memory_peak, dropped_env, note, skipped, empty, excused,
         }
     }
 }

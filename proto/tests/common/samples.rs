@@ -82,7 +82,7 @@ pub(crate) fn ended(outcome: Outcome) -> Ended {
         note: Some("unit and result differ".to_owned()),
         skipped: Vec::new(),
         empty: false,
-        full: false,
+        excused: false,
     }
 }
 
@@ -240,11 +240,11 @@ pub(crate) fn from_agent() -> Vec<(String, FromAgent)> {
             },
         ),
         (
-            "finished-full".to_owned(),
+            "finished-excused".to_owned(),
             FromAgent::Finished {
                 task,
                 ended: Box::new(Ended {
-                    full: true,
+                    excused: true,
                     ..Ended::bare(Outcome::Refused { why: "128 tasks have not ended".to_owned() }, 1_552_593_349_000)
                 }),
             },

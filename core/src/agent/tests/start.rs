@@ -89,8 +89,8 @@ fn what_the_node_does_not_take_is_refused_with_nothing_written() {
     bed.checks([
         (
             message(unknown),
-            &["finished j.1.nothing.0 refused (action nothing is not configured on n0; configured: epilog, mount, \
-               prolog, sweep)"],
+            &["finished j.1.nothing.0 excused, refused (action nothing is not configured on n0; configured: epilog, \
+               mount, prolog, sweep)"],
         ),
         (
             changed(|s| drop(s.env.insert("A-B".to_owned(), String::new()))),
@@ -151,7 +151,7 @@ fn starts_past_the_cap_of_live_tasks_are_refused() {
     bed.live("l", 1, "prolog", 0);
     bed.check(
         start_message("j", 2, "prolog", 0),
-        &["finished j.2.prolog.0 full, refused (2 tasks have not ended on this host*"],
+        &["finished j.2.prolog.0 excused, refused (2 tasks have not ended on this host*"],
     );
 }
 
@@ -167,7 +167,7 @@ fn only_acknowledged_ends_make_room_past_the_cap() {
     bed.check(start_message("j", 1, "epilog", 0), &["remove-tombstone j.1.prolog.0", "write-intent j.1.epilog.0"]);
     bed.check(
         start_message("l", 1, "prolog", 0),
-        &["finished l.1.prolog.0 full, refused (this host holds 2 tasks and tombstones*"],
+        &["finished l.1.prolog.0 excused, refused (this host holds 2 tasks and tombstones*"],
     );
 }
 
@@ -207,14 +207,14 @@ fn past_the_cap_the_oldest_tombstone_goes_whose_unit_is_gone() {
     bed.check(cancel("m", 1, "prolog", 0), &["remove-tombstone k.1.prolog.0", "bury m.1.prolog.0 cancelled"]);
     bed.check(
         start_message("j", 2, "prolog", 0),
-        &["finished j.2.prolog.0 full, refused (this host holds 3 tasks and tombstones*"],
+        &["finished j.2.prolog.0 excused, refused (this host holds 3 tasks and tombstones*"],
     );
 }
 
 #[test]
 fn open_tombstones_stay_past_the_cap() {
     let refused =
-        |holds: u32| format!("finished l.1.prolog.0 full, refused (this host holds {holds} tasks and tombstones*");
+        |holds: u32| format!("finished l.1.prolog.0 excused, refused (this host holds {holds} tasks and tombstones*");
     let mut node = node();
     node.policy.max_tombstones = 1;
     // A cancel of a task that never came stays until the controller knows the end.
@@ -244,7 +244,7 @@ fn open_tombstones_stay_past_the_cap() {
 /// A node that is full of ended tasks, whose ends the controller has not stored yet, still accepts after-actions.
 #[test]
 fn after_actions_have_room_past_the_cap() {
-    let refused = |holds: u32| format!("full, refused (this host holds {holds} tasks and tombstones*");
+    let refused = |holds: u32| format!("excused, refused (this host holds {holds} tasks and tombstones*");
     let mut node = node();
     (node.policy.max_tombstones, node.policy.max_tasks) = (1, 2);
     let mut bed = Bed::up_as(node);
@@ -256,7 +256,7 @@ fn after_actions_have_room_past_the_cap() {
         ("k", true, "write-intent k.1.epilog.0".to_owned()),
         ("h", false, format!("finished h.1.epilog.0 {}", refused(2))),
         ("l", true, "write-intent l.1.epilog.0".to_owned()),
-        ("m", true, "finished m.1.epilog.0 full, refused (2 tasks have not ended*".to_owned()),
+        ("m", true, "finished m.1.epilog.0 excused, refused (2 tasks have not ended*".to_owned()),
     ] {
         let asked = Start { after, ..start(job, 1, "epilog", 0) };
         bed.check(message(ToAgent::Start(asked)), &[&expect]);

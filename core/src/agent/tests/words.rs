@@ -93,8 +93,8 @@ fn message_words(message: &FromAgent) -> String {
         FromAgent::Accepted { task, .. } => format!("accepted {}", name(*task)),
         FromAgent::Moved { task, phase, .. } => format!("moved {} {}", name(*task), phase_words(phase)),
         FromAgent::Finished { task, ended } => {
-            let full = if ended.full { "full, " } else { "" };
-            format!("finished {} {full}{}", name(*task), ended.outcome)
+            let excused = if ended.excused { "excused, " } else { "" };
+            format!("finished {} {excused}{}", name(*task), ended.outcome)
         }
         FromAgent::ExpectsBoot { task, within_ms, ended } => {
             let within = within_ms.map_or("any time".to_owned(), |ms| ms.to_string());

@@ -52,8 +52,9 @@ impl Facts<'_> {
         // A node may refuse a setup action that the node does not configure, or for which the node is full. If a node
         // refuses an after-action, nothing cleans up, so the node is drained.
         let excused = matches!(ended.outcome, Outcome::Refused { .. })
-            && (self.is_unconfigured(task) || (ended.full && !defect!(FullDrains)))
-            && !self.jobs.follows(action);
+            && (ended.excused || defect!(RefusalsAreExcused))
+            && !self.jobs.follows(action)
+            && !defect!(ExcusedDrains);
         let at_fault = is_at_fault(&ended.outcome) && !excused || (unclean && !defect!(CancelledEpilogIsClean));
         let unfollowed = self.jobs.unfollowed(task, ended);
         if !at_fault && unfollowed.is_none() {

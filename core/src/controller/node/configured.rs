@@ -1,10 +1,6 @@
-//! Configured actions: each agent reports in its Hello which actions its node's configuration names. The reports decide
-//! two things:
-//!
-//! * The controller refuses a request for an action that no node of the request configures. Such a request is a typing
-//!   mistake, and leaves no trace.
-//! * The controller does not drain a node that refuses an action outside its configuration, except for an after-action:
-//!   every node must configure every after-action.
+//! Configured actions: each agent reports in its Hello which actions its node's configuration names. The controller
+//! refuses a request for an action that no node of the request configures. Such a request is a typing mistake, and
+//! leaves no trace.
 //!
 //! An older agent reports no actions. Then the controller sends the Start, and the node decides.
 
@@ -13,7 +9,7 @@ use std::collections::BTreeSet;
 use crate::controller::facts::Facts;
 use crate::controller::io::Refusal;
 use crate::controller::job::layout::Layout;
-use crate::ids::{ActionName, TaskId};
+use crate::ids::ActionName;
 use crate::idset::IdSet;
 use crate::nearest::nearest;
 
@@ -44,12 +40,5 @@ impl Facts<'_> {
         };
         let todo = format!("an action is a table of the node's agent.toml: [action.{name}]");
         Err(Refusal::Invalid(format!("{text} ({todo})")))
-    }
-
-    /// Returns `true` if the task's node has reported its actions, and the task's action is not among them.
-    pub(crate) fn is_unconfigured(&self, task: TaskId) -> bool {
-        let Some(action) = self.jobs.action(task.action) else { return false };
-        let node = self.nodes.of(&self.jobs, task);
-        node.and_then(|node| node.actions.as_ref()).is_some_and(|actions| !actions.contains(&action.row.name))
     }
 }

@@ -94,44 +94,31 @@ fn a_mistyped_host_is_refused_and_begins_nothing() {
     b.ask(Request::Run(RunRequest { known: true, ..request("prolog", "j", None, None) })).0.unwrap();
 }
 
-/// A node reports its actions, and refuses a check that it does not configure: the node is not drained. A node that
-/// does not configure an after-action is drained.
+/// Regression test of two faults. 2,050 short jobs filled a node with records; the node refused every later prolog,
+/// and each refusal drained the node. A node refused a prolog as too late, and a reload had by then dropped that prolog
+/// from the configuration; the controller excused the node, because it no longer configured the prolog.
 #[test]
-fn an_unconfigured_action_drains_only_as_an_after_action() {
-    for (of, action, why, drained) in [
-        (Some("epilog prolog"), "check", "action check is not configured", false),
-        // The node configures the action, and refuses for another reason.
-        (Some("check"), "check", "as many tasks as it takes", true),
-        // An older agent reports no actions.
-        (None, "check", "action check is not configured", true),
-        (Some("check"), "epilog", "action epilog is not configured", true),
+fn an_excused_refusal_drains_only_for_an_after_action() {
+    for (action, excused, outcome, drained) in [
+        ("prolog", true, refused("this host holds 4096 tasks and tombstones"), false),
+        ("prolog", true, refused("action prolog is not configured on n0"), false),
+        // The reason of the refusal counts, not what the node configures by now.
+        ("prolog", false, refused("it is too late to begin"), true),
+        // No clean-up happens.
+        ("epilog", true, refused("128 tasks have not ended on this host"), true),
+        ("epilog", true, refused("action epilog is not configured on n0"), true),
+        // A failed script is the node's fault, whatever else the node reports.
+        ("prolog", true, Outcome::Failed { why: Failure::Exit(1) }, true),
     ] {
         // The other node configures every action, so the controller accepts the request.
-        let (mut b, n) = site(&[of, Some("check epilog")]);
-        b.run(action, "j", "n[0-1]");
-        b.says(n[0], finished(task(action, "j", 0), refused(why)));
-        assert_eq!(b.outcome(task(action, "j", 0)), refused(why));
-        assert_eq!(b.store.drains.len(), usize::from(drained), "{of:?} {action} {why}");
-    }
-}
-
-/// Regression test: 2,050 short jobs filled a node with records. The node refused every later prolog, and each refusal
-/// drained the node.
-#[test]
-fn a_full_node_is_drained_only_for_an_after_action() {
-    for (action, outcome, drained) in [
-        ("prolog", refused("this host holds 4096 tasks and tombstones"), false),
-        // No clean-up happens.
-        ("epilog", refused("128 tasks have not ended on this host"), true),
-        // A failed script is the node's fault, whatever else the node reports.
-        ("prolog", Outcome::Failed { why: Failure::Exit(1) }, true),
-    ] {
-        let (mut b, n) = site(&[Some("epilog prolog")]);
-        b.run(action, "j", "n0");
-        let (task, full) = (task(action, "j", 0), Ended { full: true, ..Ended::bare(outcome.clone(), 1) });
-        b.says(n[0], FromAgent::Finished { task, ended: Box::new(full) });
-        assert_eq!(b.outcome(task), outcome);
-        assert_eq!(b.store.drains.len(), usize::from(drained), "{action} {outcome}");
+        for configured in [None, Some("check"), Some("epilog prolog")] {
+            let (mut b, n) = site(&[configured, Some("epilog prolog")]);
+            b.run(action, "j", "n[0-1]");
+            let (task, ended) = (task(action, "j", 0), Ended { excused, ..Ended::bare(outcome.clone(), 1) });
+            b.says(n[0], FromAgent::Finished { task, ended: Box::new(ended) });
+            assert_eq!(b.outcome(task), outcome);
+            assert_eq!(b.store.drains.len(), usize::from(drained), "{configured:?} {action} {outcome}");
+        }
     }
 }
 
