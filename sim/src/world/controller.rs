@@ -9,7 +9,7 @@ use perilog_core::message::{FromAgent, HeldState};
 use perilog_core::{Attempt, Commit, Outcome, TaskId};
 
 use super::World;
-use super::deliver::ok_tasks;
+use super::deliver::{ok_tasks, readable};
 use super::event::Event;
 use super::node::EPOCH_MS;
 use super::ps::Waits;
@@ -48,6 +48,8 @@ pub(crate) struct Controller {
     /// The clients whose `ps` also asked for held ranks.
     pub(crate) asked_held: BTreeSet<u64>,
     pub(crate) waits_before: Waits,
+    /// Numbers of the notices that the resource manager could read before this batch. Empty if the batch enters a
+    /// recovery, which may hide each of them for a part of the batch.
     pub(crate) outbox_before: BTreeSet<u64>,
     /// Tasks that the store showed as `ok` before this batch, or that a message in the batch reports as `ok`. A later
     /// Hello in the same batch may report them as lost.
@@ -268,7 +270,7 @@ impl World {
         let controller = &mut self.controllers[which];
         if inputs.iter().any(|input| matches!(input, Input::Request { request: Request::Ps { .. }, .. })) {
             controller.waits_before = Waits::of(&controller.store);
-            controller.outbox_before = controller.store.outbox.iter().map(|entry| entry.sequence).collect();
+            controller.outbox_before = readable(&controller.store).map(|entry| entry.sequence).collect();
         }
         if inputs.iter().any(|input| matches!(input, Input::Request { request: Request::Show { .. }, .. })) {
             controller.ok_before = ok_tasks(&controller.store).chain(inputs.iter().filter_map(told_ok)).collect();

@@ -230,10 +230,7 @@ impl World {
                 // Notices from before the start wait for the store's nodes.
                 let settles = self.t < controller.loaded_at + SETTLES_MS;
                 let stays = |entry: &&OutboxEntry| !settles && controller.outbox_before.contains(&entry.sequence);
-                // A notice of an unvouched attempt holds back all later notices.
-                let of_manager = store.outbox.iter().filter(|entry| entry.reader == Reader::Manager);
-                let told = of_manager.take_while(|entry| !is_frozen(store, entry));
-                let missing = told.filter(stays).find(|entry| !entries.contains(entry));
+                let missing = readable(store).filter(stays).find(|entry| !entries.contains(entry));
                 missing.map(|entry| format!("entry {} of the outbox waits, and is not shown", entry.sequence))
             }
             Ok(Reply::Ps { rows, .. }) => self.check_ps(which, controller.asked_held.contains(&client), &rows),
@@ -253,6 +250,13 @@ impl World {
             self.violate("8 visible", &text);
         }
     }
+}
+
+/// Returns the notices that the resource manager can read now. A notice of an unvouched attempt holds back all later
+/// notices.
+pub(crate) fn readable(store: &Snapshot) -> impl Iterator<Item = &OutboxEntry> {
+    let of_manager = store.outbox.iter().filter(|entry| entry.reader == Reader::Manager);
+    of_manager.take_while(|entry| !is_frozen(store, entry))
 }
 
 /// Returns `true` if the entry's attempt is unvouched, so that the controller must not send the notice now.
