@@ -131,17 +131,23 @@ async fn by_munge(way: &Way<'_>, program: &Path) -> Result<(), EnrollError> {
         let proof = Proof { token: None, munge: Some(munge::encode(program, &payload).await?) };
         match obtain_at(way, address, &proof).await {
             Ok(()) => return Ok(()),
-            Err(error) => last = error,
+            Err(error) => last = last.or_of_the_next(error),
         }
     }
     Err(last)
 }
 
 impl EnrollError {
-    /// Returns `true` if the agent could not reach the controller that it tried last, or has no controller to try. A
-    /// request with another proof of identity would normally fail, too.
+    /// Returns `true` if the agent could not reach a controller, or has no controller to try. A request with another
+    /// proof of identity would normally fail, too.
     const fn is_of_the_way(&self) -> bool {
         matches!(self, Self::Nobody | Self::Ask(AskError::Link(_) | AskError::TimedOut { .. }))
+    }
+
+    /// Returns the error to keep of two controllers that the agent asked in turn: the one of the next controller,
+    /// unless that one could not be reached and the one before answered.
+    fn or_of_the_next(self, next: Self) -> Self {
+        if next.is_of_the_way() && !self.is_of_the_way() { self } else { next }
     }
 
     /// Combines the errors of both proofs: `self` is the error of the token. If there is no token file, returns only
@@ -219,7 +225,7 @@ async fn obtain(way: &Way<'_>, proof: Proof) -> Result<(), EnrollError> {
     for address in &way.enroll.addresses {
         match obtain_at(way, address, &proof).await {
             Ok(()) => return Ok(()),
-            Err(error @ EnrollError::Ask(_)) => last = error,
+            Err(error @ EnrollError::Ask(_)) => last = last.or_of_the_next(error),
             Err(error) => return Err(error),
         }
     }
@@ -346,6 +352,27 @@ mod tests {
         assert_eq!(token_as(uid, &file).unwrap(), "abc");
         let error = token_as(uid + 1, &file).unwrap_err().to_string();
         assert!(error.contains(&format!("belongs to uid {uid}")), "{error}");
+    }
+
+    /// Regression test: where the controller asked last was down, the agent never tried munge after the refusal of its
+    /// token by another controller.
+    #[test]
+    fn an_answer_counts_for_more_than_a_controller_that_is_away() {
+        let refused = |address: &str| {
+            EnrollError::Ask(AskError::Refused { address: address.to_owned(), why: "no such token".to_owned() })
+        };
+        let away = |address: &str| EnrollError::Ask(AskError::TimedOut { address: address.to_owned() });
+        for (errors, kept, is_of_the_way) in [
+            (vec![refused("a"), away("b")], "a refuses", false),
+            (vec![away("a"), refused("b")], "b refuses", false),
+            (vec![refused("a"), refused("b"), away("c")], "b refuses", false),
+            (vec![away("a"), away("b")], "b: not answered", true),
+            (vec![], "names no controller", true),
+        ] {
+            let error = errors.into_iter().fold(EnrollError::Nobody, EnrollError::or_of_the_next);
+            assert!(error.to_string().contains(kept), "{kept}: {error}");
+            assert_eq!(error.is_of_the_way(), is_of_the_way, "{kept}");
+        }
     }
 
     /// Returns enrolment settings whose only address has no listener.
