@@ -114,6 +114,16 @@ fn a_certificate_renews_in_a_session_until_it_is_revoked() -> Result<()> {
     n1.systemctl(&["restart", "perilog-agent"])?;
     cluster.wait_online().context("with a renewed certificate")?;
 
+    // Another directory takes a restart. Until then enrolment signs with the authority of the old directory, and the
+    // controller accepts the certificates of that authority.
+    let other = "/etc/perilog/controller.d/other.toml";
+    ctl.write_file(other, "[enroll]\ndirectory = \"/var/lib/perilog/other\"\n")?;
+    ctl.systemctl(&["reload", "perilog-controller"])?;
+    n1.systemctl(&["restart", "perilog-agent"])?;
+    cluster.wait_online().context("after a reload with another directory")?;
+    ctl.sh(&format!("rm {other}"))?;
+    ctl.systemctl(&["reload", "perilog-controller"])?;
+
     cluster.perilog(&["--quiet", "ca", "revoke", "--dir", DIRECTORY, "n1"])?.ok()?;
     // The controller does not renew a revoked certificate, even before a reload; the reload ends only that node's
     // session.

@@ -68,7 +68,7 @@ impl Reload {
         let new = Config::read(&self.file).map_err(|error| error.to_string())?;
         let changes = Changes::between(&self.started, &self.last, &new, &TAKES_RESTART)?;
         let config = new.value;
-        let certificates = Certificates::read(&config).map_err(|error| error.to_string())?;
+        let certificates = Certificates::read(&self.with_its_authority(&config)).map_err(|error| error.to_string())?;
         if config.log != self.last.log {
             journal::set_level(config.log.as_str()).map_err(|error| error.to_string())?;
         }
@@ -80,6 +80,14 @@ impl Reload {
         let _ = self.inlet.put(Entry::Settings(settings)).await;
         self.last = config;
         Ok(changes)
+    }
+
+    /// Returns the configuration with the authority of the controller's start. Enrolment signs with that authority
+    /// until a restart, so the controller must accept its certificates until then.
+    fn with_its_authority(&self, new: &Config) -> Config {
+        let mut config = new.clone();
+        config.enroll.directory = self.started.enroll.directory.clone();
+        config
     }
 }
 
