@@ -150,9 +150,8 @@ impl Truth {
                 }
                 let Some(all) = &attempt.terms.r else { return None };
                 let sum = told.r();
-                // The fragments may be less than all of R: disowned ranks need no release, and an edge may list an
-                // attempt with the ranks that are left.
-                let is_all = |sum: &ResourceSet| match whole.ranks == *all.ranks() {
+                // Disowned ranks need no release, so the fragments may not add up to all of R.
+                let is_all = |sum: &ResourceSet| match whole.ranks == attempt.ranks {
                     true => *sum == **all,
                     false => *sum.ranks() == whole.ranks,
                 };

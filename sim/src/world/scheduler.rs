@@ -508,7 +508,8 @@ impl World {
                 userid: Some(1_000),
                 ranks: one.held.clone(),
                 hosts: hosts_of(hosts),
-                terms: Self::terms_of(of, one),
+                // The API's list has no R.
+                terms: Terms { r: None, ..Self::terms_of(of, one) },
                 phase: match one.phase {
                     Phase::Preparing => JobPhase::Preparing,
                     Phase::Running { .. } => JobPhase::Running,
