@@ -263,14 +263,18 @@ impl World {
             self.check_welcome(which, node, newest);
         }
         let host = &self.nodes[node].host;
+        let made_room =
+            |c: &&Conn| c.welcomed && c.closed_at == Some(self.t) && c.which == which && c.controller_life == life;
+        // An earlier session of this machine may have taken the place, and given it to this one at once.
+        let earlier = self.conns.values().filter(made_room).filter(|c| c.node == node).map(|c| c.opened_at).min();
+        let since = earlier.map_or(since, |earlier| earlier.min(since));
         // Another machine's session makes room only after an unanswered probe, and after the shortest probe time of any
         // settings.
-        let unasked = self.conns.values().find(|c| {
-            let made_room = c.welcomed && c.closed_at == Some(self.t) && c.which == which && c.controller_life == life;
+        let unasked = self.conns.values().filter(made_room).find(|c| {
             // Only a probe for this connection counts; earlier probes do not.
             let long_ago = |at: &u64| *at >= since && *at + site::settings(1).probe_ms <= self.t;
             let asked = c.probed_at.iter().any(long_ago);
-            made_room && c.node != node && self.nodes[c.node].host == *host && !asked
+            c.node != node && self.nodes[c.node].host == *host && !asked
         });
         if let Some(c) = unasked.filter(|_| self.controllers[which].took_over_at != Some(self.t)) {
             let text =
