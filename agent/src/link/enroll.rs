@@ -125,29 +125,38 @@ async fn by_munge(way: &Way<'_>, program: &Path) -> Result<(), EnrollError> {
     let path = &way.files.key;
     let wrong = |why| EnrollError::Key { path: path.clone(), why };
     let public = Requested::read(&request(path)?).map_err(wrong)?.key();
-    let payload = bound(&way.enroll.host, &public);
-    let mut last = EnrollError::Nobody;
-    for address in &way.enroll.addresses {
-        let proof = Proof { token: None, munge: Some(munge::encode(program, &payload).await?) };
-        match obtain_at(way, address, &proof).await {
-            Ok(()) => return Ok(()),
-            Err(error) => last = last.or_of_the_next(error),
+    let payload = &bound(&way.enroll.host, &public);
+    let ask = |address| async move {
+        let proof = Proof { token: None, munge: Some(munge::encode(program, payload).await?) };
+        obtain_at(way, address, &proof).await
+    };
+    ask_in_turn(&way.enroll.addresses, ask).await
+}
+
+/// Asks each controller in turn, until one issues a certificate that is kept. An error on this node ends the turn.
+///
+/// # Errors
+/// The error of the first controller that answered. If none answered: the error of the last controller.
+async fn ask_in_turn<'a, A>(addresses: &'a [String], ask: impl Fn(&'a str) -> A) -> Result<(), EnrollError>
+where
+    A: Future<Output = Result<(), EnrollError>>,
+{
+    let mut kept = EnrollError::Nobody;
+    for address in addresses {
+        match ask(address).await {
+            Err(error @ (EnrollError::Ask(_) | EnrollError::Answer { .. })) if kept.is_of_the_way() => kept = error,
+            Err(EnrollError::Ask(_) | EnrollError::Answer { .. }) => {}
+            ended => return ended,
         }
     }
-    Err(last)
+    Err(kept)
 }
 
 impl EnrollError {
-    /// Returns `true` if the agent could not reach a controller, or has no controller to try. A request with another
-    /// proof of identity would normally fail, too.
+    /// Returns `true` if no controller answered, or there is none to ask. A request with another proof of identity
+    /// would normally fail, too.
     const fn is_of_the_way(&self) -> bool {
         matches!(self, Self::Nobody | Self::Ask(AskError::Link(_) | AskError::TimedOut { .. }))
-    }
-
-    /// Returns the error to keep of two controllers that the agent asked in turn: the one of the next controller,
-    /// unless that one could not be reached and the one before answered.
-    fn or_of_the_next(self, next: Self) -> Self {
-        if next.is_of_the_way() && !self.is_of_the_way() { self } else { next }
     }
 
     /// Combines the errors of both proofs: `self` is the error of the token. If there is no token file, returns only
@@ -221,15 +230,7 @@ async fn renew(enroll: &Enroll, files: &TlsFiles, server_name: Option<&str>) -> 
 }
 
 async fn obtain(way: &Way<'_>, proof: Proof) -> Result<(), EnrollError> {
-    let mut last = EnrollError::Nobody;
-    for address in &way.enroll.addresses {
-        match obtain_at(way, address, &proof).await {
-            Ok(()) => return Ok(()),
-            Err(error @ EnrollError::Ask(_)) => last = last.or_of_the_next(error),
-            Err(error) => return Err(error),
-        }
-    }
-    Err(last)
+    ask_in_turn(&way.enroll.addresses, |address| obtain_at(way, address, &proof)).await
 }
 
 async fn obtain_at(way: &Way<'_>, address: &str, proof: &Proof) -> Result<(), EnrollError> {
@@ -354,24 +355,36 @@ mod tests {
         assert!(error.contains(&format!("belongs to uid {uid}")), "{error}");
     }
 
-    /// Regression test: where the controller asked last was down, the agent never tried munge after the refusal of its
-    /// token by another controller.
-    #[test]
-    fn an_answer_counts_for_more_than_a_controller_that_is_away() {
-        let refused = |address: &str| {
-            EnrollError::Ask(AskError::Refused { address: address.to_owned(), why: "no such token".to_owned() })
+    /// Regression test: where one controller refused the token and the next one was down, the agent never tried munge.
+    #[tokio::test]
+    async fn an_answer_counts_for_more_than_a_controller_that_is_away() {
+        let ask = |asked: &str| {
+            let address = asked.to_owned();
+            std::future::ready(match asked {
+                "refuses" => Err(EnrollError::Ask(AskError::Refused { address, why: "no such token".to_owned() })),
+                "wrong" => Err(EnrollError::Answer { address, why: "of another key".to_owned() }),
+                "ours" => Err(EnrollError::Key { path: address.into(), why: "malformed".to_owned() }),
+                "good" => Ok(()),
+                _ => Err(EnrollError::Ask(AskError::TimedOut { address })),
+            })
         };
-        let away = |address: &str| EnrollError::Ask(AskError::TimedOut { address: address.to_owned() });
-        for (errors, kept, is_of_the_way) in [
-            (vec![refused("a"), away("b")], "a refuses", false),
-            (vec![away("a"), refused("b")], "b refuses", false),
-            (vec![refused("a"), refused("b"), away("c")], "b refuses", false),
-            (vec![away("a"), away("b")], "b: not answered", true),
-            (vec![], "names no controller", true),
+        for (asked, ended, is_of_the_way) in [
+            ("refuses away", "refuses refuses: no such token", false),
+            ("away refuses", "refuses refuses: no such token", false),
+            ("refuses wrong away", "refuses refuses: no such token", false),
+            ("away gone", "gone: not answered within", true),
+            ("refuses wrong away good", "", false),
+            ("refuses ours good", "ours: malformed", false),
+            ("", "[enroll] names no controller", true),
         ] {
-            let error = errors.into_iter().fold(EnrollError::Nobody, EnrollError::or_of_the_next);
-            assert!(error.to_string().contains(kept), "{kept}: {error}");
-            assert_eq!(error.is_of_the_way(), is_of_the_way, "{kept}");
+            let asked: Vec<String> = asked.split_whitespace().map(str::to_owned).collect();
+            match ask_in_turn(&asked, ask).await {
+                Ok(()) => assert_eq!(ended, "", "{asked:?}"),
+                Err(error) => {
+                    assert!(!ended.is_empty() && error.to_string().starts_with(ended), "{asked:?}: {error}");
+                    assert_eq!(error.is_of_the_way(), is_of_the_way, "{asked:?}");
+                }
+            }
         }
     }
 
