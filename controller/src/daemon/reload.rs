@@ -68,7 +68,8 @@ impl Reload {
         let new = Config::read(&self.file).map_err(|error| error.to_string())?;
         let changes = Changes::between(&self.started, &self.last, &new, &TAKES_RESTART)?;
         let config = new.value;
-        let certificates = Certificates::read(&self.with_its_authority(&config)).map_err(|error| error.to_string())?;
+        let certificates =
+            Certificates::read(&with_authority_of(&self.started, &config)).map_err(|error| error.to_string())?;
         if config.log != self.last.log {
             journal::set_level(config.log.as_str()).map_err(|error| error.to_string())?;
         }
@@ -81,19 +82,42 @@ impl Reload {
         self.last = config;
         Ok(changes)
     }
+}
 
-    /// Returns the configuration with the authority of the controller's start. Enrolment signs with that authority
-    /// until a restart, so the controller must accept its certificates until then.
-    fn with_its_authority(&self, new: &Config) -> Config {
-        let mut config = new.clone();
-        config.enroll.directory = self.started.enroll.directory.clone();
-        config
+/// Returns the configuration `new` with the enrolment directory of `started`, if that directory still has an authority.
+/// Enrolment signs with that authority until a restart, so the controller must accept its certificates until then.
+fn with_authority_of(started: &Config, new: &Config) -> Config {
+    let mut config = new.clone();
+    if let Ok(Some(_)) = started.enroll.clients() {
+        config.enroll.directory = started.enroll.directory.clone();
     }
+    config
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression test: a reload with another `enroll.directory` made the controller refuse the nodes that it had
+    /// enrolled.
+    #[test]
+    fn a_reload_accepts_the_authority_that_signs() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = |name: &str| {
+            let (file, enroll) = (dir.path().join("controller.toml"), dir.path().join(name));
+            std::fs::write(&file, format!("cluster = 'tiny'\nenroll = {{ directory = '{}' }}", enroll.display()))
+                .unwrap();
+            Config::read(&file).unwrap().value
+        };
+        let (started, new) = (config("started"), config("new"));
+        // The directory was moved to its new place.
+        let moved = with_authority_of(&started, &new);
+        assert_eq!(moved.enroll.directory, new.enroll.directory);
+        std::fs::create_dir(dir.path().join("started")).unwrap();
+        std::fs::write(dir.path().join("started/ca.pem"), "").unwrap();
+        let kept = with_authority_of(&started, &new);
+        assert_eq!(kept.enroll.directory, started.enroll.directory);
+    }
 
     /// The administrators' guide names each key that takes a restart. Otherwise, an operator who changed one and only
     /// reloaded would wait for ever.
