@@ -49,8 +49,8 @@ impl Facts<'_> {
         let action = self.jobs.action(task.action)?;
         // A cancelled after-action has not cleaned up.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.jobs.follows(action);
-        // A node may refuse a setup action that the node does not configure, or for which the node is full. If a node
-        // refuses an after-action, nothing cleans up, so the node is drained.
+        // A node may refuse a setup action because the node does not configure the action, or has its maximum of tasks
+        // or tombstones; the end says so. If a node refuses an after-action, nothing cleans up, so the node is drained.
         let excused = matches!(ended.outcome, Outcome::Refused { .. })
             && (ended.excused || defect!(RefusalsAreExcused))
             && !self.jobs.follows(action)
