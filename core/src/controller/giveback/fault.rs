@@ -51,10 +51,9 @@ impl Facts<'_> {
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.jobs.follows(action);
         // A node may refuse a setup action because the node does not configure the action, or has its maximum of tasks
         // or tombstones; the end says so. If a node refuses an after-action, nothing cleans up, so the node is drained.
-        let excused = matches!(ended.outcome, Outcome::Refused { .. })
-            && (ended.excused || defect!(RefusalsAreExcused))
-            && !self.jobs.follows(action)
-            && !defect!(ExcusedDrains);
+        let says_so = ended.excused || defect!(RefusalsAreExcused);
+        let is_refused = matches!(ended.outcome, Outcome::Refused { .. }) && !defect!(ExcusedDrains);
+        let excused = is_refused && says_so && !self.jobs.follows(action);
         let at_fault = is_at_fault(&ended.outcome) && !excused || (unclean && !defect!(CancelledEpilogIsClean));
         let unfollowed = self.jobs.unfollowed(task, ended);
         if !at_fault && unfollowed.is_none() {
