@@ -18,14 +18,18 @@ use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::defect;
 use crate::ids::{Attempt, JobId};
+use crate::idset::IdSet;
 
 impl Jobs {
-    /// Disowns the unreleased ranks of `older` if the attempt is unvouched and a newer attempt supersedes it: the
-    /// resource manager may have given the hosts to other jobs.
+    /// If the attempt `older` is unvouched and a newer attempt supersedes it, disowns its unreleased ranks and drops
+    /// its release notices: the resource manager may have given the hosts to other jobs.
     pub(crate) fn disown_superseded(&mut self, job: &JobId, older: Attempt, cx: &mut Context) {
         if self.is_unvouched(job, older) {
             let left = self.unreleased(job, older);
             self.disown(job, older, &left.ranks, cx);
+            let none = IdSet::new();
+            let owed = self.take_releases(job, older, &none, cx);
+            self.release_again(job, older, &none, owed, cx);
             self.assert_attempt(job, older, cx);
         }
     }

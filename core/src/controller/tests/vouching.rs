@@ -32,6 +32,32 @@ fn a_persons_word_on_disowned_ranks_outlives_a_restart() {
     assert_eq!(starts(&effects), [(n1, 1)]);
 }
 
+/// Regression test: a restored store had the notice of an attempt's release, which the lost life had dealt with. A
+/// newer attempt came, and the resource manager was told once more that the older one's host is free.
+#[test]
+fn an_owed_release_of_a_superseded_attempt_is_not_told() {
+    let (mut b, n) = bench(2, |settings| {
+        settings.release_hook = true;
+        settings.release.insert(ActionName::new("epilog").unwrap(), ReleasePolicy::Each);
+    });
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.ask(finish("j", None)).0.unwrap();
+    b.ends(n[1], task("epilog", "j", 1));
+    let releases = |b: &Bench| {
+        let bodies = b.store.outbox.iter().map(|entry| entry.body.value());
+        bodies.filter(|body| body["event"] == "release" && body["attempt"] == "0").count()
+    };
+    assert_eq!(releases(&b), 2, "for the resource manager and for the release hook");
+    let copy = b.store.clone();
+    for (is_restored, told) in [(false, 2), (true, 0)] {
+        b = if is_restored { b.restored(&copy) } else { b.restart() };
+        let Request::JobAdd(next) = add("j", "n0", Terms::default()) else { unreachable!() };
+        b.ask(Request::JobAdd(Box::new(JobAdd { attempt: Some(Attempt::from_number(1)), ..*next }))).0.unwrap();
+        assert_eq!(releases(&b), told, "{is_restored}");
+        assert_eq!(contexts(&b, "release-forgotten").len(), usize::from(is_restored));
+    }
+}
+
 /// An operator who vouches for all jobs does not vouch for the disowned ranks of an edge's attempt. Only the edge's
 /// next list can say which job holds the host of such a rank.
 #[test]
