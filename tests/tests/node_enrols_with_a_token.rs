@@ -114,8 +114,8 @@ fn a_certificate_renews_in_a_session_until_it_is_revoked() -> Result<()> {
     n1.systemctl(&["restart", "perilog-agent"])?;
     cluster.wait_online().context("with a renewed certificate")?;
 
-    // Another directory takes a restart. Until then enrolment signs with the authority of the old directory, and the
-    // controller accepts the certificates of that authority.
+    // A changed directory takes effect with a restart. Until then enrolment signs with the authority of the old
+    // directory, and the controller accepts the certificates of that authority.
     let other = "/etc/perilog/controller.d/other.toml";
     ctl.write_file(other, "[enroll]\ndirectory = \"/var/lib/perilog/other\"\n")?;
     ctl.systemctl(&["reload", "perilog-controller"])?;
