@@ -54,10 +54,11 @@ impl World {
             self.say(|| format!("c{which} recovery: {row:?}"));
             let what = if row.ended_ms.is_some() { LEFT } else { ENTERED };
             *self.memory.entry(what).or_default() += 1;
-            if row.ended_ms.is_none() {
-                self.controllers[which].outbox_before.clear();
+            if row.ended_ms.is_some() {
+                continue;
             }
-            if which == 0 && row.ended_ms.is_none() {
+            self.controllers[which].outbox_before.clear();
+            if which == 0 {
                 self.call_person();
                 // An edge follows its attempts, so it sees that they are unvouched, and asserts them again.
                 if self.plan.scheduler == Some(Kind::Edge) {
