@@ -6,13 +6,12 @@ use perilog_core::controller::io::{Effect, Record, Recover, Request, RunRequest,
 use perilog_core::controller::{Batch, FULL_EVERY_MS, Input, Machine, Now, Snapshot, Writer};
 use perilog_core::defect;
 use perilog_core::message::{FromAgent, HeldState};
-use perilog_core::{Attempt, Commit, Outcome, TaskId};
+use perilog_core::{Attempt, Commit, TaskId};
 
 use super::World;
-use super::deliver::{ok_tasks, readable};
 use super::event::Event;
+use super::look::Look;
 use super::node::EPOCH_MS;
-use super::ps::Waits;
 use super::site;
 use super::traps::{How, Sprung};
 use crate::plan::Spring;
@@ -47,13 +46,8 @@ pub(crate) struct Controller {
     pub(crate) asked: BTreeMap<u64, Attempt>,
     /// The clients whose `ps` also asked for held ranks.
     pub(crate) asked_held: BTreeSet<u64>,
-    pub(crate) waits_before: Waits,
-    /// Numbers of the notices that the resource manager could read before this batch. Empty if the batch enters a
-    /// recovery, which may hide each of them for a part of the batch.
-    pub(crate) outbox_before: BTreeSet<u64>,
-    /// Tasks that the store showed as `ok` before this batch, or that a message in the batch reports as `ok`. A later
-    /// Hello in the same batch may report them as lost.
-    pub(crate) ok_before: BTreeSet<TaskId>,
+    /// What the store shows throughout the current batch; `None`: no client looks in it.
+    pub(crate) look: Option<Look>,
     /// World time (ms) at which the controller last built its machine from the store.
     pub(crate) loaded_at: u64,
     /// Tasks about which nodes sent a message in this batch.
@@ -268,13 +262,7 @@ impl World {
             }
         }
         let controller = &mut self.controllers[which];
-        if inputs.iter().any(|input| matches!(input, Input::Request { request: Request::Ps { .. }, .. })) {
-            controller.waits_before = Waits::of(&controller.store);
-            controller.outbox_before = readable(&controller.store).map(|entry| entry.sequence).collect();
-        }
-        if inputs.iter().any(|input| matches!(input, Input::Request { request: Request::Show { .. }, .. })) {
-            controller.ok_before = ok_tasks(&controller.store).chain(inputs.iter().filter_map(told_ok)).collect();
-        }
+        controller.look = Look::before(&controller.store, &inputs);
         if inputs
             .iter()
             .any(|input| matches!(input, Input::Request { request: Request::Recover(Recover::TakeOver), .. }))
@@ -432,15 +420,6 @@ fn stones_of(input: &Input) -> Vec<TaskId> {
     let Input::Message { message: FromAgent::Hello(hello), .. } = input else { return Vec::new() };
     let stones = hello.tasks.iter().filter(|held| matches!(held.state, HeldState::Tombstone { .. }));
     stones.map(|held| held.task).collect()
-}
-
-fn told_ok(input: &Input) -> Option<TaskId> {
-    match input {
-        Input::Message { message: FromAgent::Finished { task, ended }, .. } => {
-            (ended.outcome == Outcome::Ok).then_some(*task)
-        }
-        _ => None,
-    }
 }
 
 const fn is_news(input: &Input) -> bool {

@@ -1,7 +1,7 @@
 //! Carries out the commits and effects of a controller, and checks each.
 
-use perilog_core::controller::io::{ActionRow, AttemptRow, Effect, OutboxEntry, Reader, Reply, SessionId};
-use perilog_core::controller::{Record, Snapshot};
+use perilog_core::controller::Record;
+use perilog_core::controller::io::{ActionRow, AttemptRow, Effect, OutboxEntry, Reply, SessionId};
 use perilog_core::message::ToAgent;
 use perilog_core::{Loss, Outcome, Rank, TaskId};
 use perilog_proto::StartFan;
@@ -23,7 +23,8 @@ impl World {
             }
         }
         let mut repeated = None;
-        let store = &mut self.controllers[which].store;
+        let controller = &mut self.controllers[which];
+        let (store, look) = (&mut controller.store, &mut controller.look);
         for record in records {
             if let Record::Event { job, sequence, .. } = record {
                 let last = store.events_last.get(job).copied().unwrap_or_default();
@@ -32,6 +33,9 @@ impl World {
                 }
             }
             store.apply(record);
+            if let Some(look) = look {
+                look.advance(store);
+            }
         }
         self.truth.committed(which, store, records, self.t);
         if which == 0 {
@@ -220,54 +224,41 @@ impl World {
     fn check_reply(&mut self, which: usize, client: u64, reply: Result<Reply, perilog_core::controller::io::Refusal>) {
         let controller = &self.controllers[which];
         let store = &controller.store;
-        let wrong = match reply {
-            Ok(Reply::Running { job, attempt, .. }) => {
+        let wrong = match (reply, &controller.look) {
+            (Ok(Reply::Running { job, attempt, .. }), _) => {
                 controller.asked.get(&client).filter(|asked| **asked != attempt).map(|asked| {
                     format!("attempt {asked} of {job} was asked for, and attempt {attempt} is said to run")
                 })
             }
-            Ok(Reply::Outbox(entries)) => {
+            (Ok(Reply::Outbox(entries)), Some(look)) => {
                 // Notices from before the start wait for the store's nodes.
                 let settles = self.t < controller.loaded_at + SETTLES_MS;
-                let stays = |entry: &&OutboxEntry| !settles && controller.outbox_before.contains(&entry.sequence);
-                let missing = readable(store).filter(stays).find(|entry| !entries.contains(entry));
+                let stays = |entry: &&OutboxEntry| !settles && look.notices.contains(&entry.sequence);
+                let missing = store.outbox.iter().filter(stays).find(|entry| !entries.contains(entry));
                 missing.map(|entry| format!("entry {} of the outbox waits, and is not shown", entry.sequence))
             }
-            Ok(Reply::Ps { rows, .. }) => self.check_ps(which, controller.asked_held.contains(&client), &rows),
-            Ok(Reply::Show(view)) => view.attempts.iter().flat_map(|attempt| &attempt.actions).find_map(|action| {
-                let row = store.actions.iter().find(|row| row.id == action.id)?;
-                // Ranks that ended later in the same batch are not shown yet. Ranks that were lost later in the batch
-                // are shown as they were.
-                let of = |rank| TaskId { action: row.id, rank: Rank(rank) };
-                let unstored = action.ok.difference(&row.ok);
-                let differs = unstored.iter().any(|rank| !controller.ok_before.contains(&of(rank)))
-                    || (action.verdict.is_some() && row.verdict != action.verdict);
-                differs.then(|| format!("{} is shown otherwise than it is stored", action.id))
-            }),
+            (Ok(Reply::Ps { rows, .. }), Some(look)) => {
+                self.check_ps(which, controller.asked_held.contains(&client), &look.waits, &rows)
+            }
+            (Ok(Reply::Show(view)), Some(look)) => {
+                view.attempts.iter().flat_map(|attempt| &attempt.actions).find_map(|action| {
+                    let row = store.actions.iter().find(|row| row.id == action.id)?;
+                    let of = |rank| TaskId { action: row.id, rank: Rank(rank) };
+                    let unstored = action.ok.difference(&row.ok);
+                    let differs = unstored.iter().any(|rank| !look.ok.contains(&of(rank)))
+                        || (action.verdict.is_some() && row.verdict != action.verdict);
+                    differs.then(|| format!("{} is shown otherwise than it is stored", action.id))
+                })
+            }
+            (Ok(Reply::Outbox(_) | Reply::Ps { .. } | Reply::Show(_)), None) => {
+                Some("a client gets a reply in a batch without its request".to_owned())
+            }
             _ => None,
         };
         if let Some(text) = wrong {
             self.violate("8 visible", &text);
         }
     }
-}
-
-/// Returns the notices that the resource manager can read now. A notice of an unvouched attempt holds back all later
-/// notices.
-pub(crate) fn readable(store: &Snapshot) -> impl Iterator<Item = &OutboxEntry> {
-    let of_manager = store.outbox.iter().filter(|entry| entry.reader == Reader::Manager);
-    of_manager.take_while(|entry| !is_frozen(store, entry))
-}
-
-/// Returns `true` if the entry's attempt is unvouched, so that the controller must not send the notice now.
-fn is_frozen(store: &Snapshot, entry: &OutboxEntry) -> bool {
-    let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
-    store.attempts.iter().find(of).is_some_and(|row| row.unvouched)
-}
-
-/// Returns the tasks that the store shows as `ok`.
-pub(crate) fn ok_tasks(store: &Snapshot) -> impl Iterator<Item = TaskId> {
-    store.actions.iter().flat_map(|row| row.ok.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }))
 }
 
 /// Returns `true` if the history gets a line for this effect. Wake-ups, for example, and replies to requests that only

@@ -57,7 +57,9 @@ impl World {
             if row.ended_ms.is_some() {
                 continue;
             }
-            self.controllers[which].outbox_before.clear();
+            if let Some(look) = &mut self.controllers[which].look {
+                look.notices.clear();
+            }
             if which == 0 {
                 self.call_person();
                 // An edge follows its attempts, so it sees that they are unvouched, and asserts them again.

@@ -10,9 +10,8 @@ use perilog_core::{Attempt, HostName, JobId, Rank, TaskId};
 
 use super::World;
 
-/// The open tasks, held ranks and unsettled drains that a store has before a batch. If the controller answers a `ps` in
-/// this batch, the answer must show each of them that is still there after the batch.
-#[derive(Default)]
+/// The open tasks, held ranks and unsettled drains of a store. If the controller answers a `ps` in a batch, the answer
+/// must show each of them that is there throughout the batch.
 pub(crate) struct Waits {
     tasks: BTreeSet<TaskId>,
     /// Ranks that jobs hold, and ended ranks that actions hold, as (job, attempt, holder, rank). The holder is `job` or
@@ -31,15 +30,21 @@ impl Waits {
             drains: unsettled.map(|drain| (drain.host.clone(), drain.lifted)).collect(),
         }
     }
+
+    /// Keeps what is also in `now`.
+    pub(crate) fn keep(&mut self, now: &Self) {
+        self.tasks.retain(|task| now.tasks.contains(task));
+        self.held.retain(|held| now.held.contains(held));
+        self.drains.retain(|drain| now.drains.contains(drain));
+    }
 }
 
 impl World {
     /// Describes a mistake in the rows of a `ps`; `None`: there is none. `all`: the request also asked for held ranks.
-    pub(crate) fn check_ps(&self, which: usize, all: bool, rows: &[PsRow]) -> Option<String> {
-        let controller = &self.controllers[which];
-        let (store, before) = (&controller.store, &controller.waits_before);
-        let now = Waits::of(store);
-        let unshown = now.tasks.intersection(&before.tasks).find_map(|task| {
+    /// `waits`: what the store has had throughout the batch.
+    pub(crate) fn check_ps(&self, which: usize, all: bool, waits: &Waits, rows: &[PsRow]) -> Option<String> {
+        let store = &self.controllers[which].store;
+        let unshown = waits.tasks.iter().find_map(|task| {
             let row = store.actions.iter().find(|row| row.id == task.action)?;
             let shown = rows.iter().find(|shown| is_of(shown, row) && shown.ranks.contains(task.rank.0));
             match shown {
@@ -48,7 +53,6 @@ impl World {
             }
         });
         let unheld = || {
-            let there = now.held.intersection(&before.held);
             let shows = |(job, attempt, by, rank): &(JobId, Attempt, String, u32)| {
                 rows.iter().any(|row| {
                     row.state == "held"
@@ -58,7 +62,7 @@ impl World {
                         && row.ranks.contains(*rank)
                 })
             };
-            let missing = there.filter(|_| all).find(|held| !shows(held))?;
+            let missing = waits.held.iter().filter(|_| all).find(|held| !shows(held))?;
             let (job, attempt, by, rank) = missing;
             Some(format!("rank {rank} of {job} attempt {attempt} is held by {by}, and ps does not show it"))
         };
@@ -67,7 +71,7 @@ impl World {
                 let of = |row: &PsRow| ["telling", "draining"].contains(&row.state.as_str());
                 rows.iter().any(|row| of(row) && row.hosts.iter().any(|shown| shown == host.as_str()))
             };
-            let missing = now.drains.intersection(&before.drains).find(|(host, _)| !shows(host))?;
+            let missing = waits.drains.iter().find(|(host, _)| !shows(host))?;
             Some(format!("{} drains, and ps does not show it", missing.0))
         };
         unshown.or_else(unheld).or_else(undrained).or_else(|| rows.iter().find_map(|row| self.unexplained(which, row)))
