@@ -46,7 +46,7 @@ pub(crate) struct Controller {
     pub(crate) asked: BTreeMap<u64, Attempt>,
     /// The clients whose `ps` also asked for held ranks.
     pub(crate) asked_held: BTreeSet<u64>,
-    /// What the store shows throughout the current batch; `None`: no client looks in it.
+    /// What the store shows in the course of the current batch; `None`: no client looks in this batch.
     pub(crate) look: Option<Look>,
     /// World time (ms) at which the controller last built its machine from the store.
     pub(crate) loaded_at: u64,
@@ -159,6 +159,7 @@ impl World {
         }
         controller.inbox.clear();
         controller.batch_due = false;
+        controller.look = None;
         let conns: Vec<u64> = std::mem::take(&mut controller.sessions).into_values().collect();
         self.say(|| format!("c{which} is gone"));
         for conn in conns {

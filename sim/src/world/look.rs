@@ -1,25 +1,30 @@
-//! Collects what a store shows throughout a batch in which a client looks. The controller may reply at any point of the
-//! batch, so the checks of a reply must hold at each.
+//! Collects what a store shows in the course of a batch in which a client looks. The controller may reply at any point
+//! of the batch: its reply must have what the store shows throughout the batch, and nothing that the store shows at no
+//! point.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::controller::io::{AttemptRow, OutboxEntry, Reader, Request};
 use perilog_core::controller::{Input, Snapshot};
-use perilog_core::message::FromAgent;
-use perilog_core::{Outcome, Rank, TaskId};
+use perilog_core::message::{FromAgent, Held, HeldState};
+use perilog_core::{ActionId, Outcome, Rank, TaskId, Verdict};
 
 use super::ps::Waits;
 
-/// The contents of a store from the beginning of a batch through each record of its commit.
+/// What a store shows from the beginning of a batch through each record of its commit. Changes of an action or attempt
+/// within the batch are not seen one by one, because a batch records these rows once, at its end.
 pub(crate) struct Look {
     /// What waits throughout the batch: a `ps` must show it.
     pub(crate) waits: Waits,
     /// Numbers of the notices that the resource manager can read throughout the batch: a reply must list them. Empty
     /// if the batch enters a recovery, which may hide each of them for a part of the batch.
     pub(crate) notices: BTreeSet<u64>,
-    /// The tasks that are `ok` at some point of the batch, or that a message in the batch reports as `ok`: no other may
-    /// be shown as `ok`. A later Hello in the same batch may report them as lost.
+    /// The tasks that the store shows as `ok` at some point of the batch, or that a node reports as `ok` in the batch:
+    /// a reply may show no other task as `ok`. After such a report, a later Hello in the same batch may report the task
+    /// as lost.
     pub(crate) ok: BTreeSet<TaskId>,
+    /// The verdicts that the store shows at some point of the batch: a reply may show no other.
+    pub(crate) verdicts: BTreeMap<ActionId, Verdict>,
 }
 
 impl Look {
@@ -28,7 +33,8 @@ impl Look {
         inputs.iter().any(is_look).then(|| Self {
             waits: Waits::of(store),
             notices: readable(store).collect(),
-            ok: ok_tasks(store).chain(inputs.iter().filter_map(told_ok)).collect(),
+            ok: ok_tasks(store).chain(inputs.iter().flat_map(told_ok)).collect(),
+            verdicts: verdicts(store).collect(),
         })
     }
 
@@ -38,9 +44,11 @@ impl Look {
         let readable: BTreeSet<u64> = readable(store).collect();
         self.notices.retain(|sequence| readable.contains(sequence));
         self.ok.extend(ok_tasks(store));
+        self.verdicts.extend(verdicts(store));
     }
 }
 
+/// Returns `true` if the checks of the reply to this input use a `Look`. The hooks' requests get no such check.
 const fn is_look(input: &Input) -> bool {
     match input {
         Input::Request { request, .. } => {
@@ -68,11 +76,18 @@ fn ok_tasks(store: &Snapshot) -> impl Iterator<Item = TaskId> {
     store.actions.iter().flat_map(|row| row.ok.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }))
 }
 
-fn told_ok(input: &Input) -> Option<TaskId> {
+fn verdicts(store: &Snapshot) -> impl Iterator<Item = (ActionId, Verdict)> {
+    store.actions.iter().filter_map(|row| Some((row.id, row.verdict?)))
+}
+
+/// Returns the tasks that a node reports as `ok` in an input: as their end, or as tombstones of its Hello.
+fn told_ok(input: &Input) -> Vec<TaskId> {
     match input {
-        Input::Message { message: FromAgent::Finished { task, ended }, .. } => {
-            (ended.outcome == Outcome::Ok).then_some(*task)
+        Input::Message { message: FromAgent::Finished { task, ended }, .. } if ended.outcome.is_ok() => vec![*task],
+        Input::Message { message: FromAgent::Hello(hello), .. } => {
+            let is_ok = |held: &&Held| matches!(held.state, HeldState::Tombstone { outcome: Outcome::Ok, .. });
+            hello.tasks.iter().filter(is_ok).map(|held| held.task).collect()
         }
-        _ => None,
+        _ => Vec::new(),
     }
 }

@@ -17,8 +17,8 @@ pub(crate) struct Waits {
     /// Ranks that jobs hold, and ended ranks that actions hold, as (job, attempt, holder, rank). The holder is `job` or
     /// the action's name.
     held: BTreeSet<(JobId, Attempt, String, u32)>,
-    /// Drains that a hook has not carried out yet, by host; `true`: the hook has to lift the drain.
-    drains: BTreeSet<(HostName, bool)>,
+    /// Hosts with a drain that a hook has yet to carry out or lift.
+    drains: BTreeSet<HostName>,
 }
 
 impl Waits {
@@ -27,7 +27,7 @@ impl Waits {
         Self {
             tasks: open_tasks(store).into_iter().collect(),
             held: held(store),
-            drains: unsettled.map(|drain| (drain.host.clone(), drain.lifted)).collect(),
+            drains: unsettled.map(|drain| drain.host.clone()).collect(),
         }
     }
 
@@ -71,8 +71,8 @@ impl World {
                 let of = |row: &PsRow| ["telling", "draining"].contains(&row.state.as_str());
                 rows.iter().any(|row| of(row) && row.hosts.iter().any(|shown| shown == host.as_str()))
             };
-            let missing = waits.drains.iter().find(|(host, _)| !shows(host))?;
-            Some(format!("{} drains, and ps does not show it", missing.0))
+            let missing = waits.drains.iter().find(|host| !shows(host))?;
+            Some(format!("{missing} drains, and ps does not show it"))
         };
         unshown.or_else(unheld).or_else(undrained).or_else(|| rows.iter().find_map(|row| self.unexplained(which, row)))
     }
