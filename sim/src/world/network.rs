@@ -146,7 +146,23 @@ impl World {
             && c.controller_open
         {
             c.closed_at = Some(t);
+            let is_refused = !c.welcomed;
             self.controller_leaves(conn);
+            if is_refused {
+                self.came_again(conn);
+            }
+        }
+    }
+
+    /// Records that the controller has welcomed or refused this connection. If the controller closed an older
+    /// connection of the same machine for it, that one made no room for other machines: their sessions may arrive in
+    /// the same millisecond.
+    fn came_again(&mut self, conn: u64) {
+        let Some(newer) = self.conns.get(&conn) else { return };
+        let (node, which, life) = (newer.node, newer.which, newer.controller_life);
+        let is_of_it = |c: &Conn| c.node == node && c.which == which && c.controller_life == life;
+        for (_, c) in self.conns.range_mut(..conn).filter(|(_, c)| is_of_it(c)) {
+            c.closed_at = None;
         }
     }
 
@@ -281,11 +297,8 @@ impl World {
                 format!("n{node} takes the place of n{} at c{which}, which was not asked whether it lives", c.node);
             return self.violate("one host, one session", &text);
         }
-        // A connection closed for a newer session of its own agent made no room for other machines, whose sessions may
-        // arrive in the same millisecond.
-        for c in self.conns.values_mut().filter(|c| c.node == node && c.which == which && c.controller_life == life) {
-            c.closed_at = None;
-        }
+        self.came_again(conn);
+        let host = &self.nodes[node].host;
         let other = self.conns.iter().find(|(id, c)| {
             let stands = c.welcomed && c.controller_open && c.which == which && c.controller_life == life;
             **id != conn && stands && self.nodes[c.node].host == *host
