@@ -226,12 +226,14 @@ impl Agent {
             bail!("no Welcome");
         };
         self.group.window_ms.store(redial_window_ms.max(WINDOW_MS), Ordering::Relaxed);
-        // Subscribes before this agent is counted, because the command `release` relies on the count.
+        // The count comes after these two, because the commands `hold 0` and `release` follow the count: an agent that
+        // reads the hold later may report its end at once, and again at the release.
         let mut release = self.group.release.subscribe();
+        let is_held = self.group.hold.load(Ordering::Relaxed);
         self.group.connected.send_modify(|n| *n += 1);
         self.group.welcomes.send_modify(|n| *n += 1);
         *welcomed = true;
-        if !self.group.hold.load(Ordering::Relaxed) {
+        if !is_held {
             // These tasks ended while no controller ran.
             self.finish(&mut link).await?;
         }
