@@ -29,7 +29,7 @@ pub(crate) struct Controller {
     /// The newest commit that the anchor, a file beside the store, names.
     pub(crate) anchor: Option<Commit>,
     pub(crate) backups: Vec<Snapshot>,
-    inbox: Vec<Input>,
+    pub(crate) inbox: Vec<Input>,
     batch_due: bool,
     pub(crate) wake: Option<u64>,
     /// Milliseconds by which CLOCK_MONOTONIC of the controller's host lags behind the world, because the host stood
@@ -57,9 +57,8 @@ pub(crate) struct Controller {
     stones: BTreeSet<TaskId>,
     /// The requests of services in the current batch.
     served: Vec<Request>,
-    /// World time (ms) of the last request with which an operator made this controller take over nodes that obey
-    /// another controller. Every session then begins anew. `None`: there was no such request.
-    pub(crate) took_over_at: Option<u64>,
+    /// World time (ms) at which this controller last began an epoch, and so ended every session; `None`: it never did.
+    pub(crate) epoch_begun_at: Option<u64>,
 }
 
 impl Controller {
@@ -159,7 +158,6 @@ impl World {
         }
         controller.inbox.clear();
         controller.batch_due = false;
-        controller.look = None;
         let conns: Vec<u64> = std::mem::take(&mut controller.sessions).into_values().collect();
         self.say(|| format!("c{which} is gone"));
         for conn in conns {
@@ -231,6 +229,7 @@ impl World {
             return;
         }
         controller.batch_due = false;
+        controller.look = None;
         if !controller.is_up() {
             // Clients and nodes are sent away: clients end, and nodes come again.
             let mut inputs = std::mem::take(&mut controller.inbox);
@@ -264,12 +263,6 @@ impl World {
         }
         let controller = &mut self.controllers[which];
         controller.look = Look::before(&controller.store, &inputs);
-        if inputs
-            .iter()
-            .any(|input| matches!(input, Input::Request { request: Request::Recover(Recover::TakeOver), .. }))
-        {
-            controller.took_over_at = Some(self.t);
-        }
         controller.stones.extend(inputs.iter().flat_map(stones_of));
         controller.told = inputs.iter().flat_map(told_of).chain(controller.stones.iter().copied()).collect();
         controller.served = inputs.iter().filter_map(of_a_service).collect();
@@ -324,6 +317,9 @@ impl World {
             self.note_forgotten_too_soon(records);
         }
         self.note_recovery(which, records);
+        if records.iter().any(|record| matches!(record, Record::Epoch(_))) {
+            self.controllers[which].epoch_begun_at = Some(self.t);
+        }
         self.commit(which, records);
         self.note_free();
     }

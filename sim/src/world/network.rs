@@ -292,7 +292,7 @@ impl World {
             let asked = c.probed_at.iter().any(long_ago);
             c.node != node && self.nodes[c.node].host == *host && !asked
         });
-        if let Some(c) = unasked.filter(|_| self.controllers[which].took_over_at != Some(self.t)) {
+        if let Some(c) = unasked.filter(|_| self.controllers[which].epoch_begun_at != Some(self.t)) {
             let text =
                 format!("n{node} takes the place of n{} at c{which}, which was not asked whether it lives", c.node);
             return self.violate("one host, one session", &text);

@@ -28,12 +28,13 @@ pub(crate) enum Copy {
 pub(crate) struct Memory {
     writer: Writer,
     settings: u8,
+    /// Settings that the process has read, and has not handled yet.
+    unhandled: Vec<Input>,
     store: Snapshot,
     anchor: Option<Commit>,
     sessions: BTreeMap<SessionId, u64>,
     wake: Option<u64>,
     loaded_at: u64,
-    took_over_at: Option<u64>,
     copied_at: u64,
     mono_lag: u64,
 }
@@ -78,15 +79,16 @@ impl World {
     pub(crate) fn memory_rolled_back(&mut self, ms: u64) {
         let controller = &self.controllers[0];
         let Some(writer) = controller.writer.clone().filter(|_| controller.is_up()) else { return };
+        let unhandled = controller.inbox.iter().filter(|input| matches!(input, Input::Settings(_))).cloned().collect();
         let memory = Memory {
             writer,
             settings: self.settings,
+            unhandled,
             store: controller.store.clone(),
             anchor: controller.anchor,
             sessions: controller.sessions.clone(),
             wake: controller.wake,
             loaded_at: controller.loaded_at,
-            took_over_at: controller.took_over_at,
             copied_at: self.t,
             mono_lag: controller.mono_lag,
         };
@@ -134,7 +136,7 @@ impl World {
     /// Continues the controller's process from an earlier state of its memory, without its connections.
     fn remember(&mut self, memory: Memory) {
         self.kill_controller(0, None);
-        let Memory { writer, settings, store, anchor, sessions, wake, loaded_at, took_over_at, copied_at, mono_lag } =
+        let Memory { writer, settings, unhandled, store, anchor, sessions, wake, loaded_at, copied_at, mono_lag } =
             memory;
         self.truth.lost_unseen();
         self.truth.numbers_repeat();
@@ -145,7 +147,6 @@ impl World {
         let controller = &mut self.controllers[0];
         controller.life += 1;
         controller.writer = Some(writer);
-        controller.took_over_at = took_over_at;
         // The process counts no time between the copy and now.
         controller.loaded_at = loaded_at + (t - copied_at);
         controller.mono_lag = mono_lag + (t - copied_at);
@@ -158,8 +159,10 @@ impl World {
         for session in sessions.into_keys() {
             self.controller_hears(0, life, Input::Closed { session, why: "the connection was reset".to_owned() });
         }
-        // Inputs on their way are lost with the rolled-back moment; a tick shows the controller the time.
-        self.controller_hears(0, life, Input::Tick);
+        // Messages and requests on their way are lost with their connections; a tick shows the controller the time.
+        for input in unhandled.into_iter().chain([Input::Tick]) {
+            self.controller_hears(0, life, input);
+        }
         self.scheduler_cut();
         self.hooks_hear(0);
     }
