@@ -6,7 +6,7 @@ use perilog_core::controller::io::{Effect, Record, Recover, Request, RunRequest,
 use perilog_core::controller::{Batch, FULL_EVERY_MS, Input, Machine, Now, Snapshot, Writer};
 use perilog_core::defect;
 use perilog_core::message::{FromAgent, HeldState};
-use perilog_core::{Attempt, Commit, TaskId};
+use perilog_core::{ActionId, Attempt, Commit, TaskId};
 
 use super::World;
 use super::event::Event;
@@ -57,6 +57,8 @@ pub(crate) struct Controller {
     stones: BTreeSet<TaskId>,
     /// The requests of services in the current batch.
     served: Vec<Request>,
+    /// The actions that the current batch begins.
+    pub(crate) begun: BTreeSet<ActionId>,
     /// World time (ms) at which this controller last began an epoch, and so ended every session; `None`: it never did.
     pub(crate) epoch_begun_at: Option<u64>,
 }
@@ -230,6 +232,7 @@ impl World {
         }
         controller.batch_due = false;
         controller.look = None;
+        controller.begun.clear();
         if !controller.is_up() {
             // Clients and nodes are sent away: clients end, and nodes come again.
             let mut inputs = std::mem::take(&mut controller.inbox);

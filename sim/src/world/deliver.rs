@@ -25,6 +25,10 @@ impl World {
         let mut repeated = None;
         let controller = &mut self.controllers[which];
         let (store, look) = (&mut controller.store, &mut controller.look);
+        controller.begun.extend(records.iter().filter_map(|record| match record {
+            Record::Action(row) => store.actions.iter().all(|known| known.id != row.id).then_some(row.id),
+            _ => None,
+        }));
         for record in records {
             if let Record::Event { job, sequence, .. } = record {
                 let last = store.events_last.get(job).copied().unwrap_or_default();
@@ -179,8 +183,12 @@ impl World {
 
     /// Checks an acknowledgement that the controller is about to send: normally its store must contain the end.
     fn check_ack(&mut self, which: usize, session: SessionId, task: TaskId) {
-        let store = &self.controllers[which].store;
-        let Some(row) = store.actions.iter().find(|row| row.id == task.action) else { return };
+        let controller = &self.controllers[which];
+        let store = &controller.store;
+        // The controller acknowledges an end of an action that it does not know. The action may begin later in the
+        // batch; its Start is not sent before the commit.
+        let known = |row: &&ActionRow| row.id == task.action && !controller.begun.contains(&row.id);
+        let Some(row) = store.actions.iter().find(known) else { return };
         let rank = task.rank.0;
         // The scripts have ended, and the store keeps their end until the announced reboot.
         let waits = store.ranks.iter().any(|row| row.task == task && row.expects.is_some());
