@@ -131,6 +131,12 @@ impl World {
         }
     }
 
+    /// Returns `true` if the agent of this session still reads it.
+    pub(crate) fn is_read(&self, which: usize, session: SessionId) -> bool {
+        let conn = self.controllers[which].sessions.get(&session).and_then(|conn| self.conns.get(conn));
+        conn.is_some_and(|conn| conn.agent_open && !conn.dead)
+    }
+
     /// Closes the controller's side of a connection with a FIN.
     pub(crate) fn controller_leaves(&mut self, conn: u64) {
         let Some(c) = self.conns.get_mut(&conn) else { return };
