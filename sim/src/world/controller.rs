@@ -46,7 +46,7 @@ pub(crate) struct Controller {
     pub(crate) asked: BTreeMap<u64, Attempt>,
     /// The clients whose `ps` also asked for held ranks.
     pub(crate) asked_held: BTreeSet<u64>,
-    /// What the store shows in the course of the current batch; `None`: no client looks in this batch.
+    /// The contents of the store in the course of the current batch; `None`: no client looks in this batch.
     pub(crate) look: Option<Look>,
     /// World time (ms) at which the controller last built its machine from the store.
     pub(crate) loaded_at: u64,

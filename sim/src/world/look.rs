@@ -11,10 +11,10 @@ use perilog_core::{ActionId, Outcome, Rank, TaskId, Verdict};
 
 use super::ps::Waits;
 
-/// What a store shows from the beginning of a batch through each record of its commit. Changes of an action or attempt
-/// within the batch are not seen one by one, because a batch records these rows once, at its end.
+/// The contents of a store from the beginning of a batch through each record of its commit. Changes of an action or
+/// attempt within the batch are not seen one by one, because a batch records these rows once, at its end.
 pub(crate) struct Look {
-    /// What waits throughout the batch: a `ps` must show it.
+    /// The tasks, held ranks and drains that wait throughout the batch: a `ps` must show them.
     pub(crate) waits: Waits,
     /// Numbers of the notices that the resource manager can read throughout the batch: a reply must list them. Empty
     /// if the batch enters a recovery, which may hide each of them for a part of the batch.
