@@ -107,6 +107,11 @@ impl World {
         match copy {
             Copy::File(store) => {
                 let anchor = self.controllers[0].anchor;
+                // Normally the anchor exposes the older store. But it may name a commit of one life that has the number
+                // of a commit of another life.
+                if !self.truth.tells_lost_tasks() {
+                    self.truth.lost_unseen();
+                }
                 self.restore(store, anchor);
             }
             Copy::Directory(store, anchor) => {
