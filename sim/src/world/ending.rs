@@ -11,9 +11,10 @@ use super::site;
 use crate::plan::Side;
 use crate::truth::recovery::is_on;
 
-/// Time (ms) after the faults stop by which every action has its verdict. It covers start-grace, the longest script,
-/// the limit and graces of a task whose node is gone for good, not-after, and a minute for retries.
-pub(super) const VERDICTS_MS: u64 = 400_000;
+/// Time (ms) after the faults stop by which every action has its verdict, unless a node slept at that moment
+/// ([`World::quiet`]). It covers start-grace, the longest script, the limit and graces of a task whose node is gone for
+/// good, not-after, and a minute for retries.
+const VERDICTS_MS: u64 = 400_000;
 /// Time (ms) after the faults stop by which no node has work left. Agents give up abandoned tasks of their hosts after
 /// an hour, and the controller prunes attempts past their retention within two hours.
 const REST_MS: u64 = 2 * 3_600_000 + 600_000;
@@ -39,6 +40,9 @@ impl World {
         self.kill_controller(1, None);
         self.begin_controller(0, 1);
         let plan_nodes = self.plan.nodes;
+        // The events of a sleeping node's units keep the times that the sleep gave them.
+        let sleep_ms = self.nodes.iter().map(|node| node.asleep_until.saturating_sub(self.t)).max().unwrap_or_default();
+        self.verdicts_at = self.t + sleep_ms + VERDICTS_MS;
         for at in 0..self.nodes.len() {
             let t = self.t;
             let node = &mut self.nodes[at];
@@ -59,7 +63,7 @@ impl World {
         }
         self.flush();
         self.after(5_000, Event::TidyUp);
-        self.after(VERDICTS_MS, Event::Verdicts);
+        self.after(self.verdicts_at - self.t, Event::Verdicts);
         self.after(REST_MS - RECONNECT_MS, Event::Reconnect);
         self.after(REST_MS, Event::Rest);
     }
@@ -141,7 +145,7 @@ impl World {
             self.ask(0, Request::Resolve { which, ok: false, reason: "its node is dead".to_owned() });
         }
         self.look_at_everything(0, 0);
-        if self.t < self.plan.horizon_ms + VERDICTS_MS {
+        if self.t < self.verdicts_at {
             self.after(TIDY_UP_EVERY_MS, Event::TidyUp);
         }
     }

@@ -98,6 +98,8 @@ pub(crate) struct World {
     pub(crate) injected: u64,
     /// Whether faults have stopped.
     quiet: bool,
+    /// World time (ms) by which every action must have its verdict; `u64::MAX` until the faults stop.
+    verdicts_at: u64,
     over: bool,
 }
 
@@ -129,6 +131,7 @@ impl World {
             violation: None,
             injected: 0,
             quiet: false,
+            verdicts_at: u64::MAX,
             over: false,
             plan,
         };

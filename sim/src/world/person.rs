@@ -79,7 +79,7 @@ impl World {
             self.person.asked = Some(self.controllers[0].clients + 1);
             self.ask(0, Request::Recover(Recover::List));
         }
-        if is_on(&self.controllers[0].store) && self.t < self.plan.horizon_ms + super::ending::VERDICTS_MS {
+        if is_on(&self.controllers[0].store) && self.t < self.verdicts_at {
             self.person.is_coming = true;
             self.after(AGAIN_MS, Event::Person);
         }

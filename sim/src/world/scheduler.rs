@@ -244,7 +244,7 @@ impl World {
         }
         let waits = self.scheduler.book.jobs.values().any(|job| !job.is_stuck);
         let unlinked = is_edge && is_up && !self.is_linked();
-        if (waits || unlinked) && self.t < self.plan.horizon_ms + super::ending::VERDICTS_MS {
+        if (waits || unlinked) && self.t < self.verdicts_at {
             let pause = self.dice.range(TURN_MS / 4, TURN_MS);
             self.schedule(pause);
         }
