@@ -327,6 +327,9 @@ table! {
         Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
     CleanedBesideOthers: "on a drained host what cleans up begins beside another job that holds it",
         "4: no clean-up beside another job", Hunt::Unit { program: "core", filter: "recovery" };
+    ReleasedHolderWaits: "a job whose repeated release is unread counts as one that waits to clean up",
+        "docs/semantics.md B4: on a drained host that no other attempt holds",
+        Hunt::Unit { program: "core", filter: "a_clean_up_waits_for_a_repeated_release" };
     DisownedTold: "the resource manager is told that hosts are free which it gave on long ago",
         "4: no rank is given back twice", Hunt::Simulator;
     MissingGoesOn: "an attempt that its edge has no more goes on",

@@ -190,9 +190,12 @@ impl Facts<'_> {
 
     /// Returns the attempt as a [`Holder`] of the host; `None` if the attempt does not hold the host.
     fn holder(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> Option<Holder> {
-        let holds = self.holds(attempt, host) || self.is_told_later(job, number, attempt, host);
-        let rank = attempt.layout.rank(host.as_str()).filter(|_| holds)?;
-        Some(Holder { job: job.clone(), number, waits: attempt.disowned.contains(rank) })
+        let holds = self.holds(attempt, host);
+        let is_holder = holds || self.is_told_later(job, number, attempt, host);
+        let rank = attempt.layout.rank(host.as_str()).filter(|_| is_holder)?;
+        // An attempt whose notice is unread waits for its edge alone, even if its released ranks were disowned.
+        let waits = attempt.disowned.contains(rank) && (holds || defect!(ReleasedHolderWaits));
+        Some(Holder { job: job.clone(), number, waits })
     }
 
     /// Returns the holders of each of `hosts`. Walks all attempts once: for a large job, one walk for each rank would

@@ -95,6 +95,22 @@ fn a_rank_that_is_listed_again_is_cleaned_up() {
     assert_eq!(starts(&effects), [(sessions[1], 1)]);
 }
 
+/// Regression test: the resource manager was restored twice. It listed a job again whose hosts it had given on, and the
+/// job that had got them began its clean-up before the edge had read the repeated release.
+#[test]
+fn a_clean_up_waits_for_a_repeated_release() {
+    let (mut b, n) = bench(1, |_| {});
+    let Request::Assert(list) = assert(vec![]) else { unreachable!() };
+    let Request::JobAdd(last) = add("z", "n0", Terms::default()) else { unreachable!() };
+    b.ask(Request::JobAdd(Box::new(JobAdd { source: Some(list.source), ..*last }))).0.unwrap();
+    b.ask(assert(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
+    assert!(b.store.attempts.iter().any(|of| of.job.as_str() == "z" && of.complete), "z had begun nothing");
+    let (_, effects) = b.ask(assert(vec![listed("z", "n0", JobPhase::Preparing)]));
+    assert_eq!(starts(&effects), [], "the resource manager counts n0 as a host of z");
+    let (_, effects) = b.ask(Request::OutboxApplied { through: b.store.outbox_last });
+    assert_eq!(starts(&effects), [(n[0], 0)], "the epilog of a");
+}
+
 fn waits(b: &mut Bench, job: &str) -> Option<String> {
     let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new(job).unwrap() }).0 else { panic!() };
     view.attempts[0].waits.clone()
