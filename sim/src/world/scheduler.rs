@@ -244,7 +244,10 @@ impl World {
         }
         let waits = self.scheduler.book.jobs.values().any(|job| !job.is_stuck);
         let unlinked = is_edge && is_up && !self.is_linked();
-        if (waits || unlinked) && self.t < self.verdicts_at {
+        // An edge follows the outbox even if it has no job, because a clean-up may wait until a notice was read.
+        let mut outbox = self.controllers[0].store.outbox.iter();
+        let unread = is_edge && outbox.any(|entry| entry.reader == Reader::Manager);
+        if (waits || unlinked || unread) && self.t < self.verdicts_at {
             let pause = self.dice.range(TURN_MS / 4, TURN_MS);
             self.schedule(pause);
         }
