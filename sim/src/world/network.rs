@@ -132,7 +132,7 @@ impl World {
     }
 
     /// Returns `true` if the agent of this session still reads it.
-    pub(crate) fn is_read(&self, which: usize, session: SessionId) -> bool {
+    pub(crate) fn agent_reads(&self, which: usize, session: SessionId) -> bool {
         let conn = self.controllers[which].sessions.get(&session).and_then(|conn| self.conns.get(conn));
         conn.is_some_and(|conn| conn.agent_open && !conn.dead)
     }

@@ -62,7 +62,7 @@ impl World {
         let wrong = begins.into_iter().filter(|(.., setup)| *setup).find_map(|(session, job, task, boot, _)| {
             let (orphan, at) = self.orphan_of_another(which, session, job)?;
             // A Start for an earlier boot begins nothing, and neither does one that no agent reads.
-            if *boot != self.nodes[at].boot_id() || !self.is_read(which, session) {
+            if *boot != self.nodes[at].boot_id() || !self.agent_reads(which, session) {
                 return None;
             }
             // The node answers from its own intents.

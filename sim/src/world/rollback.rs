@@ -107,8 +107,8 @@ impl World {
         match copy {
             Copy::File(store) => {
                 let anchor = self.controllers[0].anchor;
-                // Normally the anchor exposes the older store. But it may name a commit of one life that has the number
-                // of a commit of another life.
+                // The anchor exposes an older store, unless the host's memory was rolled back before: then two lives
+                // have commits of the same numbers.
                 if !self.truth.tells_lost_tasks() {
                     self.truth.lost_unseen();
                 }
