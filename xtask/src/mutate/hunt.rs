@@ -9,7 +9,7 @@ use perilog_tests::Stopwatch;
 use serde_json::Value;
 
 use super::report::{Alarm, Found};
-use super::{LIMIT_SECONDS, cargo};
+use super::{LIMIT, cargo};
 use crate::cargo::{Built, TestProgram};
 use crate::nodes;
 use crate::stages::say;
@@ -41,11 +41,11 @@ impl Simulator {
     pub(super) fn hunt(&self, defect: &str, from: Option<&str>, alarms: &mut Vec<Alarm>) -> Result<Found> {
         let mut from = from.map(str::to_owned);
         let (mut histories, mut seconds) = (0, 0.0);
-        while seconds < LIMIT_SECONDS {
-            let told = self.search(defect, from.as_deref(), LIMIT_SECONDS - seconds)?;
-            let of_search = told["histories"].as_u64().unwrap_or_default();
+        while histories < LIMIT {
+            let told = self.search(defect, from.as_deref(), LIMIT - histories)?;
+            let of_search = told["histories"].as_u64().context("a report without its number of histories")?;
             histories += of_search;
-            seconds += told["seconds"].as_f64().unwrap_or(LIMIT_SECONDS);
+            seconds += told["seconds"].as_f64().context("a report without its seconds")?;
             let failed: Vec<(u64, &str)> =
                 told["failed"].as_array().into_iter().flatten().filter_map(read_failed).collect();
             for (seed, violation) in &failed {
@@ -64,13 +64,11 @@ impl Simulator {
         Ok(Found::Nothing { seconds, why: format!("{histories} histories tell nothing of it") })
     }
 
-    /// Plays seeds with this defect until one violates an invariant, or the seconds are over; returns the simulator's
-    /// report.
-    fn search(&self, defect: &str, from: Option<&str>, seconds: f64) -> Result<Value> {
+    /// Plays at most `count` seeds with this defect, until one violates an invariant; returns the simulator's report.
+    fn search(&self, defect: &str, from: Option<&str>, count: u64) -> Result<Value> {
         let report = std::env::temp_dir().join(format!("perilog-mutate-{}.json", std::process::id()));
         let mut command = Command::new(&self.program);
-        let limit = format!("{:.3}s", seconds.max(0.001));
-        command.args(["--defect", defect, "--for", &limit, "--first", "--json"]).arg(&report);
+        command.args(["--defect", defect, "--count", &count.to_string(), "--first", "--json"]).arg(&report);
         command.args(from.iter().flat_map(|seed| ["--from", seed])).stdin(Stdio::null());
         let output = command.output().context("running the simulator")?;
         let text = std::fs::read_to_string(&report)
