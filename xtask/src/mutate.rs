@@ -25,9 +25,9 @@ usage: cargo xtask mutate [NAME...] [--from S] [--json FILE]
 Each of the named defects, or all: fresh seeds (from S on) until one does not hold, or the test that is to see it.
 ";
 
-/// Number of histories in which the simulator is to find one defect. The simulator plays seeds that differ each time, or
-/// those from `--from` on; a defect that none of these histories shows counts as not found. The limit is no time, because
-/// a busy machine plays fewer histories in a minute. The rarest defects show in one history of a few thousand.
+/// Maximum number of histories in which the simulator looks for one defect. The simulator plays seeds that differ each
+/// time, or those from `--from` on; a defect that none of these histories shows counts as not found. The limit is no
+/// time, because a busy machine plays fewer histories in a minute. The rarest defects show in one of a few thousand.
 const LIMIT: u64 = 100_000;
 
 /// A row of the table of defects, as the simulator prints it.
