@@ -330,6 +330,12 @@ table! {
     ReleasedHolderWaits: "a job whose repeated release is unread counts as one that waits to clean up",
         "docs/semantics.md B4: on a drained host that no other attempt holds",
         Hunt::Unit { program: "core", filter: "a_clean_up_waits_for_a_repeated_release" };
+    RunningHolderWaits: "a job that already cleans up on a host counts as one that waits to clean up there",
+        "docs/semantics.md B4: on a drained host that no other attempt holds",
+        Hunt::Unit { program: "core", filter: "a_clean_up_waits_for_one_that_runs" };
+    FollowedOutlivesList: "an edge that asked for its attempts before its list counts as knowing the releases after it",
+        "docs/semantics.md B4: on a drained host that no other attempt holds",
+        Hunt::Unit { program: "core", filter: "a_clean_up_waits_for_a_repeated_release" };
     DisownedTold: "the resource manager is told that hosts are free which it gave on long ago",
         "4: no rank is given back twice", Hunt::Simulator;
     MissingGoesOn: "an attempt that its edge has no more goes on",

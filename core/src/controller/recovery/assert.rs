@@ -112,6 +112,10 @@ impl Machine {
             }
         }
         self.recovery.asserted.insert(asked.source.clone());
+        // The list may repeat attempts, whose releases the edge is to learn of after it.
+        if !defect!(FollowedOutlivesList) {
+            self.recovery.followed.remove(&asked.source);
+        }
         match refused.is_empty() {
             true => self.recovery.refused.remove(&asked.source),
             false => self.recovery.refused.insert(asked.source.clone(), refused),

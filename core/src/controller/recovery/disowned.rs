@@ -4,13 +4,15 @@
 //! | the host | then |
 //! |---|---|
 //! | has a tombstone of that after-action | the tombstone is the outcome |
-//! | has a drain in force, and no other attempt holds it (1) | the after-action begins; success lifts the drain |
+//! | has a drain in force, and no other attempt holds it (1, 3) | the after-action begins; success lifts the drain |
 //! | an operator said that the job is over or goes on (2) | the after-action begins |
 //! | otherwise | the after-action waits, and `ps` shows the reason |
 //!
 //! 1. Also, the recovery must be over, and the attempt's edge must have listed its jobs since this controller started.
 //!    No edge may have listed the host for an attempt that was refused.
 //! 2. Unless a newer attempt of the job holds the host.
+//! 3. An attempt holds the host until its rank is released and its edge has read that. An attempt that itself waits to
+//!    clean up there holds it only for jobs of a higher name.
 //!
 //! The controller releases disowned ranks without a notice: the resource manager does not wait for them.
 
@@ -53,19 +55,29 @@ impl Jobs {
     }
 }
 
-/// An attempt that holds a host.
+/// An attempt that may keep others from cleaning up on a host.
 struct Holder {
     job: JobId,
     number: Attempt,
-    /// `true` if the attempt's own rank on the host is disowned, so that this holder itself waits to clean up there.
-    waits: bool,
+    hold: Hold,
+}
+
+/// Relation of an attempt to a host that keeps others from cleaning up there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// The resource manager holds the rank for the attempt, or a task of the attempt runs there.
+    Holds,
+    /// The attempt's rank is disowned and no task runs there: the attempt itself waits to clean up.
+    Waits,
+    /// The attempt's rank was released, and its edge has not read a notice of a release of the attempt.
+    Unread,
 }
 
 impl Holder {
-    /// Returns `true` if this holder must let go of the host before attempt `number` of `job` cleans up there. A holder
-    /// that itself waits to clean up there comes first only if its job and number are lower.
+    /// Returns `true` if attempt `number` of `job` must not clean up on the host before this holder has let go of it. A
+    /// holder that itself waits to clean up there comes first only if its job and number are lower.
     fn is_before(&self, job: &JobId, number: Attempt) -> bool {
-        !self.waits || (&self.job, self.number) < (job, number)
+        self.hold != Hold::Waits || (&self.job, self.number) < (job, number)
     }
 }
 
@@ -153,18 +165,19 @@ impl Facts<'_> {
         if let Some((of, attempt)) = refused.filter(|_| !defect!(CleanedBesideRefused)) {
             return Some(Doubt::Refused(of.clone(), *attempt));
         }
-        self.holder_but(host, job, number).filter(|_| !defect!(CleanedBesideOthers)).cloned().map(Doubt::Holder)
+        let holder = self.holder_but(host, job, number).filter(|_| !defect!(CleanedBesideOthers))?;
+        Some(if holder.hold == Hold::Unread { Doubt::Unread(holder.job) } else { Doubt::Holder(holder.job) })
     }
 
-    /// Returns `true` if the attempt covers the host, and the attempt's edge has not yet read a notice of its release.
-    /// Until then the resource manager may still count the attempt's job as the host's holder. Returns `false` for an
-    /// edge that asks for the attempts themselves, because such an edge reads no notices.
-    fn is_told_later(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> bool {
+    /// Returns `true` if the attempt's edge has yet to read a notice of a release of the attempt. Until then the
+    /// resource manager may still count the attempt's job as the holder of all the attempt's hosts. Returns `false` for
+    /// an edge that has asked for the attempts themselves since its last list, because such an edge reads no notices.
+    fn is_told_later(&self, job: &JobId, number: Attempt, attempt: &JobAttempt) -> bool {
         if attempt.source.as_ref().is_none_or(|source| self.recovery.followed.contains(source)) {
             return false;
         }
         let of = |entry: &OutboxEntry| entry.job == *job && entry.attempt == number && entry.is_release();
-        attempt.layout.rank(host.as_str()).is_some() && self.cx.outbox.manager(0).any(of)
+        self.cx.outbox.manager(0).any(of)
     }
 
     /// Returns the oldest newer attempt of the job that holds the host.
@@ -180,22 +193,39 @@ impl Facts<'_> {
         rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.jobs.is_spent(attempt)
     }
 
-    /// Returns the job of another attempt that must let go of the host before attempt `number` of `job` cleans up
-    /// there; `None`: the clean-up waits for no other attempt.
-    fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<&JobId> {
-        let others = self.jobs.attempts().filter(|(of, n, _)| (*of, *n) != (job, number));
-        let mut holders = others.filter_map(|(of, n, attempt)| Some((of, self.holder(of, n, attempt, host)?)));
-        holders.find(|(_, holder)| holder.is_before(job, number)).map(|(of, _)| of)
+    /// Returns `true` if a task of the attempt runs on the rank, or its Start is on its way to the node. An unclaimed
+    /// task on the node does not run.
+    fn is_running(&self, attempt: &JobAttempt, rank: Rank, host: &HostName) -> bool {
+        let unclaimed = |action| {
+            let node = self.nodes.get(host);
+            node.is_some_and(|node| node.unsettled.unclaimed.contains(&TaskId { action, rank }))
+        };
+        let mut actions = self.jobs.of(attempt).map(|action| &action.row);
+        actions.any(|row| (row.sent.contains(rank.0) || row.accepted.contains(rank.0)) && !unclaimed(row.id))
     }
 
-    /// Returns the attempt as a [`Holder`] of the host; `None` if the attempt does not hold the host.
+    /// Returns another attempt that must let go of the host before attempt `number` of `job` cleans up there; `None`:
+    /// the clean-up waits for no other attempt.
+    fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<Holder> {
+        let others = self.jobs.attempts().filter(|(of, n, _)| (*of, *n) != (job, number));
+        let mut holders = others.filter_map(|(of, n, attempt)| self.holder(of, n, attempt, host));
+        holders.find(|holder| holder.is_before(job, number))
+    }
+
+    /// Returns the attempt as a [`Holder`] of the host; `None` if the attempt keeps no other from cleaning up there.
     fn holder(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> Option<Holder> {
-        let holds = self.holds(attempt, host);
-        let is_holder = holds || self.is_told_later(job, number, attempt, host);
-        let rank = attempt.layout.rank(host.as_str()).filter(|_| is_holder)?;
-        // An attempt whose notice is unread waits for its edge alone, even if its released ranks were disowned.
-        let waits = attempt.disowned.contains(rank) && (holds || defect!(ReleasedHolderWaits));
-        Some(Holder { job: job.clone(), number, waits })
+        let rank = attempt.layout.rank(host.as_str())?;
+        let is_disowned = attempt.disowned.contains(rank);
+        let runs = || self.is_running(attempt, Rank(rank), host) && !defect!(RunningHolderWaits);
+        let hold = if self.holds(attempt, host) {
+            if is_disowned && !runs() { Hold::Waits } else { Hold::Holds }
+        } else if self.is_told_later(job, number, attempt) {
+            // The edge is waited for even if the released rank was disowned.
+            if is_disowned && defect!(ReleasedHolderWaits) { Hold::Waits } else { Hold::Unread }
+        } else {
+            return None;
+        };
+        Some(Holder { job: job.clone(), number, hold })
     }
 
     /// Returns the holders of each of `hosts`. Walks all attempts once: for a large job, one walk for each rank would

@@ -41,6 +41,8 @@ pub(crate) enum Doubt {
     Refused(JobId, Attempt),
     /// Another attempt holds the host. The id is of that attempt's job, which may be the same job.
     Holder(JobId),
+    /// The host was released for an attempt of this job, and the attempt's edge has not read the notice of that.
+    Unread(JobId),
 }
 
 impl fmt::Display for HeldBack {
@@ -87,6 +89,9 @@ impl Doubt {
             ),
             Self::Holder(of) => {
                 write!(f, "job {of} holds {host}: its clean-up waits until that was given back")
+            }
+            Self::Unread(of) => {
+                write!(f, "job {of} gave {host} back: cleaned up when the resource manager has read that")
             }
         }
     }

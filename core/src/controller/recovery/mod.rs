@@ -69,9 +69,9 @@ pub(super) struct Recovery {
     /// Sources whose edges have listed their attempts (`Assert`) since this controller started. A list says nothing
     /// about other instances of the same resource manager.
     asserted: BTreeSet<Source>,
-    /// Sources whose edges have asked for their attempts (`Attempts`) since this controller started. Such an edge
-    /// learns of releases from the attempts and reads no notices. So a notice in the outbox does not mean that the edge
-    /// has missed a release.
+    /// Sources whose edges have asked for their attempts (`Attempts`) since their last list (`Assert`), or since this
+    /// controller started. Such an edge learns of releases from the attempts and reads no notices. So a notice in the
+    /// outbox does not mean that the edge has missed a release.
     pub(super) followed: BTreeSet<Source>,
     /// Time (monotonic) at which the controller drains the hosts of orphans; `None`: no such drain is due.
     orphans_ms: Option<u64>,

@@ -96,18 +96,45 @@ fn a_rank_that_is_listed_again_is_cleaned_up() {
 }
 
 /// Regression test: the resource manager was restored twice. It listed a job again whose hosts it had given on, and the
-/// job that had got them began its clean-up before the edge had read the repeated release.
+/// job that had got them began its clean-up before the edge had learned of the repeated release.
 #[test]
 fn a_clean_up_waits_for_a_repeated_release() {
-    let (mut b, n) = bench(1, |_| {});
     let Request::Assert(list) = assert(vec![]) else { unreachable!() };
-    let Request::JobAdd(last) = add("z", "n0", Terms::default()) else { unreachable!() };
-    b.ask(Request::JobAdd(Box::new(JobAdd { source: Some(list.source), ..*last }))).0.unwrap();
+    let follow = || Request::Attempts(AttemptsOf { source: list.source.clone(), jobs: None, after: None, limit: 9 });
+    for follows in [false, true] {
+        let (mut b, n) = bench(1, |_| {});
+        let Request::JobAdd(z) = add("z", "n0", Terms::default()) else { unreachable!() };
+        b.ask(Request::JobAdd(Box::new(JobAdd { source: Some(list.source.clone()), ..*z }))).0.unwrap();
+        if follows {
+            b.ask(follow()).0.unwrap();
+        }
+        b.ask(assert(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
+        assert!(b.store.attempts.iter().any(|of| of.job.as_str() == "z" && of.complete), "z had begun nothing");
+        if follows {
+            b.ask(follow()).0.unwrap();
+        }
+        let (_, effects) = b.ask(assert(vec![listed("z", "n0", JobPhase::Preparing)]));
+        assert_eq!(starts(&effects), [], "the resource manager counts n0 as a host of z");
+        assert!(waits(&mut b, "a").unwrap().contains("job z gave n0 back"));
+        let through = b.store.outbox_last;
+        let (_, effects) = b.ask(if follows { follow() } else { Request::OutboxApplied { through } });
+        assert_eq!(starts(&effects), [(n[0], 0)], "the epilog of a");
+    }
+}
+
+/// Regression test: a job's clean-up ran on a host when a list gave the host to another job, and the next list to none.
+/// The other job had the lower name, and its clean-up began beside the first.
+#[test]
+fn a_clean_up_waits_for_one_that_runs() {
+    let (mut b, n) = bench(1, |_| {});
+    b.ask(assert(vec![listed("z", "n0", JobPhase::Running)])).0.unwrap();
+    let (_, effects) = b.ask(assert(vec![]));
+    assert_eq!(starts(&effects), [(n[0], 0)], "the epilog of z");
     b.ask(assert(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
-    assert!(b.store.attempts.iter().any(|of| of.job.as_str() == "z" && of.complete), "z had begun nothing");
-    let (_, effects) = b.ask(assert(vec![listed("z", "n0", JobPhase::Preparing)]));
-    assert_eq!(starts(&effects), [], "the resource manager counts n0 as a host of z");
-    let (_, effects) = b.ask(Request::OutboxApplied { through: b.store.outbox_last });
+    let (_, effects) = b.ask(assert(vec![]));
+    assert_eq!(starts(&effects), []);
+    assert!(waits(&mut b, "a").unwrap().contains("job z holds n0"));
+    let effects = b.ends(n[0], task("epilog", "z", 0));
     assert_eq!(starts(&effects), [(n[0], 0)], "the epilog of a");
 }
 
