@@ -11,8 +11,8 @@
 //! 1. Also, the recovery must be over, and the attempt's edge must have listed its jobs since this controller started.
 //!    No edge may have listed the host for an attempt that was refused.
 //! 2. Unless a newer attempt of the job holds the host.
-//! 3. An attempt holds the host until its rank is released and its edge has read that. An attempt that itself waits to
-//!    clean up there holds it only for jobs of a higher name.
+//! 3. An attempt holds the host until its rank is released, and as long as its edge has a notice of a release of the
+//!    attempt to read. Attempts that wait to clean up there do so one after the other, by job name and number.
 //!
 //! The controller releases disowned ranks without a notice: the resource manager does not wait for them.
 
@@ -59,12 +59,11 @@ impl Jobs {
 struct Holder {
     job: JobId,
     number: Attempt,
-    hold: Hold,
+    state: HolderState,
 }
 
-/// Relation of an attempt to a host that keeps others from cleaning up there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hold {
+enum HolderState {
     /// The resource manager holds the rank for the attempt, or a task of the attempt runs there.
     Holds,
     /// The attempt's rank is disowned and no task runs there: the attempt itself waits to clean up.
@@ -77,7 +76,7 @@ impl Holder {
     /// Returns `true` if attempt `number` of `job` must not clean up on the host before this holder has let go of it. A
     /// holder that itself waits to clean up there comes first only if its job and number are lower.
     fn is_before(&self, job: &JobId, number: Attempt) -> bool {
-        self.hold != Hold::Waits || (&self.job, self.number) < (job, number)
+        self.state != HolderState::Waits || (&self.job, self.number) < (job, number)
     }
 }
 
@@ -166,16 +165,19 @@ impl Facts<'_> {
             return Some(Doubt::Refused(of.clone(), *attempt));
         }
         let holder = self.holder_but(host, job, number).filter(|_| !defect!(CleanedBesideOthers))?;
-        Some(if holder.hold == Hold::Unread { Doubt::Unread(holder.job) } else { Doubt::Holder(holder.job) })
+        let is_unread = holder.state == HolderState::Unread;
+        Some(if is_unread { Doubt::Unread(holder.job) } else { Doubt::Holder(holder.job) })
     }
 
-    /// Returns `true` if the attempt's edge has yet to read a notice of a release of the attempt. Until then the
-    /// resource manager may still count the attempt's job as the holder of all the attempt's hosts. Returns `false` for
-    /// an edge that has asked for the attempts themselves since its last list, because such an edge reads no notices.
-    fn is_told_later(&self, job: &JobId, number: Attempt, attempt: &JobAttempt) -> bool {
-        if attempt.source.as_ref().is_none_or(|source| self.recovery.followed.contains(source)) {
-            return false;
-        }
+    /// Returns `true` if the attempt's edge learns of releases from notices. As long as the edge has one to read, the
+    /// resource manager may count the attempt's job as the holder of all the attempt's hosts. `false`: the attempt has
+    /// no edge, or one that has asked for the attempts themselves since its last list and reads no notices.
+    fn has_reader(&self, attempt: &JobAttempt) -> bool {
+        attempt.source.as_ref().is_some_and(|source| !self.recovery.followed.contains(source))
+    }
+
+    /// Returns `true` if the outbox has a notice of a release of the attempt for its edge. Scans the outbox.
+    fn is_unread(&self, job: &JobId, number: Attempt) -> bool {
         let of = |entry: &OutboxEntry| entry.job == *job && entry.attempt == number && entry.is_release();
         self.cx.outbox.manager(0).any(of)
     }
@@ -193,8 +195,9 @@ impl Facts<'_> {
         rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.jobs.is_spent(attempt)
     }
 
-    /// Returns `true` if a task of the attempt runs on the rank, or its Start is on its way to the node. An unclaimed
-    /// task on the node does not run.
+    /// Returns `true` if a task of the attempt runs on the rank, or its Start is on its way to the node. An external
+    /// action counts, because the controller cannot see when its service works. An unclaimed task on the node does not
+    /// count.
     fn is_running(&self, attempt: &JobAttempt, rank: Rank, host: &HostName) -> bool {
         let unclaimed = |action| {
             let node = self.nodes.get(host);
@@ -208,39 +211,49 @@ impl Facts<'_> {
     /// the clean-up waits for no other attempt.
     fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<Holder> {
         let others = self.jobs.attempts().filter(|(of, n, _)| (*of, *n) != (job, number));
-        let mut holders = others.filter_map(|(of, n, attempt)| self.holder(of, n, attempt, host));
+        let mut holders =
+            others.filter_map(|(of, n, attempt)| self.holder(of, n, attempt, host, || self.is_unread(of, n)));
         holders.find(|holder| holder.is_before(job, number))
     }
 
     /// Returns the attempt as a [`Holder`] of the host; `None` if the attempt keeps no other from cleaning up there.
-    fn holder(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> Option<Holder> {
+    /// `is_unread` returns `true` if the outbox has a notice of a release of the attempt.
+    fn holder(
+        &self,
+        job: &JobId,
+        number: Attempt,
+        attempt: &JobAttempt,
+        host: &HostName,
+        is_unread: impl Fn() -> bool,
+    ) -> Option<Holder> {
         let rank = attempt.layout.rank(host.as_str())?;
         let is_disowned = attempt.disowned.contains(rank);
         let runs = || self.is_running(attempt, Rank(rank), host) && !defect!(RunningHolderWaits);
-        let hold = if self.holds(attempt, host) {
-            if is_disowned && !runs() { Hold::Waits } else { Hold::Holds }
-        } else if self.is_told_later(job, number, attempt) {
+        let state = if self.holds(attempt, host) {
+            if is_disowned && !runs() { HolderState::Waits } else { HolderState::Holds }
+        } else if self.has_reader(attempt) && is_unread() {
             // The edge is waited for even if the released rank was disowned.
-            if is_disowned && defect!(ReleasedHolderWaits) { Hold::Waits } else { Hold::Unread }
+            if is_disowned && defect!(ReleasedHolderWaits) { HolderState::Waits } else { HolderState::Unread }
         } else {
             return None;
         };
-        Some(Holder { job: job.clone(), number, hold })
+        Some(Holder { job: job.clone(), number, state })
     }
 
-    /// Returns the holders of each of `hosts`. Walks all attempts once: for a large job, one walk for each rank would
-    /// cost too much.
+    /// Returns the holders of each of `hosts`. Walks all attempts and the outbox once: for a large job, one walk for
+    /// each rank would cost too much.
     fn holders_of(&self, hosts: &BTreeSet<HostName>) -> BTreeMap<HostName, Vec<Holder>> {
         let releases = self.cx.outbox.manager(0).filter(|entry| entry.is_release());
-        let untold: BTreeSet<(&JobId, Attempt)> = releases.map(|entry| (&entry.job, entry.attempt)).collect();
+        let unread: BTreeSet<(&JobId, Attempt)> = releases.map(|entry| (&entry.job, entry.attempt)).collect();
         let mut holders: BTreeMap<HostName, Vec<Holder>> = BTreeMap::new();
         for (job, number, attempt) in self.jobs.attempts() {
-            if attempt.complete && !untold.contains(&(job, number)) {
+            let is_unread = unread.contains(&(job, number));
+            if attempt.complete && !is_unread {
                 continue;
             }
             for (_, host) in attempt.layout.pairs(attempt.layout.ranks()) {
                 let Some(host) = hosts.get(host) else { continue };
-                if let Some(holder) = self.holder(job, number, attempt, host) {
+                if let Some(holder) = self.holder(job, number, attempt, host, || is_unread) {
                     holders.entry(host.clone()).or_default().push(holder);
                 }
             }

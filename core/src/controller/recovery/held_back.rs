@@ -41,7 +41,7 @@ pub(crate) enum Doubt {
     Refused(JobId, Attempt),
     /// Another attempt holds the host. The id is of that attempt's job, which may be the same job.
     Holder(JobId),
-    /// The host was released for an attempt of this job, and the attempt's edge has not read the notice of that.
+    /// The host was released for an attempt of this job, and the attempt's edge has not read all notices of releases.
     Unread(JobId),
 }
 
@@ -88,11 +88,13 @@ impl Doubt {
                  when it does no longer"
             ),
             Self::Holder(of) => {
-                write!(f, "job {of} holds {host}: its clean-up waits until that was given back")
+                write!(f, "job {of} holds {host}: cleaned up when it does no longer")
             }
-            Self::Unread(of) => {
-                write!(f, "job {of} gave {host} back: cleaned up when the resource manager has read that")
-            }
+            Self::Unread(of) => write!(
+                f,
+                "the resource manager may still have {host} for job {of}: cleaned up when it has read what {of} gave \
+                 back"
+            ),
         }
     }
 }

@@ -96,7 +96,7 @@ fn a_rank_that_is_listed_again_is_cleaned_up() {
 }
 
 /// Regression test: the resource manager was restored twice. It listed a job again whose hosts it had given on, and the
-/// job that had got them began its clean-up before the edge had learned of the repeated release.
+/// job that had got them began its clean-up before the edge had read the notice, or asked for its attempts.
 #[test]
 fn a_clean_up_waits_for_a_repeated_release() {
     let Request::Assert(list) = assert(vec![]) else { unreachable!() };
@@ -115,7 +115,7 @@ fn a_clean_up_waits_for_a_repeated_release() {
         }
         let (_, effects) = b.ask(assert(vec![listed("z", "n0", JobPhase::Preparing)]));
         assert_eq!(starts(&effects), [], "the resource manager counts n0 as a host of z");
-        assert!(waits(&mut b, "a").unwrap().contains("job z gave n0 back"));
+        assert!(waits(&mut b, "a").unwrap().contains("has read what z gave back"));
         let through = b.store.outbox_last;
         let (_, effects) = b.ask(if follows { follow() } else { Request::OutboxApplied { through } });
         assert_eq!(starts(&effects), [(n[0], 0)], "the epilog of a");
