@@ -108,8 +108,8 @@ text_id! {
     CheckName, "check name", check_job
 }
 text_id! {
-    /// The id of one boot of a node: the kernel's boot_id, with `+N` after the Nth soft reboot if systemd counts soft
-    /// reboots.
+    /// The id of one boot of a node: the kernel's boot_id and a nonce of /run ([`crate::boot::BootRecord`]), with `+N`
+    /// after the Nth soft reboot if systemd counts soft reboots.
     BootId, "boot id", check_token
 }
 text_id! {

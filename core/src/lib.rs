@@ -2,13 +2,15 @@
 //! thread, random number or async, and no other crate of perilog.
 //!
 //! * words and formats: [`ids`], [`fluid`] (RFC 19), [`idset`] (RFC 22), [`hostlist`] (RFC 29), [`resource_set`] (R,
-//!   RFC 20), [`duration`] (RFC 23), [`eventlog`] (RFC 18, 21), [`targets`], [`job`], [`milestone`], [`mark`]
+//!   RFC 20), [`duration`] (RFC 23), [`eventlog`] (RFC 18, 21), [`targets`], [`job`], [`milestone`], [`mark`],
+//!   [`boot`]
 //! * a task and the end of a task: [`task`], [`outcome`], [`judge`], [`environment`]
 //! * the messages between agent and controller: [`message`]
 //! * the two machines, `handle(input, now) -> effects`: [`agent`], [`controller`]
 //! * deliberate defects, for tests only: [`mod@defect`]
 
 pub mod agent;
+pub mod boot;
 pub mod controller;
 pub mod defect;
 pub mod duration;
@@ -31,6 +33,7 @@ pub mod targets;
 pub mod task;
 mod utc;
 
+pub use boot::BootRecord;
 pub use duration::Span;
 pub use eventlog::Event;
 pub use fluid::Fluid;

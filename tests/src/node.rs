@@ -104,6 +104,17 @@ impl Node {
         self.wait_booted()
     }
 
+    /// Makes the node a container of one kernel, for all its boots from the next: each has the same boot id.
+    /// `keeps_run`: /run is no tmpfs, and outlives each of them. Call this while the node is off.
+    pub fn is_container(&self, keeps_run: bool) -> Result<()> {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
+        std::fs::write(self.own_directory().join("kernel"), id)?;
+        if keeps_run {
+            std::fs::create_dir(self.own_directory().join("run"))?;
+        }
+        Ok(())
+    }
+
     /// Returns `true` if the node is on, whether or not it has booted; `false` after the node shut itself down.
     pub fn is_up(&self) -> bool {
         self.power().is_some()

@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use perilog_core::ids::{BootId, HostName, MachineId};
+use perilog_core::BootRecord;
+use perilog_core::ids::{HostName, MachineId};
+
+use crate::spool::{Lock, Spool, SpoolError};
 
 /// The reason why this node cannot determine its identity.
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +15,8 @@ pub enum IdentityError {
     Read { path: &'static str, source: std::io::Error },
     #[error("{0}")]
     Malformed(#[from] perilog_core::ParseError),
+    #[error(transparent)]
+    Record(#[from] SpoolError),
     #[error("the kernel's host name {0:?} is no host name; set `host` in agent.toml")]
     HostName(String),
 }
@@ -33,13 +38,19 @@ pub(super) fn machine() -> Result<MachineId, IdentityError> {
     Ok(MachineId::new(&read("/etc/machine-id")?)?)
 }
 
-/// Returns the kernel's boot id. If systemd counts restarts of user space, appends their number (`+N`).
-pub(super) fn boot(soft_reboots: Option<u32>) -> Result<BootId, IdentityError> {
-    let id = read("/proc/sys/kernel/random/boot_id")?;
-    Ok(BootId::new(&match soft_reboots {
-        None | Some(0) => id,
-        Some(count) => format!("{id}+{count}"),
-    })?)
+/// Returns the record of the present boot. Writes it, if /run has none of this boot. The caller holds the lock, so two
+/// agents never write two.
+pub(super) fn boot(spool: &Spool, lock: &Lock) -> Result<BootRecord, IdentityError> {
+    let kernel = read("/proc/sys/kernel/random/boot_id")?;
+    let pid1 = fs::read_to_string("/proc/1/stat").ok().and_then(|stat| started(&stat));
+    Ok(spool.boot(&kernel, pid1, lock)?)
+}
+
+/// Returns the start time of a process from its `/proc/PID/stat` (field 22, proc(5)). The second field, the name, may
+/// contain blanks and parentheses.
+fn started(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 fn read(path: &'static str) -> Result<String, IdentityError> {
@@ -52,9 +63,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_soft_reboot_is_another_boot() {
-        let (hard, soft) = (boot(None).unwrap(), boot(Some(2)).unwrap());
-        assert_eq!(boot(Some(0)).unwrap(), hard);
-        assert_eq!(soft.as_str(), format!("{hard}+2"));
+    fn the_start_time_is_the_22nd_field_whatever_the_name() {
+        let fields: Vec<String> = (4..=52).map(|field| format!("{field}")).collect();
+        for name in ["systemd", "a b", "a) S 1 (b"] {
+            assert_eq!(started(&format!("1 ({name}) S {}", fields.join(" "))), Some(22), "{name}");
+        }
+        assert_eq!((started(""), started("1 (systemd) S 0")), (None, None));
+        assert!(started(&fs::read_to_string("/proc/1/stat").unwrap()).is_some());
     }
 }

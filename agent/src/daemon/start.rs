@@ -61,7 +61,8 @@ fn inotify_hint(error: &std::io::Error) -> &'static str {
 pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let io = |doing| move |source| StartError::Io { doing, source };
     let mut signals = shutdown::Signals::new().map_err(io("cannot take over signals"))?;
-    let (spool, _lock) = Spool::open(&places.run_dir)?;
+    let (spool, lock) = Spool::open(&places.run_dir)?;
+    let record = identity::boot(&spool, &lock)?;
     let host = identity::host(config.host.as_ref())?;
     let machine = identity::machine()?;
     let stir = Arc::new(Stir::default());
@@ -81,7 +82,10 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
             _ = ended(&mut signals) => return Ok(()),
             Some(event) = bus.recv() => if let BusEvent::Up { bus, units } = event {
                 match bus.soft_reboots().await {
-                    Ok(count) => break (identity::boot(count)?, BusEvent::Up { bus, units }),
+                    Ok(count) => {
+                        let boot = record.boot_id(count.unwrap_or_default()).map_err(IdentityError::from)?;
+                        break (boot, BusEvent::Up { bus, units });
+                    }
                     Err(error) => tracing::warn!("systemd does not answer: {error}"),
                 }
             },

@@ -13,6 +13,7 @@ use super::error::SpoolError;
 #[derive(Debug)]
 pub struct Lock {
     file: File,
+    was_there: bool,
 }
 
 /// Releases the lock explicitly: a child about to exec has the file open for a moment longer, and would hold the lock.
@@ -24,8 +25,14 @@ impl Drop for Lock {
 }
 
 impl Lock {
+    /// Returns `true` if an earlier agent has made the lock's file in this /run.
+    pub(super) fn was_there(&self) -> bool {
+        self.was_there
+    }
+
     pub(super) fn take(path: &Path) -> Result<Self, SpoolError> {
         let io = |doing, e| SpoolError::io(doing, path, e);
+        let was_there = path.exists();
         let mut options = OpenOptions::new();
         let mut file = options
             .read(true)
@@ -49,6 +56,6 @@ impl Lock {
             .and_then(|()| file.rewind())
             .and_then(|()| writeln!(file, "{}", std::process::id()))
             .map_err(|e| io("write", e))?;
-        Ok(Self { file })
+        Ok(Self { file, was_there })
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   agent.lock                            the agent: one per host
+//!   boot.json                             the agent: the boot that this is
 //!   epoch.json                            the agent: the epoch that this host obeyed last
 //!   tasks/<stem>/                         the agent: intent.json outcome.json boot-expected stop-asked
 //!                                         the runner: steps.jsonl result.json out.* room
@@ -30,7 +31,7 @@ use std::path::{Path, PathBuf};
 
 use perilog_core::ids::UNIT_PREFIX;
 use perilog_core::task::{BOOT_EXPECTED, Claim, Ended, Intent, STOP_ASKED, Tombstone};
-use perilog_core::{Obeyed, defect};
+use perilog_core::{BootRecord, Obeyed, defect};
 use perilog_host::fault;
 
 pub use error::SpoolError;
@@ -94,6 +95,22 @@ impl Spool {
         let dir = self.root.join("tombstones");
         let stones = names(&dir)?.into_iter().filter(|name| name.ends_with(".json"));
         Ok(stones.filter_map(|name| read::json(&dir.join(name))).collect())
+    }
+
+    /// Returns the record of the present boot. If `boot.json` is missing, or belongs to another boot, writes a new
+    /// record first. An agent of an earlier version leaves the lock's file and no record: its boot keeps the id
+    /// without a nonce, so an upgrade is no reboot to live tasks and to the controller.
+    pub fn boot(&self, kernel: &str, pid1: Option<u64>, lock: &Lock) -> Result<BootRecord, SpoolError> {
+        let path = self.root.join("boot.json");
+        let known: Option<BootRecord> = read::json(&path);
+        if let Some(record) = known.filter(|record| record.is_of(kernel, pid1)) {
+            return Ok(record);
+        }
+        let is_upgrade = lock.was_there() && !path.exists();
+        let nonce = (!is_upgrade).then(|| format!("{:016x}", uuid::Uuid::new_v4().as_u64_pair().1));
+        let record = BootRecord { kernel: kernel.to_owned(), pid1, nonce };
+        write::json(&path, &record)?;
+        Ok(record)
     }
 
     /// Returns the epoch, cluster and commit that this host last obeyed in this boot; `None` before the first, or if

@@ -195,6 +195,33 @@ fn what_a_crash_left_is_tidied_and_what_a_runner_writes_is_not() {
     assert!(!spool.root.join(".agent-epoch.json").exists());
 }
 
+/// The table of `core/src/boot.rs`, with the file. An upgrade under live tasks is no reboot to them.
+#[test]
+fn the_record_of_a_boot_stays_until_pid_1_or_run_is_another() {
+    let (dir, spool, lock) = spool();
+    let first = spool.boot("k", Some(7), &lock).unwrap();
+    assert!(first.nonce.is_some());
+    drop(lock);
+    let again = || Spool::open(&dir.path().join("perilog")).unwrap();
+    let (spool, lock) = again();
+    assert_eq!(spool.boot("k", Some(7), &lock).unwrap(), first, "another agent of the same boot");
+    let second = spool.boot("k", Some(8), &lock).unwrap();
+    assert_ne!(second.nonce, first.nonce, "another PID 1");
+    assert_eq!(spool.boot("k", Some(8), &lock).unwrap(), second);
+    let path = spool.root.join("boot.json");
+    fs::write(&path, "{").unwrap();
+    let third = spool.boot("k", Some(8), &lock).unwrap();
+    assert!(third.nonce.is_some() && third.nonce != second.nonce, "an unreadable record vouches for nothing");
+    // An agent of an earlier version leaves its lock's file, and no record.
+    fs::remove_file(&path).unwrap();
+    drop(lock);
+    let (spool, lock) = again();
+    let old = spool.boot("k", Some(8), &lock).unwrap();
+    assert_eq!(old.nonce, None);
+    assert_eq!(spool.boot("k", Some(8), &lock).unwrap(), old);
+    assert!(spool.boot("k", Some(9), &lock).unwrap().nonce.is_some(), "and the next PID 1 is another boot");
+}
+
 #[test]
 fn epochs() {
     let (_dir, spool, _lock) = spool();

@@ -74,7 +74,8 @@ fn colour(node: &NodeView) -> Style {
 const HEADS: [&str; 8] = ["NODE", "STATE", "SINCE", "TASKS", "VERSION", "BOOT", "FROM", "NOTE"];
 
 fn line(node: &NodeView) -> [Cell; 8] {
-    // The first digits tell boot ids apart; the number counts the boots that this controller saw.
+    // The first digits are the kernel's boot id, which a container keeps; the number counts the boots that this
+    // controller saw.
     let boot = node.boot.as_deref().map(|id| id.chars().take(8).collect::<String>()).unwrap_or_default();
     let boot = node.boot_number.map_or_else(|| boot.clone(), |n| format!("{boot} (#{n})"));
     [

@@ -211,7 +211,7 @@ impl Machine {
     /// Ends a withdrawn task whose claim the agent has: no script began, and none will.
     fn withdrawn(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        let ended = task.judge(None, &Seen::default(), &[], cx.now);
+        let ended = task.judge(None, &Seen::default(), &[], &self.node.boot, cx.now);
         self.conclude(id, ended, cx);
     }
 }

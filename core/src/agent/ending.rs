@@ -8,7 +8,7 @@ use crate::defect;
 use crate::ids::{BootId, TaskId};
 use crate::judge::{Evidence, judge};
 use crate::message::FromAgent;
-use crate::outcome::Outcome;
+use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, Intent, Process, Reboot, Tombstone, UnitFacts};
 
 use super::backoff::Backoff;
@@ -229,7 +229,14 @@ impl Machine {
 }
 
 impl Task {
-    pub(super) fn judge(&self, unit: Option<&UnitFacts>, seen: &Seen, left: &[Process], now: Now) -> Ended {
+    pub(super) fn judge(
+        &self,
+        unit: Option<&UnitFacts>,
+        seen: &Seen,
+        left: &[Process],
+        boot: &BootId,
+        now: Now,
+    ) -> Ended {
         let evidence = Evidence {
             unit,
             claim: self.claim.as_ref(),
@@ -239,7 +246,13 @@ impl Task {
             lingering: left,
             cancelled: self.cancelled || seen.stop_asked,
         };
-        judge(&evidence, &self.intent, now.wall_ms)
+        let ended = judge(&evidence, &self.intent, now.wall_ms);
+        if self.intent.start.boot != *boot && ended.outcome == (Outcome::Lost { why: Loss::Vanished }) {
+            // A soft reboot keeps /run: the files there show whether a script announced the boot. A container's /run
+            // may keep the file of the unit as well: systemd then loads the unit, which never ran in this boot.
+            return self.if_it_boots(seen, now);
+        }
+        ended
     }
 
     /// Asks the daemon to write the file that the task's state waits for: the outcome or the tombstone.

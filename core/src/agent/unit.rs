@@ -210,7 +210,7 @@ impl Machine {
             // it.
             task.claim = task.invocation.clone().map(Claim::Runner);
         }
-        let ended = task.judge(Some(unit), seen, &left, cx.now);
+        let ended = task.judge(Some(unit), seen, &left, &self.node.boot, cx.now);
         if task.claim.is_some() || task.claimed_by_other {
             return self.conclude(id, ended, cx);
         }
@@ -269,11 +269,7 @@ impl Machine {
         }
         if task.claim.is_some() || task.claimed_by_other {
             let left = std::mem::take(&mut task.killed);
-            let mut ended = task.judge(None, seen, &left, cx.now);
-            if task.intent.start.boot != self.node.boot && ended.outcome == (Outcome::Lost { why: Loss::Vanished }) {
-                // A soft reboot keeps /run: the files there show whether a script announced the boot.
-                ended = task.if_it_boots(seen, cx.now);
-            }
+            let ended = task.judge(None, seen, &left, &self.node.boot, cx.now);
             return self.conclude(id, ended, cx);
         }
         let claim = match &task.state {

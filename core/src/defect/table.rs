@@ -76,6 +76,8 @@ table! {
         "epoch: an equal one with another nonce is refused", Hunt::Simulator;
     BootKeepsProlog: "a node reboots before the verdict, and its prolog stays ok",
         "3: what a boot undid is not ok", Hunt::Simulator;
+    KernelIsTheBoot: "a boot is known by the kernel's boot id alone, which a container keeps when it restarts",
+        "3: what a boot undid is not ok", Hunt::Simulator;
     ExpectedBootForgotten: "a boot that a script announced is a boot like any other",
         "docs/semantics.md T6: it is the task's end, not its loss", Hunt::Simulator;
     BootNotAwaited: "scripts that announced a boot and ended are not waited for to boot",

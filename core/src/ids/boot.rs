@@ -4,7 +4,7 @@ use super::BootId;
 
 impl BootId {
     /// Returns `true` if `other` is later than this boot, and every reboot in between was a soft reboot. `ID+N` is the
-    /// user space after N soft reboots of the kernel boot `ID` (systemd-soft-reboot.service(8)).
+    /// user space after N soft reboots of the boot `ID` (systemd-soft-reboot.service(8)).
     #[must_use]
     pub fn is_before(&self, other: &Self) -> bool {
         self.soft_reboots_until(other).is_some_and(|reboots| reboots > 0)

@@ -56,11 +56,12 @@ ln -s /proc/self/fd dev/fd
 ln -s fd/0 dev/stdin
 ln -s fd/1 dev/stdout
 ln -s fd/2 dev/stderr
-mount -t tmpfs -o mode=755,nosuid,nodev tmpfs run
+if [ -d "$dir/run" ]; then mount --bind "$dir/run" run; else mount -t tmpfs -o mode=755,nosuid,nodev tmpfs run; fi
 mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs tmp
 
-# boot_id belongs to the kernel, which does not reboot here: each boot of the node gets one of its own.
-cat /proc/sys/kernel/random/uuid >run/boot_id
+# boot_id belongs to the kernel, which does not reboot here: each boot of the node gets one of its own, unless the node
+# plays a container, whose boots have one kernel.
+if [ -e "$dir/kernel" ]; then cat "$dir/kernel"; else cat /proc/sys/kernel/random/uuid; fi >run/boot_id
 mount --bind run/boot_id proc/sys/kernel/random/boot_id
 mount -o remount,bind,ro proc/sys/kernel/random/boot_id
 
