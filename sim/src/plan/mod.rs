@@ -248,6 +248,13 @@ pub enum Fault {
         node: usize,
         down_ms: u64,
     },
+    /// The node, a container, restarts: processes end, PID 1 is another, and the kernel with its boot id stays.
+    /// `keeps_run`: /run stays, too.
+    Restart {
+        node: usize,
+        keeps_run: bool,
+        down_ms: u64,
+    },
     /// The agent loses its connection to the system bus for `ms` milliseconds, as when dbus-daemon restarts.
     LoseBus {
         node: usize,
@@ -372,6 +379,7 @@ impl Fault {
             | Self::PowerFail { node, .. }
             | Self::Burn { node }
             | Self::SoftReboot { node, .. }
+            | Self::Restart { node, .. }
             | Self::LoseBus { node, .. }
             | Self::Reexec { node, .. }
             | Self::Suspend { node, .. }

@@ -8,6 +8,7 @@ use perilog_core::controller::{Record, Snapshot};
 use perilog_core::task::Lingering;
 use perilog_core::{ActionId, Attempt, JobId, Loss, Outcome, Rank, TaskId, Tolerance, Verdict};
 
+use super::runs::Run;
 use super::{Truth, services, some};
 
 #[derive(Debug, Default, Clone)]
@@ -268,7 +269,8 @@ impl Truth {
             let Some(node) = node else { continue };
             // If the announced reboot brought the node into this boot, the prolog's work counts.
             let by_boot = self.runs_of(*task).any(|run| run.announced) && self.ok_in.get(task) == Some(&node.boot);
-            if !by_boot && self.runs_of(*task).all(|run| run.meant_for != node.boot) {
+            let is_in = |run: &Run| run.meant_for == node.boot && node.version == format!("sim.{}", run.boot);
+            if !by_boot && !self.runs_of(*task).any(is_in) {
                 let (rank, boot) = (task.rank, node.boot.clone());
                 self.broken(|| {
                     format!("3 true: c{which} says rank {rank} of {name} of {job} is ok in {boot}, where it never ran")
@@ -289,7 +291,7 @@ impl Truth {
 
     /// Checks the outcome `lost (vanished)`: no process of the task is alive.
     fn check_vanished(&mut self, which: usize, row: &ActionRow, task: TaskId, outcome: &Outcome) {
-        let alive = |run: &&super::runs::Run| run.alive || (run.left_behind && run.lingering != Lingering::Keep);
+        let alive = |run: &&Run| run.alive || (run.left_behind && run.lingering != Lingering::Keep);
         let vanished = *outcome == Outcome::Lost { why: Loss::Vanished } && !self.is_doubtful(task, None);
         let Some(run) = self.runs_of(task).find(alive).filter(|_| vanished) else { return };
         let text =

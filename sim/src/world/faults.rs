@@ -19,6 +19,7 @@ impl World {
                 self.nodes[node].burnt = true;
             }
             Fault::SoftReboot { node, down_ms } => self.soft_reboot(node, down_ms),
+            Fault::Restart { node, keeps_run, down_ms } => self.restart(node, keeps_run, down_ms),
             Fault::LoseBus { node, ms } => self.lose_bus(node, ms),
             Fault::Reexec { node, ms } => {
                 let stalled = &mut self.nodes[node].stalled_until;

@@ -9,7 +9,7 @@ use perilog_core::task::{
     Empty, Lingering, NO_CLAIM, NO_TASK, NOT_OURS, OnError, OnTimeout, Plan, Report, Retries, Run,
 };
 use perilog_core::{
-    ActionName, Attempt, BootId, ClusterId, ExitStatus, HostList, HostName, InvocationId, JobId, MachineId,
+    ActionName, Attempt, BootId, BootRecord, ClusterId, ExitStatus, HostList, HostName, InvocationId, JobId, MachineId,
     MilestoneName, ResourceName, ResourceSet, TaskId,
 };
 
@@ -30,9 +30,13 @@ pub(crate) fn machine(index: usize) -> MachineId {
     MachineId::new(&format!("machine{index}")).expect(FITS)
 }
 
-pub(crate) fn boot(index: usize, boot: u64, soft: u64) -> BootId {
-    let soft = if soft > 0 { format!("+{soft}") } else { String::new() };
-    BootId::new(&format!("boot-{index}-{boot}{soft}")).expect(FITS)
+/// Returns the kernel's boot id of this power-on of a machine.
+pub(crate) fn kernel(machine: usize, power_on: u64) -> String {
+    format!("boot-{machine}-{power_on}")
+}
+
+pub(crate) fn boot_id(record: &BootRecord, soft: u32) -> BootId {
+    record.boot_id(soft).expect(FITS)
 }
 
 pub(crate) fn job(number: u8) -> JobId {

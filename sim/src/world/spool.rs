@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use perilog_core::agent::io::Seen;
 use perilog_core::task::{Claim, Ended, Intent, RunResult, StepRecord, Tombstone};
-use perilog_core::{Commit, Obeyed};
+use perilog_core::{BootRecord, Commit, Obeyed};
 
 #[derive(Debug, Default)]
 pub(crate) struct Spool {
+    pub(crate) record: Option<BootRecord>,
     pub(crate) tasks: BTreeMap<String, Dir>,
     pub(crate) tombstones: BTreeMap<String, Tombstone>,
     pub(crate) obeyed: Option<Obeyed>,
