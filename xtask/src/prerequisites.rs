@@ -34,7 +34,7 @@ const NODES: [Need; 9] = [
 ];
 
 /// Prerequisites of the tests, in addition to those of the nodes.
-const TESTS: [Need; 20] = [
+const TESTS: [Need; 21] = [
     // The tests call the daemons' sockets in plain Python, and read the store.
     need(&["python3"], "python3", "python3"),
     need(&["sqlite3"], "sqlite3", "sqlite"),
@@ -64,6 +64,15 @@ const TESTS: [Need; 20] = [
     // The role for Ansible runs on nodes; its judges. 30 MiB with all that they need.
     need(&["ansible-playbook"], "ansible-core", "ansible-core"),
     need(&["ansible-lint"], "ansible-lint", "python3-ansible-lint"),
+    // Scripts call su and runuser on nodes, whose sessions logind moves into scopes of their own, as on any host.
+    need(&PAM_SYSTEMD, "libpam-systemd", "systemd-pam"),
+];
+
+/// The PAM module of logind's sessions, where Debian (by architecture) and Fedora have it.
+const PAM_SYSTEMD: [&str; 3] = [
+    "/usr/lib/x86_64-linux-gnu/security/pam_systemd.so",
+    "/usr/lib/aarch64-linux-gnu/security/pam_systemd.so",
+    "/usr/lib64/security/pam_systemd.so",
 ];
 
 /// Prerequisites to collect the source files for a package, .deb or .rpm: git lists the files, tar packs them.

@@ -39,12 +39,11 @@ const WANTED: [(&str, &[&str]); 3] = [
         &["systemd-journald.service", "systemd-journal-flush.service", "systemd-tmpfiles-setup.service"],
     ),
     ("sockets.target", &["dbus.socket", "systemd-journald.socket", "systemd-journald-dev-log.socket"]),
-    ("multi-user.target", &["dbus.service"]),
+    ("multi-user.target", &["dbus.service", "systemd-logind.service", "systemd-user-sessions.service"]),
 ];
 
-/// Units that are masked on a node, for example because the bus would start them, or because they expect devices or
-/// login seats.
-const MASKED: [&str; 3] = ["systemd-logind.service", "systemd-udevd.service", "systemd-hostnamed.service"];
+/// Units that are masked on a node, for example because the bus would start them, or because they expect devices.
+const MASKED: [&str; 2] = ["systemd-udevd.service", "systemd-hostnamed.service"];
 
 /// Unit that creates the users of the installed product. systemd's own unit for it needs credentials, which a node of a
 /// bed lacks.
