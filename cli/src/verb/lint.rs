@@ -3,6 +3,7 @@
 //! The list of scripts is the runner's (`perilog_host::scripts`). `script` inspects one script; this file reads the
 //! node's configuration and shows the findings.
 
+mod outside;
 mod script;
 
 use std::collections::BTreeSet;

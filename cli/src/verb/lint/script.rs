@@ -37,6 +37,7 @@ pub(super) fn look(name: &str, path: &Path, passed: Option<&BTreeSet<String>>) -
     let text = String::from_utf8_lossy(&bytes);
     findings.extend(first_line(name, &text, &|program| is_program(Path::new(program))));
     findings.extend(line_ends(name, &text));
+    findings.extend(super::outside::look(name, &text));
     findings.extend(passed.and_then(|passed| variables(name, &text, passed)));
     findings
 }
