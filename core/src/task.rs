@@ -20,9 +20,11 @@ use crate::mark::Commit;
 use crate::outcome::{ExitStatus, Outcome};
 
 mod ended;
+mod lingering;
 mod tombstone;
 
 pub use ended::Ended;
+pub use lingering::{Leftover, Lingering, Process, Treatment};
 pub use tombstone::{Reboot, Tombstone, survives_reboot};
 
 /// The exit status of a runner that found no directory or no intent of the task, claimed nothing and ran nothing.
@@ -164,18 +166,6 @@ pub enum Empty {
     Ok,
     /// The task is `failed`, because the site requires a script on each node.
     Fail,
-}
-
-/// The policy for processes that outlive the scripts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Lingering {
-    /// The task does not end before the processes do; perilog names the processes.
-    #[default]
-    Hold,
-    Kill,
-    /// The processes may go on after the end of the task, as a mount daemon has to. The end lists them.
-    Keep,
 }
 
 /// Contents of `intent.json`: everything that a runner needs to run the task. The agent writes the file before it
@@ -323,6 +313,13 @@ pub enum StepRecord {
     Cancelled {
         at_ms: u64,
     },
+    /// Processes outlive the scripts, which have all ended. `processes`: those that live when the runner writes the
+    /// record, or that it then kills. The runner writes another record when they change.
+    Left {
+        at_ms: u64,
+        treatment: Treatment,
+        processes: Vec<Leftover>,
+    },
 }
 
 /// The reports that a script may make (perilog-report).
@@ -376,13 +373,6 @@ pub struct RunResult {
     /// executable`.
     #[serde(default)]
     pub skipped: Vec<String>,
-}
-
-/// A process that is or was in the unit of a task.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
-    pub pid: u32,
-    pub command: String,
 }
 
 /// One try of a script: its begin, duration and exit status, as operators see them in the end of a task.

@@ -34,7 +34,7 @@ const NODES: [Need; 9] = [
 ];
 
 /// Prerequisites of the tests, in addition to those of the nodes.
-const TESTS: [Need; 21] = [
+const TESTS: [Need; 22] = [
     // The tests call the daemons' sockets in plain Python, and read the store.
     need(&["python3"], "python3", "python3"),
     need(&["sqlite3"], "sqlite3", "sqlite"),
@@ -64,6 +64,8 @@ const TESTS: [Need; 21] = [
     // The role for Ansible runs on nodes; its judges. 30 MiB with all that they need.
     need(&["ansible-playbook"], "ansible-core", "ansible-core"),
     need(&["ansible-lint"], "ansible-lint", "python3-ansible-lint"),
+    // A prolog mounts a file system of FUSE.
+    need(&["bindfs"], "bindfs", "bindfs"),
     // Scripts call su and runuser on nodes, whose sessions logind moves into scopes of their own, as on any host.
     need(&PAM_SYSTEMD, "libpam-systemd", "systemd-pam"),
 ];

@@ -75,7 +75,7 @@ impl Sequence<'_> {
             let now = clock::mono_ms();
             if watchdog.next().is_some_and(|at| at <= now) {
                 // The script may have ended in time, with its SIGCHLD still unread.
-                self.reap(&mut running);
+                self.reap(Some(&mut running));
             }
             if running.done(now) {
                 break;
@@ -127,7 +127,7 @@ impl Sequence<'_> {
     fn enforce(&mut self, due: Due, running: &Running, seq: u32, name: &str) {
         match due {
             Due::Overdue { limit, term } => {
-                let forensics::Seen { text: forensics, doing } = forensics::gather(self.stem, running.group());
+                let forensics::Seen { text: forensics, doing } = forensics::gather();
                 self.note(&StepRecord::Overdue {
                     seq,
                     script: name.to_owned(),
@@ -146,7 +146,7 @@ impl Sequence<'_> {
             }
             Due::Kill => {
                 self.sinks.say(Level::Error, &format!("{name}: killed, as its action's policy says"));
-                running.signal(Signal::KILL);
+                running.kill();
             }
         }
     }

@@ -8,15 +8,16 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 
 use perilog_core::outcome::ExitStatus;
 use rustix::buffer::spare_capacity;
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitStatus};
 
+use crate::descendants;
 use crate::directory::Directory;
 use crate::environment::Environment;
 use crate::output::{Output, Sinks, Stream};
@@ -52,7 +53,6 @@ struct Pipe {
 
 #[derive(Debug)]
 pub(crate) struct Running {
-    child: Child,
     group: Pid,
     out: Option<Pipe>,
     err: Option<Pipe>,
@@ -111,7 +111,6 @@ impl Running {
             socket.set_nonblocking(true)?;
         }
         Ok(Self {
-            child,
             group,
             out,
             err,
@@ -189,16 +188,20 @@ impl Running {
         }
     }
 
-    /// Checks whether the script has ended. If so, records its status with the time `now` (CLOCK_MONOTONIC, ms).
-    pub(crate) fn reap(&mut self, now: u64) -> io::Result<()> {
-        if self.ended.is_some() {
-            return Ok(());
+    /// Sends KILL to the script, to its process group, and to the processes that descend from it, wherever they have
+    /// gone. A process whose parent has ended is none of these: the runner treats it once all scripts have ended.
+    pub(crate) fn kill(&self) {
+        if self.ended.is_none() {
+            let all = descendants::of(self.group.as_raw_nonzero().get());
+            self.signal(Signal::KILL);
+            all.iter().for_each(|(pid, stat)| descendants::signal(*pid, stat, Signal::KILL));
         }
-        let Some(status) = self.child.try_wait()? else {
-            return Ok(());
-        };
+    }
+
+    /// Records the script's status, once the runner has reaped it at the time `now` (CLOCK_MONOTONIC, ms).
+    pub(crate) fn end(&mut self, status: WaitStatus, now: u64) {
         let byte = |n: i32| u8::try_from(n).unwrap_or(u8::MAX);
-        let status = match (status.code(), status.signal()) {
+        let status = match (status.exit_status(), status.terminating_signal()) {
             (Some(code), _) => ExitStatus::Exit(byte(code)),
             (None, signal) => ExitStatus::Signal(byte(signal.unwrap_or(0))),
         };
@@ -207,7 +210,6 @@ impl Running {
         for pipe in [&mut self.out, &mut self.err].into_iter().flatten() {
             pipe.owed = rustix::io::ioctl_fionread(&pipe.file).map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX));
         }
-        Ok(())
     }
 
     /// Returns `true` if the script has ended and its output is complete, or processes left behind have held its pipes
@@ -255,6 +257,8 @@ impl Pipe {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::WaitOptions;
+
     use super::*;
 
     #[test]
@@ -268,7 +272,8 @@ mod tests {
         let mut running = Running::start(&script, &User::root(), &setting, 0, 100).unwrap();
         while running.ended().is_none() {
             assert!(!running.done(u64::MAX));
-            running.reap(150).unwrap();
+            let reaped = rustix::process::waitpid(Some(running.group()), WaitOptions::NOHANG).unwrap();
+            reaped.into_iter().for_each(|(_, status)| running.end(status, 150));
             std::thread::yield_now();
         }
         assert_eq!(running.ended(), Some((ExitStatus::Exit(0), 50)));

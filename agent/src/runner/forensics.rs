@@ -5,14 +5,15 @@
 //! in disk sleep may hold the lock of that memory. So a thread reads everything, harmless parts first, and the runner
 //! waits a bounded time for the thread.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
 use perilog_host::clock;
-use rustix::process::Pid;
+
+use crate::descendants::{self, Descendants, Stat};
 
 /// Maximum size in bytes of the report on a task's processes. The report travels in a frame, and people read it.
 const MAX_BYTES: usize = 16 * 1024;
@@ -42,14 +43,11 @@ enum Piece {
     Doing(String),
 }
 
-/// Inspects the processes of the task `stem`: the processes in the unit's cgroup, or without a unit the script's
-/// process group `group`.
-pub(crate) fn gather(stem: &str, group: Pid) -> Seen {
+/// Inspects the processes of the task: all that descend from the runner.
+pub(crate) fn gather() -> Seen {
     // Room for all pieces: the thread never waits for the runner.
     let (pieces, gathered) = mpsc::sync_channel(2 * MAX_PROCESSES + 3);
-    let unit = perilog_core::ids::unit_of(stem);
-    let group = group.as_raw_nonzero().get();
-    let thread = thread::Builder::new().name("forensics".to_owned()).spawn(move || tell(&unit, group, &pieces));
+    let thread = thread::Builder::new().name("forensics".to_owned()).spawn(move || tell(&pieces));
     if let Err(error) = thread {
         return Seen { text: format!("nothing could be seen: {error}"), doing: String::new() };
     }
@@ -82,29 +80,8 @@ fn crop(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// The parts of a line of /proc/PID/stat that the runner needs (proc(5)).
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Stat {
-    command: String,
-    state: char,
-    parent: i32,
-    group: i32,
-}
-
-fn parse_stat(line: &str) -> Option<Stat> {
-    // The command is in parentheses, and may itself contain parentheses.
-    let (open, close) = (line.find('(')?, line.rfind(')')?);
-    let mut rest = line.get(close + 1..)?.split_ascii_whitespace();
-    Some(Stat {
-        command: line.get(open + 1..close)?.to_owned(),
-        state: rest.next()?.chars().next()?,
-        parent: rest.next()?.parse().ok()?,
-        group: rest.next()?.parse().ok()?,
-    })
-}
-
-fn tell(unit: &str, group: i32, pieces: &SyncSender<Piece>) {
-    let processes = processes(unit, group);
+fn tell(pieces: &SyncSender<Piece>) {
+    let processes = descendants::of_runner();
     let shown = in_tree_order(&processes);
     let mut room = MAX_STACKS;
     // The most telling process is one that cannot be interrupted; without such a process, the deepest in the tree,
@@ -141,58 +118,37 @@ fn tell(unit: &str, group: i32, pieces: &SyncSender<Piece>) {
         let _ = pieces.send(Piece::Text(format!("({} more processes)\n", processes.len() - shown.len())));
     }
     for (pid, _) in &shown {
-        let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let words: Vec<_> = bytes.split(|b| *b == 0).map(String::from_utf8_lossy).collect();
-        let line = crate::output::one_line(words.join(" ").trim());
-        let line = crop(&line, MAX_COMMAND);
+        let line = command_line(*pid);
         if !line.is_empty() && pieces.send(Piece::Text(format!("{pid}: {line}\n"))).is_err() {
             return;
         }
     }
 }
 
-/// Returns the task's processes by pid, except the runner. These are all processes in the unit's cgroup. If the runner
-/// is not in that cgroup, they are the processes of the process group `group`.
-fn processes(unit: &str, group: i32) -> BTreeMap<i32, Stat> {
-    let own = i32::try_from(std::process::id()).unwrap_or(0);
-    let stat = |pid: i32| parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?);
-    let members = unit_members(unit);
-    let candidates = members.clone().unwrap_or_else(all_pids);
-    candidates
-        .into_iter()
-        .filter(|pid| *pid != own)
-        .filter_map(|pid| Some((pid, stat(pid)?)))
-        .filter(|(_, stat)| members.is_some() || stat.group == group)
-        .collect()
+/// Returns the command line of a process; empty for a process that has none, or has ended.
+fn command_line(pid: i32) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<_> = bytes.split(|b| *b == 0).map(String::from_utf8_lossy).collect();
+    crop(&crate::output::one_line(words.join(" ").trim()), MAX_COMMAND).to_owned()
 }
 
-/// Returns the pids in the unit's cgroup (cgroup v2, or systemd's own hierarchy of v1); `None` if the runner is not in
-/// that cgroup.
-fn unit_members(unit: &str) -> Option<BTreeSet<i32>> {
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    own.lines().find_map(|line| {
-        let (hierarchy, path) = line.split_once(':').and_then(|(_, rest)| rest.split_once(':'))?;
-        let root = match hierarchy {
-            "" => "/sys/fs/cgroup",
-            "name=systemd" => "/sys/fs/cgroup/systemd",
-            _ => return None,
-        };
-        if !path.ends_with(unit) {
-            return None;
-        }
-        let members = fs::read_to_string(format!("{root}{path}/cgroup.procs")).ok()?;
-        Some(members.lines().filter_map(|pid| pid.parse().ok()).collect())
-    })
-}
-
-fn all_pids() -> BTreeSet<i32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten();
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+/// Returns the command lines of the processes, as far as they can be read within [`WITHIN_MS`].
+pub(crate) fn command_lines(pids: &[i32]) -> BTreeMap<i32, String> {
+    let (lines, read) = mpsc::sync_channel(pids.len());
+    let of = pids.to_vec();
+    let thread = thread::Builder::new().name("forensics".to_owned()).spawn(move || {
+        // The channel has room for all; the runner may have gone on without the rest.
+        of.into_iter().all(|pid| lines.send((pid, command_line(pid))).is_ok())
+    });
+    let deadline = clock::mono_ms() + WITHIN_MS;
+    let next = || read.recv_timeout(clock::until(deadline)).ok();
+    let all = std::iter::from_fn(next).filter(|(_, line)| !line.is_empty());
+    if thread.is_ok() { all.collect() } else { BTreeMap::new() }
 }
 
 /// Orders processes as a tree: parents before their children, each with its pid and its depth; at most
 /// [`MAX_PROCESSES`].
-fn in_tree_order(processes: &BTreeMap<i32, Stat>) -> Vec<(i32, usize)> {
+fn in_tree_order(processes: &Descendants) -> Vec<(i32, usize)> {
     let mut shown = Vec::new();
     let is_root = |stat: &Stat| !processes.contains_key(&stat.parent);
     let mut stack: Vec<(i32, usize)> =
@@ -212,50 +168,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stat_lines_whatever_the_command_is_called() {
-        let stat = |command: &str| Some(Stat { command: command.to_owned(), state: 'D', parent: 7, group: 9 });
-        for (line, expect) in [
-            ("12 (mount) D 7 9 9 0 -1", stat("mount")),
-            ("12 (a) R 1 1 (b) D 7 9 9", stat("a) R 1 1 (b")),
-            ("12 (mount", None),
-            ("12 ) ( D 7 9", None),
-            ("", None),
-        ] {
-            assert_eq!(parse_stat(line), expect, "{line}");
-        }
-    }
-
-    #[test]
     fn a_tree_is_told_from_its_roots() {
-        let stat = |parent| Stat { command: String::new(), state: 'S', parent, group: 1 };
-        let tree: BTreeMap<i32, Stat> =
+        let stat = |parent| Stat { command: String::new(), state: 'S', parent, start: 1 };
+        let tree: Descendants =
             [(10, 1), (11, 10), (12, 10), (13, 11), (5, 1)].map(|(pid, parent)| (pid, stat(parent))).into();
         assert_eq!(in_tree_order(&tree), [(5, 0), (10, 0), (11, 1), (13, 2), (12, 1)]);
-        let many: BTreeMap<i32, Stat> = (2..500).map(|pid| (pid, stat(pid - 1))).collect();
+        let many: Descendants = (2..500).map(|pid| (pid, stat(pid - 1))).collect();
         assert_eq!(in_tree_order(&many).len(), MAX_PROCESSES);
     }
 
     #[test]
-    fn a_group_is_seen_with_all_its_command_lines() {
-        use std::os::unix::process::CommandExt;
-        let sleep = |group: u32| {
-            let group = i32::try_from(group).unwrap();
-            std::process::Command::new("sleep").arg("1000").process_group(group).spawn().unwrap()
-        };
-        let first = sleep(0);
-        let mut children: Vec<_> = (0..19).map(|_| sleep(first.id())).collect();
-        let group = Pid::from_child(&first);
-        children.push(first);
-        let Seen { text, doing } = gather("perilog-task-none", group);
-        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+    fn descendants_are_seen_with_all_their_command_lines() {
+        let sleep = || std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let children: Vec<_> = (0..20).map(|_| sleep()).collect();
+        let pids: Vec<i32> = children.iter().map(|child| i32::try_from(child.id()).unwrap()).collect();
+        // Other tests of this program may have children, too.
+        let Seen { text, doing } = gather();
+        let lines = command_lines(&pids);
         for mut child in children {
+            child.kill().unwrap();
             child.wait().unwrap();
             assert!(text.contains(&format!("{}: sleep 1000\n", child.id())), "{text}");
             // The child may still be starting, so its state varies.
             let line = text.lines().find(|line| line.starts_with(&format!("{} ", child.id())));
             assert!(line.is_some_and(|line| line.contains(" sleep")), "{text}");
         }
-        assert!(doing.contains(" sleep") && text.lines().any(|line| line.trim_start() == doing), "{doing} of: {text}");
+        assert_eq!(lines.values().filter(|line| *line == "sleep 1000").count(), pids.len(), "{lines:?}");
+        assert!(text.lines().any(|line| line.trim_start() == doing), "{doing} of: {text}");
         assert!(text.len() <= MAX_BYTES, "{}", text.len());
     }
 }

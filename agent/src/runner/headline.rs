@@ -75,6 +75,11 @@ impl Headline {
         self.tell(&format!("{}, {text} {}", self.script, self.about));
     }
 
+    /// Shows in the unit's status that all scripts have ended, and what the runner waits for.
+    pub(crate) fn waits(&mut self, text: &str) {
+        self.tell(text);
+    }
+
     /// Shows `text` in the unit's status as the end of the task. After a good end (`well`), shows `text` only if it
     /// replaces an earlier text: otherwise the agent unloads the unit before a person could look.
     pub(crate) fn end(&mut self, text: &str, well: bool) {

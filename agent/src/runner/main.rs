@@ -3,20 +3,23 @@
 //! The runner is small and synchronous, because only systemd keeps it alive: one process, one poll(2), no runtime. The
 //! runner claims the task so that no other start runs anything ([`directory`]) and runs the scripts in order ([`task`],
 //! [`sequence`], [`attempt`]). The runner accepts the scripts' reports ([`control`], [`reports`]), enforces their
-//! limits ([`watchdog`]), keeps their output ([`output`]) and exits with the largest status ([`tally`], [`exit`]). The
-//! agent, not the runner, decides the task's outcome: the agent judges the files that the runner leaves.
+//! limits ([`watchdog`]), keeps their output ([`output`]), waits for what they leave behind ([`leftovers`]) and exits
+//! with the largest status ([`tally`], [`exit`]). The agent, not the runner, decides the task's outcome: the agent
+//! judges the files that the runner leaves.
 
 mod args;
 mod attempt;
 mod boot;
 mod child;
 mod control;
+mod descendants;
 mod digest;
 mod directory;
 mod environment;
 mod exit;
 mod forensics;
 mod headline;
+mod leftovers;
 mod lists;
 mod output;
 #[path = "../report/protocol.rs"]

@@ -9,12 +9,15 @@ use std::io;
 use perilog_core::Span;
 use perilog_core::task::{Intent, OnError, Report, StepRecord};
 use perilog_host::clock;
+use rustix::io::Errno;
+use rustix::process::{Signal, WaitOptions};
 
 use crate::boot::Mark;
 use crate::child::Running;
 use crate::control::Control;
 use crate::directory::Directory;
 use crate::headline::Headline;
+use crate::leftovers::Leftovers;
 use crate::lists::Lists;
 use crate::output::{Level, Sinks};
 use crate::protocol::Reply;
@@ -23,13 +26,25 @@ use crate::scripts;
 use crate::signals::{Asked, Signals};
 use crate::steps::Steps;
 use crate::tally::{End, Tally};
-use crate::task::{self, Planned};
+use crate::task::{self, Moment, Planned};
 use crate::turn::{self, Ready};
 use crate::watchdog::{Limit, Watchdog};
 
+/// Maximum number of children that the runner reaps before it looks at its limits and signals again: a script may make
+/// orphans without end.
+const REAPED_AT_ONCE: usize = 1_024;
+
+/// Result of reaping children.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reaped {
+    /// Whether a child had ended.
+    pub(crate) any: bool,
+    /// Whether the runner has a child, and so whether a process of its scripts is left.
+    pub(crate) are_left: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct Sequence<'a> {
-    pub(crate) stem: &'a str,
     pub(crate) intent: &'a Intent,
     pub(crate) directory: &'a Directory,
     pub(crate) steps: Steps,
@@ -48,12 +63,13 @@ pub(crate) struct Sequence<'a> {
     /// Watch for the file `boot-expected` ([`crate::boot`]), from a script's announcement of a reboot until that file
     /// is there. `None`: the runner watches for no such file.
     mark: Option<Mark>,
+    /// The wait for processes that outlive the scripts. `None`: scripts run, or no process has outlived them.
+    pub(crate) leftovers: Option<Leftovers>,
 }
 
 impl<'a> Sequence<'a> {
     /// Creates the sequence. `began`: CLOCK_MONOTONIC (ms) of the claim, from which the task's limit counts.
     pub(crate) fn new(
-        stem: &'a str,
         intent: &'a Intent,
         directory: &'a Directory,
         steps: Steps,
@@ -64,7 +80,6 @@ impl<'a> Sequence<'a> {
     ) -> Self {
         let limit_ms = intent.limit_ms();
         Self {
-            stem,
             intent,
             directory,
             steps,
@@ -78,12 +93,14 @@ impl<'a> Sequence<'a> {
             seq: 0,
             speaker: None,
             mark: None,
+            leftovers: None,
         }
     }
 
-    /// Runs all scripts and returns the sum of their ends. On return, the runner has written all output that the
-    /// journal accepts, and has removed the control socket.
-    pub(crate) fn run(mut self) -> Tally {
+    /// Runs all scripts, treats the processes that outlive them, and returns the sum of the scripts' ends with the time
+    /// when they had ended. On return, the runner has written all output that the journal accepts, and has removed the
+    /// control socket.
+    pub(crate) fn run(mut self) -> (Tally, Moment) {
         let control = self.control.as_ref().map(Control::path);
         let lists = Lists::of(self.intent, control);
         let found = scripts::find(&self.intent.plan.run);
@@ -105,6 +122,8 @@ impl<'a> Sequence<'a> {
         tally.skipped(skipped);
         drop(lists);
         self.control = None;
+        let ended = Moment::now();
+        self.see_off(tally.status() != 0, tally.is_timed_out());
         // Flushes first, so that pending messages are tried and waiting output has a deadline.
         self.sinks.flush(clock::mono_ms());
         while self.sinks.hopeful() {
@@ -114,7 +133,7 @@ impl<'a> Sequence<'a> {
             tally.cancelled(false);
         }
         self.headline.end(&tally.summary(), tally.status() == 0);
-        tally
+        (tally, ended)
     }
 
     fn run_all(&mut self, planned: &[Planned]) -> Tally {
@@ -245,6 +264,7 @@ impl<'a> Sequence<'a> {
 
     fn obey(&mut self, asked: Asked, running: Option<(&mut Running, &mut Watchdog)>) {
         match (asked, running) {
+            (Asked::Cancel, None) if self.leftovers.is_some() => self.leftovers.iter_mut().for_each(Leftovers::term),
             (Asked::Cancel, running) => {
                 if std::mem::replace(&mut self.cancelled, true) {
                     return;
@@ -253,20 +273,43 @@ impl<'a> Sequence<'a> {
                 self.sinks.say(Level::Warning, "cancelled: nothing further begins");
                 if let Some((script, dog)) = running {
                     dog.termed();
-                    script.signal(rustix::process::Signal::TERM);
+                    script.signal(Signal::TERM);
                 }
             }
+            (Asked::Forward(Signal::KILL), Some((script, _))) => script.kill(),
             (Asked::Forward(signal), Some((script, _))) => script.signal(signal),
-            (Asked::Reap, Some((script, _))) => self.reap(script),
-            (Asked::Forward(_) | Asked::Reap, None) => {}
+            (Asked::Forward(Signal::KILL), None) => self.leftovers.iter_mut().for_each(Leftovers::kill),
+            (Asked::Reap, running) => {
+                self.reap(running.map(|(script, _)| script));
+            }
+            (Asked::Forward(_), None) => {}
         }
     }
 
-    /// Records the script's exit status if the script has ended. Logs an error of wait(2).
-    pub(crate) fn reap(&mut self, script: &mut Running) {
-        if let Err(error) = script.reap(clock::mono_ms()) {
-            self.sinks.say(Level::Error, &format!("cannot wait for the script: {error}"));
+    /// Reaps the children that have ended: the script, which then has its status, and orphans of this script and of
+    /// earlier ones. Logs an error of wait(2).
+    pub(crate) fn reap(&mut self, mut script: Option<&mut Running>) -> Reaped {
+        let mut any = false;
+        for _ in 0..REAPED_AT_ONCE {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    any = true;
+                    if let Some(script) = script.as_mut().filter(|script| script.group() == pid) {
+                        script.end(status, clock::mono_ms());
+                    }
+                }
+                Ok(None) => return Reaped { any, are_left: true },
+                Err(Errno::INTR) => {}
+                Err(Errno::CHILD) => return Reaped { any, are_left: false },
+                Err(error) => {
+                    self.sinks.say(Level::Error, &format!("cannot wait for the script: {error}"));
+                    return Reaped { any, are_left: false };
+                }
+            }
         }
+        // The rest is for the next turn.
+        let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::CHILD);
+        Reaped { any, are_left: true }
     }
 
     fn serve(&mut self, peer: usize) {

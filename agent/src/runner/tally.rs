@@ -123,6 +123,11 @@ impl Tally {
         if RAN_NOTHING.contains(&self.status) { exit::FAILED } else { self.status }
     }
 
+    /// Returns `true` if a script or the task ran past its limit.
+    pub(crate) fn is_timed_out(&self) -> bool {
+        self.timed_out
+    }
+
     /// Returns a line for people, for example `3 of 4 scripts ran, status 1`.
     pub(crate) fn summary(&self) -> String {
         if self.of == 0 && self.status == 0 {

@@ -5,6 +5,7 @@
 //!   -> limits, control socket          a failure is only logged
 //!   -> steps.jsonl, every script found and checked, every user known                or `configuration`
 //!   -> the scripts in order (sequence), each with its tries (attempt)
+//!   -> the processes that outlive them (leftovers)
 //!   -> result.json, exit
 //! ```
 
@@ -48,6 +49,19 @@ pub(crate) struct Identity {
     pub(crate) env: Environment,
 }
 
+/// A moment on two clocks: milliseconds since 1970, and CLOCK_MONOTONIC in milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    pub(crate) wall_ms: u64,
+    pub(crate) mono_ms: u64,
+}
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        Self { wall_ms: clock::wall_ms(), mono_ms: clock::mono_ms() }
+    }
+}
+
 /// Runs the task `stem` from its claim to its result. Returns the runner's exit status.
 ///
 /// # Errors
@@ -62,8 +76,8 @@ pub(crate) fn run(run_dir: &Path, stem: &str) -> Result<u8, Refusal> {
     directory.claim(&intent, &invocation)?;
 
     // From here on the task ends in a result.
-    let (began, began_ms) = (clock::mono_ms(), clock::wall_ms());
-    let tally = match Steps::open(&directory) {
+    let began = Moment::now();
+    let (tally, ended) = match Steps::open(&directory) {
         Ok(steps) => {
             // systemd passes no supplementary groups, but another parent may, and root's scripts would inherit the
             // groups.
@@ -73,18 +87,24 @@ pub(crate) fn run(run_dir: &Path, stem: &str) -> Result<u8, Refusal> {
             for warning in rlimits::raise(intent.plan.nofile) {
                 sinks.say(Level::Warning, &warning);
             }
+            // A script's orphans become the runner's children, in whatever cgroup they are.
+            if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
+                sinks
+                    .say(Level::Warning, &format!("what scripts leave outside of the unit is not waited for: {error}"));
+            }
             let control = open_control(run_dir, stem, &intent, &mut sinks);
-            Sequence::new(stem, &intent, &directory, steps, control, signals, sinks, began).run()
+            Sequence::new(&intent, &directory, steps, control, signals, sinks, began.mono_ms).run()
         }
         Err(error) => {
             let mut tally = Tally::new(0);
             tally.misconfigured(unrecorded(&directory, &error));
             sinks.say(Level::Error, &unrecorded(&directory, &error));
-            sinks.flush(began);
-            tally
+            sinks.flush(began.mono_ms);
+            (tally, began)
         }
     };
-    let times = Times { began_ms, ended_ms: clock::wall_ms(), elapsed_ms: clock::mono_ms().saturating_sub(began) };
+    let elapsed_ms = ended.mono_ms.saturating_sub(began.mono_ms);
+    let times = Times { began_ms: began.wall_ms, ended_ms: ended.wall_ms, elapsed_ms };
     let status = tally.status();
     let result = serde_json::to_vec(&tally.result(invocation, times)).map_err(std::io::Error::from);
     match result.and_then(|result| directory.with_room(|| directory.replace("result.json", &result))) {

@@ -10,6 +10,7 @@
 mod bench;
 mod claim;
 mod identity;
+mod leftovers;
 mod limits;
 mod order;
 mod output;

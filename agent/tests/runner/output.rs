@@ -60,12 +60,16 @@ fn a_line_without_an_end_is_broken_and_what_is_no_text_passes() {
 #[test]
 fn a_child_that_holds_the_pipes_is_not_waited_for() {
     let task = Task::with(&[("10-a", "sleep 1000 & echo $!"), ("20-b", "echo b")]);
-    let left = task.run();
+    task.accept();
+    let mut live = task.start();
+    let child = live.wait_for("").parse().ok().and_then(Pid::from_raw).unwrap();
+    // The next script runs, and the child holds the task alone.
+    live.wait_for("waits for processes");
+    rustix::process::kill_process(child, Signal::KILL).expect("it is still there");
+    let left = task.left(live.end());
     assert_eq!(left.code(), 0);
     assert_eq!((left.out().len(), left.out()[1]), (2, "b"));
     assert!(left.result().elapsed_ms < 10_000);
-    let child = left.out()[0].parse().ok().and_then(Pid::from_raw).unwrap();
-    rustix::process::kill_process(child, Signal::KILL).expect("it is still there");
 }
 
 #[test]

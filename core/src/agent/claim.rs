@@ -15,8 +15,8 @@ use super::tombs::Tomb;
 
 const TERM: u8 = 15;
 const KILL: u8 = 9;
-/// SIGRTMIN+9: tells the runner to send SIGKILL to the script's process group. SIGKILL itself would kill the runner and
-/// leave the script alive.
+/// SIGRTMIN+9: tells the runner to send SIGKILL to the script, or to the processes that its scripts left behind.
+/// SIGKILL itself would kill the runner and leave the script alive.
 pub(super) const KILL_SCRIPT: u8 = 43;
 
 impl Machine {
@@ -124,13 +124,16 @@ impl Machine {
     }
 
     /// Sends the task's pending signals to its runner, if the runner has the claim. A runner without the claim runs no
-    /// script, and may not handle signals yet. Once only lingering processes are left, KILL goes to these processes,
-    /// and no other signal is sent. While the system bus is lost, the signals stay pending.
+    /// script, and may not handle signals yet. Once only lingering processes are left, KILL goes to these processes, by
+    /// their runner if it lives, and no other signal is sent. While the system bus is lost, the signals stay pending.
     pub(super) fn deliver_signals(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|_| self.bus) else { return };
         if let Some(Phase::Lingering { processes }) = &task.phase {
-            // The runner has ended, so only KILL can reach the lingering processes.
-            if task.signal.take() == Some(KILL_SCRIPT) {
+            let kills = task.signal.take() == Some(KILL_SCRIPT);
+            if kills && task.runner_waits {
+                task.sent(KILL_SCRIPT, cx.now.boot_ms);
+                cx.push(Effect::SignalRunner { stem: task.stem.clone(), signal: KILL_SCRIPT });
+            } else if kills {
                 let known: Vec<u32> = task.killed.iter().map(|process| process.pid).collect();
                 task.killed.extend(processes.iter().filter(|process| !known.contains(&process.pid)).cloned());
                 task.killed.truncate(crate::judge::MAX_LISTED);

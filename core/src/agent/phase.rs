@@ -1,7 +1,7 @@
 //! Phase: derives the phase and the milestones of a task from the records of its runner (`steps.jsonl`).
 
 use crate::message::Phase;
-use crate::task::{Report, StepRecord};
+use crate::task::{Leftover, Report, StepRecord, Treatment};
 
 /// Maximum number of milestones that the agent reports for a task.
 const MAX_MILESTONES: usize = 256;
@@ -29,6 +29,7 @@ pub(super) fn read(steps: &[StepRecord]) -> Progress {
     let mut progress = Progress::default();
     let mut index = 0;
     let mut current: Option<Current<'_>> = None;
+    let mut left = None;
     for step in steps {
         match step {
             StepRecord::Begin { seq, script, attempt, of, .. } => {
@@ -60,14 +61,17 @@ pub(super) fn read(steps: &[StepRecord]) -> Progress {
                 }
                 _ => {}
             },
-            StepRecord::Cancelled { .. } => {}
+            StepRecord::Left { treatment: Treatment::Keep, .. } | StepRecord::Cancelled { .. } => {}
+            StepRecord::Left { processes, .. } => left = Some(processes.iter().map(Leftover::named).collect()),
         }
     }
-    progress.phase = current.map(|c| match c.overdue {
+    let lingering = left.map(|processes| Phase::Lingering { processes });
+    let running = current.map(|c| match c.overdue {
         Some((limit_ms, doing)) => Phase::Overdue { script: c.script.to_owned(), limit_ms, doing: doing.to_owned() },
         None => {
             Phase::Running { script: c.script.to_owned(), index, of: c.of, progress: c.progress.map(str::to_owned) }
         }
     });
+    progress.phase = lingering.or(running);
     progress
 }

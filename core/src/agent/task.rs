@@ -90,6 +90,8 @@ pub(super) struct Task {
     pub(super) watch: Watch,
     /// Lingering processes that the agent killed.
     pub(super) killed: Vec<Process>,
+    /// Whether the runner has run all scripts, and waits for lingering processes: signals for them go to the runner.
+    pub(super) runner_waits: bool,
 
     /// Backoff after a failed write of the outcome or the tombstone.
     pub(super) write_again: Backoff,
@@ -139,6 +141,7 @@ impl Task {
             signal: None,
             watch: Watch::default(),
             killed: Vec::new(),
+            runner_waits: false,
             write_again: Backoff::default(),
             trouble: None,
             phase: None,

@@ -174,6 +174,12 @@ impl Machine {
         let told = |task: &Task| task.watch.behind.is_some() && seen.deaf.is_some();
         let told = self.tasks.get(&id).is_some_and(told);
         if let Some(phase) = progress.phase.filter(|phase| !told || matches!(phase, Phase::Overdue { .. })) {
+            if let Phase::Lingering { processes } = &phase
+                && let Some(task) = self.tasks.get_mut(&id)
+            {
+                task.runner_waits = true;
+                task.note_lingering(processes, cx);
+            }
             self.move_to(id, phase, cx);
         }
     }
@@ -238,12 +244,10 @@ impl Machine {
         if !matches!(task.phase, Some(Phase::Lingering { .. })) {
             // A newly forked process still has its parent's name: another inspection names the processes better.
             task.look.backoff.failed(cx.now);
-        } else if task.intent.plan.lingering == Lingering::Hold && !std::mem::replace(&mut task.lingering_noted, true) {
-            let all: Vec<String> = left.iter().map(|one| format!("{} ({})", one.pid, one.command)).collect();
-            let text =
-                format!("{} has ended, and waits for processes that it left behind: {}", task.name(), all.join(", "));
-            cx.note(Level::Info, Some(id), Some(&task.intent.start.job), text);
+        } else {
+            task.note_lingering(&left, cx);
         }
+        task.runner_waits = false;
         if task.intent.plan.lingering == Lingering::Kill {
             let known: Vec<u32> = task.killed.iter().map(|process| process.pid).collect();
             let new: Vec<Process> = processes.iter().filter(|process| !known.contains(&process.pid)).cloned().collect();
@@ -321,6 +325,16 @@ impl Task {
         let by_claim =
             matches!(&self.claim, Some(Claim::Runner(invocation)) if unit.invocation.as_ref() == Some(invocation));
         by_ids || by_claim || defect!(AdoptByName)
+    }
+
+    /// Logs, once, the processes that the task waits for, if the plan is to wait.
+    fn note_lingering(&mut self, processes: &[Process], cx: &mut Cx) {
+        if self.intent.plan.lingering == Lingering::Hold && !std::mem::replace(&mut self.lingering_noted, true) {
+            let all: Vec<String> = processes.iter().map(|one| format!("{} ({})", one.pid, one.command)).collect();
+            let text =
+                format!("{} has ended, and waits for processes that it left behind: {}", self.name(), all.join(", "));
+            cx.note(Level::Info, Some(self.id()), Some(&self.intent.start.job), text);
+        }
     }
 
     fn tell_callers(&self, phase: &Phase, cx: &mut Cx) {

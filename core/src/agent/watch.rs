@@ -54,7 +54,8 @@ impl Machine {
     pub(super) fn watch(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.has_runner()) else { return };
         let now = cx.now.boot_ms;
-        let passed = task.passed_limit(now);
+        // Once the scripts have ended, the controller watches the limit.
+        let passed = if task.runner_waits { None } else { task.passed_limit(now) };
         if let (Some((script, limit_ms)), Some(why)) = (passed, &seen.deaf) {
             task.watch.behind.get_or_insert(now);
             let (stem, job) = (task.stem.clone(), task.intent.start.job.clone());

@@ -68,6 +68,9 @@ table! {
     DropFinishedOnReconnect: "an end that was told into a broken session is not told again",
         "2: what was accepted ends", Hunt::Simulator;
     ExitedIsEnded: "the main process is gone, so the task has ended, whatever it left behind",
+        "4: nothing is over while a process of it lives",
+        Hunt::Unit { program: "core", filter: "lingering_processes_are_killed_by_plan" };
+    RunnerLeavesProcesses: "a runner exits once its scripts have ended, whatever they left behind elsewhere",
         "4: nothing is over while a process of it lives", Hunt::Simulator;
     NoTombstone: "nothing stays of a task that was acknowledged", "1: a task is claimed once", Hunt::Simulator;
     IgnoreEpoch: "an agent obeys whoever welcomes it, also a controller of yesterday",
@@ -413,7 +416,7 @@ table! {
     NamesUnchecked: "a certificate speaks for any host",
         "7: a peer speaks for its own host", Hunt::Nodes { program: "bad_peers_are_refused" };
     ProcessesUnseen: "the unit's cgroup is read as empty",
-        "4: nothing is over while a process of it lives", Hunt::Nodes { program: "child_left_behind_holds" };
+        "4: nothing is over while a process of it lives", Hunt::Nodes { program: "runner_killed_in_mid_script" };
     MarksGo: "a tombstone that goes takes with it that its host had obeyed its commit",
         "what was obeyed last is not forgotten", Hunt::Unit { program: "core", filter: "what_goes_leaves_its_commit" };
     SetupAfterCleanup: "an action prepares an attempt on a host on which that was cleaned up",

@@ -71,7 +71,7 @@ pub(super) fn of_steps(steps: &[StepRecord]) -> Outcome {
             }
             StepRecord::Overdue { .. } => timed_out = true,
             StepRecord::Cancelled { .. } => termed = true,
-            StepRecord::Report { .. } => {}
+            StepRecord::Report { .. } | StepRecord::Left { .. } => {}
         }
     }
     worst = worse(worst, failed);

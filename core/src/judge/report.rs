@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 
 use super::Evidence;
 use crate::outcome::Outcome;
-use crate::task::{self, Check, Ended, Intent, Process, RunResult, Step, StepRecord, Tail, UnitFacts};
+use crate::task::{
+    self, Check, Ended, Intent, Leftover, Process, RunResult, Step, StepRecord, Tail, Treatment, UnitFacts,
+};
 
 /// Maximum number of entries in each list of a task's end, such as its steps or checks.
 pub const MAX_LISTED: usize = 256;
@@ -50,8 +52,9 @@ impl Report<'_> {
         let skipped = self.result.map(|result| result.skipped.clone()).unwrap_or_default();
         ended.skipped = fit("skipped files", skipped, String::len, &mut cut);
         ended.milestones = fit("milestones", told.milestones, String::len, &mut cut);
-        ended.lingering =
-            fit("processes", self.evidence.lingering.to_vec(), |p: &Process| p.command.len() + 8, &mut cut);
+        let unnamed = told.left.into_iter().filter(|p| self.evidence.lingering.iter().all(|known| known.pid != p.pid));
+        let lingering = self.evidence.lingering.iter().cloned().chain(unnamed).collect();
+        ended.lingering = fit("processes", lingering, |p: &Process| p.command.len() + 8, &mut cut);
         ended.tails =
             fit("tails of output", self.evidence.tails.to_vec(), |t: &Tail| t.script.len() + t.text.len(), &mut cut);
         ended.user_message = told.user_message.map(|text| crop(text, MAX_TEXT));
@@ -76,6 +79,8 @@ struct Told {
     user_message: Option<String>,
     expect_reboot: bool,
     forensics: String,
+    /// Processes that the runner killed, or let live as the plan says.
+    left: Vec<Process>,
 }
 
 impl Told {
@@ -112,6 +117,12 @@ impl Told {
                     let _ = writeln!(told.forensics, "{script} past its limit of {limit_ms} ms:\n{forensics}");
                 }
                 StepRecord::Report { report, .. } => told.hear(report),
+                StepRecord::Left { treatment: Treatment::Hold { .. }, .. } => {}
+                StepRecord::Left { processes, .. } => {
+                    let known = |p: &Process| told.left.iter().any(|known| known.pid == p.pid);
+                    let new: Vec<Process> = processes.iter().map(Leftover::named).filter(|p| !known(p)).collect();
+                    told.left.extend(new);
+                }
                 StepRecord::NotRun { .. } | StepRecord::Cancelled { .. } => {}
             }
         }

@@ -216,7 +216,8 @@ impl World {
 
     fn watch_empty(&mut self, at: usize, task: perilog_core::TaskId) {
         let Some(stem) = self.stem_of(at, task) else { return };
-        let populated = self.nodes[at].systemd.units.get(&stem).is_some_and(|unit| !unit.leftovers.is_empty());
+        let populated =
+            self.nodes[at].systemd.units.get(&stem).is_some_and(|unit| unit.leftovers.iter().any(|left| !left.outside));
         let Some(agent) = self.nodes[at].agent.as_mut() else { return };
         agent.watch_empty.insert(stem.clone());
         let life = agent.life;

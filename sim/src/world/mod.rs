@@ -19,6 +19,7 @@ mod ending;
 pub(crate) mod event;
 mod faults;
 mod hooks;
+mod leftovers;
 mod look;
 mod network;
 mod node;

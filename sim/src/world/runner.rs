@@ -7,7 +7,7 @@ use perilog_core::task::{Claim, NO_CLAIM, NO_TASK, NOT_OURS, OnError, RAN_NOTHIN
 use super::World;
 use super::event::Act;
 use super::site::{self, Behaviour};
-use super::systemd::{Exit, Leftover, Life};
+use super::systemd::{Exit, Life};
 use crate::rng::Rng;
 
 /// Exit status of a runner whose script ended with a status that would mean that no script ran.
@@ -43,6 +43,8 @@ pub(crate) struct Runner {
     pub(super) alive: bool,
     pub(super) limit_passed: bool,
     pub(super) cancelled: bool,
+    /// Whether all scripts have ended, and the runner waits for processes that outlive them.
+    pub(super) waits: bool,
     /// Whether the agent has told the runner that the controller knows of the announced reboot.
     pub(super) boot_known: bool,
     pub(crate) result: Option<RunResult>,
@@ -288,29 +290,6 @@ impl World {
         self.unit_after(delay, at, stem, serial, Act::NextScript);
     }
 
-    fn scripts_ended(&mut self, at: usize, stem: &str, serial: u64) {
-        let t = self.t;
-        let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
-        if unit.runner.cancelled
-            && let Some(result) = &mut unit.runner.result
-        {
-            result.cancelled = true;
-        }
-        let begun = unit.runner.next > 0;
-        let ms = unit.runner.behaviour.as_ref().map(|b| b.leftovers.clone()).unwrap_or_default();
-        let left = ms.into_iter().enumerate().filter(|_| begun);
-        unit.leftovers = left.map(|(i, ms)| Leftover { pid: 500 + i as u32, until_ms: t + ms }).collect();
-        let ends: Vec<u64> = unit.leftovers.iter().map(|left| left.until_ms - t).collect();
-        if let Some(run) = unit.runner.run.filter(|_| !ends.is_empty()) {
-            self.truth.left_behind(run);
-        }
-        for ms in ends {
-            self.unit_after(ms, at, stem, serial, Act::LeftoverEnds);
-        }
-        let delay = self.dice.skewed(0, 10);
-        self.unit_after(delay, at, stem, serial, Act::WritesResult);
-    }
-
     fn write_result(&mut self, at: usize, stem: &str, serial: u64) {
         let at_ms = self.nodes[at].now(self.t).wall_ms;
         let node = &mut self.nodes[at];
@@ -360,16 +339,6 @@ impl World {
         }
         self.say(|| format!("n{at} {stem}: its runner is gone, {exit:?}"));
         self.unit_changed(at, stem);
-    }
-
-    fn leftover_ends(&mut self, at: usize, stem: &str) {
-        let t = self.t;
-        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
-        let before = unit.leftovers.len();
-        unit.leftovers.retain(|left| left.until_ms > t);
-        if before > 0 && unit.leftovers.is_empty() {
-            self.emptied(at, stem);
-        }
     }
 
     /// Tells the agent of a change in a task's directory that it watches, at once or a little later.

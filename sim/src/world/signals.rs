@@ -57,6 +57,9 @@ impl World {
             return;
         }
         let serial = unit.serial;
+        if unit.runner.waits {
+            return self.signal_leftovers(at, stem, serial, signal);
+        }
         if signal == 15 && !unit.runner.cancelled {
             unit.runner.cancelled = true;
             if let Some(run) = unit.runner.run {
@@ -107,8 +110,16 @@ impl World {
         if unit.runner.alive {
             unit.runner.alive = false;
             let takes = self.dice.skewed(0, 3_000);
-            unit.leftovers.push(Leftover { pid: 400, until_ms: t + takes });
+            unit.leftovers.push(Leftover { pid: 400, until_ms: t + takes, outside: false });
         }
+        // What a killed runner leaves outside of its unit, no part of perilog can know: the task has failed, and its
+        // host is drained.
+        unit.runner.waits = false;
+        unit.leftovers.retain(|left| !left.outside);
+        if unit.leftovers.is_empty() {
+            self.truth.leftovers_ended(at, stem);
+        }
+        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
         if let Some(run) = unit.runner.run {
             self.truth.runner_killed(run, !unit.leftovers.is_empty(), t);
         } else {

@@ -58,6 +58,8 @@ pub(crate) enum Exit {
 pub(crate) struct Leftover {
     pub(crate) pid: u32,
     pub(crate) until_ms: u64,
+    /// Whether the process has left the cgroup of the unit, as `su` does.
+    pub(crate) outside: bool,
 }
 
 impl Systemd {
@@ -110,7 +112,7 @@ impl Unit {
         // The agent does not ask for other processes while the main process lives.
         if self.life != Life::Running {
             let named = |left: &Leftover| Process { pid: left.pid, command: "sleep".to_owned() };
-            processes.extend(self.leftovers.iter().map(named));
+            processes.extend(self.leftovers.iter().filter(|left| !left.outside).map(named));
         }
         (self.facts(), (!self.foreign).then_some(ids), processes)
     }

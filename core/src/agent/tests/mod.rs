@@ -9,6 +9,7 @@ mod exec;
 mod fuzz;
 mod guard;
 mod join;
+mod leftovers;
 mod marks;
 mod orphan;
 mod removed;
