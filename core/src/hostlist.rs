@@ -4,11 +4,12 @@
 //! sorts or merges. A name is printable ASCII without space, `,`, `[` and `]`; this module does not check whether a
 //! name is a legal host name.
 //!
-//! The parser follows RFC 29 where Flux's decoder differs: white space does not separate, and the leading zeros of the
-//! first id pad all ids of the brackets (`[005,4]` is 005,004). The parser refuses two texts that the decoder keeps or
-//! alters, because another reading would name another host. One is an id with more zeros than the first id (`[1,01]`).
-//! The other is a second pair of brackets (`foo[1-2]x[3-4]`): in RFC 29 an expression has one idlist, and a name has no
-//! bracket. An empty expression adds no name (`a,,b`).
+//! The parser reads what Flux writes as Flux reads it: the leading zeros of an id pad that id or range alone. So
+//! `[005,4]` is 005,4 and `[10-11,08-09]` is 10,11,08,09. (RFC 29 pads all ids of the brackets like the first; Flux and
+//! Slurm do not.) White space does not separate. The parser refuses two texts that Flux's decoder alters and never
+//! writes, because another reading would name another host. One is a range whose end has more zeros than its beginning
+//! (`[8-011]`). The other is a second pair of brackets (`foo[1-2]x[3-4]`): in RFC 29 an expression has one idlist, and
+//! a name has no bracket. An empty expression adds no name (`a,,b`).
 
 mod fold;
 mod parse;

@@ -43,15 +43,49 @@ impl HostList {
     ///
     /// [`ParseError`], as in `from_str`. The list keeps the names before the error.
     pub(crate) fn append_text(&mut self, text: &str) -> Result<(), ParseError> {
-        let mut reader = Reader { text, at: 0 };
-        loop {
-            reader.expression(self)?;
-            if reader.skip(b',') {
-                continue;
-            }
-            return if reader.at == text.len() { Ok(()) } else { Err(reader.expected(reader.at, NAME_CHARACTER)) };
-        }
+        Reader { text, at: 0 }.each(|reader, expression| self.append_expression(reader, &expression))
     }
+
+    /// Returns the number of names in a text, at most `u64::MAX`. Expands nothing: a few bytes with brackets can name a
+    /// million hosts.
+    ///
+    /// # Errors
+    ///
+    /// [`ParseError`] at the first byte that RFC 29 does not allow.
+    pub fn count(text: &str) -> Result<u64, ParseError> {
+        let mut count = 0_u64;
+        Reader { text, at: 0 }.each(|_, expression| {
+            count = expression.items.iter().fold(count, |count, item| count.saturating_add(item.count()));
+            Ok(())
+        })?;
+        Ok(count)
+    }
+
+    fn append_expression(&mut self, reader: &Reader<'_>, of: &Expression<'_>) -> Result<(), ParseError> {
+        let Expression { prefix, suffix, .. } = of;
+        for item in &of.items {
+            let Item { at, lo, digits, .. } = *item;
+            let Some(width) = digits else {
+                self.room_for(1, prefix.len()).map_err(|expected| reader.expected(at, expected))?;
+                self.append(1, |text, _| text.push_str(prefix));
+                continue;
+            };
+            let longest = width.max(item.hi.checked_ilog10().unwrap_or(0) as usize + 1);
+            self.room_for(usize::try_from(item.count()).unwrap_or(usize::MAX), prefix.len() + longest + suffix.len())
+                .map_err(|expected| reader.expected(at, expected))?;
+            self.append(item.count(), |text, i| {
+                write!(text, "{prefix}{:0width$}{suffix}", lo + i).expect("writing to a String cannot fail");
+            });
+        }
+        Ok(())
+    }
+}
+
+/// An expression: names with the same beginning and end. A name without brackets is one item without digits.
+struct Expression<'a> {
+    prefix: &'a str,
+    items: Vec<Item>,
+    suffix: &'a str,
 }
 
 /// One item of an idlist: the ids from `lo` to `hi`, both included. `at`: the item's byte offset in the parsed text.
@@ -59,6 +93,14 @@ struct Item {
     at: usize,
     lo: u64,
     hi: u64,
+    /// The number of digits of the first id, to which the item's ids are padded; `None`: the name has no brackets.
+    digits: Option<usize>,
+}
+
+impl Item {
+    const fn count(&self) -> u64 {
+        (self.hi - self.lo).saturating_add(1)
+    }
 }
 
 struct Reader<'a> {
@@ -67,55 +109,51 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn expression(&mut self, list: &mut HostList) -> Result<(), ParseError> {
-        let from = self.at;
+    /// Passes each expression of the text to `take`, in order; leaves out empty expressions.
+    fn each(mut self, mut take: impl FnMut(&Self, Expression<'a>) -> Result<(), ParseError>) -> Result<(), ParseError> {
+        loop {
+            let expression = self.expression()?;
+            take(&self, expression)?;
+            if !self.skip(b',') {
+                break;
+            }
+        }
+        if self.at == self.text.len() { Ok(()) } else { Err(self.expected(self.at, NAME_CHARACTER)) }
+    }
+
+    fn expression(&mut self) -> Result<Expression<'a>, ParseError> {
+        let at = self.at;
         let prefix = self.take(in_name);
         if !self.skip(b'[') {
-            if !prefix.is_empty() {
-                list.room_for(1, prefix.len()).map_err(|expected| self.expected(from, expected))?;
-                list.append(1, |text, _| text.push_str(prefix));
-            }
-            return Ok(());
+            let name = Item { at, lo: 0, hi: 0, digits: None };
+            let items = if prefix.is_empty() { Vec::new() } else { vec![name] };
+            return Ok(Expression { prefix, items, suffix: "" });
         }
-        let (items, width) = self.idlist()?;
+        let items = self.idlist()?;
         let suffix = self.take(in_name);
         if self.peek() == Some(b'[') {
             return Err(self.expected(self.at, "one pair of brackets in an expression"));
         }
-        for Item { at, lo, hi } in items {
-            let digits = hi.checked_ilog10().unwrap_or(0) as usize + 1;
-            let count = (hi - lo).saturating_add(1);
-            list.room_for(
-                usize::try_from(count).unwrap_or(usize::MAX),
-                prefix.len() + digits.max(width) + suffix.len(),
-            )
-            .map_err(|expected| self.expected(at, expected))?;
-            list.append(count, |text, i| {
-                write!(text, "{prefix}{:0width$}{suffix}", lo + i).expect("writing to a String cannot fail");
-            });
-        }
-        Ok(())
+        Ok(Expression { prefix, items, suffix })
     }
 
-    /// Parses the ids up to the closing bracket, and the bracket. Also returns the number of digits to which all ids
-    /// are padded: the first id's, if that has leading zeros; otherwise 0.
-    fn idlist(&mut self) -> Result<(Vec<Item>, usize), ParseError> {
+    /// Parses the items up to the closing bracket, and the bracket.
+    fn idlist(&mut self) -> Result<Vec<Item>, ParseError> {
         let mut items = Vec::new();
-        let mut width = None;
         loop {
             let at = self.at;
-            let lo = self.id(&mut width)?;
+            let (lo, width) = self.id(usize::MAX)?;
             let mut hi = lo;
             if self.skip(b'-') {
                 let to = self.at;
-                hi = self.id(&mut width)?;
+                hi = self.id(width)?.0;
                 if hi < lo {
                     return Err(self.expected(to, format!("the end of an ascending range, {lo} or more")));
                 }
             }
-            items.push(Item { at, lo, hi });
+            items.push(Item { at, lo, hi, digits: Some(width) });
             if self.skip(b']') {
-                return Ok((items, width.unwrap_or(0)));
+                return Ok(items);
             }
             if !self.skip(b',') {
                 return Err(self.expected(self.at, "',', '-', ']' or a digit"));
@@ -123,18 +161,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn id(&mut self, width: &mut Option<usize>) -> Result<u64, ParseError> {
+    /// Parses an id; returns it with its number of digits. An id with leading zeros may have at most `most` digits.
+    fn id(&mut self, most: usize) -> Result<(u64, usize), ParseError> {
         let from = self.at;
         let digits = self.take(|b| b.is_ascii_digit());
         if digits.is_empty() {
             return Err(self.expected(from, "a number"));
         }
-        let padded = digits.len() > 1 && digits.starts_with('0');
-        let width = *width.get_or_insert(if padded { digits.len() } else { 0 });
-        if padded && digits.len() > width {
-            return Err(self.expected(from, "no more leading zeros than the first id has"));
+        if digits.len() > most && digits.starts_with('0') {
+            return Err(self.expected(from, "no more leading zeros than the first id of the range has"));
         }
-        digits.parse().map_err(|_| self.expected(from, format!("a number up to {}", u64::MAX)))
+        let id = digits.parse().map_err(|_| self.expected(from, format!("a number up to {}", u64::MAX)))?;
+        Ok((id, digits.len()))
     }
 
     fn take(&mut self, fits: impl Fn(u8) -> bool) -> &'a str {

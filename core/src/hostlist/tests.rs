@@ -27,7 +27,12 @@ fn texts_that_are_hostlists_expanded_and_folded() {
         ("[00-02]", "00,01,02", "[00-02]"),
         ("[00-2]", "00,01,02", "[00-02]"),
         ("foo[1,1,2,1]", "foo1,foo1,foo2,foo1", "foo[1,1-2,1]"),
-        ("foo[005,4,11-13]", "foo005,foo004,foo011,foo012,foo013", "foo[005,004,011-013]"),
+        // RFC 29 says foo005,foo004,foo011: here the parser follows Flux itself.
+        ("foo[005,4,11-13]", "foo005,foo4,foo11,foo12,foo13", "foo005,foo[4,11-13]"),
+        ("n[10-11,08-09]", "n10,n11,n08,n09", "n[10-11],n[08-09]"),
+        ("n[054,31]", "n054,n31", "n054,n31"),
+        ("foo[1,01]", "foo1,foo01", "foo1,foo01"),
+        ("foo[00,000]", "foo00,foo000", "foo00,foo000"),
         // Examples of Flux's own tests.
         ("foo-1a-2,foo-1a-3", "foo-1a-2,foo-1a-3", "foo-1a-[2-3]"),
         ("foo1,fooi,foo2,foo3", "foo1,fooi,foo2,foo3", "foo1,fooi,foo[2-3]"),
@@ -48,7 +53,9 @@ fn texts_that_are_hostlists_expanded_and_folded() {
         ("r1n1,r1n2,r2n1,r2n2", "r1n1,r1n2,r2n1,r2n2", "r1n[1-2],r2n[1-2]"),
         ("foo[098-101]", "foo098,foo099,foo100,foo101", "foo[098-101]"),
         ("foo[98-101]", "foo98,foo99,foo100,foo101", "foo[98-101]"),
-        ("foo[08,9,100]", "foo08,foo09,foo100", "foo[08-09,100]"),
+        ("foo[08,9,100]", "foo08,foo9,foo100", "foo08,foo[9,100]"),
+        ("foo[08-09,100]", "foo08,foo09,foo100", "foo[08-09,100]"),
+        ("foo[008-09]", "foo008,foo009", "foo[008-009]"),
         ("foo0,foo00,foo000", "foo0,foo00,foo000", "foo0,foo00,foo000"),
         // Folding once put a lone 0 into brackets that pad the 0 to 00.
         ("foo00,foo0", "foo00,foo0", "foo00,foo0"),
@@ -71,6 +78,18 @@ fn texts_that_are_hostlists_expanded_and_folded() {
     }
 }
 
+/// Reads 3,000 lists that Flux wrote (`flux.txt`) as Flux reads them. Flux pads each range by its own first id.
+#[test]
+fn lists_that_flux_wrote_are_read_as_flux_reads_them() {
+    let lines = include_str!("flux.txt").lines().filter(|line| !line.starts_with('#'));
+    let wrong = lines.clone().filter(|line| {
+        let (text, names) = line.split_once('\t').unwrap();
+        let hosts = text.parse::<HostList>();
+        !hosts.is_ok_and(|hosts| hosts.iter().eq(names.split(' ')) && list(&hosts.to_string()) == hosts)
+    });
+    assert_eq!((lines.clone().count(), wrong.collect::<Vec<_>>()), (3_000, vec![]));
+}
+
 #[test]
 fn texts_that_are_refused_and_where() {
     let long = "x".repeat(254);
@@ -87,8 +106,8 @@ fn texts_that_are_refused_and_where() {
         ("foo[3-1]", 6), ("foo[x-y]", 4), ("foo[0-1,2--5]", 10), ("foo[1,,2]", 6), ("foo[,1]", 4), ("foo[1,]", 6),
         ("foo[1-]", 6),
         ("foo[-1]", 4), ("foo[1-2-3]", 7), ("foo[1x]", 5), ("foo[+1]", 4),
-        // The zeros would be lost, because the first id has none: the result would name another host.
-        ("foo[1,01]", 6), ("foo[8-011]", 6), ("foo[00,000]", 7),
+        // The zeros would be lost, because the first id of the range has none: the result would name another host.
+        ("foo[8-011]", 6), ("foo[00-001]", 7), ("foo[1,1-02]", 8),
         // White space separates nothing.
         ("foo bar", 3), ("foo\tbar", 3), (" foo", 0), ("foo,\n", 4), ("foo[ 1]", 4), ("foo[1 ]", 5), ("foo[1] ", 6),
         ("foo, bar", 4),
@@ -110,13 +129,26 @@ fn an_error_says_what_would_have_been_right() {
         ("n[0-1", "malformed hostlist \"n[0-1\": at character 6: expected ',', '-', ']' or a digit"),
         ("n[0-1]x[2]",
          "malformed hostlist \"n[0-1]x[2]\": at character 8: expected one pair of brackets in an expression"),
-        ("n[1,01]", "malformed hostlist \"n[1,01]\": at character 5: expected no more leading zeros than the first id \
-                     has"),
+        ("n[1-02]", "malformed hostlist \"n[1-02]\": at character 5: expected no more leading zeros than the first id \
+                     of the range has"),
         ("n[0-9999999]", "malformed hostlist \"n[0-9999999]\": at character 3: expected at most 1048576 hosts in all"),
     ];
     for (text, expect) in table {
         assert_eq!(text.parse::<HostList>().unwrap_err().to_string(), expect);
     }
+}
+
+#[test]
+fn names_are_counted_before_they_are_expanded() {
+    #[rustfmt::skip]
+    let table = [
+        ("", 0), (",", 0), ("a", 1), ("a,,b", 2), ("n[0-3,7]-ib,login", 6), ("n[0-1048575]", 1 << 20),
+        ("n[0-18446744073709551615],a", u64::MAX), ("a[0-9],b[0-9],[1]", 21),
+    ];
+    for (text, expect) in table {
+        assert_eq!(HostList::count(text), Ok(expect), "{text:?}");
+    }
+    assert_eq!(HostList::count("n[1-").unwrap_err().at, 4);
 }
 
 #[test]
@@ -187,7 +219,10 @@ proptest! {
                                    nearer in "(n?\\[[0-9]{1,3}(-[0-9]{2,4})?(,0?[0-9])?\\]a?,?){0,3}") {
         for text in [any, near, nearer] {
             match text.parse::<HostList>() {
-                Ok(hosts) => prop_assert_eq!(hosts.to_string().parse::<HostList>().unwrap(), hosts),
+                Ok(hosts) => {
+                    prop_assert_eq!(HostList::count(&text), Ok(hosts.len() as u64));
+                    prop_assert_eq!(hosts.to_string().parse::<HostList>().unwrap(), hosts);
+                }
                 Err(error) => prop_assert!(error.at <= text.len() && text.is_char_boundary(error.at)),
             }
         }
