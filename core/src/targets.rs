@@ -27,6 +27,11 @@ pub enum UnknownTarget {
 }
 
 impl Targets {
+    /// Returns `true` if the text can only be an idset, well formed or not. Any other text is read as a hostlist.
+    pub fn are_ranks(text: &str) -> bool {
+        text.bytes().all(|b| b.is_ascii_digit() || b",-[]".contains(&b))
+    }
+
     /// Returns the ranks of the job that the targets name. `hosts`: the hosts of ranks 0, 1, 2 and so on. If several
     /// ranks have the same host, the name of that host means all of them.
     ///
@@ -75,13 +80,8 @@ impl FromStr for Targets {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        if is_idset(text) { text.parse().map(Self::Ranks) } else { text.parse().map(Self::Hosts) }
+        if Self::are_ranks(text) { text.parse().map(Self::Ranks) } else { text.parse().map(Self::Hosts) }
     }
-}
-
-/// Returns `true` if the text can only be an idset, well formed or not.
-fn is_idset(text: &str) -> bool {
-    text.bytes().all(|b| b.is_ascii_digit() || b",-[]".contains(&b))
 }
 
 /// Writes the canonical form. The form parses back as the same targets, except hosts whose names are bare numbers.
@@ -108,7 +108,7 @@ impl Serialize for Targets {
         let text = self.to_string();
         // Hosts whose names are bare numbers come from code, not from a text. The receiver would take their text for
         // ranks.
-        if matches!(self, Self::Hosts(hosts) if !hosts.is_empty()) && is_idset(&text) {
+        if matches!(self, Self::Hosts(hosts) if !hosts.is_empty()) && Self::are_ranks(&text) {
             return Err(ser::Error::custom(format!("hosts {text} cannot be told from ranks")));
         }
         serializer.serialize_str(&text)

@@ -6,8 +6,8 @@ use perilog_core::controller::io::{ActionStart as Start, Refusal, Report, Reques
 use perilog_core::{ResourceName, Span};
 use serde::Deserialize;
 
-use super::invalid;
 use super::parameters::{Parameters, parse, perhaps, text};
+use super::{MaxHosts, invalid};
 
 /// Maximum length of a check's name in bytes.
 const MAX_NAME: usize = 64;
@@ -25,6 +25,11 @@ pub(super) struct ActionStart {
 }
 
 impl Parameters for ActionStart {
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check(self.nodes.as_deref())?;
+        most.check_targets(self.targets.as_deref())
+    }
+
     fn request(self) -> Result<Request, Refusal> {
         let lease: Span = parse(&self.lease)?;
         let endless = || invalid("a lease without end: expected a duration that ends");
@@ -66,6 +71,10 @@ enum Word {
 }
 
 impl Parameters for ActionReport {
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check_targets(self.targets.as_deref())
+    }
+
     fn request(self) -> Result<Request, Refusal> {
         let check = self.check.map(check_name).transpose()?;
         let message = text("message", self.message.unwrap_or_default())?;
@@ -113,6 +122,10 @@ pub(super) struct ActionMilestone {
 }
 
 impl Parameters for ActionMilestone {
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check_targets(self.targets.as_deref())
+    }
+
     fn request(self) -> Result<Request, Refusal> {
         let milestone = Said::Milestone(parse(&self.milestone)?);
         said(&self.job, self.attempt, &self.action, self.targets, milestone)

@@ -9,9 +9,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::actions::names;
-use super::invalid;
 use super::parameters::{Parameters, parse, perhaps, positions, text};
 use super::recovery::Source;
+use super::{MaxHosts, invalid};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,6 +57,11 @@ impl Forgiven {
 }
 
 impl Parameters for JobAdd {
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check(self.nodes.as_deref())?;
+        self.r.as_ref().map_or(Ok(()), |r| most.check_r(r))
+    }
+
     fn request(self) -> Result<Request, Refusal> {
         let r = self.r.map(|r| ResourceSet::from_json(&r.to_string()).map(Box::new)).transpose().map_err(invalid)?;
         let Self { tolerate, tolerate_checks, keep, shrink, resources, .. } = self;
@@ -86,6 +91,10 @@ pub(super) struct JobFinish {
 }
 
 impl Parameters for JobFinish {
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check_targets(self.targets.as_deref())
+    }
+
     fn request(self) -> Result<Request, Refusal> {
         let (job, attempt, targets) = (parse(&self.job)?, perhaps(self.attempt)?, perhaps(self.targets)?);
         Ok(Request::JobFinish { job, attempt, targets, resources: names(self.resources)? })
@@ -134,6 +143,10 @@ pub(super) struct Milestone {
 }
 
 impl Parameters for Milestone {
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check_targets(self.targets.as_deref())
+    }
+
     fn request(self) -> Result<Request, Refusal> {
         let (job, attempt, targets) = (parse(&self.job)?, perhaps(self.attempt)?, perhaps(self.targets)?);
         Ok(Request::Milestone { job, attempt, name: parse(&self.name)?, targets })
@@ -173,6 +186,10 @@ pub(super) struct Drain {
 }
 
 impl Parameters for Drain {
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check([self.nodes.as_str()])
+    }
+
     fn request(self) -> Result<Request, Refusal> {
         Ok(Request::Drain { hosts: parse(&self.nodes)?, reason: text("reason", self.reason)?, force: self.force })
     }
@@ -208,6 +225,10 @@ pub(super) struct Undrain {
 }
 
 impl Parameters for Undrain {
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check([self.nodes.as_str()])
+    }
+
     fn request(self) -> Result<Request, Refusal> {
         Ok(Request::Undrain { hosts: parse(&self.nodes)?, forget: self.forget })
     }

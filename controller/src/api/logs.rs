@@ -52,7 +52,8 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     }
     let Some((parameters, peer, mut reply)) = call.parse::<Logs>().await else { return Ok(()) };
     let (queue, mut answers) = parts();
-    let asked = match parameters.request() {
+    let bound = api.max_hosts.check_targets(parameters.targets.as_deref());
+    let asked = match bound.and_then(|()| parameters.request()) {
         Ok(request) => api.inlet.ask(peer.uid, request, Some(queue)).await,
         Err(refusal) => Err(refusal),
     };

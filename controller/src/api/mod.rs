@@ -13,6 +13,7 @@ mod events_of_all;
 mod export;
 mod jobs;
 mod logs;
+mod max_hosts;
 mod outbox;
 mod parameters;
 mod recovery;
@@ -33,6 +34,8 @@ use crate::daemon::{Entry, Inlet};
 use crate::enroll::Enrolment;
 use crate::listener::Expiries;
 use crate::store::{EventReader, StepReader};
+
+pub(crate) use max_hosts::MaxHosts;
 
 const INTERFACE: InterfaceDescription =
     InterfaceDescription { name: "io.perilog.Controller", text: include_str!("io.perilog.Controller.varlink") };
@@ -63,6 +66,7 @@ pub(crate) struct Api {
     pub(crate) reader: EventReader,
     pub(crate) steps: StepReader,
     pub(crate) access: Access,
+    pub(crate) max_hosts: MaxHosts,
     /// Signals new entries of the outbox.
     pub(crate) outbox: watch::Receiver<()>,
     /// Signals that a commit has written events.
@@ -125,7 +129,7 @@ const fn kind(method: &str) -> Kind {
     match method.as_bytes() {
         b"Events" | b"EventsOfAll" | b"Ps" | b"Show" | b"Nodes" | b"Why" | b"Status" | b"Failed" | b"Drains"
         | b"Timeline" | b"Stats" | b"Skew" => Kind::Look,
-        b"Assert" | b"Attempts" | b"JobAdd" | b"JobFinish" | b"Run" | b"ActionStart" | b"Cancel" | b"DrainTold"
+        b"Sync" | b"Attempts" | b"JobAdd" | b"JobFinish" | b"Run" | b"ActionStart" | b"Cancel" | b"DrainTold"
         | b"Undrain" | b"Outbox" | b"OutboxApplied" => Kind::Edge,
         _ => Kind::Change,
     }
@@ -205,7 +209,7 @@ impl Api {
             "NodeForget" => self.simple::<parameters::NodeForget>(call).await,
             "Why" => self.simple::<parameters::Why>(call).await,
             "Status" => self.simple::<parameters::Status>(call).await,
-            "Assert" => self.simple::<recovery::Assert>(call).await,
+            "Sync" => self.simple::<recovery::Page>(call).await,
             "Recover" => self.simple::<recovery::Recover>(call).await,
             "Quiesce" => self.quiesce(call).await,
             "Resume" => self.simple::<parameters::Resume>(call).await,
@@ -217,9 +221,9 @@ impl Api {
 
     /// Handles a method that is one request to the machine with one reply.
     async fn simple<P: parameters::Parameters>(&self, call: Call) -> Result<(), Gone> {
-        let Some((parameters, peer, reply)) = call.parse::<P>().await else { return Ok(()) };
+        let Some((mut parameters, peer, reply)) = call.parse::<P>().await else { return Ok(()) };
         let trusted = self.access.allows(Kind::Change, &peer);
-        let answer = match parameters.request() {
+        let answer = match parameters.bound(self.max_hosts).and_then(|()| parameters.request()) {
             Ok(request) => self.ask(peer.uid, request).await,
             Err(refusal) => Err(refusal),
         };
@@ -332,13 +336,15 @@ fn value(reply: Reply) -> Value {
         Reply::Drains(drains) => json!({ "drains": drains }),
         Reply::TookOver { epoch } => json!({ "epoch": epoch }),
         Reply::Recovery(view) => json!({ "recovery": view }),
-        Reply::Asserted(told) => {
+        Reply::Synced(told) => {
             let over: Vec<_> =
                 told.over.iter().map(|(job, attempt)| json!({ "job": job, "attempt": attempt })).collect();
             let refused = told.refused.iter();
             let refused: Vec<_> =
                 refused.map(|(job, attempt, why)| json!({ "job": job, "attempt": attempt, "why": why })).collect();
-            json!({ "vouched": told.vouched, "added": told.added, "over": over, "refused": refused })
+            json!({
+                "sync": told.sync, "vouched": told.vouched, "added": told.added, "over": over, "refused": refused,
+            })
         }
         Reply::Done => json!({}),
     }

@@ -10,9 +10,14 @@ use perilog_proto::check_start;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::invalid;
+use super::{MaxHosts, invalid};
 
 pub(super) trait Parameters: DeserializeOwned + Send {
+    /// Checks the number of hosts in each list, before a list is expanded.
+    fn bound(&mut self, _: MaxHosts) -> Result<(), Refusal> {
+        Ok(())
+    }
+
     fn request(self) -> Result<Request, Refusal>;
 }
 
@@ -31,6 +36,11 @@ pub(super) struct Run {
 }
 
 impl Parameters for Run {
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check(self.nodes.as_deref())?;
+        most.check_targets(self.targets.as_deref())
+    }
+
     fn request(self) -> Result<Request, Refusal> {
         let run = RunRequest {
             job: parse(&self.job)?,
@@ -94,6 +104,10 @@ pub(super) struct Cancel {
 }
 
 impl Parameters for Cancel {
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check_targets(self.targets.as_deref())
+    }
+
     fn request(self) -> Result<Request, Refusal> {
         let which = which(&self.job, self.attempt, self.action, self.targets)?;
         Ok(Request::Cancel { which, why: text("why", self.why.unwrap_or_default())? })
@@ -111,6 +125,10 @@ pub(super) struct Signal {
 }
 
 impl Parameters for Signal {
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check_targets(self.targets.as_deref())
+    }
+
     fn request(self) -> Result<Request, Refusal> {
         let which = which(&self.job, self.attempt, self.action, self.targets)?;
         let unknown =
@@ -135,6 +153,10 @@ pub(super) struct Resolve {
 }
 
 impl Parameters for Resolve {
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check_targets(self.targets.as_deref())
+    }
+
     fn request(self) -> Result<Request, Refusal> {
         let which = which(&self.job, self.attempt, self.action, self.targets)?;
         let resources = self.resources.map(|names| names.iter().map(|name| parse(name)).collect()).transpose()?;
@@ -177,6 +199,10 @@ pub(super) struct Nodes {
 }
 
 impl Parameters for Nodes {
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check(self.nodes.as_deref())
+    }
+
     fn request(self) -> Result<Request, Refusal> {
         Ok(Request::Nodes { targets: perhaps(self.nodes)? })
     }
@@ -189,6 +215,10 @@ pub(super) struct NodeForget {
 }
 
 impl Parameters for NodeForget {
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check([self.nodes.as_str()])
+    }
+
     fn request(self) -> Result<Request, Refusal> {
         Ok(Request::NodeForget { hosts: parse(&self.nodes)? })
     }

@@ -1,22 +1,19 @@
-//! Parameters of `Assert` and `Recover`: statements of the resource manager and of operators about the jobs of a store
+//! Parameters of `Sync` and `Recover`: statements of the resource manager and of operators about the jobs of a store
 //! that may be behind.
 
 use perilog_core::controller::io::{
-    Assert as Said, Confirm, JobPhase, Listed as One, ListedDrain, Recover as Part, Refusal, Request, Source as Of,
+    Confirm, JobPhase, Listed as One, ListedDrain, Recover as Part, Refusal, Request, Source as Of, SyncPage, Unfit,
 };
 use perilog_core::{HostList, IdSet, Terms};
 use perilog_proto::check_start;
 use serde::Deserialize;
 
-use super::invalid;
 use super::jobs::Forgiven;
 use super::parameters::{Parameters, parse, perhaps, text};
+use super::{MaxHosts, invalid};
 
 /// Marker in the reason of a drain in the resource manager: an edge made this drain for the controller.
 const MARKER: &str = "[perilog:";
-
-/// Maximum number of attempts in one Assert: more than a resource manager runs at a time.
-const MAX_LISTED: usize = 1_000_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,13 +31,20 @@ impl Source {
     }
 }
 
+/// Parameters of the method `Sync`: a page of an edge's list.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Assert {
+pub(super) struct Page {
     source: Source,
+    sync: Option<u64>,
+    #[serde(default)]
+    continues: bool,
     attempts: Vec<Listed>,
     #[serde(default)]
     drains: Vec<Drain>,
+    /// The entries that [`Page::bound`] took out of `attempts`.
+    #[serde(skip)]
+    unfit: Vec<Unfit>,
 }
 
 #[derive(Deserialize)]
@@ -64,9 +68,15 @@ struct Drain {
 }
 
 impl Listed {
+    /// Checks that a Start of the attempt fits a frame, and the number of its hosts.
+    fn fits(&self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check([self.hosts.as_str()])?;
+        let (ranks, hosts) = (parse::<IdSet>(&self.ranks)?, parse::<HostList>(&self.hosts)?);
+        check_start(&ranks, &hosts, &Default::default()).map_err(invalid)
+    }
+
     fn value(self) -> Result<One, Refusal> {
         let (ranks, hosts) = (parse::<IdSet>(&self.ranks)?, parse::<HostList>(&self.hosts)?);
-        check_start(&ranks, &hosts, &Default::default()).map_err(invalid)?;
         let terms = self.forgiven.terms()?;
         Ok(One {
             job: parse(&self.job)?,
@@ -80,18 +90,33 @@ impl Listed {
     }
 }
 
-impl Parameters for Assert {
-    fn request(self) -> Result<Request, Refusal> {
-        if self.attempts.len() > MAX_LISTED {
-            return Err(invalid(format!("{} attempts, at most {MAX_LISTED} are taken", self.attempts.len())));
+impl Parameters for Page {
+    /// Takes the attempts that have too many hosts out of the page. One such attempt must not keep the others out of
+    /// the list: the reply lists it as refused.
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        for of in std::mem::take(&mut self.attempts) {
+            match of.fits(most) {
+                Ok(()) => self.attempts.push(of),
+                Err(Refusal::Invalid(why)) => {
+                    self.unfit.push(Unfit { job: parse(&of.job)?, attempt: parse(&of.attempt)?, why });
+                }
+                Err(other) => return Err(other),
+            }
         }
+        Ok(())
+    }
+
+    fn request(self) -> Result<Request, Refusal> {
         let drain = |drain: Drain| {
             let ours = drain.reason.contains(MARKER);
             Ok(ListedDrain { host: parse(&drain.host)?, reason: text("reason", drain.reason)?, ours })
         };
-        Ok(Request::Assert(Box::new(Said {
+        Ok(Request::Sync(Box::new(SyncPage {
             source: self.source.value()?,
+            sync: self.sync,
+            continues: self.continues,
             attempts: self.attempts.into_iter().map(Listed::value).collect::<Result<_, _>>()?,
+            unfit: self.unfit,
             drains: self.drains.into_iter().map(drain).collect::<Result<_, Refusal>>()?,
         })))
     }

@@ -41,7 +41,7 @@ pub(super) fn output(reply: &mut Reply) {
         | Reply::Attempts(_)
         | Reply::Drains(_)
         | Reply::TookOver { .. }
-        | Reply::Asserted(_)
+        | Reply::Synced(_)
         | Reply::Recovery(_)
         | Reply::Done => {}
     }

@@ -39,7 +39,7 @@ pub(super) async fn make(api: &Api, call: Call) -> Result<(), Gone> {
     let Some((Make { nodes, lasts }, peer, reply)) = call.parse::<Make>().await else { return Ok(()) };
     let asked = || -> Result<(HostList, u64), Refusal> {
         let lasts = perhaps::<Span>(lasts)?.unwrap_or(LASTS).as_millis().filter(|millis| *millis > 0);
-        Ok((hosts(&nodes)?, lasts.ok_or_else(|| invalid("a token's time is above zero, and ends"))?))
+        Ok((hosts(api, &nodes)?, lasts.ok_or_else(|| invalid("a token's time is above zero, and ends"))?))
     };
     let made = match asked() {
         Ok((hosts, lasts)) => {
@@ -80,7 +80,7 @@ pub(super) async fn list(api: &Api, call: Call) -> Result<(), Gone> {
 
 pub(super) async fn take_back(api: &Api, call: Call) -> Result<(), Gone> {
     let Some((TakeBack { nodes }, _, reply)) = call.parse::<TakeBack>().await else { return Ok(()) };
-    let taken = match hosts(&nodes) {
+    let taken = match hosts(api, &nodes) {
         Ok(hosts) => {
             on_files(api, move |enrolment| {
                 Ok(json!({ "taken": to_json(&enrolment.tokens.take_back(&hosts, clock::wall_ms())?) }))
@@ -96,7 +96,8 @@ pub(super) async fn take_back(api: &Api, call: Call) -> Result<(), Gone> {
 }
 
 /// Parses host names. The function also checks each name, because RFC 29 allows names that no host can have.
-fn hosts(text: &str) -> Result<HostList, Refusal> {
+fn hosts(api: &Api, text: &str) -> Result<HostList, Refusal> {
+    api.max_hosts.check([text])?;
     let hosts: HostList = parse(text)?;
     if hosts.is_empty() {
         return Err(invalid("no nodes are named"));

@@ -56,6 +56,8 @@ pub struct Config {
     pub retention: Limit,
     #[serde(default = "defaults::keep_attempts")]
     pub keep_attempts: usize,
+    #[serde(default = "defaults::max_hosts")]
+    pub max_hosts: usize,
     #[serde(default)]
     pub tls: Tls,
     #[serde(default)]
@@ -293,6 +295,10 @@ mod defaults {
 
     pub(super) fn keep_after() -> ActionName {
         ActionName::new("prolog").expect("a word of small letters is an action")
+    }
+
+    pub(super) const fn max_hosts() -> usize {
+        65_536
     }
 
     pub(super) const fn keep_attempts() -> usize {

@@ -14,8 +14,8 @@ use crate::config::Config;
 
 /// Keys of the configuration whose change needs a restart: for example files and sockets that the controller opens once
 /// at its start, and `cluster`, which is part of every action's id.
-const TAKES_RESTART: [&str; 8] =
-    ["cluster", "listen", "store", "api", "edge.group", "metrics", "enroll.listen", "enroll.directory"];
+const TAKES_RESTART: [&str; 9] =
+    ["cluster", "listen", "store", "max-hosts", "api", "edge.group", "metrics", "enroll.listen", "enroll.directory"];
 
 pub(super) struct Reload {
     file: PathBuf,

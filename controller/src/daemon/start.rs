@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::inlet::Inlet;
 use super::writer::Writer;
-use crate::api::{self, Access, Api, Calls};
+use crate::api::{self, Access, Api, Calls, MaxHosts};
 use crate::config::{Config, Hook};
 use crate::enroll::{AuthorityError, Enrolment, Munged};
 use crate::hooks::{self, Command, Kind};
@@ -243,6 +243,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         reader,
         steps,
         access,
+        max_hosts: MaxHosts(config.max_hosts),
         outbox: outbox_grew,
         logged,
         calls: calls.clone(),

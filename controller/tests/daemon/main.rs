@@ -14,6 +14,7 @@ mod edges;
 mod full_disk;
 #[allow(dead_code, reason = "the agent's tests need more of it")]
 mod log;
+mod many;
 mod metrics;
 mod page;
 mod python;

@@ -59,7 +59,7 @@ async fn a_copy_that_was_put_back_waits_for_a_word() {
     let status = call(&bed, "Status", json!({}))["status"].clone();
     assert!(status["notes"][0].as_str().unwrap().contains("perilog controller recover"), "{status}");
 
-    let told = call(&bed, "Assert", listed("preparing"));
+    let told = call(&bed, "Sync", listed("preparing"));
     assert_eq!((&told["vouched"], &told["added"], &told["refused"]), (&json!(1), &json!(0), &json!([])), "{told}");
     let drains = call(&bed, "Drains", json!({}))["drains"].clone();
     assert_eq!(drains[0]["host"], "n7", "adopted from the resource manager");
@@ -99,6 +99,6 @@ fn what_contradicts_itself_is_refused() {
     assert_eq!(told["code"], "conflict", "{told}");
     let mut unknown = listed("ended");
     unknown["attempts"][0]["later"] = json!(1);
-    let (error, _) = refused(&bed, "Assert", unknown, &[]);
+    let (error, _) = refused(&bed, "Sync", unknown, &[]);
     assert_eq!(error, "org.varlink.service.InvalidParameter");
 }

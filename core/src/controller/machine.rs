@@ -60,7 +60,7 @@ impl Machine {
             history,
             highest_seen: None,
             nodes: Nodes::default(),
-            recovery: Recovery::default(),
+            recovery: Recovery::new(snapshot.recovery, epoch),
             quiesce: Quiesce { quiet: snapshot.quiet, ..Quiesce::default() },
             pruned_ms: now.mono_ms,
             young_until_ms: 0,
@@ -94,7 +94,6 @@ impl Machine {
         }
         machine.nodes.index_failed(&machine.jobs);
         machine.cx.records.push(Record::Epoch(epoch));
-        machine.recovery.row = snapshot.recovery;
         machine.judge_store(snapshot.stamp, snapshot.anchor);
         let first = machine.history.last + 1;
         machine.history.begin(epoch, first);

@@ -119,7 +119,7 @@ impl Machine {
                 }
             }
             Request::Resume => Ok(self.quiesce.resume(uid, &mut self.cx)),
-            Request::Assert(asked) => self.assert(*asked),
+            Request::Sync(page) => self.sync(*page),
             Request::Recover(Recover::List) => Ok(Reply::Recovery(Box::new(self.facts().show_recovery()))),
             Request::Recover(Recover::TakeOver) => {
                 // An epoch above every reported epoch: the agents obey this controller. The reported epochs prove a

@@ -417,6 +417,15 @@ table! {
         "7: a peer speaks for its own host", Hunt::Nodes { program: "bad_peers_are_refused" };
     ProcessesUnseen: "the unit's cgroup is read as empty",
         "4: nothing is over while a process of it lives", Hunt::Nodes { program: "runner_killed_in_mid_script" };
+    EachPageIsLast: "the first page of an edge's list counts as the whole list",
+        "an attempt that its resource manager has is not closed",
+        Hunt::Unit { program: "core", filter: "a_list_in_pages_closes_what_no_page_has" };
+    HalfListCounts: "a clean-up begins on the word of a list whose last page has not come",
+        "no clean-up begins beside another job",
+        Hunt::Unit { program: "core", filter: "no_clean_up_begins_on_half_a_list" };
+    RecoveryEndsHalfListed: "a recovery ends between two pages of an edge's list",
+        "what a restored store lacks is known before it is acted on",
+        Hunt::Unit { program: "core", filter: "no_recovery_ends_on_half_a_list" };
     MarksGo: "a tombstone that goes takes with it that its host had obeyed its commit",
         "what was obeyed last is not forgotten", Hunt::Unit { program: "core", filter: "what_goes_leaves_its_commit" };
     SetupAfterCleanup: "an action prepares an attempt on a host on which that was cleaned up",

@@ -279,7 +279,7 @@ const fn is_news(effect: &Effect) -> bool {
                 Reply::Running { .. }
                     | Reply::Reached { .. }
                     | Reply::TookOver { .. }
-                    | Reply::Asserted(_)
+                    | Reply::Synced(_)
                     | Reply::Recovery(_)
             )
         }

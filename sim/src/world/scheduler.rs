@@ -10,13 +10,13 @@
 //! answer comes, and an operator vouches for running jobs.
 
 mod away;
+mod list;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::controller::Record;
 use perilog_core::controller::io::{
-    Assert, Confirm, JobAdd, JobPhase, Listed, ListedDrain, OutboxEntry, Reader, Refusal, Reply, Request, RunRequest,
-    Source,
+    Confirm, JobAdd, OutboxEntry, Reader, Refusal, Reply, Request, RunRequest, Source, SyncPage,
 };
 use perilog_core::{Attempt, HostList, IdSet, JobId, Targets, Terms, Tolerance, Verdict};
 
@@ -104,7 +104,7 @@ type Load = (u64, u64);
 enum Link {
     #[default]
     Down,
-    /// The edge reads the outbox, or waits for the answer to its Assert. `since`: world time (ms) at which the edge
+    /// The edge reads the outbox, or waits for the answer to its list. `since`: world time (ms) at which the edge
     /// began to read.
     Connecting {
         load: Load,
@@ -118,7 +118,8 @@ enum Link {
 #[derive(Debug, Clone)]
 enum Asked {
     Backlog(Load),
-    Assert(Load),
+    /// A page of the edge's list; the further pages, and the attempts that earlier pages had refused.
+    Sync(Load, Vec<SyncPage>, BTreeSet<Of>),
     Outbox,
     Add(Of),
     Other(Of),
@@ -394,27 +395,34 @@ impl World {
         match (asked, reply) {
             (Asked::Backlog(load), Ok(Reply::Outbox(entries))) => {
                 self.apply(entries);
-                let assert = self.assertion();
-                self.say(|| format!("the resource manager asserts {assert:?}"));
-                assert.attempts.iter().for_each(|of| self.truth.listed(&of.job, of.attempt, &of.ranks));
-                self.asks(Asked::Assert(load), Request::Assert(Box::new(assert)));
+                let list = self.list();
+                self.say(|| format!("the resource manager lists {list:?}"));
+                for of in list.iter().flat_map(|page| &page.attempts) {
+                    self.truth.listed(&of.job, of.attempt, &of.ranks);
+                }
+                self.send_page(load, list, BTreeSet::new());
             }
             (Asked::Outbox, Ok(Reply::Outbox(entries))) => self.apply(entries),
-            (Asked::Assert(load), Ok(Reply::Asserted(asserted))) => {
-                for (job, attempt, why) in &asserted.refused {
+            (Asked::Sync(load, pages, mut refused), Ok(Reply::Synced(told))) => {
+                for (job, attempt, why) in &told.refused {
                     self.say(|| format!("the resource manager is refused {job} attempt {attempt}: {why}"));
                     // The resource manager fails the job, and logs the refusal.
                     let of = (job.clone(), *attempt);
                     if let Some(one) = self.scheduler.book.jobs.remove(&of) {
                         one.hosts.iter().for_each(|at| self.truth.host_back(*at, &of));
                     }
-                    self.scheduler.forgotten.insert(of);
+                    self.scheduler.forgotten.insert(of.clone());
+                    refused.insert(of);
                 }
-                let refused =
-                    |of: &Of| asserted.refused.iter().any(|(job, attempt, _)| (job, attempt) == (&of.0, &of.1));
-                let added: Vec<Of> = self.scheduler.book.jobs.keys().filter(|of| !refused(of)).cloned().collect();
+                if !pages.is_empty() {
+                    let pages = pages.into_iter().map(|page| SyncPage { sync: Some(told.sync), ..page });
+                    self.send_page(load, pages.collect(), refused);
+                    return true;
+                }
+                let added: Vec<Of> =
+                    self.scheduler.book.jobs.keys().filter(|of| !refused.contains(of)).cloned().collect();
                 added.iter().for_each(|of| self.is_added(of));
-                self.scheduler.link = if asserted.refused.is_empty() { Link::Up { load } } else { Link::Down };
+                self.scheduler.link = if refused.is_empty() { Link::Up { load } } else { Link::Down };
                 self.truth.hosts_asserted(self.t);
                 self.schedule(1);
             }
@@ -436,7 +444,7 @@ impl World {
                     one.count_anew();
                 }
             }
-            (Asked::Backlog(_) | Asked::Assert(_), Err(_)) => self.scheduler.link = Link::Down,
+            (Asked::Backlog(_) | Asked::Sync(..), Err(_)) => self.scheduler.link = Link::Down,
             _ => {}
         }
         true
@@ -498,32 +506,6 @@ impl World {
         for at in hosts {
             self.truth.host_given(at, of, t);
         }
-    }
-
-    /// Builds the edge's Assert: all attempts that have hosts, and the drained hosts.
-    fn assertion(&self) -> Assert {
-        let attempts = self.scheduler.book.jobs.iter().filter(|(_, one)| !one.held.is_empty());
-        let listed = attempts.map(|(of, one)| {
-            let hosts = one.held.iter().filter_map(|rank| one.hosts.get(rank as usize));
-            Listed {
-                job: of.0.clone(),
-                attempt: of.1,
-                userid: Some(1_000),
-                ranks: one.held.clone(),
-                hosts: hosts_of(hosts),
-                // The API's list has no R.
-                terms: Terms { r: None, ..Self::terms_of(of, one) },
-                phase: match one.phase {
-                    Phase::Preparing => JobPhase::Preparing,
-                    Phase::Running { .. } => JobPhase::Running,
-                    Phase::Ended => JobPhase::Ended,
-                },
-            }
-        });
-        let drained =
-            (0..self.plan.nodes).map(site::host).filter(|host| self.truth.is_drained_in_its_book(host.as_str()));
-        let drains = drained.map(|host| ListedDrain { host, reason: "by hand or for perilog".to_owned(), ours: true });
-        Assert { source: site::source(), attempts: listed.collect(), drains: drains.collect() }
     }
 
     /// Frees the ranks that the releases in these outbox entries name, each release once, and acknowledges the entries

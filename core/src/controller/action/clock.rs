@@ -33,6 +33,7 @@ impl Machine {
         if self.recovery.orphans_due(self.cx.now) {
             self.drains.drain_orphans(&self.nodes, &mut self.cx);
         }
+        self.recovery.drop_old_lists(self.cx.now);
         let is_due = |check: Option<u64>| check.is_some_and(|at| at <= self.cx.now.mono_ms);
         let open = self.jobs.actions.iter().filter(|(_, a)| a.row.verdict.is_none() && is_due(a.check_ms));
         let ids: Vec<ActionId> = open.map(|(id, _)| *id).filter(|id| !self.jobs.is_frozen_action(*id)).collect();
@@ -181,6 +182,7 @@ impl Facts<'_> {
             .chain(self.nodes.next_probe())
             .chain(self.recovery.next_gate())
             .chain(self.recovery.next_orphans())
+            .chain(self.recovery.next_drop_of_a_list())
             .chain(self.next_prune())
             .min()
     }

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 pub use crate::controller::request::{
-    ActionStart, AskWhich, Assert, Asserted, AttemptsOf, Confirm, Hooked, JobAdd, Listed, ListedDrain,
-    Phase as JobPhase, Recover, Refusal, Reply, Report, Request, RunRequest, Said, Which,
+    ActionStart, AskWhich, AttemptsOf, Confirm, Hooked, JobAdd, Listed, ListedDrain, Phase as JobPhase, Recover,
+    Refusal, Reply, Report, Request, RunRequest, Said, SyncPage, Synced, Unfit, Which,
 };
 pub use crate::controller::stored::rows::{
     ActionRow, Again, AttemptRow, DrainRow, Expects, External, NodeRow, Passing, Quiet, RankRow, RecoveryRow,

@@ -103,21 +103,24 @@ pub enum Reply {
     TookOver {
         epoch: u64,
     },
-    Asserted(Asserted),
+    Synced(Synced),
     Recovery(Box<RecoveryView>),
     Done,
 }
 
-/// The result of an [`Assert`](crate::controller::request::Assert).
+/// The result of a page of a list ([`SyncPage`](crate::controller::request::SyncPage)).
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Asserted {
+pub struct Synced {
+    /// The number of the list, which the list's next page names.
+    pub sync: u64,
     /// Number of listed attempts that the store had before. The list vouches for each.
     pub vouched: u64,
     /// Number of listed attempts that the store lacked, and that were added.
     pub added: u64,
-    /// Unreleased or unvouched attempts of this source that the store has and the list lacks. Each is over now, because
-    /// its resource manager no longer lists it.
+    /// After the last page, the unreleased or unvouched attempts of this source that the store has and the list lacks.
+    /// Each is over now, because its resource manager no longer lists it.
     pub over: Vec<(JobId, Attempt)>,
-    /// Listed attempts that contradict the store, each with the reason. The store's attempts stay unchanged.
+    /// Listed attempts that contradict the store, or that are unfit, each with the reason. The store's attempts stay
+    /// unchanged.
     pub refused: Vec<(JobId, Attempt, String)>,
 }

@@ -14,7 +14,7 @@ use crate::message::Ask;
 use crate::targets::Targets;
 
 pub use crate::controller::interface::refusal::Refusal;
-pub use crate::controller::interface::reply::{Asserted, Reply};
+pub use crate::controller::interface::reply::{Reply, Synced};
 
 /// A request to the controller, on its local API.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,8 +152,8 @@ pub enum Request {
         wait: bool,
     },
     Resume,
-    /// Applies an edge's list of all attempts of its source, with the ranks that each attempt holds.
-    Assert(Box<Assert>),
+    /// Applies a page of an edge's list of all attempts of its source, with the ranks that each attempt holds.
+    Sync(Box<SyncPage>),
     /// Shows what a recovery waits for, or carries out an operator's decision in the recovery.
     Recover(Recover),
     /// Returns the attempts of a source and their state, to the source's edge.
@@ -254,12 +254,18 @@ pub enum Hooked {
     Drain { host: HostName, telling: u64, lifted: bool },
 }
 
-/// All attempts of a source, as listed by its resource manager. The controller applies the list in one step; a repeated
-/// list changes nothing.
+/// A page of the list of all attempts of a source, as its resource manager has them. The controller applies each page
+/// when it comes. It concludes from the last page which attempts the list lacks. A repeated list changes nothing.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Assert {
+pub struct SyncPage {
     pub source: Source,
+    /// The number of the list that the page continues, from the reply to the list's first page; `None`: the page is
+    /// the first of a new list.
+    pub sync: Option<u64>,
+    /// `true` if further pages of the list follow.
+    pub continues: bool,
     pub attempts: Vec<Listed>,
+    pub unfit: Vec<Unfit>,
     /// Hosts drained in the resource manager, by perilog or by an operator.
     pub drains: Vec<ListedDrain>,
 }
@@ -287,6 +293,14 @@ pub enum Phase {
     Running,
     /// The job is over, as after `job finish`.
     Ended,
+}
+
+/// An attempt in the list of a source that the controller cannot take, for example because of its number of hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfit {
+    pub job: JobId,
+    pub attempt: Attempt,
+    pub why: String,
 }
 
 /// A host that the resource manager has drained.

@@ -54,6 +54,8 @@ pub(crate) struct JobAttempt {
     pub(crate) disowned: IdSet,
     pub(crate) asserted: bool,
     pub(crate) by_hand: bool,
+    /// The number of the last edge's list that has the attempt; 0: no list since this controller started. Not stored.
+    pub(crate) listed: u64,
 }
 
 impl JobAttempt {
@@ -113,6 +115,7 @@ impl JobAttempt {
             disowned: IdSet::new(),
             asserted: true,
             by_hand: false,
+            listed: 0,
         }
     }
 
@@ -160,6 +163,7 @@ impl JobAttempt {
             disowned: row.disowned,
             asserted: false,
             by_hand: row.by_hand,
+            listed: 0,
         };
         Some((row.job, row.attempt, entry))
     }

@@ -8,7 +8,8 @@
 //! | an operator said that the job is over or goes on (2) | the after-action begins |
 //! | otherwise | the after-action waits, and `ps` shows the reason |
 //!
-//! 1. Also, the recovery must be over, and the attempt's edge must have listed its jobs since this controller started.
+//! 1. Also, the recovery must be over, and the attempt's edge must have listed all its jobs since this controller
+//!    started.
 //!    No edge may have listed the host for an attempt that was refused.
 //! 2. Unless a newer attempt of the job holds the host.
 //! 3. An attempt holds the host until its rank is released, and as long as its edge has a notice of a release of the
@@ -157,10 +158,10 @@ impl Facts<'_> {
             return Some(Doubt::Undrained);
         }
         let listed = |of: &Source| of == source || of.name == source.name && defect!(ListOfAnyInstance);
-        if !self.recovery.asserted.iter().any(listed) && !defect!(CleanedBeforeList) {
+        if !self.recovery.lists.has_all(listed) && !defect!(CleanedBeforeList) {
             return Some(Doubt::Unlisted(source.clone()));
         }
-        let refused = self.recovery.refused.values().find_map(|of| of.get(host));
+        let refused = self.recovery.lists.refused_on(host);
         if let Some((of, attempt)) = refused.filter(|_| !defect!(CleanedBesideRefused)) {
             return Some(Doubt::Refused(of.clone(), *attempt));
         }

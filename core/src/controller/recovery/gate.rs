@@ -202,14 +202,15 @@ impl Machine {
         self.start_ready(id, &ranks);
     }
 
-    /// Ends the recovery once all of this holds: the gate is open, no attempt waits for an operator, operators have
-    /// given up every orphan that is left, and no agent refuses this controller's epoch.
+    /// Ends the recovery once all of this holds: the gate is open, no list is half, no attempt waits for an operator,
+    /// operators have given up every orphan that is left, and no agent refuses this controller's epoch.
     pub(crate) fn leave_recovery(&mut self) {
         let waits = || self.jobs.attempts().any(|(_, _, attempt)| attempt.waits_for_a_word());
         let obeyed_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
         if !self.recovery.is_on()
             || (self.recovery.is_settling() && !defect!(LeftUnheard))
             || obeyed_another
+            || self.recovery.lists.has_half() && !defect!(RecoveryEndsHalfListed)
             || self.facts().orphans().next().is_some()
             || waits()
         {

@@ -35,7 +35,7 @@ pub(crate) enum Doubt {
     InRecovery,
     /// The host's drain is not in force yet.
     Undrained,
-    /// The edge of this source has not listed its jobs since this controller started.
+    /// The edge of this source has not listed all its jobs since this controller started.
     Unlisted(Source),
     /// The resource manager lists the host for this attempt, which the controller refused.
     Refused(JobId, Attempt),
@@ -79,7 +79,7 @@ impl Doubt {
             Self::Undrained => write!(f, "{gone} {host} for {job} any more: drained first"),
             Self::Unlisted(source) => write!(
                 f,
-                "{source} has not listed its jobs since the controller started: {host} may be another job's (if \
+                "{source} has not listed all its jobs since the controller started: {host} may be another job's (if \
                  {source} comes no more: perilog controller recover --confirm {job} --over, or --gone)"
             ),
             Self::Refused(of, attempt) => write!(

@@ -14,7 +14,7 @@
 //!
 //! * **Settling.** After every start, the attempts of the store are *unasserted* until the gate opens. A request for an
 //!   attempt asserts it at once.
-//! * **In recovery**, an attempt is asserted by its source's edge ([`Request::Assert`], `job add`), by a request
+//! * **In recovery**, an attempt is asserted by its source's edge ([`Request::Sync`], `job add`), by a request
 //!   (`run`, `job finish`), or by an operator ([`Request::Recover`]). The store records which attempts are unvouched
 //!   ([`AttemptRow::unvouched`]), so a restart changes nothing.
 //! * **An unasserted attempt** is frozen: no Start, no Begin, no after-action, no release, no notice, no loss, no
@@ -25,14 +25,13 @@
 //!   the attempt.
 //!
 //! Files: `evidence` (is the store behind?), `gate` (freezing and thawing), `held_back` (why a task waits), `orphans`
-//! (tasks that the store does not know), `assert` (an edge's list), `disowned` (hosts of disowned ranks), `confirm` (an
-//! operator's statement), `close` (parts that a lost life had released).
+//! (tasks that the store does not know), `sync` (an edge's list), `pages` (its pages), `disowned` (hosts of disowned
+//! ranks), `confirm` (an operator's statement), `close` (parts that a lost life had released).
 //!
-//! [`Request::Assert`]: crate::controller::io::Request::Assert
+//! [`Request::Sync`]: crate::controller::io::Request::Sync
 //! [`Request::Recover`]: crate::controller::io::Request::Recover
 //! [`AttemptRow::unvouched`]: crate::controller::io::AttemptRow::unvouched
 
-mod assert;
 mod close;
 mod confirm;
 mod disowned;
@@ -40,16 +39,19 @@ mod evidence;
 mod gate;
 mod held_back;
 mod orphans;
+mod pages;
+mod sync;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::controller::io::{RecoveryRow, Source};
-use crate::ids::{Attempt, Epoch, HostName, JobId, TaskId};
+use crate::controller::io::{Now, RecoveryRow, Source};
+use crate::ids::{Epoch, HostName, TaskId};
 use crate::mark::Commit;
 use crate::message::HeldState;
 
 pub(super) use gate::NOT_ASKED_AGAIN;
 pub(super) use orphans::Orphan;
+use pages::Lists;
 
 /// State of the recovery and of the gate, except the flags that each attempt has for itself.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -63,13 +65,9 @@ pub(super) struct Recovery {
     /// Lost lives whose commits were evidence in this recovery already. A further commit of such a life is no new
     /// evidence. At most [`MAX_JUDGED`] lives are kept.
     judged: BTreeSet<Epoch>,
-    /// Attempts in each source's last list that the controller refused, by source and by each host of the attempt. Such
-    /// an attempt may run on the host, so no clean-up begins there.
-    refused: BTreeMap<Source, BTreeMap<HostName, (JobId, Attempt)>>,
-    /// Sources whose edges have listed their attempts (`Assert`) since this controller started. A list says nothing
-    /// about other instances of the same resource manager.
-    asserted: BTreeSet<Source>,
-    /// Sources whose edges have asked for their attempts (`Attempts`) since their last list (`Assert`), or since this
+    /// The lists of the edges (`Sync`). A list says nothing about other instances of the same resource manager.
+    lists: Lists,
+    /// Sources whose edges have asked for their attempts (`Attempts`) since their last list (`Sync`), or since this
     /// controller started. Such an edge learns of releases from the attempts and reads no notices. So a notice in the
     /// outbox does not mean that the edge has missed a release.
     pub(super) followed: BTreeSet<Source>,
@@ -120,6 +118,25 @@ impl Unsettled {
 const MAX_JUDGED: usize = 16;
 
 impl Recovery {
+    pub(super) fn new(row: Option<RecoveryRow>, epoch: Epoch) -> Self {
+        Self { row, lists: Lists::new(epoch), ..Self::default() }
+    }
+
+    /// Returns the time (monotonic) at which the next half list is dropped; `None`: no list is half.
+    pub(super) fn next_drop_of_a_list(&self) -> Option<u64> {
+        self.lists.next_drop()
+    }
+
+    /// Drops each half list whose edge has sent no further page in time.
+    pub(super) fn drop_old_lists(&mut self, now: Now) {
+        self.lists.drop_old(now);
+    }
+
+    /// Returns the number of the source's newest list; `None`: this controller has no whole list of the source.
+    pub(super) fn list_of(&self, source: &Source) -> Option<u64> {
+        self.lists.whole(source)
+    }
+
     fn has_judged(&self, epoch: Epoch) -> bool {
         self.judged.contains(&epoch) || self.judged.len() >= MAX_JUDGED
     }

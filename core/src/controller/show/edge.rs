@@ -3,7 +3,7 @@
 //!
 //! | request | reply |
 //! |---|---|
-//! | without jobs | the source's attempts that are not released whole, or are unvouched; a page at a time, in order |
+//! | without jobs | the source's attempts that are not released whole, or are unvouched, and all of jobs in its last list; a page at a time, in order |
 //! | with jobs | every attempt of these jobs that is the source's, released or not |
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use crate::controller::action::Action;
 use crate::controller::facts::Facts;
 use crate::controller::io::{AttemptsOf, Reply};
+use crate::controller::job::Job;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::view::{EdgeAction, EdgeAttempt};
 use crate::ids::{Attempt, JobId, ResourceName};
@@ -32,12 +33,19 @@ impl Facts<'_> {
             Some(job) => self.jobs.range(job..),
             None => self.jobs.range::<JobId, _>(..),
         };
-        let attempts = jobs.flat_map(|(job, entry)| entry.attempts.iter().map(move |(number, of)| (job, *number, of)));
-        let is_past = |job: &JobId, number| of.after.as_ref().is_none_or(|(last, at)| (job, number) > (last, *at));
-        let attempts = attempts.filter(|(job, number, attempt)| {
-            is_past(job, *number) && is_of(attempt) && (!attempt.complete || attempt.unvouched)
+        // The resource manager has the jobs that its last list names, also if perilog is done with them.
+        let list = self.recovery.list_of(&of.source);
+        let is_listed = |entry: &Job| list.is_some() && entry.attempts.values().any(|of| Some(of.listed) == list);
+        let attempts = jobs.flat_map(|(job, entry)| {
+            let is_listed = is_listed(entry);
+            entry.attempts.iter().map(move |(number, of)| (job, *number, of, is_listed))
         });
-        Reply::Attempts(attempts.take(of.limit).map(|(job, number, attempt)| view(job, number, attempt)).collect())
+        let is_past = |job: &JobId, number| of.after.as_ref().is_none_or(|(last, at)| (job, number) > (last, *at));
+        let attempts = attempts.filter(|(job, number, attempt, is_listed)| {
+            is_past(job, *number) && is_of(attempt) && (!attempt.complete || attempt.unvouched || *is_listed)
+        });
+        let page = attempts.take(of.limit);
+        Reply::Attempts(page.map(|(job, number, attempt, _)| view(job, number, attempt)).collect())
     }
 
     fn edge_attempt(&self, job: &JobId, number: Attempt, attempt: &JobAttempt) -> EdgeAttempt {

@@ -16,6 +16,7 @@ mod milestones;
 mod order;
 mod orphans;
 mod overview;
+mod pages;
 mod recovery;
 mod release;
 mod retention;

@@ -19,7 +19,7 @@ fn obeyed(host: &str, link: u64, newest: Commit, held: Vec<Held>) -> FromAgent {
     FromAgent::Hello(Hello { newest, ..hello(host, "b", link, held) })
 }
 
-fn source() -> Source {
+pub(super) fn source() -> Source {
     Source { name: "flux".into(), instance: "i1".into() }
 }
 
@@ -36,8 +36,14 @@ pub(super) fn listed(job: &str, hosts: &str, phase: JobPhase) -> Listed {
     }
 }
 
+/// Builds a page of an edge's list; `sync` `None`: the first one.
+pub(super) fn page(source: Source, sync: Option<u64>, continues: bool, attempts: Vec<Listed>) -> Request {
+    let (unfit, drains) = (Vec::new(), Vec::new());
+    Request::Sync(Box::new(SyncPage { source, sync, continues, attempts, unfit, drains }))
+}
+
 pub(super) fn assert(attempts: Vec<Listed>) -> Request {
-    Request::Assert(Box::new(Assert { source: source(), attempts, drains: vec![] }))
+    page(source(), None, false, attempts)
 }
 
 pub(super) fn confirm(job: Option<&str>, word: Confirm) -> Request {
@@ -346,7 +352,7 @@ fn over_in_silence(heard: fn(&Bench) -> Request) {
     let mut part = listed("b", "n[1-2]", JobPhase::Running);
     (part.ranks, part.hosts) = ([0].into_iter().collect(), "n1".parse().unwrap());
     let (reply, effects) = b.ask(assert(vec![part, listed("c", "n0", JobPhase::Preparing)]));
-    let Ok(Reply::Asserted(told)) = reply else { panic!("{reply:?}") };
+    let Ok(Reply::Synced(told)) = reply else { panic!("{reply:?}") };
     assert_eq!((told.vouched, told.added, told.over.len(), told.refused.len()), (1, 1, 1, 0));
     assert!(!b.in_recovery());
     // n2 is free: it is drained, cleaned up, and undrained. n0 is held by `c`, so the epilog of `a` waits.
@@ -389,7 +395,7 @@ fn a_list_of_another_instance_says_nothing() {
     let (mut b, _) = bench(1, |_| {});
     b.ask(assert(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
     let other = Source { instance: "i2".into(), ..source() };
-    b.ask(Request::Assert(Box::new(Assert { source: other, attempts: vec![], drains: vec![] }))).0.unwrap();
+    b.ask(page(other, None, false, vec![])).0.unwrap();
     assert!(b.store.attempts[0].open);
     b.ask(add("by-hand", "n0", Terms::default())).0.unwrap();
     b.ask(assert(vec![])).0.unwrap();
@@ -404,7 +410,7 @@ fn what_contradicts_is_refused_and_changes_nothing() {
     let other_user = Listed { userid: Some(7), ..listed("a", "n0", JobPhase::Running) };
     for wrong in [listed("a", "n1", JobPhase::Running), other_user] {
         let before = b.store.attempts.clone();
-        let Ok(Reply::Asserted(told)) = b.ask(assert(vec![wrong])).0 else { panic!() };
+        let Ok(Reply::Synced(told)) = b.ask(assert(vec![wrong])).0 else { panic!() };
         assert_eq!((told.refused.len(), told.over.len()), (1, 0));
         assert_eq!(b.store.attempts, before);
     }

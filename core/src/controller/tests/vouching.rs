@@ -1,7 +1,7 @@
 //! Vouching: the ranks for which an operator or an edge vouches, and the texts that clients get while a job waits for
 //! recovery.
 
-use super::recovery::{assert, confirm, listed};
+use super::recovery::{assert, confirm, listed, page};
 use super::release::{add, bench, contexts, finish};
 use super::*;
 use crate::job::Terms;
@@ -99,7 +99,7 @@ fn a_rank_that_is_listed_again_is_cleaned_up() {
 /// job that had got them began its clean-up before the edge had read the notice, or asked for its attempts.
 #[test]
 fn a_clean_up_waits_for_a_repeated_release() {
-    let Request::Assert(list) = assert(vec![]) else { unreachable!() };
+    let Request::Sync(list) = assert(vec![]) else { unreachable!() };
     let follow = || Request::Attempts(AttemptsOf { source: list.source.clone(), jobs: None, after: None, limit: 9 });
     for follows in [false, true] {
         let (mut b, n) = bench(1, |_| {});
@@ -215,8 +215,8 @@ fn listed_drains_are_the_stores_again() {
         reason: "why".into(),
         ours,
     });
-    let Request::Assert(list) = assert(vec![listed("a", "n0", JobPhase::Running)]) else { panic!() };
-    b.ask(Request::Assert(Box::new(Assert { drains: drains.to_vec(), ..*list }))).0.unwrap();
+    let Request::Sync(list) = assert(vec![listed("a", "n0", JobPhase::Running)]) else { panic!() };
+    b.ask(Request::Sync(Box::new(SyncPage { drains: drains.to_vec(), ..*list }))).0.unwrap();
     assert_eq!(stands(&b), [("n0".to_owned(), true, false), ("n1".to_owned(), true, false)]);
 }
 
@@ -242,8 +242,7 @@ fn a_recovered_attempt_is_cleaned_up_on_all_its_ranks() {
 #[test]
 fn a_clean_up_waits_for_the_list_of_its_own_instance() {
     let other = Source { name: "flux".into(), instance: "i2".into() };
-    let of_another = Assert { source: other, attempts: vec![], drains: vec![] };
-    let of_another = || Request::Assert(Box::new(of_another.clone()));
+    let of_another = || page(other.clone(), None, false, vec![]);
     let begins = |last: Request| {
         let (mut b, n) = bench(1, |_| {});
         b.ask(assert(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();

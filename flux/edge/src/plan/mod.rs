@@ -20,10 +20,9 @@
 //! | [`external`] | external actions, before and after the job |
 //! | [`drains`] | drains, both ways |
 //! | [`milestones`] | events in the eventlog that users wait for |
-//! | [`mod@assert`] | the report of Flux's attempts to the controller at each connect |
+//! | [`mod@sync`] | the report of Flux's attempts to the controller at each connect |
 
 pub mod action;
-pub mod assert;
 mod drains;
 mod during;
 mod epilog;
@@ -31,6 +30,7 @@ pub mod external;
 pub mod job;
 mod milestones;
 mod prolog;
+pub mod sync;
 #[cfg(test)]
 mod tests;
 pub mod view;

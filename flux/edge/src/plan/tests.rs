@@ -3,6 +3,7 @@
 mod external;
 mod followers;
 mod housekeeping;
+mod pages;
 
 use std::collections::BTreeSet;
 
@@ -349,8 +350,8 @@ fn an_epilog_runs_from_the_tasks_end_to_the_last_release() {
 }
 
 /// Rank 0 restarts without the brokers of a job that ran, and Flux frees the job: no housekeeping of Flux waits on the
-/// job's nodes. The edge begins the job's epilog first, while its `Assert` still lists the job. Only then it sends an
-/// `Assert` without the job, so that the controller counts the job as lost.
+/// job's nodes. The edge begins the job's epilog first, while its `Sync` still lists the job. Only then it sends an
+/// `Sync` without the job, so that the controller counts the job as lost.
 #[test]
 fn a_job_freed_without_its_brokers_is_lost_at_its_epilog() {
     let mut view = view();
@@ -365,14 +366,14 @@ fn a_job_freed_without_its_brokers_is_lost_at_its_epilog() {
     view.settle(ID);
     knows(&mut view, with(vec![action("prolog", Some(Verdict::Ok), false)]));
     for expect in ["run epilog", "let go"] {
-        assert!(!assert::is_due(&view));
+        assert!(!sync::is_due(&view));
         let source = json!({"name": "flux", "instance": "system"});
-        assert_eq!(assert::parameters(&view, &source)["attempts"][0]["phase"], "running");
+        assert_eq!(sync::pages(&view, &source)[0]["attempts"][0]["phase"], "running");
         let due = plan(&view, NOW_MS);
         assert_eq!(due.actions.iter().map(word).collect::<Vec<_>>(), [expect]);
         view.did(&due.actions[0]);
     }
-    assert!(assert::is_due(&view) && view.jobs.is_empty());
+    assert!(sync::is_due(&view) && view.jobs.is_empty());
 }
 
 /// Regression test: after a restart of a real Flux's rank 0, an epilog began while tasks of the job were alive. The
@@ -556,31 +557,31 @@ fn perilog_is_told_all_that_flux_has() {
     view.flux_drains.insert(host("n3"), FluxDrain { reason: "perilog: x [perilog:7]".to_owned() });
     // Pending jobs, freed jobs, and jobs without a scheduler: perilog has no part in these.
     view.jobs.insert(1, Job::new(1));
-    let said = assert::parameters(&view, &source);
+    let said = sync::pages(&view, &source).remove(0);
     let listed = json!({"job": job_name(), "attempt": "1000.5", "userid": 1000, "ranks": "0-1", "hosts": "n[0-1]",
                         "phase": "preparing", "tolerate": "1"});
     assert_eq!(said["attempts"], json!([listed]));
     assert_eq!(said["drains"], json!([{"host": "n3", "reason": "perilog: x [perilog:7]"}]));
     take(&mut view, 1002.0, "prolog-finish", json!({"description": "perilog", "status": 0}));
-    assert_eq!(assert::parameters(&view, &source)["attempts"][0]["phase"], "running");
+    assert_eq!(sync::pages(&view, &source)[0]["attempts"][0]["phase"], "running");
     take(&mut view, 1003.0, "epilog-start", ours());
     take(&mut view, 1003.0, "free", json!({}));
-    assert_eq!(assert::parameters(&view, &source)["attempts"], json!([]));
+    assert_eq!(sync::pages(&view, &source)[0]["attempts"], json!([]));
 }
 
 /// The feed shows an attempt as unvouched, because an operator restored the controller's store while the edge was
-/// connected. Then the edge has to send `Assert` again.
+/// connected. Then the edge has to send `Sync` again.
 #[test]
 fn perilog_is_told_again_when_it_asks() {
     let mut view = view();
-    assert!(!assert::is_due(&view));
+    assert!(!sync::is_due(&view));
     knows(&mut view, attempt());
-    assert!(!assert::is_due(&view));
+    assert!(!sync::is_due(&view));
     knows(&mut view, EdgeAttempt { unvouched: true, ..attempt() });
-    assert!(assert::is_due(&view));
+    assert!(sync::is_due(&view));
     // The controller would refuse the same attempt again.
     view.refused.insert((job_name(), Attempt::of_alloc(ALLOC).unwrap()), "of another user".to_owned());
-    assert!(!assert::is_due(&view));
+    assert!(!sync::is_due(&view));
 }
 
 /// Malformed terms count as none: a job may pass with `novalidate`, or before Flux loads the plugin.
@@ -598,7 +599,7 @@ fn terms_that_came_past_the_plugin_forgive_nothing() {
         let complaint = job.set_jobspec(&json!({"attributes": {"system": {"perilog": asked}}}));
         assert_eq!(complaint.is_some(), wrong, "{asked}");
         let job = &view.jobs[&ID];
-        let forgiven = assert::terms(&view, job, &job.held().unwrap());
+        let forgiven = sync::terms(&view, job, &job.held().unwrap());
         assert_eq!(Value::Object(forgiven), expect, "{asked}");
     }
 }

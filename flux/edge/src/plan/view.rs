@@ -33,7 +33,7 @@ pub struct FluxDrain {
 pub struct View {
     pub site: Site,
     pub cap: Cap,
-    /// Whether the view shows all of Flux and of the controller: the controller has answered the `Assert` of Flux's
+    /// Whether the view shows all of Flux and of the controller: the controller has answered the `Sync` of Flux's
     /// attempts, and the feed has listed what the controller has.
     pub is_current: bool,
     /// Start time of rank 0's broker (Flux's `broker.starttime`), in seconds since 1970.
@@ -48,7 +48,7 @@ pub struct View {
     pub attempts: BTreeMap<(JobId, Attempt), EdgeAttempt>,
     pub drains: BTreeMap<HostName, DrainRow>,
     /// Whether Flux has freed the nodes of a job while their brokers were away. The edge then has to list Flux's
-    /// remaining attempts to the controller again (`Assert`).
+    /// remaining attempts to the controller again (`Sync`).
     pub has_lost: bool,
     /// Attempts that the controller will never accept, with the reason.
     pub refused: BTreeMap<(JobId, Attempt), String>,

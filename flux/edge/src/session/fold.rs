@@ -35,12 +35,12 @@ impl Session {
             }
             Event::Online(reply) => self.view.online = idset(&reply["members"]),
             Event::Lost(error) => return Some(error.into()),
-            // An event of an abandoned connection, which precedes the next connection's Assert.
-            Event::Asserted(_) | Event::Feed(_) | Event::Away(_) if self.link.is_none() => {}
-            Event::Asserted(told) => self.asserted(&told),
+            // An event of an abandoned connection, which precedes the next connection's list.
+            Event::Synced { .. } | Event::Feed(_) | Event::Away(_) if self.link.is_none() => {}
+            Event::Synced { is_first, told } => self.synced(is_first, &told),
             Event::Feed(reply) => {
                 let is_current = feed(&mut self.view, &reply);
-                if self.asserts_again() {
+                if self.syncs_again() {
                     return None;
                 }
                 if is_current && !self.view.is_current {

@@ -1,5 +1,5 @@
-//! The session with the controller: an `Assert` of all attempts of Flux, then the feed. After each absence the edge
-//! begins again with the `Assert`, so the edge needs no memory of the time between.
+//! The session with the controller: a list of all attempts of Flux (`Sync`, in pages), then the feed. After each
+//! absence the edge begins again with the first page, so the edge needs no memory of the time between.
 
 use perilog_core::{Attempt, Fluid, JobId};
 use serde_json::{Value, json};
@@ -7,24 +7,33 @@ use tokio::time::Instant;
 
 use super::{Event, LAST_BACKOFF, Session};
 use crate::controller::{CallError, Controller};
-use crate::plan::{Job, assert};
+use crate::plan::{Job, sync};
 
 impl Session {
-    /// Starts an async task that connects to the controller, sends `Assert`, and follows the feed. Each reply goes to
+    /// Starts an async task that connects to the controller, sends the list, and follows the feed. Each reply goes to
     /// the session's loop as an event.
     pub(super) fn link(&mut self) {
         let source = json!({ "name": "flux", "instance": self.config.instance.as_str() });
-        let asserted = assert::parameters(&self.view, &source);
-        let is_held = |job: &&Job| job.prolog.is_open() || job.epilog.is_open() || job.is_in_housekeeping();
+        let pages = sync::pages(&self.view, &source);
+        // The feed begins with every job of the list, so the edge names only those that are not in it.
+        let is_held = |job: &&Job| job.held().is_none() && (job.prolog.is_open() || job.epilog.is_open());
         let held = self.view.jobs.values().filter(is_held);
         let jobs: Vec<String> = held.map(|job| Fluid(job.id).to_string()).collect();
         let follow = json!({ "source": source, "jobs": jobs, "follow": true });
         let (sender, socket) = (self.sender.clone(), self.config.controller.path().to_owned());
         let linked = async move {
             let mut controller = Controller::connect(&socket).await?;
-            let told = controller.call("Assert", &asserted).await?;
-            if sender.send(Event::Asserted(told)).await.is_err() {
-                return Ok(());
+            let mut number = None;
+            for mut page in pages {
+                let is_first = number.is_none();
+                if let Some(number) = number {
+                    page["sync"] = number;
+                }
+                let told = controller.call("Sync", &page).await?;
+                number = Some(told["sync"].clone());
+                if sender.send(Event::Synced { is_first, told }).await.is_err() {
+                    return Ok(());
+                }
             }
             controller.call_more("Attempts", &follow).await?;
             loop {
@@ -45,11 +54,13 @@ impl Session {
         self.link = Some(task.abort_handle());
     }
 
-    /// Handles the reply to `Assert`: records the refused attempts, and forgets all known attempts, because the feed
-    /// lists them anew.
-    pub(super) fn asserted(&mut self, told: &Value) {
-        self.view.attempts.clear();
-        self.view.refused.clear();
+    /// Handles the reply to a page of the list: records the refused attempts. The first page makes the edge forget all
+    /// known attempts, because the feed lists them anew.
+    pub(super) fn synced(&mut self, is_first: bool, told: &Value) {
+        if is_first {
+            self.view.attempts.clear();
+            self.view.refused.clear();
+        }
         let rows = |key: &str| told[key].as_array().cloned().unwrap_or_default();
         for row in rows("refused") {
             let (job, attempt) = (row["job"].as_str(), row["attempt"].as_str());
@@ -66,10 +77,10 @@ impl Session {
         }
     }
 
-    /// Closes the feed's connection to the controller if the edge has to send `Assert` again: `Assert` is the first
-    /// call of each such connection. Returns `true` if the function closed the connection.
-    pub(super) fn asserts_again(&mut self) -> bool {
-        let is_due = assert::is_due(&self.view);
+    /// Closes the feed's connection to the controller if the edge has to send its list again, because the list comes
+    /// first on each such connection. Returns `true` if the function closed the connection.
+    pub(super) fn syncs_again(&mut self) -> bool {
+        let is_due = sync::is_due(&self.view);
         if is_due {
             let why = match std::mem::take(&mut self.view.has_lost) {
                 true => "Flux has freed a job's nodes while their brokers were away",

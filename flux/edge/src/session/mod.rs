@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   connect: rank 0 of the system instance? no other edge? the plugin loaded?
-//!   journal's backlog ──> Assert ──> the controller's feed ──> plan, send, fold ...
+//!   journal's backlog ──> Sync ──> the controller's feed ──> plan, send, fold ...
 //!                           ^                                     │
 //!                           └───── the controller was away ───────┘
 //! ```
@@ -54,8 +54,11 @@ enum Event {
     Online(Value),
     /// A stream of Flux ended: the session ends too.
     Lost(RpcError),
-    /// The controller has accepted the `Assert`; the reply lists the refused attempts.
-    Asserted(Value),
+    /// The controller has accepted a page of the list; the reply names the refused attempts.
+    Synced {
+        is_first: bool,
+        told: Value,
+    },
     Feed(Value),
     /// The connection to the controller has ended, or cannot be made; with the reason.
     Away(String),

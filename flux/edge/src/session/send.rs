@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{Event, FIRST_BACKOFF, LAST_BACKOFF, QUIET, Session};
 use crate::broker::{Broker, RpcError};
 use crate::controller::{CallError, Controller};
-use crate::plan::{Action, Job, Reference, View, assert};
+use crate::plan::{Action, Job, Reference, View, sync};
 
 const ENOENT: u32 = 2;
 const EINVAL: u32 = 22;
@@ -80,7 +80,7 @@ impl Session {
                     "userid": known.and_then(|known| known.userid),
                 });
                 if let (Some(of), Some((known, held))) = (parameters.as_object_mut(), known.zip(held.as_ref())) {
-                    of.extend(assert::terms(&self.view, known, held));
+                    of.extend(sync::terms(&self.view, known, held));
                 }
                 controller("JobAdd", parameters)
             }
@@ -144,7 +144,7 @@ impl Session {
                     self.quiet = None;
                 }
                 self.view.did(action);
-                self.asserts_again();
+                self.syncs_again();
                 match (line(action, &reply), action) {
                     (Some(line), Action::Drain { .. }) => tracing::warn!(job, "{subject}: {line}"),
                     (Some(line), _) => tracing::info!(job, "{subject}: {line}"),

@@ -95,11 +95,11 @@ fn an_exception_names_the_resources_that_failed() {
     assert_eq!(context["resources"], json!({"rabbit": "tolerable: quota: none is left"}));
 }
 
-/// An `Assert` names the job's resources, as `JobAdd` does.
+/// `Sync` names the job's resources, as `JobAdd` does.
 #[test]
 fn the_job_is_added_with_its_resources() {
     let view = rabbit();
-    let told = assert::parameters(&view, &json!({"name": "flux", "instance": "system"}));
+    let told = &sync::pages(&view, &json!({"name": "flux", "instance": "system"}))[0];
     assert_eq!(told["attempts"][0]["resources"], json!(["rabbit"]));
 }
 

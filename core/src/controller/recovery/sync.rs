@@ -1,12 +1,13 @@
-//! `Assert`: applies an edge's list of all attempts of its source, in one step. Decides for each attempt whether to
-//! assert, add, refuse or close it. A repeated list changes nothing.
+//! `Sync`: applies an edge's list of all attempts of its source, page by page ([`super::pages`]). Decides for each
+//! attempt whether to assert, add, refuse or close it. A repeated list changes nothing.
 //!
 //! | the attempt | then |
 //! |---|---|
 //! | listed and known, same owner and hosts | asserted, and holds the listed ranks (1) |
 //! | listed and unknown | added as by `job add`; counts as begun on all its ranks |
 //! | listed, and contradicts the store | refused and shown; unchanged, and no clean-up begins on its hosts |
-//! | known of this source and instance, and not listed | over (2) |
+//! | listed, and unfit | refused and shown; unchanged, and no clean-up begins that waits for the list |
+//! | known of this source and instance, and not listed | over (2), when the last page has come |
 //! | of another source or instance, or without a source | unchanged |
 //!
 //! 1. In the phase `ended`, the attempt is finished too, as by `job finish`. If a listed rank is released already, its
@@ -15,11 +16,9 @@
 //!
 //! A list adds no setup action. It lifts no drain but the drain for a clean-up on a rank that the list names again.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use crate::agent::io::Level;
 use crate::controller::context::Context;
-use crate::controller::io::{Assert, Asserted, JobPhase, Listed, Refusal, Reply, Source};
+use crate::controller::io::{JobPhase, Listed, Refusal, Reply, Source, SyncPage, Synced};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
@@ -27,6 +26,8 @@ use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{Attempt, HostName, JobId};
 use crate::job::Part;
+
+use super::pages::Half;
 
 impl Jobs {
     /// Applies one entry of an edge's list: one attempt. Returns `true` if the store did not know the attempt.
@@ -81,62 +82,90 @@ impl Jobs {
     }
 }
 
-impl Machine {
-    /// Applies an edge's list of all attempts of its source.
-    ///
-    /// # Errors
-    /// The name or the instance of the source is empty.
-    pub(crate) fn assert(&mut self, asked: Assert) -> Result<Reply, Refusal> {
-        if asked.source.name.is_empty() || asked.source.instance.is_empty() {
-            return Err(Refusal::Invalid("an Assert names its source and the instance of it".to_owned()));
-        }
-        let mut told = Asserted::default();
-        let listed: BTreeSet<(JobId, Attempt)> = asked.attempts.iter().map(|of| (of.job.clone(), of.attempt)).collect();
-        let mut refused = BTreeMap::new();
-        for of in asked.attempts {
-            let (job, number, hosts) = (of.job.clone(), of.attempt, of.hosts.clone());
-            match self.jobs.assert_listed(&asked.source, of, &mut self.cx) {
-                Ok(true) => told.added += 1,
-                Ok(false) => told.vouched += 1,
-                Err(why) => {
-                    self.cx.note(
-                        Level::Error,
-                        Some(&job),
-                        None,
-                        format!("attempt {number} was listed and refused: {why}"),
-                    );
-                    let hosts = hosts.iter().filter_map(|host| HostName::new(host).ok());
-                    refused.extend(hosts.map(|host| (host, (job.clone(), number))));
-                    told.refused.push((job, number, why));
-                }
+impl Jobs {
+    /// Applies one listed attempt, and records the result in the list and in the reply.
+    fn take_listed(&mut self, source: &Source, of: Listed, half: &mut Half, told: &mut Synced, cx: &mut Context) {
+        let (job, number, hosts) = (of.job.clone(), of.attempt, of.hosts.clone());
+        let taken = self.assert_listed(source, of, cx);
+        self.mark_listed(&job, number, half.number);
+        match taken {
+            Ok(true) => told.added += 1,
+            Ok(false) => told.vouched += 1,
+            Err(why) => {
+                let hosts = hosts.iter().filter_map(|host| HostName::new(host).ok());
+                half.refused.extend(hosts.map(|host| (host, (job.clone(), number))));
+                refuse(job, number, why, told, cx);
             }
         }
-        self.recovery.asserted.insert(asked.source.clone());
-        // The list may repeat attempts, whose releases the edge is to learn of after it.
-        if !defect!(FollowedOutlivesList) {
-            self.recovery.followed.remove(&asked.source);
+    }
+
+    /// Marks a known attempt as listed in list `number`: the list does not lack it, even if it is refused.
+    fn mark_listed(&mut self, job: &JobId, attempt: Attempt, number: u64) {
+        if let Some(attempt) = self.attempt_mut(job, attempt) {
+            attempt.listed = number;
         }
-        match refused.is_empty() {
-            true => self.recovery.refused.remove(&asked.source),
-            false => self.recovery.refused.insert(asked.source.clone(), refused),
-        };
-        let is_missing = |job: &JobId, number: Attempt, attempt: &JobAttempt| {
-            let of_source =
-                |of: &Source| *of == asked.source || of.name == asked.source.name && defect!(AnyInstanceLists);
+    }
+
+    /// Closes the attempts of the source that its list `list` lacks, and returns them.
+    fn close_missing(&mut self, source: &Source, list: u64, cx: &mut Context) -> Vec<(JobId, Attempt)> {
+        let is_missing = |attempt: &JobAttempt| {
+            let of_source = |of: &Source| of == source || of.name == source.name && defect!(AnyInstanceLists);
             attempt.source.as_ref().is_some_and(of_source)
-                && !listed.contains(&(job.clone(), number))
+                && attempt.listed != list
                 && (!attempt.complete || attempt.unvouched)
         };
-        let missing = self.jobs.attempts().filter(|(job, number, attempt)| is_missing(job, *number, attempt));
+        let missing = self.attempts().filter(|(_, _, attempt)| is_missing(attempt) && !defect!(MissingGoesOn));
         let missing: Vec<(JobId, Attempt)> = missing.map(|(job, number, _)| (job.clone(), number)).collect();
-        for (job, number) in missing.into_iter().filter(|_| !defect!(MissingGoesOn)) {
-            self.jobs.over_untold(&job, number, &mut self.cx);
-            told.over.push((job, number));
+        for (job, number) in &missing {
+            self.over_untold(job, *number, cx);
         }
-        for drain in asked.drains.into_iter().filter(|_| !defect!(ListedDrainsIgnored)) {
+        missing
+    }
+}
+
+/// Adds an attempt to those that the reply names as refused, and writes a line to the journal.
+fn refuse(job: JobId, number: Attempt, why: String, told: &mut Synced, cx: &mut Context) {
+    let note = format!("attempt {number} was listed and refused: {why}");
+    cx.note(Level::Error, Some(&job), None, note);
+    told.refused.push((job, number, why));
+}
+
+impl Machine {
+    /// Applies a page of an edge's list of all attempts of its source.
+    ///
+    /// # Errors
+    /// The name or the instance of the source is empty, the list that the page continues is not under way, or the list
+    /// exceeds a bound.
+    pub(crate) fn sync(&mut self, page: SyncPage) -> Result<Reply, Refusal> {
+        if page.source.name.is_empty() || page.source.instance.is_empty() {
+            return Err(Refusal::Invalid("a list names its source and the instance of it".to_owned()));
+        }
+        let mut half = self.recovery.lists.turn(&page, self.cx.now)?;
+        let SyncPage { source, continues, attempts, unfit, drains, .. } = page;
+        let mut told = Synced { sync: half.number, ..Synced::default() };
+        // The list may repeat attempts, whose releases the edge is to learn of after it.
+        if !defect!(FollowedOutlivesList) {
+            self.recovery.followed.remove(&source);
+        }
+        for of in attempts {
+            self.jobs.take_listed(&source, of, &mut half, &mut told, &mut self.cx);
+        }
+        for of in unfit {
+            half.unfit = true;
+            self.jobs.mark_listed(&of.job, of.attempt, half.number);
+            refuse(of.job, of.attempt, of.why, &mut told, &mut self.cx);
+        }
+        if !continues || defect!(EachPageIsLast) {
+            let number = half.number;
+            self.recovery.lists.is_whole(&source, half);
+            told.over = self.jobs.close_missing(&source, number, &mut self.cx);
+        } else {
+            self.recovery.lists.is_half(&source, half);
+        }
+        for drain in drains.into_iter().filter(|_| !defect!(ListedDrainsIgnored)) {
             self.drains.adopt(drain, &mut self.cx);
         }
-        Ok(Reply::Asserted(told))
+        Ok(Reply::Synced(told))
     }
 }
 

@@ -1,0 +1,130 @@
+//! Many jobs and many hosts: the list of an edge comes in pages, and a list of hosts has a bound.
+
+use perilog_host::varlink::Client;
+use serde_json::{Value, json};
+
+use crate::bed::Bed;
+use crate::python::{call, refused};
+
+fn source() -> Value {
+    json!({"name": "flux", "instance": "i1"})
+}
+
+fn connect(bed: &Bed) -> Client {
+    Client::connect(&bed.socket()).unwrap()
+}
+
+/// Sends the pages of a list of `jobs` jobs, each on a host of its own, up to page `until`. Returns the sums of
+/// `vouched` and `added`, and the size of the largest page.
+fn list(client: &mut Client, jobs: u64, until: u64) -> (u64, u64, usize) {
+    const PAGE: u64 = 1_000;
+    let (mut sync, mut sums, last) = (Value::Null, (0, 0, 0), jobs / PAGE - 1);
+    for page in 0..=last.min(until) {
+        let one = |of: u64| {
+            json!({
+                "job": format!("f{of}"), "attempt": "1795683000.5", "userid": 1000, "ranks": of.to_string(),
+                "hosts": format!("n{of}"), "phase": "running", "tolerate": "0",
+            })
+        };
+        let attempts: Vec<Value> = (page * PAGE..(page + 1) * PAGE).map(one).collect();
+        let mut parameters = json!({"source": source(), "attempts": attempts, "continues": page < last});
+        if !sync.is_null() {
+            parameters["sync"] = sync;
+        }
+        sums.2 = sums.2.max(parameters.to_string().len());
+        let told = client.call("io.perilog.Controller.Sync", parameters).unwrap();
+        assert_eq!((&told["over"], &told["refused"]), (&json!([]), &json!([])), "{told}");
+        sums.0 += told["vouched"].as_u64().unwrap();
+        sums.1 += told["added"].as_u64().unwrap();
+        sync = told["sync"].clone();
+    }
+    sums
+}
+
+/// An edge of a site with many small jobs lists them all at each connect: one request could hold some 8,000 of them,
+/// and the edge never came back.
+#[test]
+fn an_edge_with_20000_jobs_comes_back() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    let (_, added, largest) = list(&mut connect(&bed), 20_000, u64::MAX);
+    assert_eq!(added, 20_000);
+    assert!(largest < 256 * 1024, "{largest}");
+    // The connection is cut in the middle of the pages, once by the edge and once by a crash of the controller.
+    assert_eq!(list(&mut connect(&bed), 20_000, 9).0, 10_000);
+    assert_eq!(list(&mut connect(&bed), 20_000, 4).0, 5_000);
+    controller.kill();
+    let _controller = bed.start();
+    let (vouched, added, _) = list(&mut connect(&bed), 20_000, u64::MAX);
+    assert_eq!((vouched, added), (20_000, 0), "nothing was lost or closed by half a list");
+    let mut client = connect(&bed);
+    let replies = client.call_more("io.perilog.Controller.Attempts", json!({"source": source()})).unwrap();
+    let seen: usize = replies.map(|reply| reply.unwrap()["attempts"].as_array().unwrap().len()).sum();
+    assert_eq!(seen, 20_000);
+}
+
+#[test]
+fn more_hosts_than_the_site_allows_are_refused_before_they_are_expanded() {
+    let mut bed = Bed::new();
+    bed.extra = "max-hosts = 100\n".to_owned();
+    let _controller = bed.start();
+    let r = |nodes: &str| {
+        json!({"version": 1, "execution": {
+            "R_lite": [{"rank": "0-100", "children": {"core": "0"}}], "nodelist": [nodes, "m0"],
+        }})
+    };
+    let list = "n[0-1048575],m[0-18446744073709551615]";
+    #[rustfmt::skip]
+    let table = [
+        ("JobAdd", json!({"job": "a", "nodes": "n[0-100]"})), ("JobAdd", json!({"job": "a", "nodes": list})),
+        ("JobAdd", json!({"job": "a", "R": r("n[0-99]")})), ("JobAdd", json!({"job": "a", "R": r(list)})),
+        ("Run", json!({"job": "a", "action": "prolog", "nodes": list})),
+        ("Run", json!({"job": "a", "action": "prolog", "nodes": "n0", "targets": list})),
+        ("ActionStart", json!({"job": "a", "action": "copy", "nodes": list, "lease": "1m"})),
+        ("ActionReport", json!({"job": "a", "action": "copy", "outcome": "ok", "targets": list})),
+        ("ActionMilestone", json!({"job": "a", "action": "copy", "milestone": "x", "targets": list})),
+        ("JobFinish", json!({"job": "a", "targets": list})),
+        ("Milestone", json!({"job": "a", "name": "x", "targets": list})),
+        ("Cancel", json!({"job": "a", "targets": list})),
+        ("Signal", json!({"job": "a", "targets": list, "signal": "TERM"})),
+        ("Resolve", json!({"job": "a", "targets": list, "ok": true, "reason": "x"})),
+        ("Drain", json!({"nodes": list, "reason": "x", "force": true})), ("Undrain", json!({"nodes": list})),
+        ("Nodes", json!({"nodes": list})), ("NodeForget", json!({"nodes": list})),
+        ("TokenMake", json!({"nodes": list})), ("TokenTakeBack", json!({"nodes": list})),
+    ];
+    for (method, parameters) in table {
+        let (error, told) = refused(&bed, method, parameters.clone(), &[]);
+        assert_eq!((error.as_str(), &told["code"]), ("io.perilog.Controller.Refused", &json!("invalid")), "{method}");
+        let text = told["text"].as_str().unwrap();
+        assert!(text.ends_with("hosts, at most 100 are taken: max-hosts in controller.toml"), "{method}: {text}");
+    }
+    let (_, told) = refused(&bed, "Logs", json!({"job": "a", "targets": list}), &["more"]);
+    assert!(told["text"].as_str().unwrap().contains("max-hosts"), "{told}");
+    call(&bed, "JobAdd", json!({"job": "a", "nodes": "n[0-99]"}));
+    // Ranks are a range, however many.
+    let (_, told) = refused(&bed, "JobFinish", json!({"job": "a", "targets": "[0-1048575]"}), &[]);
+    assert!(told["text"].as_str().unwrap().contains("is none of ranks 0-99"), "{told}");
+    // An attempt with too many hosts keeps no other out of an edge's list.
+    let one = |job: &str, ranks: &str, hosts: &str| {
+        let phase = "running";
+        json!({"job": job, "attempt": "0", "userid": 1000, "ranks": ranks, "hosts": hosts, "phase": phase})
+    };
+    let attempts = [one("big", "0-1048575", "n[0-1048575]"), one("small", "0", "n0")];
+    let told = call(&bed, "Sync", json!({"source": source(), "attempts": attempts}));
+    assert_eq!((&told["added"], &told["refused"][0]["job"]), (&json!(1), &json!("big")), "{told}");
+    assert!(told["refused"][0]["why"].as_str().unwrap().contains("max-hosts"), "{told}");
+}
+
+/// A site lowers `max-hosts`, or its store is older than the key: a job that the store has stays.
+#[test]
+fn a_store_with_a_larger_job_is_loaded() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    call(&bed, "JobAdd", json!({"job": "a", "nodes": "n[0-299]"}));
+    controller.kill();
+    bed.extra = "max-hosts = 100\n".to_owned();
+    let _controller = bed.start();
+    let job = call(&bed, "Show", json!({"job": "a"}))["job"].clone();
+    assert_eq!(job["attempts"][0]["hosts"], "n[0-299]", "{job}");
+    call(&bed, "JobFinish", json!({"job": "a"}));
+}
