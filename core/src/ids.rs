@@ -100,12 +100,12 @@ text_id! {
 }
 text_id! {
     /// The name of a milestone, such as `data-out`: 1-64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`.
-    MilestoneName, "milestone", check_job
+    MilestoneName, "milestone", check_word
 }
 text_id! {
     /// The name of a check that a script reports as failed, such as `lustre`: 1-64 of `[A-Za-z0-9._-]`, not starting
     /// with `.` or `-`.
-    CheckName, "check name", check_job
+    CheckName, "check name", check_word
 }
 text_id! {
     /// The id of one boot of a node: the kernel's boot_id and a nonce of /run ([`crate::boot::BootRecord`]), with `+N`
@@ -141,6 +141,20 @@ fn check_set(
 }
 
 fn check_job(what: &'static str, text: &str) -> Result<(), ParseError> {
+    check_word(what, text).map_err(|error| match job_meant(text) {
+        Some(meant) => ParseError { expected: format!("{}: name this job {meant}", error.expected), ..error },
+        None => error,
+    })
+}
+
+/// Returns a job id for the id of a job array in PBS (`1234[5].pbs01`), or of a part of a heterogeneous job in Slurm
+/// (`12345+1`); `None`: the text is neither. No script could have such an id in a path or a unit.
+fn job_meant(text: &str) -> Option<String> {
+    let meant = text.replace('[', "_").replace(']', "").replace('+', "-");
+    (meant != text && check_word("job id", &meant).is_ok()).then_some(meant)
+}
+
+fn check_word(what: &'static str, text: &str) -> Result<(), ParseError> {
     let fits = |i, b: u8| b.is_ascii_alphanumeric() || b == b'_' || (i > 0 && (b == b'.' || b == b'-'));
     check_set(what, text, 64, fits, "[A-Za-z0-9._-], not starting with `.` or `-`")
 }
@@ -441,6 +455,23 @@ mod tests {
         for (text, parse, expect) in table {
             assert_eq!(parse(text).map_err(|e| e.column()), *expect, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_job_id_of_another_resource_manager_is_refused_with_a_name_for_it() {
+        for (typed, meant) in [
+            ("1234[5].pbs01", Some("1234_5.pbs01")),
+            ("1234[].pbs01", Some("1234_.pbs01")),
+            ("12345+1", Some("12345-1")),
+            ("12345/1", None),
+            ("+1", None),
+        ] {
+            let text = JobId::new(typed).unwrap_err().to_string();
+            let name = text.split_once(": name this job ").map(|(_, name)| name);
+            assert_eq!(name, meant, "{text}");
+        }
+        // The array ids of Slurm are job ids.
+        assert!(JobId::new("12345_7").is_ok());
     }
 
     #[test]

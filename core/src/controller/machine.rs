@@ -70,7 +70,7 @@ impl Machine {
             machine.young_until_ms = now.mono_ms.saturating_add(machine.cx.settings.start_grace_ms);
         }
         for row in snapshot.nodes {
-            machine.nodes.insert(row.host.clone(), Node::new(row, now.mono_ms));
+            machine.nodes.learn(&row.host.clone(), || Node::new(row, now.mono_ms));
         }
         for row in snapshot.attempts {
             machine.jobs.load(row);

@@ -72,7 +72,11 @@ impl Machine {
             Request::Run(run) => self.begin_or_attach(run, None),
             Request::ActionStart(start) => self.action_start(*start),
             Request::Report(report) => self.jobs.report(&report, &mut self.cx),
-            Request::JobAdd(add) => self.jobs.job_add(*add, uid, self.recovery.is_on(), &mut self.cx),
+            Request::JobAdd(add) => {
+                let of_r = add.terms.r.as_ref().map(|r| r.hosts());
+                let spelt = add.nodes.as_ref().or(of_r).map_or(Ok(()), |hosts| self.nodes.check_spelling(hosts));
+                spelt.and_then(|()| self.jobs.job_add(*add, uid, self.recovery.is_on(), &mut self.cx))
+            }
             Request::JobFinish { job, attempt, targets, resources } => {
                 self.jobs.job_finish(&Which { job, attempt, action: None, targets, resources }, &mut self.cx)
             }
@@ -88,7 +92,7 @@ impl Machine {
             Request::Drain { hosts, reason, force } => {
                 self.drains.drain_by_hand(&hosts, &reason, force, uid, &self.nodes, &mut self.cx)
             }
-            Request::Undrain { hosts, forget } => self.drains.undrain(&hosts, forget, uid, &mut self.cx),
+            Request::Undrain { hosts, forget } => self.drains.undrain(&hosts, forget, uid, &self.nodes, &mut self.cx),
             Request::DrainDone { host, telling, lifted } => {
                 self.drains.hook_done(&host, telling, lifted, &mut self.cx);
                 Ok(Reply::Done)

@@ -417,6 +417,8 @@ table! {
         "7: a peer speaks for its own host", Hunt::Nodes { program: "bad_peers_are_refused" };
     ProcessesUnseen: "the unit's cgroup is read as empty",
         "4: nothing is over while a process of it lives", Hunt::Nodes { program: "runner_killed_in_mid_script" };
+    CaseIgnored: "a node whose name changes case is a second node",
+        "a host has one name", Hunt::Unit { program: "core", filter: "a_node_has_one_spelling" };
     EachPageIsLast: "the first page of an edge's list counts as the whole list",
         "an attempt that its resource manager has is not closed",
         Hunt::Unit { program: "core", filter: "a_list_in_pages_closes_what_no_page_has" };

@@ -251,6 +251,9 @@ impl Machine {
             let hold = entry.map_or_else(|| layout.ranks().clone(), |entry| entry.hold.ranks.clone());
             ranks = self.jobs.of_what_is_held(&run, attempt, &hold, ranks)?;
         }
+        if entry.is_none() {
+            self.nodes.check_spelling(layout.hosts())?;
+        }
         if run.known && entry.is_none() {
             let others = "nothing was begun; to begin on hosts that are yet to come:";
             self.nodes.check_known(&layout.hosts_of(layout.ranks()), &self.drains, others)?;

@@ -20,7 +20,10 @@ impl Machine {
         let mut dismantled = Vec::new();
         for name in hosts.iter() {
             let host = self.nodes.get_key_value(name).map(|(host, _)| host.clone());
-            let unknown = || Refusal::NoSuchNode(format!("no node {name} has ever said hello to this controller"));
+            let unknown = || {
+                let meant = self.nodes.did_you_mean(name);
+                Refusal::NoSuchNode(format!("no node {name} has ever said hello to this controller{meant}"))
+            };
             let host = host.ok_or_else(unknown)?;
             if let Some(why) = self.facts().in_use(&host) {
                 return Err(Refusal::Conflict(format!("{host} {why}; no node is forgotten")));
@@ -28,7 +31,8 @@ impl Machine {
             dismantled.push(host);
         }
         for host in &dismantled {
-            let age_ms = self.nodes.remove(host).map_or(0, |node| self.cx.now.wall_ms.saturating_sub(node.row.seen_ms));
+            let age_ms =
+                self.nodes.unlearn(host).map_or(0, |node| self.cx.now.wall_ms.saturating_sub(node.row.seen_ms));
             self.cx.records.push(Record::NodeForgotten { host: host.clone() });
             let text = format!("uid {uid} had the controller forget this node; it said hello {} s ago", age_ms / 1_000);
             self.cx.note(Level::Info, None, Some(host), text);

@@ -43,7 +43,7 @@ impl Machine {
         };
         self.cx.records.push(Record::Node(row.clone()));
         let address = self.nodes.sessions.get(&id).map(|session| address(&session.peer).to_owned()).unwrap_or_default();
-        let node = self.nodes.entry(host.clone()).or_insert_with(|| Node::new(row.clone(), self.cx.now.mono_ms));
+        let node = self.nodes.learn(&host, || Node::new(row.clone(), self.cx.now.mono_ms));
         if known.is_none() {
             node.tasks = self.jobs.waiting_for(&host);
         }

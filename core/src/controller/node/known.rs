@@ -5,8 +5,6 @@ use crate::controller::giveback::drain::Drains;
 use crate::controller::io::Refusal;
 use crate::controller::node::Nodes;
 use crate::hostlist::HostList;
-use crate::ids::HostName;
-use crate::nearest::nearest;
 
 impl Nodes {
     /// Checks that no host in the list is unknown to the controller. `force`: words for the text of the refusal, which
@@ -18,18 +16,11 @@ impl Nodes {
         let unknown = || hosts.iter().filter(|host| !self.contains_key(*host) && !drains.contains_key(*host));
         let Some(first) = unknown().next() else { return Ok(()) };
         let unknown = HostList::from_names(unknown()).unwrap_or_default();
-        // A host that differs in its digits only is another host, and no slip of the fingers.
-        let slips = self.keys().map(HostName::as_str).filter(|host| !letters(host).eq(letters(first)));
-        let meant = match nearest(first, slips) {
+        let meant = match self.meant(first) {
             Some(meant) => format!("; did you mean {meant}?"),
             None => ", and".to_owned(),
         };
         let text = format!("no node {unknown} has ever said hello to this controller{meant} {force} --force");
         Err(Refusal::NoSuchNode(text))
     }
-}
-
-/// Returns a host's name without its digits.
-fn letters(host: &str) -> impl Iterator<Item = char> {
-    host.chars().filter(|letter| !letter.is_ascii_digit())
 }

@@ -9,6 +9,7 @@ mod known;
 mod leave;
 mod reconcile;
 pub(crate) mod session;
+mod spelling;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
@@ -19,6 +20,7 @@ use crate::controller::context::Context;
 use crate::controller::io::{NodeRow, SessionId};
 use crate::controller::job::Jobs;
 use crate::controller::node::session::Session;
+use crate::controller::node::spelling::Spellings;
 use crate::controller::recovery::Unsettled;
 use crate::ids::{ActionId, ActionName, BootId, HostName, TaskId};
 use crate::idset::IdSet;
@@ -82,6 +84,7 @@ impl Node {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Nodes {
     by_host: BTreeMap<HostName, Node>,
+    spellings: Spellings,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     /// Sessions that wait for the result of a liveness probe of their host's older session.
     pub(crate) probing: BTreeSet<SessionId>,
@@ -109,6 +112,18 @@ impl DerefMut for Nodes {
 }
 
 impl Nodes {
+    /// Returns the node of a host. The host becomes known if it is not.
+    pub(crate) fn learn(&mut self, host: &HostName, new: impl FnOnce() -> Node) -> &mut Node {
+        self.spellings.learn(host);
+        self.by_host.entry(host.clone()).or_insert_with(new)
+    }
+
+    /// Removes a host from the known hosts, and returns its node.
+    pub(crate) fn unlearn(&mut self, host: &HostName) -> Option<Node> {
+        self.spellings.forget(host);
+        self.by_host.remove(host)
+    }
+
     /// Records that the node holds the task unclaimed although the task must not begin yet, so that a later Begin can
     /// follow.
     pub(crate) fn leave_unclaimed(&mut self, jobs: &Jobs, task: TaskId) {

@@ -64,6 +64,11 @@ impl Nodes {
             self.turn_away(id, &page.host, &why, cx);
             return;
         }
+        if let Some(known) = self.other_spelling(page.host.as_str()) {
+            let why = format!("this node is {known}, not {}: host = \"{known}\" in its agent.toml", page.host);
+            self.turn_away(id, &page.host, &why, cx);
+            return;
+        }
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };

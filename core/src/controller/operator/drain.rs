@@ -55,12 +55,17 @@ impl Drains {
         hosts: &HostList,
         forget: bool,
         uid: u32,
+        nodes: &Nodes,
         cx: &mut Context,
     ) -> Result<Reply, Refusal> {
         let (list, hosts) = (hosts, names(hosts)?);
         for host in &hosts {
             match self.get(host) {
-                None => return Err(Refusal::Conflict(format!("{host} is not drained"))),
+                None => {
+                    let meant =
+                        if nodes.contains_key(host) { String::new() } else { nodes.did_you_mean(host.as_str()) };
+                    return Err(Refusal::Conflict(format!("{host} is not drained{meant}")));
+                }
                 Some(drain) if drain.lifted && !forget => {
                     let text = format!(
                         "the drain of {host} is lifted, and the drain hook has not carried that out; to drop it \

@@ -175,7 +175,9 @@ impl Machine {
         let was_suspect = self.recovery.suspects.remove(host).is_some();
         self.highest_seen.take_if(|(of, _)| of == host);
         let Some(node) = self.nodes.get_mut(host) else {
-            let unknown = || Refusal::NoSuchNode(format!("no node {host} has ever said hello to this controller"));
+            let meant = self.nodes.did_you_mean(host.as_str());
+            let text = format!("no node {host} has ever said hello to this controller{meant}");
+            let unknown = || Refusal::NoSuchNode(text);
             return was_suspect.then_some(Reply::Reached { tasks: 0 }).ok_or_else(unknown);
         };
         let orphans = std::mem::take(&mut node.unsettled.orphans);

@@ -18,7 +18,7 @@ impl Facts<'_> {
     /// Returns the views of the nodes in `targets`; `None`: of all nodes.
     ///
     /// # Errors
-    /// `NoSuchNode`. The text has a hint if the name is the id of a job, or the name of a drained host.
+    /// `NoSuchNode`. The text has a hint: the name is the id of a job or of a drained host, or a known host is like it.
     pub(crate) fn list_nodes(&self, targets: Option<&HostList>) -> Result<Vec<NodeView>, Refusal> {
         let held = self.held_hosts();
         let Some(targets) = targets else {
@@ -33,7 +33,7 @@ impl Facts<'_> {
             let hint = match () {
                 () if is_job => format!("; {host} is a job: perilog show {host}"),
                 () if self.drains.contains_key(host) => "; it is drained: perilog drain".to_owned(),
-                () => String::new(),
+                () => self.nodes.did_you_mean(host),
             };
             Refusal::NoSuchNode(format!("no node {host} has ever said hello to this controller{hint}"))
         };

@@ -24,6 +24,7 @@ mod scale;
 mod sessions;
 mod settling;
 mod shown;
+mod spelling;
 mod superseded;
 mod tolerance;
 mod vouching;
@@ -228,7 +229,7 @@ pub(super) fn is_turned_away(effects: &[Effect], of: SessionId) -> bool {
 pub(super) fn hello(host: &str, boot: &str, link: u64, tasks: Vec<Held>) -> Hello {
     Hello {
         host: HostName::new(host).unwrap(),
-        machine: MachineId::new(&format!("machine-{host}")).unwrap(),
+        machine: MachineId::new(&format!("machine-{}", host.replace('.', "-"))).unwrap(),
         boot: BootId::new(boot).unwrap(),
         link,
         version: "0".into(),
