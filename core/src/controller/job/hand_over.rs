@@ -1,6 +1,8 @@
 //! Hand-over: in one step a job drops its hold on ranks and its after-actions take the ranks over, so no rank is free
 //! in between. Also begins setup actions and external actions, in the same way as after-actions.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use crate::agent::io::Level;
@@ -103,12 +105,21 @@ impl Jobs {
         let userid = self.attempt(job, number).and_then(|a| a.userid);
         let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), cx.now.wall_ms);
         row.userid = userid;
+        row.env = self.environment_of(job, number);
         row.timeout_ms = cx.settings.timeouts.get(name).copied();
         row.growing = !last;
         if defect!(HoldDropped) {
             row.held = Part::default();
         }
         self.begin(row, cx);
+    }
+
+    /// Returns the environment for an after-action that no request began, for example because its attempt was lost: that
+    /// of the attempt's newest action that has one, such as its prolog.
+    fn environment_of(&self, job: &JobId, number: Attempt) -> BTreeMap<String, String> {
+        let actions = self.attempt(job, number).into_iter().flat_map(|attempt| self.of(attempt));
+        let with = actions.filter(|action| !action.row.env.is_empty() && !defect!(FollowsWithoutEnvironment));
+        with.max_by_key(|action| action.row.began_ms).map(|action| action.row.env.clone()).unwrap_or_default()
     }
 
     /// Adds ranks to an action. On each new rank the action begins when the actions that go first have ended there

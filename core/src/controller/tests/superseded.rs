@@ -1,6 +1,6 @@
 //! Superseding: the after-actions of the older attempt clean up, and the newer attempt waits for them host by host.
 
-use super::release::{add, bench, contexts, job};
+use super::release::{add, bench, contexts, finish, job};
 use super::*;
 use crate::job::Terms;
 use crate::outcome::{ExitStatus, Verdict};
@@ -107,6 +107,23 @@ fn advice_names_the_attempt_if_the_default_is_another() {
     let reply = b.ask(Request::Resolve { which: epilog, ok: false, reason: "hung".into() }).0;
     let text = "job j attempt 1 has no action epilog; attempt 0 has: --attempt 0".to_owned();
     assert_eq!(reply, Err(Refusal::NoSuchAction(text)));
+}
+
+/// Regression test: the epilog of an attempt that Flux had lost ran without FLUX_JOB_ID and FLUX_JOB_USERID.
+#[test]
+fn an_epilog_that_nobody_asked_for_has_the_variables_of_its_prolog() {
+    let env: BTreeMap<String, String> = [("FLUX_JOB_ID".to_owned(), "f2mKAgF7".to_owned())].into();
+    let superseded: fn(&mut Bench) = |b| drop(again(b, 1));
+    let finished_alone: fn(&mut Bench) = |b| drop(b.ask(finish("j", None)).0.unwrap());
+    for ends in [superseded, finished_alone] {
+        let (mut b, n) = bench(1, |_| {});
+        let prolog = RunRequest { env: env.clone(), userid: Some(1000), ..request("prolog", "j", Some("n0"), None) };
+        b.ask(Request::Run(prolog)).0.unwrap();
+        end(&mut b, n[0], of(0, "prolog", 0), Outcome::Ok);
+        ends(&mut b);
+        let epilog = b.action("epilog", "j", 0);
+        assert_eq!((&epilog.env, epilog.userid), (&env, Some(1000)));
+    }
 }
 
 /// The epilog of a superseded attempt begins only when the attempt's running prolog has ended, whatever its outcome.
