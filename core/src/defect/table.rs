@@ -433,6 +433,8 @@ table! {
     SetupAfterCleanup: "an action prepares an attempt on a host on which that was cleaned up",
         "nothing of an attempt begins after its after-actions",
         Hunt::Unit { program: "core", filter: "nothing_prepares_an_attempt_after_it_was_cleaned_up" };
+    GoesOnUnseen: "a script that goes on after its task is over is not shown",
+        "8: what lives is visible", Hunt::Unit { program: "core", filter: "a_job_goes_on_without_a_straggler" };
     FollowsWithoutEnvironment: "an after-action that no request began has no environment",
         "an epilog of a lost attempt has the variables of its prolog",
         Hunt::Unit { program: "core", filter: "an_epilog_that_nobody_asked_for_has_the_variables_of_its_prolog" };

@@ -221,7 +221,7 @@ impl Facts<'_> {
 }
 
 /// Returns the state that people see for a task in this phase, with the reason.
-fn describe(phase: &Phase) -> (&'static str, String) {
+pub(super) fn describe(phase: &Phase) -> (&'static str, String) {
     match phase {
         Phase::Waiting { why } => ("waiting", format!("its node waits for {why}")),
         Phase::Starting => ("accepted", "systemd was asked to start its unit".to_owned()),

@@ -13,6 +13,7 @@ use crate::controller::view::{PsRow, SourceView, StatusView};
 use crate::milestone::MAX_NAMES;
 
 mod edge;
+mod goes_on;
 mod holds;
 mod job;
 mod node;
@@ -48,6 +49,7 @@ impl Facts<'_> {
         for action in self.jobs.actions.values().filter(|a| a.is_open()) {
             rows.extend(self.open_rows(action));
         }
+        rows.extend(self.going_on());
         rows.extend(self.untold());
         rows.extend(self.held(held));
         rows.retain(|row| row.age_ms >= older_than_ms);

@@ -8,10 +8,10 @@ use crate::controller::facts::Facts;
 use crate::controller::io::Refusal;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::node::Node;
-use crate::controller::operator::resolve::is_before_its_begin;
+use crate::controller::show::goes_on::GoesOn;
 use crate::controller::view::{NodeView, PsRow, WhyTask, WhyView};
 use crate::hostlist::HostList;
-use crate::ids::{HostName, JobId, Rank, stem, unit_of};
+use crate::ids::{HostName, JobId, Rank, TaskId, stem, unit_of};
 use crate::message::Phase;
 
 impl Facts<'_> {
@@ -123,34 +123,24 @@ impl Facts<'_> {
     /// `NoSuchNode`.
     pub(crate) fn why(&self, host: &HostName) -> Result<WhyView, Refusal> {
         let node = self.node_named(host.as_str())?;
-        // A script may go on after its task has ended. No job waits for such a script, but it keeps the node busy.
-        let goes_on = node.live.keys().filter(|task| !node.tasks.contains(task));
-        let mut open: Vec<WhyTask> = node
-            .tasks
-            .iter()
-            .chain(goes_on)
-            .filter_map(|task| {
-                let action = self.jobs.action(task.action)?;
-                let told = node.live.get(task);
-                let phase = told.map(|(phase, _)| phase.clone());
-                let is_over = matches!(action.stand(task.rank), Stand::Ok | Stand::Ended);
-                let (state, why, age_ms) = match (action.stand(task.rank), told) {
-                    (Stand::Ok | Stand::Ended, Some((phase, since_ms))) if !is_before_its_begin(phase) => {
-                        let ended = action.ended.get(&task.rank).map(|row| row.ended.outcome.to_string());
-                        let why = format!("it goes on, and its task is over: {}", ended.unwrap_or_default());
-                        ("running", why, self.cx.now.mono_ms.saturating_sub(*since_ms))
-                    }
-                    (Stand::Ok | Stand::Ended | Stand::NotMine, _) => return None,
-                    _ => self.standing(action, task.rank),
-                };
-                let mut shown = self.why_task(action, task.rank, state, phase, age_ms, why);
-                if is_over {
-                    let systemctl = |verb: &str| format!("ssh {host} systemctl {verb} '{}'", shown.unit);
-                    shown.next = vec![systemctl("status"), systemctl("kill --signal=KILL")];
-                }
-                Some(shown)
-            })
-            .collect();
+        let phase = |task: &TaskId| node.live.get(task).map(|(phase, _)| phase.clone());
+        let of_task = |task: &TaskId| {
+            let action = self.jobs.action(task.action)?;
+            if matches!(action.stand(task.rank), Stand::Ok | Stand::Ended | Stand::NotMine) {
+                return None;
+            }
+            let (state, why, age_ms) = self.standing(action, task.rank);
+            Some(self.why_task(action, task.rank, state, phase(task), age_ms, why))
+        };
+        let over = |GoesOn { task, why, age_ms }: GoesOn| {
+            let mut shown =
+                self.why_task(self.jobs.action(task.action)?, task.rank, "running", phase(&task), age_ms, why);
+            let systemctl = |verb: &str| format!("ssh {host} systemctl {verb} '{}'", shown.unit);
+            shown.next = vec![systemctl("status"), systemctl("kill --signal=KILL")];
+            Some(shown)
+        };
+        let mut open: Vec<WhyTask> =
+            node.tasks.iter().filter_map(of_task).chain(self.goes_on(node).filter_map(over)).collect();
         open.sort_by_key(|task| std::cmp::Reverse(task.age_ms));
         let failed = node
             .failed

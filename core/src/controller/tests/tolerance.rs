@@ -103,10 +103,20 @@ fn a_job_goes_on_without_a_straggler() {
         let row = b.action("prolog", "j", 0);
         assert_eq!(row.verdict, is_given_up.then_some(Verdict::Ok), "{tolerate} {allowed}");
         assert!(row.resolving.is_empty());
-        let (session, _) = b.up("n1", "b", vec![held("prolog", "j", 1, HeldState::Ended)]);
+        // The script is shown as long as it lives: also to a controller that has just started.
+        let overdue = HeldState::Live { phase: phase(), age_ms: 1 };
+        let (session, _) = b.up("n1", "b", vec![held("prolog", "j", 1, overdue)]);
+        let shown = |b: &mut Bench| match b.ask(Request::Ps { older_than_ms: 0, held: false }).0 {
+            Ok(Reply::Ps { rows, .. }) => rows.into_iter().find(|row| row.hosts.to_string() == "n1").map(|row| row.why),
+            reply => panic!("{reply:?}"),
+        };
+        let past = "10-mount is past its limit of 1s".to_owned();
+        let gone_on = format!("{past}: it goes on, and its task is over: timeout");
+        assert_eq!(shown(&mut b), Some(if is_given_up { gone_on } else { past }), "{tolerate} {allowed}");
         tell(&mut b, session, t, ended(Outcome::Ok));
         match is_given_up {
             true => {
+                assert_eq!(shown(&mut b), None);
                 assert_eq!(b.outcome(t), Outcome::Timeout { status: None });
                 assert_eq!(b.store.ranks[0].late[0].outcome, Outcome::Ok);
             }

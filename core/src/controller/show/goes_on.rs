@@ -1,0 +1,62 @@
+//! Scripts that go on although their tasks are over: the job forgave a script past its limit and went on without it, or
+//! an operator resolved its task. No job waits for such a script, but it runs, and keeps its node busy.
+
+use std::collections::BTreeMap;
+
+use crate::controller::action::{Action, Stand};
+use crate::controller::facts::Facts;
+use crate::controller::node::Node;
+use crate::controller::operator::resolve::is_before_its_begin;
+use crate::controller::show::job::describe;
+use crate::controller::view::PsRow;
+use crate::defect;
+use crate::ids::{ActionId, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::message::Phase;
+
+/// A script that goes on although its task is over.
+pub(super) struct GoesOn {
+    pub(super) task: TaskId,
+    /// What it does, and how its task ended, for people.
+    pub(super) why: String,
+    pub(super) age_ms: u64,
+}
+
+impl Facts<'_> {
+    /// Returns the scripts on a node that go on although their tasks are over.
+    pub(super) fn goes_on<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = GoesOn> + 'a {
+        let live = node.live.iter().filter(|(task, (phase, _))| {
+            !node.tasks.contains(task) && !is_before_its_begin(phase) && !defect!(GoesOnUnseen)
+        });
+        live.filter_map(|(task, (phase, since_ms))| {
+            let action = self.jobs.action(task.action)?;
+            let is_over = matches!(action.stand(task.rank), Stand::Ok | Stand::Ended);
+            let age_ms = self.cx.now.mono_ms.saturating_sub(*since_ms);
+            is_over.then(|| GoesOn { task: *task, why: why(action, task.rank, phase), age_ms })
+        })
+    }
+
+    /// Returns the rows of `perilog ps` for scripts that go on although their tasks are over. Ranks of an action with
+    /// the same reason share a row, with the age of the oldest.
+    pub(super) fn going_on(&self) -> Vec<PsRow> {
+        let mut groups: BTreeMap<(ActionId, String), (IdSet, u64)> = BTreeMap::new();
+        for GoesOn { task, why, age_ms } in self.nodes.values().flat_map(|node| self.goes_on(node)) {
+            let (ranks, oldest) = groups.entry((task.action, why)).or_default();
+            ranks.insert(task.rank.0);
+            *oldest = (*oldest).max(age_ms);
+        }
+        let row = |((id, why), (ranks, age_ms)): ((ActionId, String), (IdSet, u64))| {
+            let (action, layout) = (&self.jobs.action(id)?.row, self.jobs.layout(id)?);
+            let hosts = layout.hosts_of(&ranks);
+            let (job, name) = (Some(action.job.clone()), action.name.clone());
+            Some(PsRow { hosts, ranks, ..PsRow::new(job, action.attempt, name, "running", why, age_ms) })
+        };
+        groups.into_iter().filter_map(row).collect()
+    }
+}
+
+fn why(action: &Action, rank: Rank, phase: &Phase) -> String {
+    let ended = action.ended.get(&rank).map(|row| row.ended.outcome.to_string()).unwrap_or_default();
+    let (_, does) = describe(phase);
+    format!("{does}: it goes on, and its task is over: {ended}")
+}
