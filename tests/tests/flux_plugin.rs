@@ -110,6 +110,7 @@ fn bad_terms_are_refused_at_submit() -> Result<()> {
         ("tolerate=3", "perilog.tolerate: 3 is more than this site allows: 2".into()),
         ("tolerate-check.lustre=11%", "perilog.tolerate-check.lustre: 11% is more than this site allows: 10%".into()),
         ("keep=0", "perilog.keep: expected a number of ranks, at least 1, not 0".into()),
+        ("keep=2", "perilog.keep: 2 is more than the nodes of this job, at most 1".into()),
         ("tolarate=1", "perilog: unknown: tolarate; there are tolerate, keep and tolerate-check.NAME".into()),
     ] {
         let output = flux.try_submit(1, &[&format!("--setattr=perilog.{term}")], &["true"])?;

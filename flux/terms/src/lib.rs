@@ -16,6 +16,7 @@
 mod count;
 pub mod json;
 mod site;
+mod size;
 mod terms;
 
 pub use count::Count;

@@ -1,6 +1,7 @@
 //! The table `[perilog]` of Flux's configuration: the site's cap on tolerated failures, and the place of epilogs.
 
 use crate::json;
+use crate::size::most_nodes;
 use crate::terms::{Cap, Terms, table};
 
 /// The way in which Flux waits for the epilogs of a job.
@@ -72,8 +73,14 @@ impl Site {
     /// Confirms that the site allows the job with this jobspec to have these terms.
     ///
     /// # Errors
-    /// A text for the user about the first term that the site does not allow.
+    /// A text for the user about the first term that the site does not allow, or that asks for more nodes than the job
+    /// can get.
     pub fn check(&self, terms: &Terms, jobspec: &str) -> Result<(), String> {
+        if let (Some(keep), Some(most)) = (terms.keep, most_nodes(jobspec))
+            && u64::from(keep) > most
+        {
+            return Err(format!("perilog.keep: {keep} is more than the nodes of this job, at most {most}"));
+        }
         if self.tolerate_needs_instance && terms.tolerates() && !is_instance(jobspec) {
             let text = "this site allows it to jobs that are Flux instances only: use flux batch or flux alloc";
             return Err(format!("perilog.tolerate: {text}"));
@@ -126,6 +133,16 @@ mod tests {
             assert!(command == r#"["flux","broker"]"# || Site::new().check(&terms, &job(command)).is_ok());
         }
         assert!(Site::read(r#"{"tolerate-needs-instance":1}"#).unwrap_err().contains("expected true or false, not 1"));
+    }
+
+    #[test]
+    fn a_job_keeps_no_more_nodes_than_it_has() {
+        let job = |count: &str| format!(r#"{{"resources":[{{"type":"node","count":{count}}}]}}"#);
+        let keeps = |keep: u32, count: &str| {
+            Site::new().check(&Terms { keep: Some(keep), ..Terms::default() }, &job(count)).err()
+        };
+        assert_eq!((keeps(4, "4"), keeps(9, "\"4+\"")), (None, None));
+        assert_eq!(keeps(9, "4").as_deref(), Some("perilog.keep: 9 is more than the nodes of this job, at most 4"));
     }
 
     #[test]
