@@ -16,7 +16,7 @@ use crate::cluster::{CONTROLLER, Cluster, ClusterBuilder};
 use crate::command::Output;
 use crate::node::Node;
 pub use edge::{edge_cluster, plain};
-pub use sdmon::watched_by_sdmon;
+pub use sdmon::{SDEXEC, watched_by_sdmon};
 pub use soak::{Report, soak};
 
 /// Time limit for conditions in Flux, on a loaded machine. A killed broker joins again some seconds after the restart
@@ -104,6 +104,8 @@ impl<'a> Flux<'a> {
             node.write_file(&flux.site, more)?;
             node.write_with_mode("/etc/flux/system/curve.cert", &curve, 0o600)?;
             node.write_file("/etc/flux/imp/conf.d/imp.toml", imp(&libexec))?;
+            // Packages install the IMP setuid; `make install` does not.
+            node.sh(&format!("chmod u+s {libexec}/flux-imp"))?;
             node.write_script(WAIT.0, WAIT.1)?;
             node.write_file("/etc/systemd/system/flux.service", &unit)?;
             node.write_file("/etc/systemd/system/flux.service.d/bed.conf", DROP_IN)?;

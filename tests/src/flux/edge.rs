@@ -71,10 +71,14 @@ impl<'a> Flux<'a> {
 
     /// Waits until the edge's unit status says that the edge follows both Flux and the controller.
     pub fn wait_edge(&self) -> Result<()> {
-        let node = self.rank_0()?;
-        let status = || node.systemctl(&["show", "--property=StatusText", "--value", UNIT]);
+        let status = || self.edge_status();
         self.wait("the edge follows both", |_| Ok(status()?.contains("jobs of Flux")))
             .with_context(|| format!("{}\n{}", status().unwrap_or_default(), self.edge_log().unwrap_or_default()))
+    }
+
+    /// Returns the status line of the edge's unit.
+    pub fn edge_status(&self) -> Result<String> {
+        self.rank_0()?.systemctl(&["show", "--property=StatusText", "--value", UNIT])
     }
 
     /// Returns the edge's log from the journal.

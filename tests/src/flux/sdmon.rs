@@ -10,6 +10,10 @@ use crate::node::Node;
 
 const DROP_IN: &str = include_str!("../../../docs/examples/flux/sdmon.conf");
 
+/// Lines of Flux's configuration with which jobs run as units of the systemd of the user flux, as the administrator's
+/// guide of Flux shows.
+pub const SDEXEC: &str = "[systemd]\nenable = true\n[exec]\nservice = \"sdexec\"\n";
+
 /// Prepares every node for Flux's `[systemd] enable = true`; call this before [`Flux::start`]. Starts the systemd of
 /// the user flux, because a node of a bed has no login manager to start it.
 pub fn watched_by_sdmon(cluster: &Cluster) -> Result<()> {
@@ -38,8 +42,13 @@ impl Flux<'_> {
             let now = pid()?;
             Ok(now != was && now.trim() != "0")
         })?;
+        self.wait_joined()
+    }
+
+    /// Waits until every broker has joined, whether or not Flux counts its node as online.
+    pub fn wait_joined(&self) -> Result<()> {
         let all = self.cluster.bed().nodes().len();
-        self.wait("the broker has joined", |flux| Ok(flux.joined()? == all))
+        self.wait("every broker has joined", |flux| Ok(flux.joined().is_ok_and(|joined| joined == all)))
     }
 
     /// Returns the number of brokers that have joined, whether or not Flux counts their nodes as online.

@@ -1,7 +1,7 @@
 //! Actions of the edge: calls to the controller or to Flux. The edge may send each action again: after a kill the next
 //! edge does not know whether the last action arrived.
 
-use perilog_core::{ActionName, Attempt, HostName, JobId};
+use perilog_core::{ActionName, Attempt, HostName, IdSet, JobId};
 use serde_json::Value;
 
 /// A reference of the plugin on a job in Flux. While the plugin holds it, Flux does not start the job (prolog) or does
@@ -36,6 +36,8 @@ pub enum Action {
     /// Posts an event to the job's eventlog in Flux: an exception, or a milestone for the user. `mark`: a name for the
     /// event, kept in its context, so that the edge posts it once.
     Post { id: u64, name: String, mark: String, context: Value },
+    /// Asks these ranks of Flux whether tasks of the job live there.
+    Look { id: u64, job: JobId, attempt: Attempt, ranks: IdSet },
     /// Makes the plugin finish a reference. `status`: a wait status (wait(2)), 0 for success.
     Finish { id: u64, what: Reference, status: i32 },
     /// Calls `resource.drain` of Flux. `overwrite`: replaces an outdated reason of perilog.
@@ -59,6 +61,7 @@ impl Action {
             | Self::LetGo { id, .. }
             | Self::Cancel { id, .. }
             | Self::Post { id, .. }
+            | Self::Look { id, .. }
             | Self::Finish { id, .. } => Some(*id),
             Self::Drain { .. } | Self::Undrain { .. } | Self::Told { .. } | Self::Lifted { .. } => None,
         }
@@ -73,6 +76,7 @@ impl Action {
             Self::LetGo { .. } => "JobFinish".to_owned(),
             Self::Cancel { name, .. } => format!("Cancel of {name}"),
             Self::Post { name, mark, .. } => format!("post-event of {name} ({mark})"),
+            Self::Look { ranks, .. } => format!("the look for its tasks on ranks {ranks}"),
             Self::Finish { what, .. } => format!("the finish of its {}", what.word()),
             Self::Drain { .. } => "drain in Flux".to_owned(),
             Self::Undrain { .. } => "undrain in Flux".to_owned(),

@@ -12,8 +12,8 @@
 //! | lifted | drained by perilog | `resource.undrain` |
 //! | | not drained, or drained by a person | confirm |
 //!
-//! A drain for the cleanup after a job that Flux has lost waits for its confirmation until the host's broker has
-//! rejoined: tasks of the job may live until then.
+//! A drain for the cleanup after a job that Flux has lost waits for its confirmation until Flux counts the host as
+//! online again: tasks of the job may live until then.
 
 use perilog_core::controller::io::{DrainRow, Passing};
 use perilog_core::{HostList, HostName};
@@ -22,6 +22,10 @@ use super::action::Action;
 use super::job::Allocated;
 use super::view::View;
 use super::{Due, Step};
+
+/// Time (ms) for which the edge waits for other brokers after a start of rank 0, although the patience of a job may be
+/// over: systemd starts a broker again after half a minute (`RestartSec=30s` of flux.service), and it joins in seconds.
+const REJOIN_MS: u64 = 60_000;
 
 pub(super) fn plan(view: &View, now_ms: u64, due: &mut Due) {
     for drain in view.drains.values() {
@@ -52,9 +56,11 @@ fn step(view: &View, drain: &DrainRow, now_ms: u64) -> Option<Step> {
         (false, Some(_)) if ours.is_some_and(|ours| ours != drain.telling) => {
             Some(Step::Do(Action::Drain { host, reason: reason(drain), overwrite: true }))
         }
-        (false, Some(_)) if matches!(drain.passing, Some(Passing::Cleaning { .. })) && !is_online(view, &host) => {
-            let until = drain.asked_ms.saturating_add(view.site.online_patience_ms);
-            if now_ms < until { Some(Step::WaitUntil(until)) } else { told() }
+        (false, Some(_)) if matches!(drain.passing, Some(Passing::Cleaning { .. })) && !is_up(view, &host) => {
+            let until = until(view, drain.asked_ms);
+            // Flux itself waits without a limit for what lives on a node whose broker is online.
+            let is_late = now_ms >= until && !is_online(view, &host);
+            if is_late { told() } else { Some(Step::WaitUntil(until)).filter(|_| now_ms < until) }
         }
         (false, Some(_)) => told(),
     }
@@ -62,6 +68,10 @@ fn step(view: &View, drain: &DrainRow, now_ms: u64) -> Option<Step> {
 
 fn is_online(view: &View, host: &HostName) -> bool {
     view.ranks.get(host).is_some_and(|rank| view.online.contains(*rank))
+}
+
+fn is_up(view: &View, host: &HostName) -> bool {
+    is_online(view, host) && view.ranks.get(host).is_some_and(|rank| view.up.contains(*rank))
 }
 
 fn reason(drain: &DrainRow) -> String {
@@ -79,22 +89,35 @@ pub(super) fn are_awaited(view: &View, hosts: &HostList) -> bool {
     hosts.iter().filter_map(|host| HostName::new(host).ok()).any(|host| view.is_draining(&host))
 }
 
-/// Returns `then` if the brokers of all the job's hosts are online. Otherwise returns a wait until the site's patience,
-/// counted from `since_ms`, is over. After that returns the drain of one host whose broker is offline; `then` if no
+/// Returns the time (ms since 1970) at which the site's patience is over, counted from `since_ms`. After a restart of
+/// rank 0 the brokers of other nodes have at least [`REJOIN_MS`] to join anew.
+pub(super) fn until(view: &View, since_ms: u64) -> u64 {
+    let (patience, started_ms) = (view.site.online_patience_ms, (view.starttime * 1000.0) as u64);
+    since_ms.saturating_add(patience).max(started_ms.saturating_add(patience.min(REJOIN_MS)))
+}
+
+/// Returns `then` if `away`, those of the job's hosts that are offline, is empty. Otherwise returns a wait until the
+/// site's patience, counted from `since_ms`, is over. After that returns the drain of one of these hosts; `then` if no
 /// such host is left to drain.
-pub(super) fn when_online(view: &View, of: &Allocated<'_>, since_ms: u64, now_ms: u64, then: Step) -> Step {
-    let away = view.away(of);
+pub(super) fn when_online(
+    view: &View,
+    of: &Allocated<'_>,
+    away: &[HostName],
+    since_ms: u64,
+    now_ms: u64,
+    then: Step,
+) -> Step {
     if away.is_empty() {
         return then;
     }
-    let until = since_ms.saturating_add(view.site.online_patience_ms);
+    let until = until(view, since_ms);
     if now_ms < until {
         return Step::WaitUntil(until);
     }
-    match away.into_iter().find(|host| !view.flux_drains.contains_key(host) && view.ranks.contains_key(host)) {
+    match away.iter().find(|host| !view.flux_drains.contains_key(*host) && view.ranks.contains_key(*host)) {
         Some(host) => {
             let reason = format!("perilog: its broker is not online (job {})", of.job);
-            Step::Do(Action::Drain { host, reason, overwrite: false })
+            Step::Do(Action::Drain { host: host.clone(), reason, overwrite: false })
         }
         None => then,
     }

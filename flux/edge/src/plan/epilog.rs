@@ -11,8 +11,8 @@
 //! | gone | all ranks are released | drains in force, failures reported, all ranks online: finish |
 //! | gone | refuses it for good | drain its hosts, report that no epilog can run, finish |
 //!
-//! If rank 0 restarted during the job, tasks may live on other nodes. A broker that joins anew has no such tasks. So
-//! `JobAdd`, `Run` and `JobFinish` wait until the brokers of all the job's ranks are online.
+//! If rank 0 or the broker of a node was lost during the job, tasks may live although the job is gone. So `JobAdd`, `Run`
+//! and `JobFinish` wait for their end ([`super::tasks`]).
 //!
 //! A job in housekeeping has no reference to finish, and no user waits for it, so the edge reports nothing. But each of
 //! the job's nodes waits for an epilog, also if the job began nothing. The agents report the end of the epilog to Flux,
@@ -25,7 +25,7 @@ use super::action::{Action, Reference};
 use super::job::{Allocated, Job};
 use super::prolog::{FAILED, note, post, told};
 use super::view::View;
-use super::{Step, drains, external};
+use super::{Step, drains, external, tasks};
 
 pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step {
     if !job.is_gone(view.starttime) {
@@ -35,11 +35,10 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
     let cleans = |action: &Action| {
         matches!(action, Action::Add { .. } | Action::Start { .. } | Action::Run { .. } | Action::LetGo { .. })
     };
-    if job.needs_rejoin() && matches!(&next, Step::Do(action) if cleans(action)) {
-        let since_ms = (job.released.unwrap_or(0.0).max(view.starttime) * 1000.0) as u64;
-        return drains::when_online(view, of, since_ms, now_ms, next);
+    match &next {
+        Step::Do(action) if cleans(action) => tasks::when_gone(view, job, of, now_ms, next),
+        _ => next,
     }
-    next
 }
 
 fn after_tasks(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step {
@@ -79,8 +78,8 @@ fn after_tasks(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step 
     match failed(view, job, known) {
         Some(epilog) if drains::are_awaited(view, &epilog.bad_hosts) => Step::Wait,
         Some(epilog) if !job.told.contains("epilog") => post(job, "epilog", 2, &note(epilog), &told(epilog)),
-        Some(_) => drains::when_online(view, of, since_ms, now_ms, finish(FAILED)),
-        None => drains::when_online(view, of, since_ms, now_ms, finish(0)),
+        Some(_) => drains::when_online(view, of, &view.away(of), since_ms, now_ms, finish(FAILED)),
+        None => drains::when_online(view, of, &view.away(of), since_ms, now_ms, finish(0)),
     }
 }
 

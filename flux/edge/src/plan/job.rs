@@ -8,6 +8,8 @@ use perilog_core::{ActionName, Attempt, Event, Fluid, JobId, ResourceSet};
 use perilog_terms::Terms;
 use serde_json::{Map, Value};
 
+use super::tasks::{Looked, Tasks};
+
 /// The description that the plugin's prolog and epilog references have in the eventlog.
 pub const DESCRIPTION: &str = "perilog";
 /// Key of perilog's mark in the context of an event ([`Job::context`]). `flux job raise` cannot set this key, so no
@@ -68,6 +70,13 @@ pub struct Job {
     pub released: Option<f64>,
     /// The type of the job's fatal exception; `None`: the job had none.
     pub fatal: Option<String>,
+    /// Time of the job's first fatal exception, in seconds since 1970.
+    fatal_at: Option<f64>,
+    /// Whether the job had an exception that is not perilog's, fatal or not. Without one, Flux has heard the end of
+    /// each of the job's shells.
+    pub had_exception: bool,
+    /// What the edge has found out about the job's tasks after their end in Flux.
+    pub looked: Looked,
     pub freed: bool,
     /// Whether the job is inactive in Flux.
     pub clean: bool,
@@ -135,8 +144,12 @@ impl Job {
             JobEvent::Release { last: true, .. } => self.released = Some(event.timestamp()),
             JobEvent::Free => self.freed = true,
             JobEvent::Clean => self.clean = true,
-            JobEvent::Exception(exception) if exception.severity == 0 => {
-                self.fatal.get_or_insert(exception.kind);
+            JobEvent::Exception(exception) => {
+                self.had_exception |= event.get(MARK).is_none();
+                if exception.severity == 0 {
+                    self.fatal.get_or_insert(exception.kind);
+                    self.fatal_at.get_or_insert(event.timestamp());
+                }
             }
             _ => {}
         }
@@ -187,10 +200,32 @@ impl Job {
     }
 
     /// Returns `true` if processes of the job's user may have outlived a restart of rank 0: the job existed before Flux
-    /// loaded the plugin, and may have started processes. A node has none of them any more once its broker has joined
-    /// anew.
+    /// loaded the plugin, and may have started processes. Where jobs are children of their brokers, a node has none of
+    /// them any more once its broker has joined anew.
     pub const fn needs_rejoin(&self) -> bool {
         self.before && self.may_have_tasks
+    }
+
+    /// Returns `true` if processes of the job's user may live although the job [`Job::is_gone`]: rank 0 was restarted
+    /// during the job, or the job had an exception. Flux may then have lost the broker of a node; after a cancel no
+    /// event says so.
+    pub const fn may_have_left_tasks(&self) -> bool {
+        self.may_have_tasks && (self.before || self.had_exception)
+    }
+
+    /// Returns the time (ms since 1970) from which the edge waits for the end of the job's processes. It stays the same
+    /// over restarts of rank 0 and of the edge, because the job's eventlog has it: the final `release`, else the fatal
+    /// exception. The start of rank 0, if the eventlog has neither.
+    pub fn ended_ms(&self, starttime: f64) -> u64 {
+        (self.released.or(self.fatal_at).unwrap_or(starttime) * 1000.0) as u64
+    }
+
+    /// Updates what is known of the job's tasks by the answers of some of its ranks.
+    pub fn found(&mut self, ranks: impl IntoIterator<Item = (u32, Tasks)>) {
+        match &mut self.looked {
+            Looked::Ranks(known) => known.extend(ranks),
+            looked => *looked = Looked::Ranks(ranks.into_iter().collect()),
+        }
     }
 
     /// Returns the context of an event that the edge posts: the object `context`, with perilog's mark added under

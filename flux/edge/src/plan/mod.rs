@@ -17,6 +17,7 @@
 //! | [`prolog`] | from `prolog-start` to `prolog-finish` |
 //! | [`during`] | what the job's user hears of while the job runs |
 //! | [`epilog`] | from `epilog-start` to `epilog-finish` |
+//! | [`tasks`] | whether tasks of a job may live after its end in Flux |
 //! | [`external`] | external actions, before and after the job |
 //! | [`drains`] | drains, both ways |
 //! | [`milestones`] | events in the eventlog that users wait for |
@@ -31,6 +32,7 @@ pub mod job;
 mod milestones;
 mod prolog;
 pub mod sync;
+pub mod tasks;
 #[cfg(test)]
 mod tests;
 pub mod view;

@@ -85,7 +85,8 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
         return step;
     }
     let ended_ms = actions.iter().filter_map(|action| action.ended_ms).max();
-    drains::when_online(view, of, ended_ms.unwrap_or(now_ms), now_ms, finish(0))
+    // Flux starts a job where brokers are, whether or not it would give the node to another job.
+    drains::when_online(view, of, &view.away(of), ended_ms.unwrap_or(now_ms), now_ms, finish(0))
 }
 
 /// Returns the `Run` of a job's prolog that the edge can send together with `JobAdd`; `None`: something has to come

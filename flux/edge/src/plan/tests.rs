@@ -4,6 +4,7 @@ mod external;
 mod followers;
 mod housekeeping;
 mod pages;
+mod tasks;
 
 use std::collections::BTreeSet;
 
@@ -13,6 +14,7 @@ use perilog_core::{ActionName, Attempt, Event, HostName, JobId, Verdict};
 use perilog_terms::Cap;
 use serde_json::{Value, json};
 
+use super::tasks::Looked;
 use super::view::{FluxDrain, Site};
 use super::*;
 
@@ -50,6 +52,7 @@ fn view() -> View {
     view.is_current = true;
     view.starttime = 900.0;
     view.online = "0-3".parse().unwrap();
+    view.up = "0-3".parse().unwrap();
     let nodes =
         json!({"version": 1, "execution": {"R_lite": [{"rank": "0-3", "children": {}}], "nodelist": ["n[0-3]"]}});
     view.set_ranks(&perilog_core::ResourceSet::from_json(&nodes.to_string()).unwrap());
@@ -61,6 +64,7 @@ fn view() -> View {
     take(&mut view, 1000.0, "submit", json!({"userid": 1000}));
     take(&mut view, ALLOC, "alloc", json!({}));
     take(&mut view, 1001.0, "prolog-start", ours());
+    view.jobs.get_mut(&ID).unwrap().looked = Looked::NoMonitor;
     view
 }
 
@@ -137,6 +141,7 @@ fn word(action: &Action) -> String {
             Some(severity) => format!("{name} {mark} {severity}"),
             None => format!("post {name}"),
         },
+        Action::Look { ranks, .. } => format!("ask {ranks}"),
         Action::Finish { what, status, .. } => format!("finish {} {status}", what.word()),
         Action::Drain { host, overwrite, .. } => format!("drain {host}{}", if *overwrite { " over" } else { "" }),
         Action::Undrain { host } => format!("undrain {host}"),
@@ -301,6 +306,7 @@ fn an_epilog_runs_from_the_tasks_end_to_the_last_release() {
     let moved: Change = |view| {
         view.online = "0,2-4".parse().unwrap();
         view.ranks.insert(HostName::new("n1").unwrap(), 4);
+        view.up = view.online.clone();
     };
     let known: Change = |view| knows(view, with(vec![action("prolog", Some(Verdict::Ok), false)]));
     let begun: Change = |view| {
@@ -394,6 +400,7 @@ fn a_job_from_before_a_restart_stays_so_over_its_backlog() {
     take(&mut view, 1003.0, "start", json!({}));
     take(&mut view, 1600.0, "epilog-start", ours());
     take(&mut view, 1600.0, "release", json!({"ranks": "all", "final": true}));
+    view.jobs.get_mut(&ID).unwrap().looked = Looked::NoMonitor;
     knows(&mut view, with(vec![action("prolog", Some(Verdict::Ok), false)]));
     assert_eq!(due(&view), ["run epilog"]);
     view.online = "0,2-3".parse().unwrap();

@@ -15,9 +15,9 @@ use super::job::{Allocated, Job};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Site {
     /// Maximum time (ms) for which the edge waits until the brokers of a job's hosts are online. For a prolog the time
-    /// begins with its verdict; for an epilog, with the end of the job's tasks or actions. The edge also waits at most
-    /// this long before it confirms a drain for the clean-up after a lost job; this time begins with the request for
-    /// the drain.
+    /// begins with its verdict; for an epilog, with the end of the job in its eventlog, or with the verdict of its last
+    /// action. The edge also waits at most this long before it confirms a drain for the clean-up after a lost job; this
+    /// time begins with the request for the drain. Flux and the controller keep these times over restarts.
     pub online_patience_ms: u64,
     /// The external actions that the site configures, by name.
     pub externals: BTreeMap<ActionName, External>,
@@ -41,6 +41,10 @@ pub struct View {
     pub jobs: BTreeMap<u64, Job>,
     /// Ranks whose brokers are online (Flux's group `broker.online`).
     pub online: IdSet,
+    /// Ranks that Flux counts as online when it gives nodes to jobs (`resource.status`). With `[systemd] enable` in
+    /// Flux's configuration that is its group `sdmon.online`: a node whose broker is online lacks here while a unit of
+    /// an earlier job, or a script, lives on it.
+    pub up: IdSet,
     pub ranks: BTreeMap<HostName, u32>,
     pub flux_drains: BTreeMap<HostName, FluxDrain>,
     /// Hosts of which the newest drain event in Flux's own log is an undrain.
@@ -63,6 +67,7 @@ impl View {
             starttime: 0.0,
             jobs: BTreeMap::new(),
             online: IdSet::new(),
+            up: IdSet::new(),
             ranks: BTreeMap::new(),
             flux_drains: BTreeMap::new(),
             flux_lifted: BTreeSet::new(),
@@ -92,13 +97,26 @@ impl View {
         self.attempts.get(&(of.job.clone(), of.attempt))
     }
 
-    /// Returns the job's hosts whose brokers are offline. Looks up each host by its present rank, which may differ from
-    /// the rank in the job's R after a reconfiguration of the instance. A host without a present rank counts by its
-    /// rank in R.
+    /// Returns the job's hosts whose brokers are offline.
     pub(super) fn away(&self, of: &Allocated<'_>) -> Vec<HostName> {
+        self.hosts_without(of, |rank| self.online.contains(rank))
+    }
+
+    /// Returns the job's hosts whose brokers are offline, or that Flux counts as offline for another reason.
+    pub(super) fn down(&self, of: &Allocated<'_>) -> Vec<HostName> {
+        self.hosts_without(of, |rank| self.online.contains(rank) && self.up.contains(rank))
+    }
+
+    fn hosts_without(&self, of: &Allocated<'_>, has: impl Fn(u32) -> bool) -> Vec<HostName> {
         let hosts = of.r.hosts().iter().filter_map(|host| HostName::new(host).ok());
-        let is_away = |(rank, host): &(u32, HostName)| !self.online.contains(*self.ranks.get(host).unwrap_or(rank));
-        of.r.ranks().iter().zip(hosts).filter(is_away).map(|(_, host)| host).collect()
+        let ranked = of.r.ranks().iter().zip(hosts);
+        ranked.filter(|(rank, host)| !has(self.rank_of(host, *rank))).map(|(_, host)| host).collect()
+    }
+
+    /// Returns the present rank of a host, which may differ from its rank in a job's R (`in_r`) after a reconfiguration
+    /// of the instance. A host without a present rank counts by its rank in R.
+    pub(super) fn rank_of(&self, host: &HostName, in_r: u32) -> u32 {
+        self.ranks.get(host).copied().unwrap_or(in_r)
     }
 
     /// Returns `true` if Flux still has to confirm a drain of this host.
@@ -191,6 +209,8 @@ impl View {
                 _ => drop(self.drains.remove(host)),
             },
             Action::Lifted { host } => drop(self.drains.remove(host)),
+            // The answers say more: see `Job::found`.
+            Action::Look { .. } => {}
         }
     }
 

@@ -31,7 +31,14 @@ impl Session {
             }
             Event::Status(reply) => {
                 self.status_asked = false;
+                let were_up = self.view.up.clone();
                 status(&mut self.view, &reply);
+                if self.view.up != were_up {
+                    self.look_again();
+                }
+                if std::mem::take(&mut self.status_outdated) {
+                    self.ask_status();
+                }
             }
             Event::Online(reply) => self.view.online = idset(&reply["members"]),
             Event::Lost(error) => return Some(error.into()),
@@ -59,6 +66,7 @@ impl Session {
     /// Requests `resource.status`, because a resource of Flux has changed.
     fn ask_status(&mut self) {
         if std::mem::replace(&mut self.status_asked, true) {
+            self.status_outdated = true;
             return;
         }
         let (broker, sender) = (self.broker.clone(), self.sender.clone());
@@ -114,9 +122,10 @@ fn object(value: &Value) -> Option<Value> {
     }
 }
 
-/// Updates the view's ranks and drains from an answer to `resource.status`.
+/// Updates the view's ranks, online ranks and drains from an answer to `resource.status`.
 pub(super) fn status(view: &mut View, status: &Value) {
     open::ranks(view, status);
+    view.up = idset(&status["online"]);
     view.flux_drains.clear();
     for (ranks, drain) in status["drain"].as_object().into_iter().flatten() {
         let ranks: IdSet = ranks.parse().unwrap_or_default();

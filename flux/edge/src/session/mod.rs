@@ -11,6 +11,7 @@
 mod fold;
 mod housekeeping;
 mod link;
+mod look;
 mod open;
 mod send;
 
@@ -89,6 +90,8 @@ pub struct Session {
     quiet: Option<Instant>,
     room: Arc<Semaphore>,
     status_asked: bool,
+    /// Whether a resource changed in Flux while an answer to `resource.status` was outstanding: the answer may be older.
+    status_outdated: bool,
     /// The reason why the edge waits for the controller, appended to the status line (`systemctl status`).
     why: String,
     said: String,
@@ -161,8 +164,9 @@ impl Session {
         let open = self.view.jobs.values().filter(|job| job.prolog.is_open() || job.epilog.is_open()).count();
         let line = match self.view.is_current {
             true => format!(
-                "jobs of Flux with resources: {}, held: {open}",
-                self.view.jobs.values().filter(|job| job.alloc.is_some()).count()
+                "jobs of Flux with resources: {}, held: {open}{}",
+                self.view.jobs.values().filter(|job| job.alloc.is_some()).count(),
+                look::waits(&self.view, clock::wall_ms())
             ),
             false => format!("waits for perilog's controller{}; jobs held: {open}", self.why),
         };

@@ -94,6 +94,7 @@ impl Session {
             quiet: None,
             room: Arc::new(Semaphore::new(AT_ONCE)),
             status_asked: false,
+            status_outdated: false,
             why: String::new(),
             said: String::new(),
         };

@@ -3,13 +3,14 @@
 
 use std::path::Path;
 
-use perilog_core::{Fluid, Span};
+use perilog_core::{Fluid, IdSet, JobId, Span};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Event, FIRST_BACKOFF, LAST_BACKOFF, QUIET, Session};
+use super::{Event, FIRST_BACKOFF, LAST_BACKOFF, QUIET, Session, look};
 use crate::broker::{Broker, RpcError};
 use crate::controller::{CallError, Controller};
+use crate::plan::tasks::Looked;
 use crate::plan::{Action, Job, Reference, View, sync};
 
 const ENOENT: u32 = 2;
@@ -17,10 +18,15 @@ const EINVAL: u32 = 22;
 const EPROTO: u32 = 71;
 const EALREADY: u32 = 114;
 
+/// Beginning of the key of [`Action::Look`].
+pub(super) const LOOK: &str = "look ";
+
 /// The answer of Flux or of the controller to an action, or the lack of an answer.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Done(Value),
+    /// The answer to [`Action::Look`].
+    Looked(Looked),
     /// Flux or the controller refuses the action, and would refuse a repetition too.
     Refused(String),
     /// The call failed; a later try may succeed.
@@ -34,6 +40,7 @@ pub(super) enum Outcome {
 pub(super) fn key(action: &Action) -> String {
     match action {
         Action::Post { id, mark, .. } => format!("{id} {mark}"),
+        Action::Look { id, .. } => format!("{LOOK}{id}"),
         Action::Drain { host, .. } | Action::Undrain { host } => format!("flux {host}"),
         Action::Told { host, .. } | Action::Lifted { host } => format!("perilog {host}"),
         Action::Add { id, .. }
@@ -120,6 +127,7 @@ impl Session {
             Action::Post { id, name, context, .. } => {
                 flux("job-manager.post-event.post", json!({ "id": id, "name": name, "context": context }))
             }
+            Action::Look { job, ranks, .. } => Call::Look { job: job.clone(), ranks: ranks.clone() },
             Action::Finish { id, what, status } => {
                 let payload = json!({ "id": id, "what": what.word(), "status": status });
                 flux("job-manager.perilog-hold.finish", payload)
@@ -158,6 +166,7 @@ impl Session {
                     self.look(json!({ "source": source, "jobs": [job] }));
                 }
             }
+            Outcome::Looked(found) => self.looked(action, found),
             Outcome::Refused(why) => {
                 self.key_is_done(action);
                 tracing::error!(job, "{subject}: {} is refused: {why}", action.what());
@@ -177,16 +186,20 @@ impl Session {
                     tracing::warn!(job, "prologs wait, the first is that of {subject}: {why}");
                 }
             }
-            Outcome::Failed(why) | Outcome::Quiet(why) => {
-                let key = key(action);
-                self.in_flight.remove(&key);
-                let wait = self.delayed.get(&key).map_or(FIRST_BACKOFF, |(_, wait)| (*wait * 2).min(LAST_BACKOFF));
-                if wait >= LAST_BACKOFF / 10 {
-                    tracing::warn!(job, "{subject}: {} is tried again: {why}", action.what());
-                }
-                self.delayed.insert(key, (Instant::now() + wait, wait));
-            }
+            Outcome::Failed(why) | Outcome::Quiet(why) => self.again(action, &why),
         }
+    }
+
+    /// Schedules another try of an action, later each time.
+    pub(super) fn again(&mut self, action: &Action, why: &str) {
+        let job = action.id().map(|id| tracing::field::display(Fluid(id)));
+        let key = key(action);
+        let subject = self.in_flight.remove(&key).unwrap_or_else(|| subject(&self.view, action));
+        let wait = self.delayed.get(&key).map_or(FIRST_BACKOFF, |(_, wait)| (*wait * 2).min(LAST_BACKOFF));
+        if wait >= LAST_BACKOFF / 10 {
+            tracing::warn!(job, "{subject}: {} is tried again: {why}", action.what());
+        }
+        self.delayed.insert(key, (Instant::now() + wait, wait));
     }
 
     fn look(&self, parameters: Value) {
@@ -218,7 +231,7 @@ fn line(action: &Action, reply: &Value) -> Option<String> {
         Action::Drain { reason, .. } => format!("drained in Flux: {reason}"),
         Action::Undrain { .. } => "undrained in Flux".to_owned(),
         Action::Lifted { .. } => "its drain was lifted in Flux: lifted in perilog".to_owned(),
-        Action::Add { .. } | Action::LetGo { .. } | Action::Told { .. } => return None,
+        Action::Add { .. } | Action::LetGo { .. } | Action::Told { .. } | Action::Look { .. } => return None,
     })
 }
 
@@ -235,6 +248,7 @@ pub(super) fn subject(view: &View, action: &Action) -> String {
 enum Call {
     Flux { topic: &'static str, payload: Value },
     Controller { method: &'static str, parameters: Value },
+    Look { job: JobId, ranks: IdSet },
 }
 
 /// Makes the calls of these actions and returns their outcomes. A list of several calls contains only calls to the
@@ -244,6 +258,7 @@ async fn outcomes(socket: &Path, broker: &Broker, actions: &[Action], calls: Vec
     for (action, call) in actions.iter().zip(calls) {
         match call {
             Call::Flux { topic, payload } => return vec![of_flux(action, broker.rpc(topic, &payload, 0).await)],
+            Call::Look { job, ranks } => return vec![Outcome::Looked(look::look(broker, &job, &ranks).await)],
             Call::Controller { method, parameters } => asked.push((method, without_nulls(&parameters))),
         }
     }
@@ -356,7 +371,7 @@ mod tests {
             let outcome = match of_flux(action, answer) {
                 Outcome::Done(_) => "done",
                 Outcome::Refused(_) => "refused",
-                Outcome::Failed(_) | Outcome::Quiet(_) => "failed",
+                _ => "failed",
             };
             assert_eq!(outcome, expect, "{action:?}");
         }
@@ -395,6 +410,7 @@ mod tests {
                 Outcome::Refused(_) => "refused",
                 Outcome::Failed(_) => "failed",
                 Outcome::Quiet(_) => "quiet",
+                Outcome::Looked(_) => "looked",
             });
             assert_eq!(words.collect::<Vec<_>>().join(" "), expect);
         }
