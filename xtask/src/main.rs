@@ -54,7 +54,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["help" | "-h" | "--help"] | [] => stages::say(HELP.trim_end()).map(|()| true),
         // Commands of this program to itself, as root.
         [nodes::TESTS, binaries, programs @ ..] => nodes::tests(binaries, programs),
-        [nodes::SOAK, binaries, seconds, seed] => soak::on_nodes(binaries, seconds, seed),
+        [nodes::SOAK, binaries, seconds, seed, sdexec] => soak::on_nodes(binaries, seconds, seed, sdexec),
         [nodes::DEMO, binaries, name] => demo::on_nodes(binaries, name),
         other => Err(Usage(format!("no such command: {}\n\n{HELP}", other.join(" "))).into()),
     }

@@ -21,7 +21,8 @@ pub(crate) const TESTS: &str = "on-nodes-tests";
 /// Command with which xtask starts itself again as root, to play a demo: `xtask on-nodes-demo BINARIES STORY`
 pub(crate) const DEMO: &str = "on-nodes-demo";
 
-/// Command with which xtask starts itself again as root, for a soak: `xtask on-nodes-soak BINARIES SECONDS SEED`
+/// Command with which xtask starts itself again as root, for a soak:
+/// `xtask on-nodes-soak BINARIES SECONDS SEED [--sdexec]`
 pub(crate) const SOAK: &str = "on-nodes-soak";
 
 /// Prefix of the line that names a test program, before the program's output.

@@ -1,4 +1,4 @@
-//! `cargo xtask soak flux [--for 10m] [--seed S]`: jobs under a real Flux with the edge, and a fault every few seconds.
+//! `cargo xtask soak flux [--sdexec] [--for 10m] [--seed S]`: jobs under a real Flux with the edge, and a fault every few seconds.
 
 use std::time::Duration;
 
@@ -11,12 +11,16 @@ use crate::{Usage, cargo, nodes, prerequisites};
 
 const FOR: &str = "10m";
 const SEED: &str = "1";
+/// Option: Flux runs jobs as units of systemd.
+const SDEXEC: &str = "--sdexec";
 
 /// Runs `cargo xtask soak flux`: installs what is missing, builds, and starts [`on_nodes`] as root. Returns `true` if
 /// the soak found no difference.
 pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     let (mut length, mut seed) = (FOR, SEED);
-    for pair in arguments.chunks(2) {
+    let (switches, pairs): (Vec<&str>, Vec<&str>) = arguments.iter().partition(|argument| **argument == SDEXEC);
+    let sdexec = if switches.is_empty() { "" } else { SDEXEC };
+    for pair in pairs.chunks(2) {
         match pair {
             ["--for", value] => length = value,
             ["--seed", value] => seed = value,
@@ -31,16 +35,17 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     let built = cargo::build_everything()?;
     let seconds = (millis / 1000).to_string();
     let mut command = nodes::as_root(nodes::SOAK, &built.binaries)?;
-    let status = command.args([&seconds, seed]).status().context("running the soak as root")?;
+    let status = command.args([&seconds, seed, sdexec]).status().context("running the soak as root")?;
     Ok(status.success())
 }
 
 /// Runs the soak on nodes with the programs in `binaries`, for `seconds`, with the faults that follow from `seed`;
 /// needs root. Returns `true` if the soak found no difference between the scripts' ledgers and what perilog promises.
-pub(crate) fn on_nodes(binaries: &str, seconds: &str, seed: &str) -> Result<bool> {
+pub(crate) fn on_nodes(binaries: &str, seconds: &str, seed: &str, sdexec: &str) -> Result<bool> {
     let length = Duration::from_secs(seconds.parse().context("seconds")?);
     let seed = seed.parse().context("a seed")?;
-    let report = flux::soak(Layer::Built(binaries.into()), length, seed, &mut |line| drop(say(line)))?;
+    let sdexec = sdexec == SDEXEC;
+    let report = flux::soak(Layer::Built(binaries.into()), length, seed, sdexec, &mut |line| drop(say(line)))?;
     say(&report.to_string())?;
     Ok(report.differences.is_empty())
 }

@@ -21,9 +21,9 @@ usage: cargo xtask COMMAND
   ci      the same: CI runs nothing of its own
   sim     histories of a simulated cluster: --for 10m searches fresh ones, --seed S shows one; what fails is
           shrunk and kept under sim/regressions
-  soak flux [--for 10m] [--seed S]
+  soak flux [--sdexec] [--for 10m] [--seed S]
           jobs under a real Flux with the edge on four nodes, and a fault every few seconds: what the scripts' ledgers
-          say must hold (docs/testing.md)
+          say must hold (docs/testing.md); with --sdexec Flux runs the jobs as units of systemd
   mutate  can they fail? switches on one deliberate defect after the other, and names the seed or the test that
           turned red
   tidy    the house rules that no compiler knows: who may know whom, what the core must not do, file sizes

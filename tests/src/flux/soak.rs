@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Flux, edge_cluster};
+use super::{Flux, SDEXEC, edge_cluster, watched_by_sdmon};
 use crate::clock::{Stopwatch, pause};
 use crate::cluster::Cluster;
 use crate::layer::Layer;
@@ -18,7 +18,25 @@ const NODES: u64 = 4;
 const AT_ONCE: usize = 6;
 /// Faults that a soak draws from. "leaf" kills the broker of a node, "cancel" cancels a job, and the others kill the
 /// named daemons.
-const FAULTS: [&str; 7] = ["edge", "controller", "rank 0", "rank 0 and edge", "leaf", "agent", "cancel"];
+const FAULTS: [&str; 9] = [
+    "edge",
+    "controller",
+    "rank 0",
+    "rank 0 and edge",
+    "rank 0 and leaf",
+    "leaf",
+    "cancel and leaf",
+    "agent",
+    "cancel",
+];
+/// Beginning of a job's task: a process that writes the time, by the ledger's clock, to a file of its own as long as it
+/// lives; the time in seconds until its end follows.
+const TASK: &str = "mkdir -p -m 1777 /tmp/tasks; mine=/tmp/tasks/$(hostname).$$.$FLUX_JOB_ID
+beat() { read now rest </proc/uptime; echo $now >>$mine; sleep 0.1; }
+read from rest </proc/uptime; from=${from%.*}; beat; now=$from
+while [ $((${now%.*} - from)) -lt $length ]; do beat; done";
+/// Reasons of drains by Flux or by the edge that an operator lifts when the node is back.
+const PASSING: [&str; 3] = ["before first barrier", "its broker is not online", "tasks of job"];
 
 /// Result of a soak: counts of jobs and faults, and the violations of the soak's rules.
 #[derive(Debug, Default)]
@@ -29,13 +47,16 @@ pub struct Report {
     pub faults: BTreeMap<&'static str, usize>,
     /// Number of compared triples (job, attempt, node) on which a prolog or an epilog ran.
     pub compared: usize,
+    /// Number of compared processes of jobs.
+    pub tasks: usize,
     pub differences: Vec<String>,
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} jobs, {:?}; faults: {:?}", self.jobs, self.results, self.faults)?;
-        write!(f, "{} nodes of jobs compared, {} differences", self.compared, self.differences.len())?;
+        let (nodes, tasks) = (self.compared, self.tasks);
+        write!(f, "{nodes} nodes and {tasks} tasks of jobs compared, {} differences", self.differences.len())?;
         self.differences.iter().try_for_each(|difference| write!(f, "\n  {difference}"))
     }
 }
@@ -54,14 +75,17 @@ impl Draws {
 }
 
 /// Runs jobs and faults for `length`, waits until all work has ended, and checks the scripts' ledgers. Equal seeds give
-/// equal random numbers, but timing decides how jobs and faults share them. `tell` gets a line of progress about once a
-/// minute.
+/// equal random numbers, but timing decides how jobs and faults share them. `sdexec`: Flux runs jobs as units of
+/// systemd. `tell` gets a line of progress about once a minute.
 ///
 /// # Errors
 /// The cluster does not start, or some work never ended.
-pub fn soak(layer: Layer, length: Duration, seed: u64, tell: &mut dyn FnMut(&str)) -> Result<Report> {
+pub fn soak(layer: Layer, length: Duration, seed: u64, sdexec: bool, tell: &mut dyn FnMut(&str)) -> Result<Report> {
     let cluster = edge_cluster(usize::try_from(NODES)?).layer(layer).boot()?;
-    let flux = Flux::with_edge(&cluster, "")?;
+    if sdexec {
+        watched_by_sdmon(&cluster)?;
+    }
+    let flux = Flux::with_edge(&cluster, if sdexec { SDEXEC } else { "" })?;
     for node in cluster.nodes() {
         node.write_file("/run/soak", "")?;
     }
@@ -86,6 +110,7 @@ pub fn soak(layer: Layer, length: Duration, seed: u64, tell: &mut dyn FnMut(&str
     }
     let ledger = cluster.ledger()?;
     judge(&ledger, &mut report);
+    judge_tasks(&ledger, &tasks(&cluster)?, &mut report);
     let names: std::collections::BTreeSet<&str> = ledger.runs.keys().map(|key| key.job.as_str()).collect();
     for job in names {
         let compared = cluster.compare(job, &[]);
@@ -105,7 +130,11 @@ fn submit(flux: &Flux<'_>, draws: &mut Draws, report: &mut Report) {
     let Ok(active) = flux.ask(&["jobs", "-A", "-no", "{id.f58plain}"]) else { return };
     for _ in active.lines().count()..AT_ONCE {
         let nodes = 1 + draws.below(NODES);
-        let task = format!("sleep {}", draws.below(4));
+        // Some tasks ignore the signals by which Flux, or the end of their shell, asks them to end.
+        let task = match draws.below(3) {
+            0 => format!("trap '' TERM HUP PIPE; length={}; {TASK}", 4 + draws.below(12)),
+            _ => format!("length={}; {TASK}", draws.below(4)),
+        };
         let urgency = format!("--urgency={}", 1 + draws.below(30));
         if flux.submit(usize::try_from(nodes).unwrap_or(1), &[&urgency], &["sh", "-c", &task]).is_ok() {
             report.jobs += 1;
@@ -119,33 +148,53 @@ fn strike(flux: &Flux<'_>, cluster: &Cluster, fault: &str, draws: &mut Draws) ->
     match fault {
         "edge" => flux.kill_edge(),
         "controller" => Cluster::kill_unit(cluster.controller()?, "perilog-controller.service"),
-        "rank 0" | "rank 0 and edge" => {
-            if fault != "rank 0" {
+        "rank 0" | "rank 0 and edge" | "rank 0 and leaf" => {
+            if fault == "rank 0 and edge" {
                 flux.kill_edge()?;
             }
             if synced {
                 flux.ask(&["kvs", "sync"])?;
             }
+            if fault == "rank 0 and leaf" {
+                Cluster::kill_unit(cluster.node(any)?, "flux.service")?;
+            }
             flux.kill_rank_0()?;
-            flux.wait_up()
+            wait_up(flux, cluster)
         }
-        "leaf" => {
+        "leaf" | "cancel and leaf" => {
+            if fault != "leaf" {
+                cancel(flux, draws)?;
+            }
             Cluster::kill_unit(cluster.node(any)?, "flux.service")?;
             // Returns at once if Flux still counts the killed broker as online: nothing shows that Flux has yet to
             // notice a loss.
-            flux.wait_up()
+            wait_up(flux, cluster)
         }
         "agent" => Cluster::kill_unit(cluster.node(any)?, "perilog-agent.service"),
-        _ => {
-            let active = flux.ask(&["jobs", "-A", "-no", "{id.f58plain}"])?;
-            let jobs: Vec<&str> = active.lines().map(str::trim).collect();
-            if let Some(job) = jobs.get(usize::try_from(draws.below(jobs.len().max(1) as u64))?) {
-                // The job may have ended by now.
-                flux.run_as("flux", &["cancel", job])?;
-            }
-            Ok(())
-        }
+        _ => cancel(flux, draws),
     }
+}
+
+fn cancel(flux: &Flux<'_>, draws: &mut Draws) -> Result<()> {
+    let active = flux.ask(&["jobs", "-A", "-no", "{id.f58plain}"])?;
+    let jobs: Vec<&str> = active.lines().map(str::trim).collect();
+    if let Some(job) = jobs.get(usize::try_from(draws.below(jobs.len().max(1) as u64))?) {
+        // The job may have ended by now.
+        flux.run_as("flux", &["cancel", job])?;
+    }
+    Ok(())
+}
+
+/// Waits until every broker has joined. As an operator would, starts a broker that ended for good: one whose start
+/// failed because rank 0 died meanwhile (`RestartPreventExitStatus` of flux.service).
+fn wait_up(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
+    let all = cluster.bed().nodes().len().to_string();
+    flux.wait("every broker is online", |flux| {
+        for node in cluster.bed().nodes() {
+            node.sh("systemctl is-active --quiet flux || [ $(systemctl is-active flux) = activating ] || systemctl start flux")?;
+        }
+        Ok(flux.online()? == all)
+    })
 }
 
 /// Lifts drains whose reason is a script's failure, as an operator would.
@@ -154,6 +203,8 @@ fn lift_drains(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
         if reason.contains("exit ") {
             // The controller may not answer yet.
             cluster.perilog(&["undrain", &node])?;
+        } else if PASSING.iter().any(|passing| reason.contains(passing)) {
+            flux.run_as("flux", &["resource", "undrain", &node])?;
         }
     }
     Ok(())
@@ -164,7 +215,7 @@ fn settle(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
     for node in cluster.nodes() {
         node.sh("rm -f /run/soak")?;
     }
-    flux.wait_up()?;
+    wait_up(flux, cluster)?;
     cluster.wait_online()?;
     flux.wait_edge()?;
     flux.wait("no job is active", |flux| {
@@ -217,9 +268,64 @@ fn judge(ledger: &Ledger, report: &mut Report) {
     }
 }
 
+/// Span in which a process of a job lived on a node.
+#[derive(Debug)]
+struct Task {
+    node: String,
+    job: String,
+    first: f64,
+    last: f64,
+}
+
+/// Reads the spans of all processes of jobs from the nodes.
+fn tasks(cluster: &Cluster) -> Result<Vec<Task>> {
+    let mut tasks = Vec::new();
+    for node in cluster.nodes() {
+        // SIGKILL may have cut the last line of a file, so the line before it counts then.
+        let lines = node.sh("cd /tmp/tasks 2>/dev/null || exit 0; for file in *; do \
+             echo $file $(head -n 1 $file) $(grep -x '[0-9]*[.][0-9][0-9]' $file | tail -n 1); done")?;
+        for line in lines.lines() {
+            let mut words = line.split_whitespace();
+            let (Some(file), Some(first), Some(last)) = (words.next(), words.next(), words.next()) else { continue };
+            let job = super::plain(file.rsplit('.').next().unwrap_or_default());
+            tasks.push(Task { node: node.name().to_owned(), job, first: first.parse()?, last: last.parse()? });
+        }
+    }
+    Ok(tasks)
+}
+
+/// Adds to `report` each script that ran on a node beside a process of a job: jobs have whole nodes.
+fn judge_tasks(ledger: &Ledger, tasks: &[Task], report: &mut Report) {
+    report.tasks = tasks.len();
+    for (key, run) in ledger.runs.iter().flat_map(|(key, runs)| runs.iter().map(move |run| (key, run))) {
+        let end = run.ended.map_or(f64::MAX, |(at, _)| at);
+        let beside = |task: &&Task| task.node == run.node && task.first < end && run.started < task.last;
+        for task in tasks.iter().filter(beside) {
+            report.differences.push(format!(
+                "{}: {key} ran from {} to {end}, beside a task of job {} that lived from {} to {}",
+                run.node, run.started, task.job, task.first, task.last
+            ));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_task_beside_a_script_is_found() {
+        let mut ledger = Ledger::default();
+        ledger.add("n0", "start 5 boot a 1 epilog 1 10-held 7 -\nend 8 boot a 1 epilog 1 10-held 7 0\n").unwrap();
+        for (node, first, last, expect) in
+            [("n0", 1.0, 5.0, 0), ("n0", 1.0, 5.1, 1), ("n0", 6.0, 7.0, 1), ("n0", 8.0, 9.0, 0), ("n1", 6.0, 7.0, 0)]
+        {
+            let mut report = Report::default();
+            let task = Task { node: node.to_owned(), job: "a".to_owned(), first, last };
+            judge_tasks(&ledger, &[task], &mut report);
+            assert_eq!(report.differences.len(), expect, "{node} {first} {last} {report}");
+        }
+    }
 
     #[test]
     fn each_kind_of_difference_is_found() {
