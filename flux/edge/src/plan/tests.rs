@@ -5,6 +5,7 @@ mod followers;
 mod housekeeping;
 mod pages;
 mod tasks;
+mod world;
 
 use std::collections::BTreeSet;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use perilog_core::{Fluid, IdSet, JobId};
 use serde_json::{Value, json};
 
-use super::{Session, send};
+use super::{Session, fold, send};
 use crate::broker::{Broker, RpcError};
 use crate::plan::tasks::{Looked, Tasks, wait};
 use crate::plan::{Action, View};
@@ -15,11 +15,22 @@ const ENOSYS: u32 = 38;
 /// Maximum number of ranks that the edge asks at the same time.
 const AT_ONCE: usize = 64;
 
+/// The answers to a look, and then the answer to `resource.status`, unless that failed. A broker that answers has joined,
+/// so the later answer shows whether Flux has counted it as online since.
+#[derive(Debug)]
+pub(super) struct Found {
+    looked: Looked,
+    status: Option<Value>,
+}
+
 /// Asks these ranks for units of the job. Asks rank 0 first: without `sdmon` there the site has none.
-pub(super) async fn look(broker: &Broker, job: &JobId, ranks: &IdSet) -> Looked {
-    if broker.rpc(TOPIC, &json!({}), 0).await.is_err_and(|error| error.errnum() == Some(ENOSYS)) {
-        return Looked::NoMonitor;
-    }
+pub(super) async fn look(broker: &Broker, job: &JobId, ranks: &IdSet) -> Found {
+    let none = broker.rpc(TOPIC, &json!({}), 0).await.is_err_and(|error| error.errnum() == Some(ENOSYS));
+    let looked = if none { Looked::NoMonitor } else { Looked::Ranks(ask(broker, job, ranks).await) };
+    Found { looked, status: broker.rpc("resource.status", &json!({}), 0).await.ok() }
+}
+
+async fn ask(broker: &Broker, job: &JobId, ranks: &IdSet) -> BTreeMap<u32, Tasks> {
     let mut found = BTreeMap::new();
     let ranks: Vec<u32> = ranks.iter().collect();
     for some in ranks.chunks(AT_ONCE) {
@@ -32,7 +43,7 @@ pub(super) async fn look(broker: &Broker, job: &JobId, ranks: &IdSet) -> Looked 
             found.insert(rank, tasks(job, answer));
         }
     }
-    Looked::Ranks(found)
+    found
 }
 
 /// Reads one rank's answer: the units that run there. The unit of a job is for example `imp-shell-0-f2mKAgF7.service`.
@@ -52,12 +63,15 @@ fn tasks(job: &JobId, answer: Result<Value, RpcError>) -> Tasks {
 
 impl Session {
     /// Records the answers of a look in the view, and has the edge look again later if tasks may be left.
-    pub(super) fn looked(&mut self, action: &Action, found: Looked) {
+    pub(super) fn looked(&mut self, action: &Action, found: Found) {
+        if let Some(status) = found.status {
+            fold::status(&mut self.view, &status);
+        }
         let Action::Look { id, attempt, .. } = action else { return };
         let Some(job) = self.view.jobs.get_mut(id).filter(|job| job.alloc == Some(*attempt)) else {
             return self.key_is_done(action);
         };
-        match found {
+        match found.looked {
             Looked::Ranks(ranks) => job.found(ranks),
             other => job.looked = other,
         }

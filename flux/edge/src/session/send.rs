@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use super::{Event, FIRST_BACKOFF, LAST_BACKOFF, QUIET, Session, look};
 use crate::broker::{Broker, RpcError};
 use crate::controller::{CallError, Controller};
-use crate::plan::tasks::Looked;
 use crate::plan::{Action, Job, Reference, View, sync};
 
 const ENOENT: u32 = 2;
@@ -26,7 +25,7 @@ pub(super) const LOOK: &str = "look ";
 pub(super) enum Outcome {
     Done(Value),
     /// The answer to [`Action::Look`].
-    Looked(Looked),
+    Looked(look::Found),
     /// Flux or the controller refuses the action, and would refuse a repetition too.
     Refused(String),
     /// The call failed; a later try may succeed.
