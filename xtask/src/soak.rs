@@ -1,4 +1,5 @@
-//! `cargo xtask soak flux [--sdexec] [--for 10m] [--seed S]`: jobs under a real Flux with the edge, and a fault every few seconds.
+//! `cargo xtask soak flux [--sdexec] [--for 10m] [--seed S]`: jobs under a real Flux with the edge, and a fault every
+//! few seconds.
 
 use std::time::Duration;
 

@@ -188,10 +188,12 @@ fn cancel(flux: &Flux<'_>, draws: &mut Draws) -> Result<()> {
 /// Waits until every broker has joined. As an operator would, starts a broker that ended for good: one whose start
 /// failed because rank 0 died meanwhile (`RestartPreventExitStatus` of flux.service).
 fn wait_up(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
+    const START: &str = "state=$(systemctl is-active flux); [ $state = active ] || [ $state = activating ] || \
+                         systemctl start flux";
     let all = cluster.bed().nodes().len().to_string();
     flux.wait("every broker is online", |flux| {
         for node in cluster.bed().nodes() {
-            node.sh("systemctl is-active --quiet flux || [ $(systemctl is-active flux) = activating ] || systemctl start flux")?;
+            node.sh(START)?;
         }
         Ok(flux.online()? == all)
     })

@@ -114,8 +114,8 @@ impl Jobs {
         self.begin(row, cx);
     }
 
-    /// Returns the environment for an after-action that no request began, for example because its attempt was lost: that
-    /// of the attempt's newest action that has one, such as its prolog.
+    /// Returns the environment for an after-action that no request began, for example because its attempt was lost. It
+    /// is that of the attempt's newest action that has one, such as its prolog.
     fn environment_of(&self, job: &JobId, number: Attempt) -> BTreeMap<String, String> {
         let actions = self.attempt(job, number).into_iter().flat_map(|attempt| self.of(attempt));
         let with = actions.filter(|action| !action.row.env.is_empty() && !defect!(FollowsWithoutEnvironment));

@@ -11,8 +11,8 @@
 //! | gone | all ranks are released | drains in force, failures reported, all ranks online: finish |
 //! | gone | refuses it for good | drain its hosts, report that no epilog can run, finish |
 //!
-//! If rank 0 or the broker of a node was lost during the job, tasks may live although the job is gone. So `JobAdd`, `Run`
-//! and `JobFinish` wait for their end ([`super::tasks`]).
+//! If rank 0 or the broker of a node was lost during the job, tasks may live although the job is gone. So `JobAdd`,
+//! `Run` and `JobFinish` wait for their end ([`super::tasks`]).
 //!
 //! A job in housekeeping has no reference to finish, and no user waits for it, so the edge reports nothing. But each of
 //! the job's nodes waits for an epilog, also if the job began nothing. The agents report the end of the epilog to Flux,

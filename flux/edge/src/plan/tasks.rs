@@ -1,9 +1,10 @@
 //! The end of a job's tasks on its nodes. Where Flux runs jobs as units of systemd (`[exec] service = "sdexec"`), the
-//! tasks outlive the broker of their node. Flux then posts the final `release` while they live. Its own monitor of units,
-//! the module `sdmon`, keeps such a node offline until its units have ended.
+//! tasks outlive the broker of their node. Flux then posts the final `release` while they live. Its own monitor of
+//! units, the module `sdmon`, keeps such a node offline until its units have ended.
 //!
-//! No event of the job says which brokers were lost: after a cancel Flux posts none. So the edge asks `sdmon` of each of
-//! the job's nodes ([`Action::Look`]), but only after a job that may have left tasks ([`Job::may_have_left_tasks`]).
+//! No event of the job says which brokers were lost: after a cancel Flux posts none. So the edge asks `sdmon` of each
+//! of the job's nodes ([`Action::Look`]), but only after a job that may have left tasks
+//! ([`Job::may_have_left_tasks`]).
 //!
 //! | node | then |
 //! |---|---|
@@ -108,7 +109,9 @@ pub fn wait(view: &View, job: &Job) -> Option<Wait> {
     let is_due = is_open && job.may_have_left_tasks() && job.is_gone(view.starttime);
     let of = job.held().filter(|_| is_due && matches!(job.looked, Looked::Ranks(_)))?;
     // After its JobFinish the job waits for nothing here.
-    let _ = view.attempt(&of).is_none_or(|known| !known.hold.is_empty()).then_some(())?;
+    if view.attempt(&of).is_some_and(|known| known.hold.is_empty()) {
+        return None;
+    }
     let left = left(view, job, &of);
     let why = left.first()?.why.clone();
     let hosts = left.iter().map(|left| left.host.as_str()).collect::<Vec<_>>().join(",");

@@ -15,8 +15,8 @@ const ENOSYS: u32 = 38;
 /// Maximum number of ranks that the edge asks at the same time.
 const AT_ONCE: usize = 64;
 
-/// The answers to a look, and then the answer to `resource.status`, unless that failed. A broker that answers has joined,
-/// so the later answer shows whether Flux has counted it as online since.
+/// The answers to a look, and then the answer to `resource.status`, unless that failed. A broker that answers has
+/// joined, so the later answer shows whether Flux has counted it as online since.
 #[derive(Debug)]
 pub(super) struct Found {
     looked: Looked,

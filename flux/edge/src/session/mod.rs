@@ -90,7 +90,7 @@ pub struct Session {
     quiet: Option<Instant>,
     room: Arc<Semaphore>,
     status_asked: bool,
-    /// Whether a resource changed in Flux while an answer to `resource.status` was outstanding: the answer may be older.
+    /// Whether a resource changed in Flux while an answer to `resource.status` was outstanding: that may be older.
     status_outdated: bool,
     /// The reason why the edge waits for the controller, appended to the status line (`systemctl status`).
     why: String,

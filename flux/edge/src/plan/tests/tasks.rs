@@ -120,7 +120,7 @@ fn the_patience_outlives_rank_0() {
     assert_eq!(due_at(&view, 5_060_000), ["drain n1"]);
 }
 
-/// A job that was cancelled before rank 0 was killed: Flux never posts its release. The patience counts from the cancel.
+/// A job is cancelled before rank 0 is killed: Flux never posts its release. The patience counts from the cancel.
 #[test]
 fn a_job_without_a_release_counts_from_its_exception() {
     let mut job = Job::new(ID);
