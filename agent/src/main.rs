@@ -44,6 +44,8 @@ fn serve(arguments: Arguments, config: Config) -> anyhow::Result<()> {
     let run_dir = run_dir(&arguments).map_err(anyhow::Error::msg)?;
     let places = Places { config: arguments.config, run_dir, runner: PathBuf::from(RUNNER) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(daemon::run(places, config))?;
-    Ok(())
+    let served = runtime.block_on(daemon::run(places, config));
+    // A file that does not answer keeps no agent from its end.
+    runtime.shutdown_background();
+    Ok(served?)
 }

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::config::{ConfigError, Loaded};
+use crate::limited::{Look, NoAnswer};
 
 /// Exit status of a daemon that cannot run or had to end.
 const CANNOT: u8 = 1;
@@ -94,14 +95,15 @@ impl Program {
 
     /// Parses the command line and does what it asks for. To serve, returns the arguments and the configuration, which
     /// `load` reads. Any other act, such as printing the configuration, is complete on return. `warnings` returns
-    /// sentences about values that are well formed but cannot work on this host.
+    /// sentences about values that are well formed but cannot work on this host, or says what of it does not answer.
+    /// A configuration that does not answer ends the daemon: systemd starts it again, and shows why.
     ///
     /// # Errors
     /// The exit status with which the daemon ends, after an error or any act but serving. All messages were printed.
-    pub fn begin<T: Serialize>(
+    pub fn begin<T: Serialize + Send + 'static>(
         &self,
-        load: impl FnOnce(&Arguments) -> Result<Loaded<T>, ConfigError>,
-        warnings: impl FnOnce(&T) -> Vec<String>,
+        load: impl FnOnce(&Arguments) -> Result<Loaded<T>, ConfigError> + Send + 'static,
+        warnings: impl FnOnce(&T) -> Result<Vec<String>, NoAnswer>,
     ) -> Result<(Arguments, Loaded<T>), ExitCode> {
         let arguments = self.parse(std::env::args().skip(1)).map_err(|text| self.misused(&text))?;
         match arguments.act {
@@ -109,10 +111,13 @@ impl Program {
             Act::Version => return Err(say(&format!("{} {}\n", self.name, self.version))),
             Act::Serve | Act::CheckConfig | Act::PrintConfig => {}
         }
-        let loaded = load(&arguments).map_err(|error| self.complain(&error.to_string(), WRONG))?;
+        let file = arguments.clone();
+        let loaded = Look::begin(format!("configuration {}", arguments.config.display()), move || load(&file)).answer();
+        let loaded = loaded.map_err(|none| self.complain(&none.to_string(), CANNOT))?;
+        let loaded = loaded.map_err(|error| self.complain(&error.to_string(), WRONG))?;
         match arguments.act {
             Act::CheckConfig => {
-                for warning in warnings(&loaded.value) {
+                for warning in warnings(&loaded.value).map_err(|none| self.complain(&none.to_string(), CANNOT))? {
                     let _ = writeln!(std::io::stderr(), "warning: {warning}");
                 }
                 Err(say(&format!("{}: ok\n", arguments.config.display())))

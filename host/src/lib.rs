@@ -12,6 +12,7 @@
 //! | [`trust`] | the users who can write files that root executes | a decision to run a file |
 //! | [`scripts`] | the scripts of a directory | a decision to run a script |
 //! | [`accounts`] | users and groups of this host | a cache |
+//! | [`limited`] | a look, within a limit, at what may never answer | a cache of answers |
 //! | [`tls`] | certificates, mutual TLS 1.3, the hosts that a certificate names | a certificate authority |
 //! | [`authority`] | makes keys, certificates and revocation lists | a decision about who gets one |
 //! | [`enroll`] | both sides of a node's request for a certificate | a decision about who gets one |
@@ -36,6 +37,7 @@ pub mod defect;
 pub mod enroll;
 pub mod fault;
 pub mod journal;
+pub mod limited;
 pub mod link;
 pub mod munge;
 pub mod notify;

@@ -7,6 +7,7 @@ mod book;
 mod columns;
 mod defects;
 mod files;
+mod lookups;
 mod places;
 mod proofs;
 mod purity;
@@ -64,6 +65,7 @@ pub(crate) fn check() -> Result<()> {
             columns::check(&name, &text, &mut findings);
             rooms.read(&name, &text);
             files::check(&name, &text, package.mains.contains(&path), &mut findings);
+            lookups::check(&name, &text, &mut findings);
             unsafety::check(&package.name, &name, &text, &mut findings);
             if package.name == purity::PACKAGE {
                 purity::check(&name, &text, &mut findings);

@@ -3,8 +3,10 @@
 
 use std::path::Path;
 
+use perilog_core::ids::ActionName;
 use perilog_core::task::Empty;
 use perilog_host::accounts;
+use perilog_host::limited::{Look, NoAnswer};
 use perilog_host::scripts::{self, Entry};
 use perilog_host::tls::ClientTls;
 
@@ -12,7 +14,10 @@ use super::Config;
 use super::action::Action;
 
 /// Returns the warnings about this configuration for people, one text for each problem.
-pub fn warnings(config: &Config) -> Vec<String> {
+///
+/// # Errors
+/// A directory of scripts, a program or the look-up of a user does not answer.
+pub fn warnings(config: &Config) -> Result<Vec<String>, NoAnswer> {
     let mut warnings = Vec::new();
     if config.tls.enabled
         && !config.controller.is_empty()
@@ -39,43 +44,72 @@ pub fn warnings(config: &Config) -> Vec<String> {
     if config.action.is_empty() {
         warnings.push("no [action.NAME] table: every action will be refused".to_owned());
     }
-    for (name, action) in &config.action {
-        warnings.extend(of_action(action).into_iter().map(|text| format!("action.{name}: {text}")));
+    // All looks begin together, so that they share one limit.
+    let looks: Vec<(&ActionName, &Action, Vec<Seen>)> =
+        config.action.iter().map(|(name, action)| (name, action, look_at(action))).collect();
+    for (name, action, looks) in looks {
+        let mut found = action.command.iter().count();
+        let mut seen = Vec::new();
+        for look in looks {
+            let (scripts, warned) = look.answer()?;
+            found += scripts;
+            seen.extend(warned);
+        }
+        if found == 0 && action.empty == Empty::Fail {
+            seen.push("there is no script, and empty is \"fail\"; the action will fail".to_owned());
+        }
+        warnings.extend(seen.into_iter().map(|text| format!("action.{name}: {text}")));
     }
-    warnings
+    Ok(warnings)
 }
 
-fn of_action(action: &Action) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let mut found = action.command.iter().count();
+/// A look at a directory, a program or a user: the number of scripts found, and the warnings.
+type Seen = Look<(usize, Vec<String>)>;
+
+fn look_at(action: &Action) -> Vec<Seen> {
+    let mut looks = Vec::new();
     for directory in action.directories.iter().flatten() {
-        if !Path::new(&directory.0).is_dir() {
-            warnings.push(format!("there is no directory {}; the action will fail", directory.0));
-        }
-        for entry in scripts::directory(Path::new(&directory.0)).into_iter().flatten() {
-            match entry {
-                Entry::Script { .. } => found += 1,
-                Entry::Skipped { path, why } => {
-                    let path = path.display();
-                    warnings.push(format!("{path} is skipped: {why} (a script: chmod 0755 {path})"));
-                }
-                Entry::Wrong(wrong) => warnings.push(format!("{wrong}; the action will fail")),
-            }
-        }
+        let path = directory.0.clone();
+        looks.push(Look::begin(format!("directory {path}"), move || of_directory(&path)));
     }
-    if found == 0 && action.empty == Empty::Fail {
-        warnings.push("there is no script, and empty is \"fail\"; the action will fail".to_owned());
-    }
-    if let Some(program) = action.command.iter().flatten().next().filter(|program| !Path::new(program).is_file()) {
-        warnings.push(format!("there is no program {program}; the action will fail"));
+    if let Some(program) = action.command.iter().flatten().next().cloned() {
+        looks.push(Look::begin(format!("program {program}"), move || {
+            let is_there = Path::new(&program).is_file();
+            (
+                0,
+                (!is_there)
+                    .then(|| format!("there is no program {program}; the action will fail"))
+                    .into_iter()
+                    .collect(),
+            )
+        }));
     }
     let users = action.script.values().filter_map(|script| script.user.as_ref());
-    for user in std::iter::once(&action.user).chain(users) {
-        if let Err(error) = accounts::account(&user.0) {
-            warnings.push(format!("{error}; its scripts will fail"));
+    for user in std::iter::once(&action.user).chain(users).map(|user| user.0.clone()) {
+        looks.push(Look::begin(format!("the look-up of user {user}"), move || {
+            let error = accounts::account(&user).err();
+            (0, error.map(|error| format!("{error}; its scripts will fail")).into_iter().collect())
+        }));
+    }
+    looks
+}
+
+fn of_directory(path: &str) -> (usize, Vec<String>) {
+    let (mut found, mut warnings) = (0, Vec::new());
+    if !Path::new(path).is_dir() {
+        warnings.push(format!("there is no directory {path}; the action will fail"));
+    }
+    for entry in scripts::directory(Path::new(path)).into_iter().flatten() {
+        match entry {
+            Entry::Script { .. } => found += 1,
+            Entry::Skipped { path, why } => {
+                let path = path.display();
+                warnings.push(format!("{path} is skipped: {why} (a script: chmod 0755 {path})"));
+            }
+            Entry::Wrong(wrong) => warnings.push(format!("{wrong}; the action will fail")),
         }
     }
-    warnings
+    (found, warnings)
 }
 
 #[cfg(test)]
@@ -94,7 +128,7 @@ mod tests {
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         let warned = |more: &str| {
             let text = format!("[action.prolog]\ndirectories = [{:?}]\n{more}", dir.path());
-            let mut warned = warnings(&Config::parse("t", &text).unwrap());
+            let mut warned = warnings(&Config::parse("t", &text).unwrap()).unwrap();
             warned.iter_mut().for_each(|text| *text = text.replace(&dir.path().display().to_string(), "DIR"));
             warned
         };

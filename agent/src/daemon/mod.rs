@@ -8,7 +8,8 @@
 //!                                         link, callers (queues)
 //! ```
 //!
-//! No effect blocks the loop. The agent writes files at once, because they are on tmpfs. D-Bus calls run in tokio tasks
+//! No effect blocks the loop. The agent writes files at once, because they are on tmpfs. It reads no other files here:
+//! `cargo xtask tidy` lists the modules that may. D-Bus calls run in tokio tasks
 //! of their own, and their answers return as inputs. A message for a full queue ends the session. So no peer can stop
 //! the loop.
 
@@ -73,6 +74,7 @@ struct Events {
     link: mpsc::Receiver<LinkEvent>,
     asked: mpsc::Receiver<Asked>,
     answers: mpsc::Receiver<calls::Answer>,
+    reads: mpsc::Receiver<reload::Found>,
     /// The tokio tasks that keep the connection to the bus, dial the controllers, and serve the local socket. Normally
     /// they never end: if one ends, the agent ends with an error.
     crew: JoinSet<()>,
@@ -111,6 +113,7 @@ struct Daemon {
     /// CLOCK_BOOTTIME (ms) of the next tick that the machine requested; `None`: no requested tick is outstanding.
     wake_ms: Option<u64>,
     read: reload::Read,
+    reads: mpsc::Sender<reload::Found>,
     status: status::StatusLine,
     heard: heard::Heard,
 }
@@ -128,6 +131,7 @@ impl Daemon {
                     shutdown::Signal::Reload => self.reload(),
                 },
                 Some(event) = events.bus.recv() => self.on_bus(event),
+                Some(found) = events.reads.recv() => self.on_read(found),
                 Some(answer) = events.answers.recv() => self.on_answer(answer),
                 stems = self.stir.next() => self.on_stir(&stems),
                 Some(event) = events.link.recv() => self.on_link(event),

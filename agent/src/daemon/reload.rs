@@ -1,11 +1,13 @@
-//! SIGHUP: the agent reads its configuration again. The agent applies the changed keys, and logs each key that needs a
+//! SIGHUP: the agent reads its configuration again, in another thread and within a limit: the files may be on a file
+//! system that does not answer, and the event loop waits for none. The agent applies the changed keys, and logs each key that needs a
 //! restart. The agent applies no part of a wrong configuration.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use perilog_core::agent::io::Input;
-use perilog_host::config::Changes;
+use perilog_host::config::{Changes, Loaded};
+use perilog_host::limited::Look;
 use perilog_host::{journal, notify};
 
 use super::{Daemon, identity, start};
@@ -28,10 +30,27 @@ impl Read {
     }
 }
 
+/// The configuration that a reload has read, or the reason why not.
+pub(super) type Found = Result<Loaded<Config>, String>;
+
 impl Daemon {
-    pub(super) fn reload(&mut self) {
+    /// Begins to read the configuration again; [`Self::on_read`] gets the result.
+    pub(super) fn reload(&self) {
         notify::reloading();
-        let remark = match self.apply() {
+        let (file, reads) = (self.places.config.clone(), self.reads.clone());
+        tokio::task::spawn_blocking(move || {
+            let what = format!("configuration {}", file.display());
+            let found = match Look::begin(what, move || Config::read(&file)).answer() {
+                Ok(found) => found.map_err(|error| error.to_string()),
+                Err(none) => Err(none.to_string()),
+            };
+            // The loop has ended and needs no configuration.
+            let _ = reads.blocking_send(found);
+        });
+    }
+
+    pub(super) fn on_read(&mut self, found: Found) {
+        let remark = match found.and_then(|new| self.apply(new)) {
             Ok(changes) => {
                 changes.tell("perilog-agent");
                 changes.remark()
@@ -46,8 +65,7 @@ impl Daemon {
         notify::ready(&self.status.whole(self.machine.status_line()));
     }
 
-    fn apply(&mut self) -> Result<Changes, String> {
-        let new = Config::read(&self.places.config).map_err(|error| error.to_string())?;
+    fn apply(&mut self, new: Loaded<Config>) -> Result<Changes, String> {
         let changes = Changes::between(&self.read.started, &self.read.last, &new, &TAKES_RESTART)?;
         let config = new.value;
         if config.log != self.read.last.log {

@@ -95,6 +95,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
 
     let (ask, asked) = mpsc::channel(EVENTS);
     let (answers_to, answers) = mpsc::channel(ANSWERS);
+    let (reads_to, reads) = mpsc::channel(EVENTS);
     let (link_events, link) = mpsc::channel(EVENTS);
     let (controllers_to, controllers) = watch::channel(controllers(&config, &host));
     let window = Arc::new(Window::default());
@@ -123,6 +124,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
         joined_once: false,
         wake_ms: None,
         read,
+        reads: reads_to,
         status: status::StatusLine::default(),
         heard: heard::Heard::default(),
         spool,
@@ -139,7 +141,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     crew.spawn(link::dial(controllers, link_events, window, version));
     notify::ready(&daemon.machine.status_line());
     tracing::info!("ready: {}", daemon.machine.status_line());
-    daemon.serve(Events { signals, bus, link, asked, answers, crew }).await
+    daemon.serve(Events { signals, bus, link, asked, answers, reads, crew }).await
 }
 
 /// Returns the settings with which the agent dials its controllers and obtains its certificate.

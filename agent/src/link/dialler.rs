@@ -106,7 +106,14 @@ async fn attempt(
         enrolled.notify_one();
     }
     let mut dial = match &controllers.tls {
-        Some(files) => Dial::tls(address, ClientTls::load(files)?),
+        Some(files) => {
+            // Beside the loop: the files may be on a file system that does not answer.
+            let files = files.clone();
+            let loaded = tokio::task::spawn_blocking(move || ClientTls::load(&files)).await;
+            // The runtime ends, and the agent with it.
+            let Ok(loaded) = loaded else { return Ok(()) };
+            Dial::tls(address, loaded?)
+        }
         None => Dial::plain(address),
     };
     if let Some(name) = &controllers.server_name {

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use perilog_core::environment;
+use perilog_host::limited::Look;
 use perilog_host::scripts::{self, Entry, Wrong};
 use toml::Table;
 
@@ -38,9 +39,19 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     let passed = doctor::configuration(&args.config).map(|table| passed(&table));
     let mut reports = Vec::new();
     for directory in &args.directories {
-        let path = directory.canonicalize();
-        let path = path.map_err(|source| Fault::File { what: "cannot read", path: directory.clone(), source })?;
-        let mut findings = look(&path, passed.as_ref());
+        let (given, names) = (directory.clone(), passed.clone());
+        let seen = Look::begin(format!("directory {}", directory.display()), move || {
+            let path = given.canonicalize()?;
+            let findings = look(&path, names.as_ref());
+            Ok::<_, std::io::Error>((path, findings))
+        });
+        let (path, mut findings) = match seen.answer() {
+            Ok(seen) => seen.map_err(|source| Fault::File { what: "cannot read", path: directory.clone(), source })?,
+            Err(none) => {
+                let todo = "see which file system it is on (findmnt -T), and whether its server answers";
+                (directory.clone(), vec![Finding::wrong("directory", none.to_string(), todo)])
+            }
+        };
         if passed.is_none() {
             let what = format!("{}: no agent here reads it, so variables are not looked at", args.config.display());
             findings.push(Finding::skipped("variables", what));

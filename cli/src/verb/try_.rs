@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use perilog_core::{ActionName, JobId, Span};
 use perilog_host::clock;
+use perilog_host::limited::Look;
 use serde::Serialize;
 use serde_json::json;
 
@@ -109,9 +110,14 @@ impl Args {
     fn request(self) -> Result<Request, Fault> {
         let mut directories = Vec::new();
         for path in self.directories {
-            let absolute =
-                path.canonicalize().map_err(|source| Fault::File { what: "cannot run", path: path.clone(), source })?;
-            if !absolute.is_dir() {
+            let given = path.clone();
+            let seen = Look::begin(format!("directory {}", path.display()), move || {
+                given.canonicalize().map(|absolute| (absolute.is_dir(), absolute))
+            });
+            let seen = seen.answer().map_err(|none| Fault::Other(none.to_string()))?;
+            let (is_dir, absolute) =
+                seen.map_err(|source| Fault::File { what: "cannot run", path: path.clone(), source })?;
+            if !is_dir {
                 return Err(Fault::Usage(format!("{} is no directory", path.display())));
             }
             directories.push(absolute);

@@ -9,7 +9,7 @@ use perilog_host::command::Arguments;
 
 fn main() -> ExitCode {
     let load = |arguments: &Arguments| Config::read(&arguments.config);
-    match PROGRAM.begin(load, config::warnings) {
+    match PROGRAM.begin(load, |config| Ok(config::warnings(config))) {
         Ok((arguments, loaded)) => PROGRAM.end(run(&arguments, &loaded.value)),
         Err(said) => said,
     }

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use perilog_host::limited::{Look, NoAnswer};
 use perilog_host::scripts::{self, Entry, Wrong};
 use perilog_host::trust::{self, Untrusted};
 use toml::Table;
@@ -21,7 +22,18 @@ pub(super) fn look(config: &Table) -> Vec<Finding> {
         let todo = "write a table such as [action.prolog] into /etc/perilog/agent.d/prolog.toml";
         return vec![Finding::warning(ABOUT, "no action is configured: every task is refused", todo)];
     };
-    actions.iter().filter_map(|(name, action)| Some(of_action(name, action.as_table()?))).flatten().collect()
+    let look = |(name, action): (&String, &toml::Value)| {
+        let (of, action) = (name.clone(), action.as_table()?.clone());
+        let files = [config::texts(&action, "directories"), config::texts(&action, "command")].concat();
+        let what = format!("{name}: {}", files.join(", "));
+        Some(Look::begin(what, move || of_action(&of, &action)))
+    };
+    let looks: Vec<Look<Vec<Finding>>> = actions.iter().filter_map(look).collect();
+    let none = |none: NoAnswer| {
+        let todo = "see which file system it is on (findmnt -T), and whether its server answers";
+        vec![Finding::wrong(ABOUT, format!("{none}: every task hangs, until its limit drains the node"), todo)]
+    };
+    looks.into_iter().flat_map(|look| look.answer().unwrap_or_else(none)).collect()
 }
 
 fn of_action(name: &str, action: &Table) -> Vec<Finding> {
