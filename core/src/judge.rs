@@ -14,7 +14,7 @@ mod tests;
 
 use crate::defect;
 use crate::outcome::{ExitStatus, Failure, Loss, Outcome};
-use crate::task::{Claim, Ended, Intent, Process, RAN_NOTHING, RunResult, StepRecord, Tail, UnitFacts};
+use crate::task::{Claim, Ended, Intent, NO_CLAIM, Process, RAN_NOTHING, RunResult, StepRecord, Tail, UnitFacts};
 
 pub use boot::if_it_boots;
 pub(crate) use boot::is_announced;
@@ -177,6 +177,12 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
         (None, Some(ExitStatus::Exit(code))) if is_exec_code(code) => {
             failed(Failure::Exec(format!("systemd exit code {code}, systemd.exec(5)")))
         }
+        (None, Some(ExitStatus::Exit(NO_CLAIM))) => Outcome::Refused {
+            why: format!(
+                "its runner could not write its claim in /run/perilog and ran nothing (exit {NO_CLAIM}): is there room \
+                 (df /run; df -i /run)?"
+            ),
+        },
         (None, Some(ExitStatus::Exit(code))) if RAN_NOTHING.contains(&code) => Outcome::Refused {
             why: format!(
                 "the runner did not claim the task and ran nothing (exit {code}): its unit's journal says why"

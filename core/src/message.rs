@@ -212,18 +212,23 @@ pub enum HeldState {
     Tombstone { outcome: Outcome, past_ms: u64, reboot: Reboot },
 }
 
+/// The name in the place of a script's, in [`Phase::Overdue`]: the limit passed, and no script has begun.
+pub const ITS_START: &str = "its start";
+
 /// The phase of a live task, for `perilog ps` and `perilog why`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "kebab-case")]
 pub enum Phase {
-    /// The task waits on the host before the begin; `why` names the reason.
+    /// The task waits on the host before the begin; `why` names the reason. A task whose unit was asked for, and whose
+    /// first script does not begin within some seconds, says so here, too.
     Waiting { why: String },
     /// The agent has asked systemd to start the task's unit.
     Starting,
     /// A script runs; `index` counts from 1.
     Running { script: String, index: u32, of: u32, progress: Option<String> },
     /// The script is past its limit. `doing` describes the process that best explains the delay when the limit passed
-    /// (pid, state, command, wait channel); empty if the agent saw none.
+    /// (pid, state, command, wait channel); empty if the agent saw none. `script` is [`ITS_START`] if no script has
+    /// begun: then `doing` says for what the task waits.
     Overdue {
         script: String,
         limit_ms: u64,

@@ -58,10 +58,13 @@ impl Calls {
 
     /// Starts a task's unit (StartTransientUnit), and returns `None`: the reply reaches the machine later as
     /// `Input::Started`. Without a bus, returns that input at once, with an unknown result.
-    pub(super) fn start(&self, stem: String, intent: Box<Intent>) -> Option<Input> {
+    pub(super) fn start(&self, stem: String, intent: Box<Intent>, since_boot_ms: u64) -> Option<Input> {
         let task = intent.start.task;
         let unknown = move || Input::Started { task, reply: StartReply::Unknown(NO_BUS.to_owned()) };
-        self.answered(unknown, async move |bus| Input::Started { task, reply: bus.start(&stem, &intent).await })
+        self.answered(unknown, async move |bus| Input::Started {
+            task,
+            reply: bus.start(&stem, &intent, since_boot_ms).await,
+        })
     }
 
     /// Starts an inspection of a task's unit, processes and files, and returns `None`: the result reaches the machine
@@ -168,11 +171,12 @@ impl Calls {
 /// are complete.
 async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
     let (unit, unit_ids, processes) = bus.look(stem).await?;
-    let deaf = unit.as_ref().and_then(|unit| runner::deaf(unit.main_pid));
+    let deaf = unit.as_ref().and_then(|unit| bus.deaf(unit));
+    let runner = unit.as_ref().and_then(|unit| runner::shown(unit.main_pid));
     let Traces { claim, result, steps, tails, stop_asked } = spool.traces(stem, unit.as_ref().is_some_and(runs));
     fault::point_if("claim-seen", || claim.is_some());
     let gone = !spool.has(stem);
-    Ok(Seen { unit, unit_ids, processes, claim, result, steps, tails, stop_asked, deaf, gone })
+    Ok(Seen { unit, unit_ids, processes, claim, result, steps, tails, stop_asked, deaf, runner, gone })
 }
 
 /// Returns `true` if the unit's main process is running, or about to start.
@@ -191,7 +195,7 @@ mod tests {
         let mut calls = Calls::new(answers);
         let intent = testing::intent();
         let task = intent.start.task;
-        let started = calls.start("x".to_owned(), Box::new(intent));
+        let started = calls.start("x".to_owned(), Box::new(intent), 0);
         assert!(matches!(started, Some(Input::Started { reply: StartReply::Unknown(_), .. })), "{started:?}");
         let answer = |connection| Answer { connection: Some(connection), input: Input::Stirred { task } };
         assert!(calls.input(answer(0)).is_some(), "the bus is lost, and nothing was joined since");

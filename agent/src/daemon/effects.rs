@@ -23,10 +23,10 @@ impl Daemon {
                 }
                 self.inputs.push_back(Input::IntentWritten { task, result });
             }
-            Effect::StartUnit { stem, intent } => {
+            Effect::StartUnit { stem, intent, since_boot_ms } => {
                 self.roll.enter(&stem, intent.start.task);
                 self.watcher.watch(&stem);
-                self.inputs.extend(self.calls.start(stem, intent));
+                self.inputs.extend(self.calls.start(stem, intent, since_boot_ms));
             }
             Effect::Watch { stem, task } => {
                 self.roll.enter(&stem, task);

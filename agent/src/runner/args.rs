@@ -17,6 +17,8 @@ const MAX_STEM: usize = 139;
 pub(crate) enum Command {
     Run {
         run_dir: PathBuf,
+        /// CLOCK_BOOTTIME (ms) from which the task's limit counts; `None`: it counts from the claim.
+        since_boot_ms: Option<u64>,
         stem: String,
     },
     /// `--enter`, with which the runner starts itself again: the new process becomes the script's user, then the
@@ -32,7 +34,7 @@ pub(crate) enum Command {
 /// A sentence with the mistake.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
     let mut run_dir = PathBuf::from(RUN_DIR);
-    let mut stem = None;
+    let (mut stem, mut since_boot_ms) = (None, None);
     let mut args = args.map(|arg| arg.into_string().map_err(|arg| format!("{arg:?} is not valid UTF-8")));
     while let Some(arg) = args.next().transpose()? {
         match arg.as_str() {
@@ -40,6 +42,10 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
             "-V" | "--version" => return Ok(Command::Version),
             "--enter" => return Ok(Command::Enter),
             "--run-dir" => run_dir = args.next().transpose()?.ok_or("--run-dir needs a directory")?.into(),
+            "--since" => {
+                let since = args.next().transpose()?.and_then(|since| since.parse().ok());
+                since_boot_ms = Some(since.ok_or("--since needs a number of milliseconds")?);
+            }
             _ if arg.starts_with("--run-dir=") => run_dir = arg["--run-dir=".len()..].into(),
             _ if arg.starts_with('-') => return Err(format!("unknown option `{arg}`")),
             _ if stem.is_some() => return Err(format!("one argument too many: `{arg}`")),
@@ -51,7 +57,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
         return Err(format!("--run-dir {} is not an absolute path", run_dir.display()));
     }
     check_stem(&stem)?;
-    Ok(Command::Run { run_dir, stem })
+    Ok(Command::Run { run_dir, since_boot_ms, stem })
 }
 
 /// Checks the form and length of a stem. The stem becomes part of paths, and must not lead to another directory. The
@@ -72,13 +78,16 @@ mod tests {
 
     #[test]
     fn arguments_and_what_is_wrong_with_others() {
-        let run =
-            |dir: &str| Ok(Command::Run { run_dir: dir.into(), stem: "perilog-task-prolog-f1-0-0123".to_owned() });
+        let run = |dir: &str, since_boot_ms| {
+            Ok(Command::Run { run_dir: dir.into(), since_boot_ms, stem: "perilog-task-prolog-f1-0-0123".to_owned() })
+        };
         let long = format!("perilog-task-{}", "x".repeat(140));
         let table: &[(&[&str], Result<Command, &str>)] = &[
-            (&["perilog-task-prolog-f1-0-0123"], run("/run/perilog")),
-            (&["--run-dir", "/tmp/x", "perilog-task-prolog-f1-0-0123"], run("/tmp/x")),
-            (&["perilog-task-prolog-f1-0-0123", "--run-dir=/tmp/x"], run("/tmp/x")),
+            (&["perilog-task-prolog-f1-0-0123"], run("/run/perilog", None)),
+            (&["--run-dir", "/tmp/x", "perilog-task-prolog-f1-0-0123"], run("/tmp/x", None)),
+            (&["perilog-task-prolog-f1-0-0123", "--run-dir=/tmp/x"], run("/tmp/x", None)),
+            (&["--since", "7", "perilog-task-prolog-f1-0-0123"], run("/run/perilog", Some(7))),
+            (&["--since", "x", "perilog-task-prolog-f1-0-0123"], Err("--since needs")),
             (&["--enter"], Ok(Command::Enter)),
             (&["--help"], Ok(Command::Help)),
             (&["--version"], Ok(Command::Version)),

@@ -61,15 +61,21 @@ impl Sequence<'_> {
         self.speaker = Some((speaker, user.uid));
         let limit = planned.timeout_ms.map(|limit_ms| Limit::new(began, limit_ms));
         let watchdog = Watchdog::new(limit, self.limit, self.intent.plan.on_timeout);
-        let end = self.attend(running, watchdog, seq, planned);
+        let end = self.attend(running, watchdog, (seq, began), planned);
         self.speaker = None;
         self.reports.script_ended();
         self.control.iter_mut().for_each(Control::clear);
         end
     }
 
-    /// Watches the script until it ends, and records its end.
-    fn attend(&mut self, mut running: Running, mut watchdog: Watchdog, seq: u32, planned: &Planned) -> io::Result<End> {
+    /// Watches the script, which began at `began` (CLOCK_MONOTONIC, ms), until it ends, and records its end.
+    fn attend(
+        &mut self,
+        mut running: Running,
+        mut watchdog: Watchdog,
+        (seq, began): (u32, u64),
+        planned: &Planned,
+    ) -> io::Result<End> {
         let name = &planned.script.name;
         loop {
             let now = clock::mono_ms();
@@ -104,7 +110,13 @@ impl Sequence<'_> {
                 return self.not_run(seq, name, why, status);
             }
         };
-        let timed_out = watchdog.overdue();
+        // The runner may have been frozen with the script, past the limit and until both had ended.
+        let unseen = watchdog.passed_by(began.saturating_add(elapsed_ms)).filter(|_| !watchdog.overdue());
+        if let Some(limit_ms) = unseen {
+            let text = format!("ended past its limit of {}", Span::from_millis(limit_ms));
+            self.sinks.say(Level::Error, &format!("{name}: {text}; its runner could not watch it"));
+        }
+        let timed_out = watchdog.overdue() || unseen.is_some();
         let tolerable = planned.tolerable && !status.is_success() && !timed_out && !self.cancelled;
         if !status.is_success() {
             let (level, also) = if tolerable { (Level::Warning, ", which is tolerable") } else { (Level::Error, "") };

@@ -46,7 +46,7 @@ use args::Command;
 fn main() -> ExitCode {
     perilog_core::switch_on_defect!(perilog_host::defect::chosen());
     let told = match args::parse(env::args_os().skip(1)) {
-        Ok(Command::Run { run_dir, stem }) => return run(&run_dir, &stem),
+        Ok(Command::Run { run_dir, since_boot_ms, stem }) => return run(&run_dir, since_boot_ms, &stem),
         Ok(Command::Enter) => return stage::enter(),
         Ok(Command::Help) => io::stdout().write_all(args::HELP.as_bytes()),
         Ok(Command::Version) => writeln!(io::stdout(), "perilog-runner {}", env!("CARGO_PKG_VERSION")),
@@ -58,8 +58,8 @@ fn main() -> ExitCode {
     told.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
-fn run(run_dir: &std::path::Path, stem: &str) -> ExitCode {
-    match task::run(run_dir, stem) {
+fn run(run_dir: &std::path::Path, since_boot_ms: Option<u64>, stem: &str) -> ExitCode {
+    match task::run(run_dir, since_boot_ms, stem) {
         Ok(status) => ExitCode::from(status),
         Err(refusal) => {
             task::complain(&format!("nothing is run: {}", refusal.text));

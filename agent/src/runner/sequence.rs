@@ -68,7 +68,7 @@ pub(crate) struct Sequence<'a> {
 }
 
 impl<'a> Sequence<'a> {
-    /// Creates the sequence. `began`: CLOCK_MONOTONIC (ms) of the claim, from which the task's limit counts.
+    /// Creates the sequence. `began`: CLOCK_MONOTONIC (ms) of the claim; `limit`: the time limit of the whole task.
     pub(crate) fn new(
         intent: &'a Intent,
         directory: &'a Directory,
@@ -76,9 +76,8 @@ impl<'a> Sequence<'a> {
         control: Option<Control>,
         signals: Signals,
         sinks: Sinks,
-        began: u64,
+        (began, limit): (u64, Option<Limit>),
     ) -> Self {
-        let limit_ms = intent.limit_ms();
         Self {
             intent,
             directory,
@@ -88,7 +87,7 @@ impl<'a> Sequence<'a> {
             sinks,
             reports: Reports::new(began, &intent.start.milestones),
             headline: Headline::new(&intent.start),
-            limit: limit_ms.map(|limit_ms| Limit::new(began, limit_ms)),
+            limit,
             cancelled: false,
             seq: 0,
             speaker: None,

@@ -31,6 +31,7 @@ use crate::signals::Signals;
 use crate::steps::{self, Steps};
 use crate::tally::{Tally, Times};
 use crate::users::{self, User};
+use crate::watchdog::Limit;
 
 /// A script with its settings from the plan.
 #[derive(Debug)]
@@ -62,11 +63,12 @@ impl Moment {
     }
 }
 
-/// Runs the task `stem` from its claim to its result. Returns the runner's exit status.
+/// Runs the task `stem` from its claim to its result. Its limit counts from `since_boot_ms` (CLOCK_BOOTTIME), or from
+/// the claim. Returns the runner's exit status.
 ///
 /// # Errors
 /// The runner claimed nothing and ran nothing.
-pub(crate) fn run(run_dir: &Path, stem: &str) -> Result<u8, Refusal> {
+pub(crate) fn run(run_dir: &Path, since_boot_ms: Option<u64>, stem: &str) -> Result<u8, Refusal> {
     let invocation = invocation()?;
     let cannot = |what: &str, e: std::io::Error| Refusal::new(exit::NO_TASK, format!("{what}: {e}"));
     let mut sinks = Sinks::new().map_err(|e| cannot("stdout and stderr", e))?;
@@ -77,6 +79,8 @@ pub(crate) fn run(run_dir: &Path, stem: &str) -> Result<u8, Refusal> {
 
     // From here on the task ends in a result.
     let began = Moment::now();
+    let waited = since_boot_ms.map_or(0, |since| clock::boottime_ms().saturating_sub(since));
+    let limit = intent.limit_ms().map(|limit_ms| Limit::new(began.mono_ms.saturating_sub(waited), limit_ms));
     let (tally, ended) = match Steps::open(&directory) {
         Ok(steps) => {
             // systemd passes no supplementary groups, but another parent may, and root's scripts would inherit the
@@ -93,7 +97,7 @@ pub(crate) fn run(run_dir: &Path, stem: &str) -> Result<u8, Refusal> {
                     .say(Level::Warning, &format!("what scripts leave outside of the unit is not waited for: {error}"));
             }
             let control = open_control(run_dir, stem, &intent, &mut sinks);
-            Sequence::new(&intent, &directory, steps, control, signals, sinks, began.mono_ms).run()
+            Sequence::new(&intent, &directory, steps, control, signals, sinks, (began.mono_ms, limit)).run()
         }
         Err(error) => {
             let mut tally = Tally::new(0);

@@ -6,10 +6,14 @@
 //!                                                          --kill, after the grace--> KILL, once
 //! ```
 
+use perilog_core::defect;
 use perilog_core::task::OnTimeout;
 
 /// Time between TERM and KILL for a script past its limit, if the policy is to kill the script.
 pub(crate) const KILL_GRACE_MS: u64 = 10_000;
+/// Time after a limit within which the end of a script still counts as in time: the runner may see the end a little
+/// late on a busy node.
+const LATE_MS: u64 = 1_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limit {
@@ -63,6 +67,12 @@ impl Watchdog {
     /// Returns `true` if the script ran past its own limit or the task's.
     pub(crate) fn overdue(&self) -> bool {
         self.overdue
+    }
+
+    /// Returns the limit (ms) that a script passed which ended at `ended`, if it ended more than [`LATE_MS`] past it.
+    pub(crate) fn passed_by(&self, ended: u64) -> Option<u64> {
+        let late = |limit: &&Limit| ended > limit.at.saturating_add(LATE_MS) && !defect!(FrozenIsInTime);
+        self.limits.iter().rev().find(late).map(|limit| limit.limit_ms)
     }
 
     /// Returns CLOCK_MONOTONIC (ms) at which to call [`Self::due`] next; `None`: no limit is left, and no
@@ -131,6 +141,17 @@ mod tests {
         let mut dog = Watchdog::new(Some(limit(10)), None, OnTimeout::Drain);
         dog.termed();
         assert_eq!(dog.due(10), overdue(10, false));
+    }
+
+    #[test]
+    fn an_end_that_is_seen_long_past_a_limit_is_past_it() {
+        perilog_core::switch_on_defect!(perilog_host::defect::chosen());
+        let dog = Watchdog::new(Some(limit(10)), Some(limit(30)), OnTimeout::Drain);
+        assert_eq!(
+            (dog.passed_by(10), dog.passed_by(10 + LATE_MS), dog.passed_by(11 + LATE_MS)),
+            (None, None, Some(10))
+        );
+        assert_eq!(Watchdog::new(None, None, OnTimeout::Drain).passed_by(u64::MAX), None);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use super::keeper::UnitFound;
 use super::names::{DBUS, DBUS_PATH, MANAGER, MANAGER_PATH, PROPERTIES, SYSTEMD, UNIT, unit_path};
 use super::probe::Probed;
 use super::recipe::recipe;
+use super::runner::deaf;
 use super::signals::Interest;
 use crate::stir::Stir;
 
@@ -94,22 +95,23 @@ impl Bus {
 
     /// Calls StartTransientUnit(name, "fail"). The end of the start job makes the agent inspect the task ([`Stir`]),
     /// perhaps before this call returns.
-    pub async fn start(&self, stem: &str, intent: &Intent) -> StartReply {
+    pub async fn start(&self, stem: &str, intent: &Intent, since_boot_ms: u64) -> StartReply {
         self.shared.interest.starts(stem);
         // Earlier facts do not belong to the new unit.
         self.looked().remove(stem);
-        let reply = self.try_start(stem, intent).await;
+        let reply = self.try_start(stem, intent, since_boot_ms).await;
         if !matches!(reply, StartReply::Queued | StartReply::Unknown(_)) {
             self.shared.interest.does_not_start(stem);
         }
         reply
     }
 
-    async fn try_start(&self, stem: &str, intent: &Intent) -> StartReply {
+    async fn try_start(&self, stem: &str, intent: &Intent, since_boot_ms: u64) -> StartReply {
         let unit = unit_of(stem);
+        let around = &self.shared.around;
         loop {
             let probed = self.probed();
-            let properties = recipe(intent, &probed, &self.shared.around.runner, &self.shared.around.run_dir);
+            let properties = recipe(intent, &probed, &around.runner, &around.run_dir, since_boot_ms);
             let auxiliary: &[(&str, &[(&str, Variant<'_>)])] = &[];
             let body = (unit.as_str(), "fail", properties, auxiliary);
             let call = self.call(SYSTEMD, MANAGER_PATH, MANAGER, "StartTransientUnit", &body);
@@ -191,6 +193,13 @@ impl Bus {
         let nobody = unit.main_pid != 0 || empty;
         let processes = if nobody || defect!(ProcessesUnseen) { Vec::new() } else { self.processes(stem).await? };
         Ok((facts, ids, processes))
+    }
+
+    /// Returns what keeps the runner of this unit from handling signals and limits, for operators; `None`: nothing, or
+    /// the unit has no main process.
+    pub fn deaf(&self, unit: &UnitFacts) -> Option<String> {
+        let frozen = self.shared.around.cgroups.frozen_by(unit.cgroup.as_deref()).filter(|_| unit.main_pid != 0);
+        frozen.map(|by| format!("its unit is frozen with {by} (systemctl thaw {by})")).or_else(|| deaf(unit.main_pid))
     }
 
     /// Returns the processes in the unit's cgroup, at most [`MAX_PROCESSES`]; none if the unit or its cgroup is gone.

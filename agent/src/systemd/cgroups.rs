@@ -39,6 +39,17 @@ impl Cgroups {
         Some(populated(&events).unwrap_or(false))
     }
 
+    /// Returns the name of the cgroup that was frozen (`systemctl freeze`), and this one with it: that of `cgroup`
+    /// itself or of a slice above it. `None`: the cgroup is not frozen, or the kernel does not say.
+    pub(super) fn frozen_by(&self, cgroup: Option<&str>) -> Option<String> {
+        let events = self.events(cgroup)?;
+        read_field(&events, "frozen").filter(|frozen| *frozen)?;
+        let above = events.parent()?.ancestors();
+        let frozen = |dir: &&Path| fs::read_to_string(dir.join("cgroup.freeze")).is_ok_and(|text| text.trim() == "1");
+        let by = above.take_while(|dir| Some(*dir) != self.root.as_deref()).find(frozen)?;
+        Some(by.file_name()?.to_string_lossy().into_owned())
+    }
+
     /// Returns a value that finds no cgroup, as on a host with only cgroup v1.
     #[cfg(test)]
     pub(crate) fn nowhere() -> Self {
@@ -55,8 +66,12 @@ impl Cgroups {
 
 /// Returns `true` if the cgroup or a child has a process (`populated 1`, cgroups(7)); `None` if unknown.
 pub(super) fn populated(events: &Path) -> Option<bool> {
+    read_field(events, "populated")
+}
+
+fn read_field(events: &Path, name: &str) -> Option<bool> {
     let text = fs::read_to_string(events).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("populated ")).map(|n| n != "0")
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).map(|n| n != "0")
 }
 
 /// Returns the mount point of cgroup v2, preferably one under /sys/fs/cgroup. `mountinfo` is the text of
@@ -100,6 +115,14 @@ mod tests {
             fs::write(&events, text).unwrap();
             assert_eq!(populated(&events), expect);
         }
+        let frozen = |text: &str| {
+            fs::write(&events, text).unwrap();
+            cgroups.frozen_by(Some("/a.slice/b.service"))
+        };
+        assert_eq!(frozen("populated 1\nfrozen 1\n"), None);
+        fs::write(dir.path().join("a.slice/cgroup.freeze"), "1\n").unwrap();
+        assert_eq!(frozen("populated 1\nfrozen 1\n").as_deref(), Some("a.slice"));
+        assert_eq!(frozen("populated 1\nfrozen 0\n"), None);
         assert_eq!(Cgroups { root: None }.events(Some("/a")), None);
         assert_eq!(cgroups.events(None), None);
     }

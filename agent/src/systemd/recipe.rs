@@ -18,12 +18,14 @@ const INFINITY: u64 = u64::MAX;
 /// The slice of all tasks of a node, so that a site can limit them together.
 pub(crate) const SLICE: &str = "perilog.slice";
 
-/// Returns the properties for StartTransientUnit. `runner` and `run_dir` become ExecStart.
+/// Returns the properties for StartTransientUnit. `runner` and `run_dir` become ExecStart, with `since_boot_ms`: the
+/// CLOCK_BOOTTIME (ms) from which the task's limit counts.
 pub fn recipe(
     intent: &Intent,
     probed: &Probed,
     runner: &Path,
     run_dir: &Path,
+    since_boot_ms: u64,
 ) -> Vec<(&'static str, Variant<'static>)> {
     let (start, plan) = (&intent.start, &intent.plan);
     let stem = ids::stem(&start.action, &start.job, start.task);
@@ -32,7 +34,8 @@ pub fn recipe(
     let runner = runner.to_string_lossy().into_owned();
     // ExecStart instead of ExecStartEx, which systemd 239 lacks: a stem has no characters that systemd expands. The
     // unit has no Environment, because every user can read it.
-    let argv = vec![runner.clone(), "--run-dir".to_owned(), run_dir.to_string_lossy().into_owned(), stem];
+    let mut argv = vec![runner.clone(), "--run-dir".to_owned(), run_dir.to_string_lossy().into_owned()];
+    argv.extend(["--since".to_owned(), since_boot_ms.to_string(), stem]);
     let stop = match plan.on_timeout {
         // With a finite timeout, PID 1 would kill a cleanup that traps TERM, and the exit status would be lost.
         OnTimeout::Drain => INFINITY,
@@ -84,7 +87,8 @@ mod tests {
     use crate::testing;
 
     fn shown(intent: &Intent, probed: &Probed) -> String {
-        let unit = recipe(intent, probed, Path::new("/usr/libexec/perilog/perilog-runner"), Path::new("/run/perilog"));
+        let unit =
+            recipe(intent, probed, Path::new("/usr/libexec/perilog/perilog-runner"), Path::new("/run/perilog"), 7);
         unit.iter().map(|(name, value)| format!("{name}: {} = {}\n", value.value_signature(), show(value))).collect()
     }
 

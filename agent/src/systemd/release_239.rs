@@ -240,7 +240,7 @@ fn intents() -> Vec<Intent> {
 
 async fn start(bus: &Bus, intent: &Intent) -> StartReply {
     let start = &intent.start;
-    bus.start(&ids::stem(&start.action, &start.job, start.task), intent).await
+    bus.start(&ids::stem(&start.action, &start.job, start.task), intent, 0).await
 }
 
 #[tokio::test]

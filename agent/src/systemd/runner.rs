@@ -1,4 +1,5 @@
-//! Checks whether a runner handles its signals and limits, by the kernel's view of its process (proc_pid_status(5)).
+//! Checks whether a runner handles its signals and limits, by the kernel's view of its process (proc_pid_status(5)), and
+//! shows the process.
 
 use std::fs;
 
@@ -10,6 +11,16 @@ const TAKEN: u64 = 1 << (15 - 1) | 1 << (43 - 1);
 pub(crate) fn deaf(pid: u32) -> Option<String> {
     let status = (pid != 0).then(|| fs::read_to_string(format!("/proc/{pid}/status")).ok())??;
     read(&status)
+}
+
+/// Returns a process as text for operators: `pid 467, state S, in request_wait_answer`; `None`: there is none. The place
+/// where it hangs is missing if the kernel does not say so to the agent (`CAP_SYS_PTRACE`).
+pub(crate) fn shown(pid: u32) -> Option<String> {
+    let status = (pid != 0).then(|| fs::read_to_string(format!("/proc/{pid}/status")).ok())??;
+    let state = status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().chars().next()?;
+    let waits = fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+    let waits = Some(waits.trim()).filter(|name| !matches!(*name, "" | "0")).map(|name| format!(", in {name}"));
+    Some(format!("pid {pid}, state {state}{}", waits.unwrap_or_default()))
 }
 
 fn read(status: &str) -> Option<String> {
@@ -26,6 +37,13 @@ fn read(status: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_is_shown_with_its_state() {
+        let own = shown(std::process::id()).unwrap();
+        assert!(own.starts_with(&format!("pid {}, state ", std::process::id())), "{own}");
+        assert_eq!(shown(0), None);
+    }
 
     #[test]
     fn a_stopped_hanging_or_signal_pending_runner_is_deaf() {

@@ -205,8 +205,16 @@ impl Machine {
         }
         match task.state {
             State::Withdrawing => self.withdrawn(id, cx),
-            State::Starting => task.look.again = true,
-            State::Live | State::Doubt { .. } => self.look(id, cx),
+            State::Starting => {
+                task.look.again = true;
+                self.watch_start(id, None, cx);
+            }
+            State::Live | State::Doubt { .. } => {
+                if !task.can_be_inspected() {
+                    self.watch_start(id, None, cx);
+                }
+                self.look(id, cx);
+            }
             _ => {}
         }
     }

@@ -133,8 +133,10 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.state = State::Starting;
         task.starts += 1;
+        task.watch.named = false;
         task.trouble = None;
-        let start = Effect::StartUnit { stem: task.stem.clone(), intent: task.intent.clone() };
+        let since_boot_ms = task.watch.asks(cx.now.boot_ms);
+        let start = Effect::StartUnit { stem: task.stem.clone(), intent: task.intent.clone(), since_boot_ms };
         // `Accepted` implies the begin of the task. Only a task that has reported a wait reports the start.
         if task.phase.is_some() {
             self.move_to(id, Phase::Starting, cx);

@@ -104,9 +104,19 @@ pub struct Seen {
     /// The reason why the runner handles no signal and no limit: for example, it is stopped or hangs in the kernel.
     /// `None`: the runner works, or is gone.
     pub deaf: Option<String>,
+    /// The runner's process as text for operators: `pid 467, state D, wait channel fuse_wait`. `None`: the unit has no
+    /// main process.
+    pub runner: Option<String>,
     /// Whether the task's directory is missing, and with it any claim and result. The daemon checks this after it has
     /// read the files.
     pub gone: bool,
+}
+
+impl Seen {
+    /// Returns the runner's process as text for operators.
+    pub(super) fn runner(&self) -> &str {
+        self.runner.as_deref().unwrap_or("its process is gone")
+    }
 }
 
 /// systemd's answer to StartTransientUnit.
@@ -278,10 +288,12 @@ pub enum Effect {
     /// Call StartTransientUnit(name, "fail"). The daemon waits for the end of the unit's job, and registers that wait
     /// before the call. Answer: `Started`, then `Stirred` when the job ends. The daemon watches the task's directory as
     /// in [`Effect::Watch`]. It may delay a `Stirred` of the directory to gather more changes, but never one of the
-    /// unit.
+    /// unit. The task's limit counts from `since_boot_ms`, the CLOCK_BOOTTIME (ms) of the task's first start call: the
+    /// daemon passes it on to the runner.
     StartUnit {
         stem: String,
         intent: Box<Intent>,
+        since_boot_ms: u64,
     },
     /// Watch the task's unit and directory. The daemon calls Ref and adds a match for PropertiesChanged, then reports
     /// `Stirred` once, even if the unit is gone: a change before the match is not missed. In the directory it watches

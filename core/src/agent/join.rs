@@ -38,7 +38,7 @@ impl Machine {
         let first = !self.joined;
         if self.bus {
             // `Joined` without a `BusLost`: systemd was re-executed, and may never answer earlier calls.
-            self.on_bus_lost();
+            self.on_bus_lost(cx);
         }
         self.bus = true;
         self.joined = true;
@@ -70,13 +70,16 @@ impl Machine {
         }
     }
 
-    pub(super) fn on_bus_lost(&mut self) {
+    pub(super) fn on_bus_lost(&mut self, cx: &Cx) {
         self.bus = false;
         for task in self.tasks.values_mut() {
             task.look = Default::default();
             task.watched = false;
             // systemd may not have received an earlier TERM: the agent sends it again.
             task.term = task.cancelled && !defect!(BusTakesTerm);
+            if task.may_live() {
+                task.watch.unanswered(cx.now.boot_ms);
+            }
             if matches!(task.state, State::Starting) {
                 let why = "the system bus was lost while its unit was being started".to_owned();
                 task.state = State::Doubt { why };
@@ -281,6 +284,7 @@ fn seen(found: Found) -> Seen {
         stop_asked: found.stop_asked,
         // Unknown here; the next inspection shows whether the runner is deaf.
         deaf: None,
+        runner: None,
         // The directory exists: the daemon found it, or `rebuild` has requested it.
         gone: false,
     }

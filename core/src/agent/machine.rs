@@ -111,7 +111,7 @@ impl Machine {
     fn take(&mut self, input: Input, cx: &mut Cx) {
         match input {
             Input::Joined { found, tombstones, obeyed } => self.on_joined(found, tombstones, obeyed, cx),
-            Input::BusLost => self.on_bus_lost(),
+            Input::BusLost => self.on_bus_lost(cx),
             Input::LinkUp { counter } => self.on_link_up(counter, cx),
             Input::LinkDown => self.on_link_down(),
             Input::Message(message) => self.on_message(message, cx),
@@ -179,14 +179,17 @@ impl Machine {
     /// Other functions try starts and the programs of orphaned hooks again. Operations on the bus wait for the bus.
     fn retry_due(&mut self, cx: &mut Cx) {
         let now = cx.now;
-        let mut looks = Vec::new();
+        let (mut looks, mut silent) = (Vec::new(), Vec::new());
         for (id, task) in &mut self.tasks {
             if let Some(claiming) = &mut task.claiming
                 && claiming.again.take_due(now)
             {
                 cx.push(Effect::TakeClaim { stem: task.stem.clone(), task: *id, claim: claiming.claim.clone() });
             }
-            if self.bus && (task.look.backoff.take_due(now) || task.watch_at().is_some_and(|at| at <= now.boot_ms)) {
+            let watch_due = task.watch_at().is_some_and(|at| at <= now.boot_ms);
+            if watch_due && !(self.bus && task.can_be_inspected()) {
+                silent.push(*id);
+            } else if self.bus && (task.look.backoff.take_due(now) || watch_due) {
                 looks.push(*id);
             }
             if task.write_again.take_due(now) {
@@ -195,6 +198,9 @@ impl Machine {
         }
         for id in looks {
             self.look(id, cx);
+        }
+        for id in silent {
+            self.watch_blindly(id, cx);
         }
         let unload = self.unloading.iter_mut().filter(|_| self.bus);
         for (stem, _) in unload.filter_map(|(stem, again)| again.take_due(now).then_some((stem, again))) {
@@ -225,7 +231,7 @@ impl Machine {
             let look = task.look.backoff.at().filter(|_| self.bus);
             let start = task.start_again.at().filter(|_| self.bus && matches!(task.state, State::Queued));
             let expiry = task.expires().then(|| task.intent.not_after_boottime_ms.saturating_add(1));
-            let watch = task.watch_at().filter(|_| self.bus);
+            let watch = task.watch_at();
             [claim, look, start, task.write_again.at(), expiry, task.orphan_due_ms(now), watch]
         };
         let tasks = self.tasks.values().flat_map(of_task).flatten().min();

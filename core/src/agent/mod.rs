@@ -36,7 +36,8 @@
 //! or meant for another boot) the agent reports an end without a file.
 //!
 //! The rooms: `machine` (state and dispatch), `start` (acceptance), `guard` (turns), `unit` (systemd's answers),
-//! `claim` (withdrawing, cancelling, signals), `watch` (limits that a deaf runner misses), `ending` (outcome to
+//! `claim` (withdrawing, cancelling, signals), `stall` (first scripts that do not begin), `watch` (limits that a deaf
+//! runner misses), `ending` (outcome to
 //! tombstone), `tombs` (tombstones), `join` (what the host has at start), `session` and `hello` (the controller),
 //! `boot` (announced reboots), `exec` (local tasks, which a caller on the node's own socket requests), `orphan` (local
 //! tasks whose hook has died), `marks` (commits that the host knows), `phase` and `status` (views), `task` and
@@ -56,6 +57,7 @@ mod marks;
 mod orphan;
 mod phase;
 mod session;
+mod stall;
 mod start;
 mod status;
 mod task;

@@ -25,6 +25,16 @@ struct Current<'a> {
     overdue: Option<(u64, &'a str)>,
 }
 
+/// Returns `true` if the last script that began has not ended, by the runner's records.
+pub(super) fn is_script_at_work(steps: &[StepRecord]) -> bool {
+    let turn = |step: &StepRecord| match step {
+        StepRecord::Begin { .. } => Some(true),
+        StepRecord::End { .. } | StepRecord::NotRun { .. } => Some(false),
+        _ => None,
+    };
+    steps.iter().rev().find_map(turn).unwrap_or(false)
+}
+
 pub(super) fn read(steps: &[StepRecord]) -> Progress {
     let mut progress = Progress::default();
     let mut index = 0;

@@ -171,10 +171,11 @@ impl Task {
         now.boot_ms.saturating_sub(self.intent.accepted_boottime_ms)
     }
 
-    /// Returns the milliseconds since the begin of the first script, or since the acceptance if the agent did not see
-    /// the begin.
+    /// Returns the milliseconds since the begin of the first script; before, since the start call; or since the
+    /// acceptance if the agent saw neither.
     pub(super) fn phase_age_ms(&self, now: Now) -> u64 {
-        now.boot_ms.saturating_sub(self.running_from_ms.unwrap_or(self.intent.accepted_boottime_ms))
+        let asked = self.watch.asked_ms.filter(|_| self.awaits_script());
+        now.boot_ms.saturating_sub(self.running_from_ms.or(asked).unwrap_or(self.intent.accepted_boottime_ms))
     }
 
     /// Returns `true` if a script of the task may be alive, or may begin without a further start of the unit. That

@@ -29,6 +29,9 @@ impl Machine {
         if !matches!(task.state, State::Starting) {
             return;
         }
+        if !matches!(reply, StartReply::Unknown(_)) {
+            task.watch.answered();
+        }
         match reply {
             StartReply::Queued => {
                 task.state = State::Live;
@@ -83,6 +86,7 @@ impl Machine {
             return;
         }
         task.look.asked = true;
+        task.watch.asks(cx.now.boot_ms);
         cx.push(Effect::Inspect { stem: task.stem.clone(), task: id });
     }
 
@@ -104,6 +108,7 @@ impl Machine {
             Ok(seen) => {
                 task.trouble = None;
                 task.look.backoff.succeeded();
+                task.watch.answered();
                 self.observe(id, &seen, cx);
             }
         }
@@ -158,6 +163,7 @@ impl Machine {
         self.deliver_signals(id, cx);
         self.progress(id, seen, cx);
         self.watch(id, seen, cx);
+        self.watch_start(id, Some(seen), cx);
     }
 
     fn progress(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {

@@ -3,12 +3,15 @@
 //! KILL for its script.
 //!
 //! ```text
-//!   the limit passed BEHIND_MS ago without a report of the runner --inspect
+//!   the limit passed REPORT_MS ago without a report of the runner --inspect
 //!       |-- deaf: overdue, reported by the agent; KILL to the unit if the policy is to kill
-//!       `-- not deaf: the runner will report; the agent inspects again later
+//!       |-- not deaf: the runner will report; the agent inspects again after BEHIND_MS
+//!       `-- systemd does not answer: overdue, reported by the agent
 //!   a signal was sent HEARD_MS ago --inspect
 //!       `-- deaf: KILL reaches the whole unit; the agent reports TERM as useless
 //! ```
+//!
+//! [`super::stall`] watches a task until its first script begins.
 
 use crate::ids::TaskId;
 use crate::message::Phase;
@@ -17,11 +20,18 @@ use crate::task::OnTimeout;
 use super::claim::KILL_SCRIPT;
 use super::io::{Effect, Level, Seen};
 use super::machine::{Cx, Machine};
+use super::phase;
+use super::stall::unanswered;
 use super::task::{State, Task};
 
-/// Time in milliseconds that a runner has to report a passed limit. A working runner needs about two seconds, because
-/// it gathers forensics before it reports.
+/// Time in milliseconds after a passed limit at which the agent first checks whether the runner is deaf. A working
+/// runner reports within about two seconds, because it gathers forensics before.
+const REPORT_MS: u64 = 5_000;
+/// Time in milliseconds after which the agent checks again a runner that is not deaf and has not reported the limit. If
+/// no script runs then, the agent reports the limit itself.
 const BEHIND_MS: u64 = 30_000;
+/// Time in milliseconds that systemd has to answer a call before the agent decides without the answer.
+const SILENT_MS: u64 = 5_000;
 /// Time in milliseconds that a runner has to handle a signal. The first inspection after that time checks whether the
 /// runner is deaf (stopped, or hanging in the kernel). The daemon causes that inspection two seconds after the signal,
 /// by a `Stirred`.
@@ -31,10 +41,19 @@ const HEARD_MS: u64 = 1_500;
 /// TERM and KILL.
 const KILL_GRACE_MS: u64 = 10_000;
 
-/// Observations of a task whose runner has the claim; all times are CLOCK_BOOTTIME (ms), as this agent saw them.
+/// Observations of a task since its start call; all times are CLOCK_BOOTTIME (ms), as this agent saw them.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    claimed_ms: Option<u64>,
+    /// Time of the first start call, from which the task's limit counts. For a task of an earlier agent: the time when
+    /// this agent first looked at it.
+    pub(super) asked_ms: Option<u64>,
+    /// Time of the first call about this task that systemd has not answered, or of the loss of the bus. `None`: systemd
+    /// has answered the last call.
+    silent_ms: Option<u64>,
+    /// Time when this agent first saw the claim of the task's runner.
+    pub(super) claimed_ms: Option<u64>,
+    /// Whether the agent has looked why the first script does not begin ([`super::stall`]).
+    pub(super) named: bool,
     /// Name of the current script, its number among the task's scripts (from 1), and CLOCK_BOOTTIME (ms) when this
     /// agent first saw it. An empty name: no script is known to run.
     script: Option<(String, u32, u64)>,
@@ -48,15 +67,54 @@ pub(super) struct Watch {
     sent: Option<(u8, u64)>,
 }
 
+impl Watch {
+    /// Records a call to systemd about the task. Returns the time from which the task's limit counts.
+    pub(super) fn asks(&mut self, now_ms: u64) -> u64 {
+        self.unanswered(now_ms);
+        *self.asked_ms.get_or_insert(now_ms)
+    }
+
+    pub(super) fn unanswered(&mut self, now_ms: u64) {
+        self.silent_ms.get_or_insert(now_ms);
+    }
+
+    pub(super) const fn answered(&mut self) {
+        self.silent_ms = None;
+    }
+}
+
 impl Machine {
+    /// Decides about a task that is due for a check while systemd does not answer, or while nothing of it is on the bus.
+    pub(super) fn watch_blindly(&mut self, id: TaskId, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        if task.awaits_script() {
+            return self.watch_start(id, None, cx);
+        }
+        let Some((script, limit_ms, _)) = task.passed_limit(cx.now.boot_ms) else { return };
+        task.watch.behind.get_or_insert(cx.now.boot_ms);
+        task.watch.limit_at = None;
+        let why = unanswered(self.bus);
+        let Some(task) = self.tasks.get(&id) else { return };
+        let text = format!("{} is past its limit, and nothing is known of it without {why}", task.name());
+        cx.note(Level::Warning, Some(id), Some(&task.intent.start.job), text);
+        self.move_to(id, Phase::Overdue { script, limit_ms, doing: format!("unknown without {why}") }, cx);
+    }
+
     /// Checks after an inspection whether a deaf runner (stopped, or hanging in the kernel) has missed a passed limit
     /// or a signal. If so, reports the task as overdue or the signal as useless, and may kill the whole unit.
     pub(super) fn watch(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.has_runner()) else { return };
         let now = cx.now.boot_ms;
+        task.watch.claimed_ms.get_or_insert(now);
         // Once the scripts have ended, the controller watches the limit.
-        let passed = if task.runner_waits { None } else { task.passed_limit(now) };
-        if let (Some((script, limit_ms)), Some(why)) = (passed, &seen.deaf) {
+        let passed = if task.runner_waits || task.awaits_script() { None } else { task.passed_limit(now) };
+        let is_late = |at: u64| now >= at.saturating_add(BEHIND_MS);
+        let idle = passed.as_ref().is_some_and(|(.., at)| is_late(*at)) && !phase::is_script_at_work(&seen.steps);
+        let deaf = seen
+            .deaf
+            .clone()
+            .or_else(|| idle.then(|| format!("its runner ({}) begins no further script", seen.runner())));
+        if let (Some((script, limit_ms, _)), Some(why)) = (passed, &deaf) {
             task.watch.behind.get_or_insert(now);
             let (stem, job) = (task.stem.clone(), task.intent.start.job.clone());
             let text = format!("{} is past its limit, and {why}", task.name());
@@ -71,7 +129,7 @@ impl Machine {
                 cx.push(Effect::KillLingering { stem });
             }
             self.move_to(id, Phase::Overdue { script, limit_ms, doing: why.clone() }, cx);
-        } else if seen.deaf.is_none() {
+        } else if deaf.is_none() {
             task.watch.behind = None;
         }
         self.watch_signal(id, seen, cx);
@@ -108,24 +166,37 @@ impl Task {
         }
     }
 
-    /// Returns CLOCK_BOOTTIME (ms) of the next check of the runner. `None`: an inspection is under way or planned, or
-    /// the task needs no check.
+    /// Returns CLOCK_BOOTTIME (ms) of the next check of the runner. While systemd owes an answer, that is at least
+    /// [`SILENT_MS`] after the call. `None`: an inspection is planned, or the task needs no check.
     pub(super) fn watch_at(&self) -> Option<u64> {
         let lingers = matches!(self.phase, Some(Phase::Lingering { .. }));
-        let looked_at = self.look.asked || self.look.backoff.at().is_some();
-        if !matches!(self.state, State::Live) || lingers || looked_at {
+        let silent_ms = self.watch.silent_ms;
+        if lingers || silent_ms.is_none() && self.look.backoff.at().is_some() {
             return None;
         }
-        let kills = self.intent.plan.on_timeout == OnTimeout::Kill && !self.watch.killed;
-        let kill_at = self.watch.behind.filter(|_| kills).map(|since| since.saturating_add(KILL_GRACE_MS));
-        self.watch.limit_at.into_iter().chain(kill_at).min()
+        let at = if self.awaits_script() {
+            self.start_due()?
+        } else if matches!(self.state, State::Live) {
+            // A silent systemd kills nothing.
+            let kills = self.intent.plan.on_timeout == OnTimeout::Kill && !self.watch.killed && silent_ms.is_none();
+            let kill_at = self.watch.behind.filter(|_| kills).map(|since| since.saturating_add(KILL_GRACE_MS));
+            self.watch.limit_at.into_iter().chain(kill_at).min()?
+        } else {
+            return None;
+        };
+        Some(silent_ms.map_or(at, |silent| at.max(silent.saturating_add(SILENT_MS))))
     }
 
-    /// Returns the current script and the limit (ms) that passed at least [`BEHIND_MS`] ago without a report of the
-    /// runner: the script's or the task's, whichever passed first. `None`: there is no such limit. Also sets the time
-    /// of the next check.
-    fn passed_limit(&mut self, now_ms: u64) -> Option<(String, u64)> {
-        let claimed = *self.watch.claimed_ms.get_or_insert(now_ms);
+    /// Returns `true` if an inspection of the unit can be asked for: none is under way, and the unit may exist.
+    pub(super) const fn can_be_inspected(&self) -> bool {
+        matches!(self.state, State::Live | State::Doubt { .. }) && self.watch.silent_ms.is_none()
+    }
+
+    /// Returns the current script, the limit (ms) that passed at least [`REPORT_MS`] ago without a report of the
+    /// runner, and when it passed: the script's or the task's, whichever passed first. `None`: there is no such limit.
+    /// Also sets the time of the next check.
+    fn passed_limit(&mut self, now_ms: u64) -> Option<(String, u64, u64)> {
+        let asked = *self.watch.asked_ms.get_or_insert(now_ms);
         let (script, index) = match &self.phase {
             Some(Phase::Running { script, index, .. }) => (script.clone(), *index),
             // The phase is the agent's own report about the runner, so the agent checks the runner again.
@@ -144,14 +215,14 @@ impl Task {
         let of_script = plan.scripts.get(&script).and_then(|own| own.timeout_ms).or(plan.script_timeout_ms);
         let of_script =
             of_script.filter(|_| !script.is_empty()).zip(self.watch.script.as_ref().map(|(.., since)| *since));
-        let of_task = self.intent.limit_ms().map(|limit| (limit, claimed));
+        let of_task = self.intent.limit_ms().map(|limit| (limit, asked));
         let passes = |(limit, since): (u64, u64)| (since.saturating_add(limit), limit);
         let (at, limit_ms) = of_script.into_iter().chain(of_task).map(passes).min()?;
-        let due = at.saturating_add(BEHIND_MS);
+        let due = at.saturating_add(REPORT_MS);
         if due <= now_ms {
             // A runner that is not deaf reports the limit itself; the agent checks that later.
             self.watch.limit_at = Some(now_ms.saturating_add(BEHIND_MS)).filter(|_| self.watch.behind.is_none());
-            return Some((script, limit_ms));
+            return Some((script, limit_ms, at));
         }
         self.watch.limit_at = Some(due);
         None

@@ -118,11 +118,14 @@ fn without_a_result_the_unit_speaks_and_never_says_ok() {
     let no_claim = |code| Outcome::Refused {
         why: format!("the runner did not claim the task and ran nothing (exit {code}): its unit's journal says why"),
     };
+    let why = "its runner could not write its claim in /run/perilog and ran nothing (exit 73): is there room (df /run; df \
+               -i /run)?";
+    let no_room = Outcome::Refused { why: why.to_owned() };
     #[rustfmt::skip]
     let table = [
         // No claim: no script ran.
         (None, exited(66), no_claim(66)),
-        (None, exited(73), no_claim(73)),
+        (None, exited(73), no_room),
         (None, exited(75), no_claim(75)),
         // No readable claim: another program removed the claim.
         (None, exited(0), failed(F::NoResult(Some(Exit(0))))),

@@ -159,6 +159,7 @@ pub(super) fn node_fault(dice: &mut Rng, nodes: usize) -> Fault {
         18 if dice.one_in(2) => Fault::Restart { node, keeps_run: dice.one_in(3), down_ms: dice.skewed(100, 10_000) },
         17..=18 => Fault::SoftReboot { node, down_ms: dice.skewed(100, 10_000) },
         19..=21 => Fault::LoseBus { node, ms: dice.skewed(1, 30_000) },
+        23 if dice.one_in(2) => Fault::HangRunners { node, ms: dice.skewed(1, 120_000) },
         22..=23 => Fault::StallSystemd { node, ms: dice.skewed(1, 120_000) },
         24..=25 => Fault::FullRun { node, ms: dice.skewed(1, 60_000) },
         26..=27 => Fault::KillRunner { node },

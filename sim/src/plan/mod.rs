@@ -280,6 +280,12 @@ pub enum Fault {
         node: usize,
         ms: u64,
     },
+    /// For `ms` milliseconds no runner takes its claim or begins a script: a directory or the name service does not
+    /// answer.
+    HangRunners {
+        node: usize,
+        ms: u64,
+    },
     FullRun {
         node: usize,
         ms: u64,
@@ -385,6 +391,7 @@ impl Fault {
             | Self::Suspend { node, .. }
             | Self::OomKill { node }
             | Self::StallSystemd { node, .. }
+            | Self::HangRunners { node, .. }
             | Self::FullRun { node, .. }
             | Self::KillRunner { node }
             | Self::StopUnit { node }

@@ -35,6 +35,8 @@ pub(crate) struct Agent {
     /// agent's limit.
     pub(crate) unwritten: BTreeSet<TaskId>,
     parked: Vec<AgentEvent>,
+    /// World time (ms) of the first start call of each task.
+    pub(crate) asked: BTreeMap<TaskId, u64>,
     pub(crate) bus: bool,
     pub(crate) connection: u64,
     joined_once: bool,
@@ -100,6 +102,7 @@ impl World {
             unwritten: BTreeSet::new(),
             stopped: false,
             parked: Vec::new(),
+            asked: BTreeMap::new(),
             bus: false,
             connection: 0,
             joined_once: false,

@@ -41,7 +41,7 @@ impl World {
                 }
                 self.answer(at, Input::IntentWritten { task, result: written });
             }
-            Effect::StartUnit { stem, intent } => self.start(at, stem, intent, how),
+            Effect::StartUnit { stem, intent, since_boot_ms } => self.start(at, stem, (intent, since_boot_ms), how),
             Effect::Watch { stem, task } => {
                 self.enter(at, &stem, task);
                 if let Some(agent) = self.nodes[at].agent.as_mut() {
@@ -162,18 +162,25 @@ impl World {
         }
     }
 
-    fn start(&mut self, at: usize, stem: String, intent: Box<perilog_core::task::Intent>, how: Option<How>) {
-        let task = intent.start.task;
+    fn start(
+        &mut self,
+        at: usize,
+        stem: String,
+        (intent, since_boot_ms): (Box<perilog_core::task::Intent>, u64),
+        how: Option<How>,
+    ) {
+        let (t, task) = (self.t, intent.start.task);
         self.enter(at, &stem, task);
         if let Some(agent) = self.nodes[at].agent.as_mut() {
             agent.watched.insert(stem.clone());
             agent.looked.remove(&stem);
+            agent.asked.entry(task).or_insert(t);
             if agent.bus {
                 agent.interest.insert(stem.clone());
             }
         }
         let pending = Pending::Start(task);
-        let call = Call::Start { stem, intent };
+        let call = Call::Start { stem, intent, since_boot_ms };
         match how {
             Some(How::Fails) => {
                 let reply = StartReply::Rejected("Access denied".to_owned());

@@ -49,6 +49,7 @@ impl World {
             node.cut_until = node.cut_until.min(t);
             node.full_until = node.full_until.min(t);
             node.stalled_until = node.stalled_until.min(t);
+            node.hung_until = node.hung_until.min(t);
             node.asleep_until = node.asleep_until.min(t);
             if at >= plan_nodes {
                 self.power_off(at);

@@ -197,7 +197,7 @@ pub(crate) struct Caller {
 /// A call to PID 1. `of`: the invocation from the last inspection of the unit; `None`: any unit of that name.
 #[derive(Debug, Clone)]
 pub(crate) enum Call {
-    Start { stem: String, intent: Box<Intent> },
+    Start { stem: String, intent: Box<Intent>, since_boot_ms: u64 },
     Watch { stem: String },
     Inspect { stem: String, task: TaskId },
     SignalRunner { stem: String, signal: u8, of: Option<InvocationId> },

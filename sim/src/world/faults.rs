@@ -33,6 +33,7 @@ impl World {
                 }
             }
             Fault::StallSystemd { node, ms } => self.nodes[node].stalled_until = self.t + ms,
+            Fault::HangRunners { node, ms } => self.nodes[node].hung_until = self.t + ms,
             Fault::FullRun { node, ms } => self.nodes[node].full_until = self.t + ms,
             Fault::KillRunner { node } => {
                 if let Some(stem) = self.some_unit(node, |life| life == Life::Running) {

@@ -38,6 +38,7 @@ mod services;
 mod signals;
 pub(crate) mod site;
 mod spool;
+mod stalled;
 mod systemd;
 mod traps;
 mod watch;

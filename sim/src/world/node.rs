@@ -43,6 +43,8 @@ pub(crate) struct Node {
     pub(crate) full_until: u64,
     /// World time (ms) until which PID 1 does nothing.
     pub(crate) stalled_until: u64,
+    /// World time (ms) until which no runner begins anything: what it looks at before does not answer.
+    pub(crate) hung_until: u64,
     /// World time (ms) until which the whole machine sleeps.
     pub(crate) asleep_until: u64,
     /// The argument of `site::policy` that gives the node's present configuration.
@@ -72,6 +74,7 @@ impl Node {
             cut_until: 0,
             full_until: 0,
             stalled_until: 0,
+            hung_until: 0,
             asleep_until: 0,
             policy: 0,
             forged: None,

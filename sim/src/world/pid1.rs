@@ -33,7 +33,7 @@ impl World {
             }
         }
         match call {
-            Call::Start { stem, intent } => self.start_unit(at, from, &stem, intent),
+            Call::Start { stem, intent, since_boot_ms } => self.start_unit(at, from, &stem, (intent, since_boot_ms)),
             Call::Watch { stem } => self.stir_now(at, from, &stem),
             Call::Inspect { stem, task } => {
                 let node = &self.nodes[at];
@@ -65,11 +65,14 @@ impl World {
             && node.agent.as_ref().is_some_and(|agent| agent.bus && agent.connection == from.connection)
     }
 
-    fn start_unit(&mut self, at: usize, from: Caller, stem: &str, intent: Box<Intent>) {
+    fn start_unit(&mut self, at: usize, from: Caller, stem: &str, (intent, since_boot_ms): (Box<Intent>, u64)) {
         let task = intent.start.task;
         let reply = match self.nodes[at].systemd.start(stem, intent) {
             None => StartReply::Exists,
             Some(serial) => {
+                if let Some(unit) = self.nodes[at].systemd.unit(stem, serial) {
+                    unit.runner.since_boot_ms = since_boot_ms;
+                }
                 let delay = self.dice.skewed(0, 400);
                 self.unit_after(delay, at, stem, serial, Act::JobRuns);
                 StartReply::Queued

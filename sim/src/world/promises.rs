@@ -32,7 +32,7 @@ impl World {
                 // kept it from writing.
                 .filter(|_| !node.is_crowded() && self.t >= node.full_until)
                 .map(|_| ("tombstone", format!("n{at} removes that of {stem} before its not-after"))),
-            Effect::StartUnit { stem, intent } if !intent.local => {
+            Effect::StartUnit { stem, intent, .. } if !intent.local => {
                 let came_up = node.agent.as_ref().map_or(0, |agent| agent.came_up);
                 self.truth.ended_before(intent.start.task, came_up).map(|outcome| {
                     let text =
@@ -76,7 +76,7 @@ impl World {
                     self.violate("7 configured", &format!("n{at} takes on {stem}, and {why}"));
                 }
             }
-            Effect::StartUnit { stem, intent } => {
+            Effect::StartUnit { stem, intent, .. } => {
                 let recorded = self.nodes[at].spool.tasks.get(stem).and_then(|dir| dir.intent.as_ref());
                 if recorded.is_some_and(|recorded| *recorded != **intent) {
                     self.violate("7 configured", &format!("n{at} starts {stem}, and not as its intent on disk says"));

@@ -29,6 +29,8 @@ pub(crate) struct Runner {
     /// number.
     dir: u64,
     began_at: u64,
+    /// CLOCK_BOOTTIME (ms) from which the task's limit counts.
+    pub(super) since_boot_ms: u64,
     /// World time (ms) at which the runner installs its signal handlers, before its claim. From then on only KILL ends
     /// the runner.
     pub(super) handles_from: u64,
@@ -64,7 +66,7 @@ impl World {
             return;
         }
         let stalled_until = node.stalled_until;
-        let asleep_until = node.asleep_until;
+        let (asleep_until, hung_until) = (node.asleep_until, node.hung_until);
         if self.t < asleep_until {
             let later = asleep_until - self.t;
             return self.unit_after(later, at, &stem, serial, act);
@@ -91,6 +93,10 @@ impl World {
             }
             (Act::LeftoverEnds, _) => self.leftover_ends(at, &stem),
             (_, Life::Queued | Life::Stopping(_) | Life::Over(_)) => {}
+            // The runner waits for a directory or the name service, before its claim or before a script.
+            (Act::Claims | Act::NextScript, _) if self.t < hung_until => {
+                self.unit_after(hung_until - self.t, at, &stem, serial, act);
+            }
             (Act::Claims, _) => self.claim(at, &stem, serial),
             (Act::NextScript, _) => self.next_script(at, &stem, serial),
             (Act::ScriptEnds { turn }, _) => {
@@ -158,8 +164,9 @@ impl World {
             self.record(at, stem, serial, StepRecord::Cancelled { at_ms });
         }
         let limit = self.nodes[at].systemd.unit(stem, serial).and_then(|unit| unit.intent.limit_ms());
+        let since = self.nodes[at].systemd.unit(stem, serial).map_or(boottime, |unit| unit.runner.since_boot_ms);
         if let Some(limit) = limit {
-            self.unit_after(limit, at, stem, serial, Act::Limit);
+            self.unit_after((since + limit).saturating_sub(boottime), at, stem, serial, Act::Limit);
         }
         self.directory_changed(at, stem);
         let delay = self.dice.skewed(0, 20);

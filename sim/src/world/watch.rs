@@ -26,6 +26,8 @@ pub(crate) struct Watch {
     /// By node: the agent's process, bus connection and session (as numbers), and the world time (ms) since when all
     /// three are undisturbed.
     calm: BTreeMap<usize, ((u64, u64, u64), u64)>,
+    /// By node: the agent's process and session (as numbers), and the world time (ms) since when both are undisturbed.
+    pub(super) steady: BTreeMap<usize, ((u64, u64), u64)>,
     /// World time (ms) at which each node's session with the controller was last open.
     stood: BTreeMap<usize, u64>,
     /// World time (ms) of each action's first commit by the first controller.
@@ -54,6 +56,7 @@ impl World {
         self.watch.next = self.t + EVERY_MS;
         for at in 0..self.nodes.len() {
             self.watch_node(at);
+            self.check_stalled(at);
         }
         let mut to_stop = BTreeMap::new();
         // When faults stop, a sleep ends early, and delayed events come as if the sleep had continued.
@@ -90,6 +93,15 @@ impl World {
         let conn = agent.conn?;
         let c = self.conns.get(&conn).filter(|c| c.which == 0)?;
         self.controllers[0].sessions.contains_key(&c.session).then_some(conn)
+    }
+
+    /// Returns the numbers of the agent's process and of its session with the first controller, if the agent runs and
+    /// nothing but systemd disturbs it.
+    pub(super) fn session_now(&self, at: usize) -> Option<(u64, u64)> {
+        let (t, node) = (self.t, &self.nodes[at]);
+        let until = node.cut_until.max(node.full_until).max(node.asleep_until);
+        let agent = node.agent.as_ref().filter(|agent| node.on && t > until && !agent.stopped)?;
+        Some((agent.life, self.standing(at)?))
     }
 
     fn calm_now(&self, at: usize) -> Option<(u64, u64, u64)> {

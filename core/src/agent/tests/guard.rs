@@ -179,10 +179,10 @@ fn a_task_that_waits_past_its_not_after_is_refused_and_claimed() {
     bed.feed(queued(first));
     let id = task("j", 1, "epilog", 0);
     bed.feed(start_message("j", 1, "epilog", 0));
-    bed.check(intent_written(id), &["accepted j.1.epilog.0", "moved j.1.epilog.0 waiting for prolog*", "wake 10001"]);
+    bed.check(intent_written(id), &["accepted j.1.epilog.0", "moved j.1.epilog.0 waiting for prolog*"]);
     bed.now.boot_ms = 10_000;
     let refused = "refused (it is too late to begin: it waited for prolog of job j, attempt 1, rank 0)";
-    bed.pass(1, &[&format!("take-claim j.1.epilog.0 {refused}")]);
+    bed.pass(1, &["inspect j.1.prolog.0", &format!("take-claim j.1.epilog.0 {refused}")]);
     bed.check(claim_taken(id, true), &[&format!("write-outcome j.1.epilog.0 {refused}")]);
     bed.check(outcome_written(id), &[&format!("finished j.1.epilog.0 {refused}")]);
 }

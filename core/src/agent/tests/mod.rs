@@ -14,6 +14,7 @@ mod marks;
 mod orphan;
 mod removed;
 mod session;
+mod stall;
 mod start;
 mod starting;
 mod status;

@@ -188,10 +188,7 @@ fn doubtful_units_are_inspected_when_the_bus_is_back() {
         (inspected(claimed, seen_nothing()), &[]),
         (start_reply(starting, unknown()), &[]),
         (start_message("l", 1, "prolog", 0), &["write-intent l.1.prolog.0"]),
-        (
-            intent_written(waiting),
-            &["accepted l.1.prolog.0", "moved l.1.prolog.0 waiting for the system bus", "wake 10001"],
-        ),
+        (intent_written(waiting), &["accepted l.1.prolog.0", "moved l.1.prolog.0 waiting for the system bus"]),
         (
             joined(vec![], vec![]),
             &["watch j.1.prolog.0", "inspect k.1.prolog.0", "moved l.1.prolog.0 starting", "start-unit l.1.prolog.0"],

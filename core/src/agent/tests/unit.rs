@@ -67,7 +67,11 @@ fn a_runner_that_never_claimed_is_never_a_success() {
     let intent = intent("j", 1, "prolog", 0);
     for (code, outcome) in [
         (0, "failed (the runner ended with exit 0 and no result)"),
-        (73, "refused (the runner did not claim the task and ran nothing (exit 73): its unit's journal says why)"),
+        (
+            73,
+            "refused (its runner could not write its claim in /run/perilog and ran nothing (exit 73): is there room (df \
+             /run; df -i /run)?)",
+        ),
         (203, "failed (cannot execute: systemd exit code 203, systemd.exec(5))"),
     ] {
         let mut bed = Bed::up();
@@ -173,11 +177,18 @@ fn inspections_run_one_at_a_time_and_repeat_after_a_change() {
 
 #[test]
 fn a_look_that_fails_is_repeated_later_each_time() {
-    let mut bed = Bed::up();
+    let mut node = node();
+    node.policy.actions.get_mut(&action("prolog")).unwrap().timeout_ms = None;
+    let mut bed = Bed::up_as(node);
     let id = bed.live("j", 1, "prolog", 0);
+    bed.feed(stirred(id));
+    let steps = vec![begin_step(0, "a", 1)];
+    bed.feed(inspected(id, Seen { steps, ..seen_running(&intent("j", 1, "prolog", 0), 1) }));
+    bed.now.boot_ms += 5_000;
+    bed.feed(Input::Tick);
     let failed = || Input::Inspected { task: id, seen: Err("no reply".to_owned()) };
     bed.check(stirred(id), &["inspect j.1.prolog.0"]);
-    let mut at = 0;
+    let mut at = bed.now.boot_ms;
     for pause in [250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000] {
         at += pause;
         bed.check(failed(), &[&format!("wake {at}")]);

@@ -18,7 +18,7 @@ use crate::defect;
 use crate::duration::Span;
 use crate::ids::{ActionName, HostName, Rank, TaskId};
 use crate::idset::IdSet;
-use crate::message::Phase;
+use crate::message::{ITS_START, Phase};
 use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, survives_reboot};
 
@@ -174,7 +174,8 @@ impl Jobs {
         self.action_event(task.action, "overdue", context, cx);
         self.touch(task.action, cx);
         // If the task has ended by a resolution, an operator may have lifted its drain since.
-        (!ended).then(|| format!("{script} is past its limit of {}", Span::from_millis(*limit_ms)))
+        let stalls = if script == ITS_START { format!(": {doing}") } else { String::new() };
+        (!ended).then(|| format!("{script} is past its limit of {}{stalls}", Span::from_millis(*limit_ms)))
     }
 }
 

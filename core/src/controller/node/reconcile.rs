@@ -32,7 +32,7 @@ use crate::controller::context::Context;
 use crate::controller::io::SessionId;
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
-use crate::controller::operator::resolve::is_before_its_begin;
+use crate::controller::operator::resolve::may_still_begin;
 use crate::controller::recovery::NOT_ASKED_AGAIN;
 use crate::defect;
 use crate::ids::{ActionId, HostName, TaskId};
@@ -150,7 +150,7 @@ impl Machine {
             }
             HeldState::Live { phase, age_ms } => {
                 if open {
-                    let cancel = match is_before_its_begin(phase) {
+                    let cancel = match may_still_begin(phase) {
                         true => action.must_not_begin(rank),
                         false => action.cancel_of(rank),
                     };
@@ -159,7 +159,7 @@ impl Machine {
                     if let Some(why) = cancel.filter(|_| !defect!(CancelSaidOnce)) {
                         self.cx.send_cancel(id, &self.jobs, task, &why);
                     }
-                } else if is_before_its_begin(phase) {
+                } else if may_still_begin(phase) {
                     // The task has not begun, and would begin when its turn comes or systemd starts its unit.
                     self.cx.send_cancel(id, &self.jobs, task, "it has ended for the controller");
                 }

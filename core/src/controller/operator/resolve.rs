@@ -25,7 +25,7 @@ use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{HostName, Rank, TaskId};
 use crate::idset::IdSet;
-use crate::message::Phase;
+use crate::message::{ITS_START, Phase};
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
 
@@ -138,7 +138,7 @@ impl Machine {
         let node = host.as_ref().and_then(|host| self.nodes.get(host));
         // The last report may be old: a task that has begun since gets a TERM by this Cancel.
         let begun = match node.and_then(|node| node.live.get(&task)) {
-            Some((phase, _)) => !is_before_its_begin(phase),
+            Some((phase, _)) => !may_still_begin(phase),
             None => false,
         };
         if let Some(session) = self.nodes.session_of(&self.jobs, task).filter(|_| !begun && !defect!(ResolvedBegins)) {
@@ -191,4 +191,10 @@ pub(crate) fn before_its_begin(reason: &str) -> String {
 /// Returns `true` if no script of the task has begun: the task waits for its turn on the node, or for systemd.
 pub(crate) const fn is_before_its_begin(phase: &Phase) -> bool {
     matches!(phase, Phase::Waiting { .. } | Phase::Starting)
+}
+
+/// Returns `true` if no script of the task has begun, also where the limit has passed meanwhile: a Cancel keeps its
+/// scripts from beginning.
+pub(crate) fn may_still_begin(phase: &Phase) -> bool {
+    is_before_its_begin(phase) || matches!(phase, Phase::Overdue { script, .. } if script == ITS_START)
 }

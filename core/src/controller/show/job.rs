@@ -13,7 +13,7 @@ use crate::controller::view::{ActionView, AttemptView, JobView, PsRow, RankView}
 use crate::duration::{Span, age};
 use crate::ids::{Attempt, JobId, Rank};
 use crate::idset::IdSet;
-use crate::message::Phase;
+use crate::message::{ITS_START, Phase};
 use crate::task::Process;
 
 const CANCELLING: &str = "; cancel asked for";
@@ -231,6 +231,9 @@ pub(super) fn describe(phase: &Phase) -> (&'static str, String) {
         }
         // Without the process and call, which differ between nodes: so ranks with the same overdue script share a row.
         // `perilog why` and the event log show them.
+        Phase::Overdue { script, limit_ms, doing } if script == ITS_START => {
+            ("overdue", format!("{script} is past its limit of {}: {doing}", Span::from_millis(*limit_ms)))
+        }
         Phase::Overdue { script, limit_ms, .. } => {
             ("overdue", format!("{script} is past its limit of {}", Span::from_millis(*limit_ms)))
         }

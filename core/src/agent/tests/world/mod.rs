@@ -137,7 +137,7 @@ impl World {
                 assert!(self.obeyed.is_some(), "obeyed before the epoch was on disk: {input}");
                 self.link = Link::Open;
             }
-            Effect::StartUnit { stem, intent } => self.check_start(stem, intent, input),
+            Effect::StartUnit { stem, intent, .. } => self.check_start(stem, intent, input),
             Effect::ExecReply { .. } | Effect::StatusReply { .. } | Effect::Answer { .. } => {}
             Effect::WakeAt { .. } | Effect::Note { .. } => {}
             _ => {}
@@ -185,7 +185,7 @@ impl World {
                 }
                 vec![Input::IntentWritten { task, result }]
             }
-            Effect::StartUnit { stem, intent } => {
+            Effect::StartUnit { stem, intent, .. } => {
                 vec![Input::Started { task: intent.start.task, reply: self.start(stem, *intent, fate) }]
             }
             Effect::Watch { stem, task } => {

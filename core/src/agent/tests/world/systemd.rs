@@ -151,6 +151,7 @@ impl World {
         let dir = self.dirs.get(stem).cloned().unwrap_or_default();
         let left_behind = unit.is_some_and(|unit| unit.left_behind);
         Seen {
+            runner: None,
             unit: unit.map(facts),
             unit_ids: unit.map(|unit| unit_ids(&unit.intent)),
             processes: processes(if left_behind { &[7] } else { &[] }),
