@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
 
 use crate::cluster::Cluster;
-use crate::command::Running;
+use crate::command::{Running, signal};
 use crate::ledger::{self, Run};
 use crate::node::Node;
 
@@ -14,6 +15,16 @@ use crate::node::Node;
 pub const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 0 0 3 37)";
 /// Time limit for the conditions that tests await, on a loaded machine; they take some tens of milliseconds.
 const SOON: Duration = Duration::from_secs(90);
+
+/// Mounts a FUSE file system on its argument, and never reads a request.
+const DEAD_FS: &str = r#"import ctypes, os, sys, time
+fd = os.open("/dev/fuse", os.O_RDWR)
+options = f"fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
+if ctypes.CDLL(None, use_errno=True).mount(b"fuse", sys.argv[1].encode(), b"fuse", 0, options):
+    raise OSError(ctypes.get_errno(), "mount")
+while True:
+    time.sleep(3600)
+"#;
 
 const AGENT: &str = "perilog-agent.service";
 const CONTROLLER: &str = "perilog-controller.service";
@@ -72,6 +83,52 @@ impl Cluster {
             let state = node.systemctl(&["show", "--property=ActiveState", "--value", unit])?;
             Ok(state == "failed" || state == "inactive")
         })
+    }
+
+    /// Stops PID 1 of a node (SIGSTOP) from outside of the node: it answers nothing and starts nothing. All other
+    /// processes go on.
+    pub fn stop_systemd(&self, rank: usize) -> Result<()> {
+        signal(self.node(rank)?.leader()?, Signal::STOP);
+        Ok(())
+    }
+
+    /// Lets a stopped PID 1 go on.
+    pub fn continue_systemd(&self, rank: usize) -> Result<()> {
+        signal(self.node(rank)?.leader()?, Signal::CONT);
+        Ok(())
+    }
+
+    /// Mounts a file system that never answers (FUSE, whose server reads no request) on this directory of a node, and
+    /// waits until it is there.
+    pub fn mount_dead(&self, rank: usize, directory: &str) -> Result<()> {
+        let node = self.node(rank)?;
+        node.write_file("/root/dead-fs.py", DEAD_FS)?;
+        node.sh(&format!(
+            "mkdir -p {directory} && systemd-run --quiet --unit=dead-fs python3 /root/dead-fs.py {directory}"
+        ))?;
+        self.bed().wait_until("the dead file system is mounted", SOON, || {
+            Ok(node.sh("cat /proc/self/mounts")?.contains(&format!(" {directory} fuse ")))
+        })
+    }
+
+    /// Ends the server of the dead file system: whatever waits for it gets an error. Then unmounts the file system.
+    pub fn end_dead(&self, rank: usize, directory: &str) -> Result<()> {
+        let node = self.node(rank)?;
+        node.sh(&format!("systemctl kill --signal=KILL dead-fs.service; umount -l {directory}")).map(drop)
+    }
+
+    /// Waits until `perilog ps` shows a row with all of these texts.
+    pub fn wait_ps(&self, texts: &[&str]) -> Result<()> {
+        self.bed().wait_until(&format!("ps says {texts:?}"), SOON, || {
+            let rows = self.perilog(&["ps"])?.ok()?;
+            Ok(rows.lines().any(|row| texts.iter().all(|text| row.contains(text))))
+        })
+    }
+
+    /// Waits until a node is drained for a reason with this text.
+    pub fn wait_drained(&self, text: &str) -> Result<()> {
+        let drained = || Ok(self.perilog(&["drain"])?.ok()?.contains(text));
+        self.bed().wait_until(&format!("a node is drained: {text}"), SOON, drained)
     }
 
     /// Opens a node's gate, the file /run/gate: the scripts that wait for it continue to their end.
