@@ -13,7 +13,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::statvfs;
 
-use super::{OpenError, StoreError, place, reserve};
+use super::{OpenError, StoreError, load, place, reserve, schema};
 
 /// Copies the store. Returns the copy as an open file without a name, at its beginning, and the copy's size in bytes.
 /// Blocks for as long as the disk needs.
@@ -45,10 +45,9 @@ const STAMPS: &str = "CREATE TABLE IF NOT EXISTS stamp (made_ms INTEGER NOT NULL
 
 fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
     place::create_private(to).map_err(|error| StoreError::Other(format!("backup: {error}")))?;
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let from = Connection::open_with_flags(store, flags)?;
+    let from = open(store, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     from.busy_timeout(std::time::Duration::from_millis(super::BUSY_MS.into()))?;
-    let mut to = Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let mut to = open(to, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     {
         let backup = Backup::new(&from, &mut to)?;
         match backup.step(-1)? {
@@ -58,6 +57,8 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
             }
         }
     }
+    // The first write fires no trigger, because there is none.
+    schema::check_kinds(&to).map_err(|error| StoreError::Other(error.to_string()))?;
     // The copy is one file without a log beside it: an operator could forget the log.
     to.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
     // Stamps the copy: a controller recognises a restored store as behind. A store of an earlier version has no table.
@@ -70,30 +71,49 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
 }
 
 /// Copies a store, or a copy of a store, to the new file `to`, with the transactions that are only in its write-ahead
-/// log. The copy is stamped: a controller that starts with it is in recovery.
+/// log. The copy is stamped: a controller that starts with it is in recovery. The copy gets the tables of this version,
+/// and all of its rows are read once: a controller can start with it.
 ///
 /// # Errors
-/// [`StoreError`]: `to` exists, and stays as it is; or the store or the disk failed, and no `to` is left.
+/// [`StoreError`]: `to` exists, and stays as it is; or no controller could start with the copy, or the store or the disk
+/// failed, and no `to` is left.
 pub fn install(store: &Path, to: &Path) -> Result<(), StoreError> {
     let made = File::options().write(true).create_new(true).mode(0o600).open(to);
     made.map_err(|error| StoreError::Other(format!("cannot make the copy: {error}")))?;
-    copy(store, to).inspect_err(|_| drop(fs::remove_file(to)))
+    copy(store, to).and_then(|()| try_out(to)).inspect_err(|_| drop(fs::remove_file(to)))
 }
 
-/// Checks that a file is a complete store, of this version or an earlier one.
+/// Migrates the copy at `path` to the tables of this version, and reads all of its rows.
+fn try_out(path: &Path) -> Result<(), StoreError> {
+    let mut db = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let unlike = |error: OpenError| StoreError::Other(format!("its tables are not those of its version: {error}"));
+    schema::prepare(&mut db).map_err(unlike)?;
+    schema::check_objects(&db).map_err(unlike)?;
+    load::snapshot(&db).map(drop)
+}
+
+/// Opens a file that may come from a stranger: no function or virtual table of SQLite that has effects outside of the
+/// database works in the file's own definitions.
+fn open(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
+    let db = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    db.pragma_update(None, "trusted_schema", false)?;
+    Ok(db)
+}
+
+/// Checks that a file is a complete store, of this version or an earlier one, and nothing but tables and indexes.
 ///
 /// # Errors
 /// [`OpenError`] with the problem.
 pub fn check(store: &Path) -> Result<(), OpenError> {
     // Without this check, SQLite would create a journal beside the path, or wait for one.
     fs::metadata(store).map_err(|source| OpenError::Place { path: store.to_owned(), source })?;
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = Connection::open_with_flags(store, flags)?;
-    match super::schema::check(&db) {
+    let db = open(store, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    match schema::check(&db) {
         // Opening the file will migrate its tables.
         Err(OpenError::Version { found, ours }) if found < ours => {}
         checked => checked?,
     }
+    schema::check_kinds(&db)?;
     is_whole(&db)?.map_or(Ok(()), |wrong| Err(OpenError::Damaged(wrong)))
 }
 

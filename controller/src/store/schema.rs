@@ -14,6 +14,8 @@
 //! | length of time, such as `timeout_ms` | milliseconds |
 //! | object | JSON |
 
+use std::collections::BTreeSet;
+
 use perilog_core::IdSet;
 use rusqlite::{Connection, Transaction};
 
@@ -228,6 +230,40 @@ pub(super) fn check(db: &Connection) -> Result<(), OpenError> {
         (APPLICATION, version) => Err(OpenError::Version { found: version, ours: VERSION }),
         _ => Err(OpenError::Foreign),
     }
+}
+
+/// Checks that the database has tables and indexes alone. A trigger or a view of somebody else would act when the
+/// controller writes or reads.
+pub(super) fn check_kinds(db: &Connection) -> Result<(), OpenError> {
+    const OTHER: &str = "SELECT type, name FROM sqlite_schema WHERE type NOT IN ('table', 'index') ORDER BY name";
+    match objects(db, OTHER)?.into_iter().next() {
+        Some((kind, name)) => Err(no_controller_makes(&kind, &name)),
+        None => Ok(()),
+    }
+}
+
+/// Checks that the database has the tables and indexes of a new store, and no others.
+pub(super) fn check_objects(db: &Connection) -> Result<(), OpenError> {
+    const ALL: &str = "SELECT type, name FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+    let new = Connection::open_in_memory()?;
+    new.execute_batch(TABLES)?;
+    let (found, expected) = (objects(db, ALL)?, objects(&new, ALL)?);
+    if let Some((kind, name)) = found.difference(&expected).next() {
+        return Err(no_controller_makes(kind, name));
+    }
+    match expected.difference(&found).next() {
+        Some((kind, name)) => Err(OpenError::Damaged(format!("it has no {kind} {name}"))),
+        None => Ok(()),
+    }
+}
+
+fn no_controller_makes(kind: &str, name: &str) -> OpenError {
+    OpenError::Damaged(format!("it has the {kind} {name}, which no controller makes"))
+}
+
+/// Returns the kind and the name of each object that the query selects.
+fn objects(db: &Connection, query: &str) -> rusqlite::Result<BTreeSet<(String, String)>> {
+    db.prepare(query)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
 /// SQL that migrates the tables of each version to those of the next; the first text begins at version 1. Actions that

@@ -368,6 +368,36 @@ fn a_copy_never_takes_the_place_of_a_file() {
     }
 }
 
+/// A damaged or hostile copy replaces no store, the reason names what is wrong, and nothing in it runs.
+#[test]
+fn a_copy_that_no_controller_could_start_with_is_refused() {
+    let node = "INSERT INTO nodes VALUES ('-rf /', 'm', 'b', 1, '1', 0)";
+    let trigger = "CREATE TRIGGER t AFTER INSERT ON stamp BEGIN DELETE FROM attempts; END";
+    let view = "DROP TABLE nodes; CREATE VIEW nodes AS WITH RECURSIVE n(h) AS (SELECT 1 UNION ALL SELECT h FROM n) \
+                SELECT h AS host FROM n";
+    let cases = [
+        (node, "table nodes"),
+        (trigger, "it has the trigger t, which no controller makes"),
+        (view, "it has the view nodes, which no controller makes"),
+        ("PRAGMA user_version = 3", "its tables are not those of its version"),
+        ("CREATE TABLE own (x)", "it has the table own, which no controller makes"),
+        ("DROP INDEX events_in_order", "it has no index events_in_order"),
+    ];
+    for (damage, expected) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, to) = (dir.path().join("controller.db"), dir.path().join("to.db"));
+        open(dir.path()).commit(&[Record::Attempt(attempt_row(job(1), 0..=1, "n[0-1]"))]).unwrap();
+        Connection::open(&path).unwrap().execute_batch(damage).unwrap();
+        let checked = super::backup::check(&path).map_err(|error| error.to_string());
+        let made = super::backup::install(&path, &to).map_err(|error| error.to_string());
+        let refused = checked.and(made).unwrap_err();
+        assert!(refused.contains(expected), "{damage}: {refused}");
+        let refused = super::backup::install(&path, &to).unwrap_err().to_string();
+        assert!(refused.contains(expected), "{damage}, without a check before: {refused}");
+        assert!(!to.exists(), "{damage}");
+    }
+}
+
 /// A store of version 7 lacks two columns and an index: opening the store adds them, and keeps the attempts.
 #[test]
 fn a_store_of_the_version_before_goes_on() {

@@ -47,8 +47,13 @@ pub fn forget(lock: &Lock, revoked: &HashSet<String>, now_ms: u64) -> io::Result
 
 fn replace(lock: &Lock, text: &[u8]) -> io::Result<()> {
     let (path, temporary) = (lock.dir().join(ISSUED), lock.dir().join("issued.jsonl.new"));
-    let old = fs::metadata(&path)?;
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    let old = fs::symlink_metadata(&path)?;
+    // A call that was cut short left the file. Another file or link of this name is not written to.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     fchown(&file, Some(old.uid()), Some(old.gid()))?;
     file.set_permissions(old.permissions())?;
     file.write_all(text)?;

@@ -1,12 +1,13 @@
 //! `perilog controller restore FILE`: replaces the store by a copy of FILE, and starts the controller with the copy.
 //!
-//! FILE may be a backup, a file from a snapshot, or the store itself. The program `perilog-controller` makes the copy:
-//! with the changes in SQLite's log beside FILE, and with a stamp, so that the controller starts in recovery. The
+//! FILE may be a backup, a file from a snapshot, or the store itself. The program `perilog-controller` makes the copy, as
+//! the controller's user: with the changes in SQLite's log beside FILE, and with a stamp, so that the controller starts
+//! in recovery. FILE is refused, before anything is stopped or replaced, unless a controller could start with it. The
 //! anchor beside the store stays. The old store stays under another name, unless FILE is that store.
 
+mod place;
+
 use std::fs;
-use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::fault::Fault;
 use crate::out::{Faces, Page};
+use place::{NotPut, Place};
 
 const CONTROLLER: &str = "perilog-controller";
 const SOCKET: &str = "perilog-controller.socket";
@@ -41,21 +43,23 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
     if !rustix::process::geteuid().is_root() {
         return Err(Fault::Other("be root: the controller is stopped, and its store replaced".to_owned()));
     }
-    ask(Command::new(CONTROLLER).arg("--check-store").arg(&args.file))?;
     let store = store(args.config.as_deref())?;
-    let temporary = beside(&store, "-restore");
-    if fs::canonicalize(&args.file).is_ok_and(|file| fs::canonicalize(&temporary).is_ok_and(|there| there == file)) {
-        let text = format!("{} is the name of an unfinished restore: give the copy another name", temporary.display());
+    let place = Place::open(&store)?;
+    if place.makes(&args.file) {
+        let text = format!("{} is the name of an unfinished restore: give the copy another name", args.file.display());
         return Err(Fault::Other(text));
     }
     let is_in_place =
         fs::canonicalize(&args.file).is_ok_and(|file| fs::canonicalize(&store).is_ok_and(|it| it == file));
+    let prepare = || place.prepare(&args.file, |from, to| place.copy_as_owner(from, to, &args.file));
+    // A copy is refused while the controller runs; the store itself is whole only when the controller has ended.
+    if !is_in_place {
+        prepare()?;
+    }
     let ran = ask(Command::new("systemctl").args(["is-active", "--quiet", SERVICE])).is_ok();
     ask(Command::new("systemctl").arg("stop").args([SOCKET, SERVICE]))?;
-    let copy = |to: &Path| {
-        ask(Command::new(CONTROLLER).arg("--check-store").arg(&args.file).arg("--copy-to").arg(to)).map(drop)
-    };
-    let put = put(copy, &store, !is_in_place);
+    let prepared = if is_in_place { prepare() } else { Ok(()) };
+    let put = prepared.map_err(NotPut::from).and_then(|()| place.put(!is_in_place));
     let start = || ask(Command::new("systemctl").arg("start").args([SOCKET, SERVICE]));
     match put {
         Ok(before) => {
@@ -99,98 +103,10 @@ fn store(config: Option<&Path>) -> Result<PathBuf, Fault> {
     store.ok_or_else(|| Fault::Other(format!("{CONTROLLER} --print-config names no store: is it an older version?")))
 }
 
-/// A restore that failed. `stands`: the old store is in its place with its log, as it was.
-#[derive(Debug)]
-struct NotPut {
-    fault: Fault,
-    stands: bool,
-}
-
-impl From<Fault> for NotPut {
-    fn from(fault: Fault) -> Self {
-        Self { fault, stands: true }
-    }
-}
-
-/// Puts a copy of a store in the place of `store`; `copy` writes it to the path that it gets. The copy gets the owner
-/// of the store's directory. Removes SQLite's side files (`-wal`, `-shm`) of the old store, which would undo the
-/// restore or damage the copy. `keep`: renames the old store and its `-wal` file, so that they stay. Returns the old
-/// store's new path; `None`: nothing was kept.
-fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path, keep: bool) -> Result<Option<PathBuf>, NotPut> {
-    let directory = store.parent().unwrap_or(Path::new("/"));
-    let fault = |what, path: &Path| {
-        let path = path.to_owned();
-        move |source| Fault::File { what, path, source }
-    };
-    let temporary = beside(store, "-restore");
-    gone_is_fine(fs::remove_file(&temporary)).map_err(fault("cannot remove", &temporary))?;
-    copy(&temporary)?;
-    let owned = || -> io::Result<()> {
-        let owner = fs::metadata(directory)?;
-        let file = fs::File::open(&temporary)?;
-        fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
-        file.set_permissions(fs::Permissions::from_mode(0o600))?;
-        file.sync_all()
-    };
-    owned().map_err(fault("cannot prepare", &temporary))?;
-    let before = match keep && store.exists() {
-        true => Some(free_name(store)?),
-        false => None,
-    };
-    let log = beside(store, "-wal");
-    let log_before = before.as_ref().map_or_else(|| beside(store, "-replaced-wal"), |before| beside(before, "-wal"));
-    let placed = || {
-        // The log goes first: under its old name SQLite would apply it to the copy.
-        gone_is_fine(fs::rename(&log, &log_before)).map_err(fault("cannot move", &log))?;
-        if let Some(before) = &before {
-            fs::rename(store, before).map_err(fault("cannot keep", store))?;
-        }
-        let shared = beside(store, "-shm");
-        gone_is_fine(fs::remove_file(&shared)).map_err(fault("cannot remove", &shared))?;
-        fs::rename(&temporary, store).map_err(fault("cannot replace", store))
-    };
-    if let Err(failed) = placed() {
-        let store_back = before.as_ref().map_or(Ok(()), |before| gone_is_fine(fs::rename(before, store)));
-        return Err(match store_back.and_then(|()| gone_is_fine(fs::rename(&log_before, &log))) {
-            Ok(()) => failed.into(),
-            Err(error) => {
-                let there = before.as_deref().unwrap_or(store).display();
-                let fault = Fault::Other(format!("{failed}; the store that was there is {there}: {error}"));
-                NotPut { fault, stands: false }
-            }
-        });
-    }
-    let ended = || -> io::Result<()> {
-        if before.is_none() {
-            gone_is_fine(fs::remove_file(&log_before))?;
-        }
-        fs::File::open(directory)?.sync_all()
-    };
-    match ended().map_err(fault("cannot write", directory)) {
-        Ok(()) => Ok(before),
-        Err(fault) => Err(NotPut { fault, stands: false }),
-    }
-}
-
-/// Returns the first free path like `controller.db-before-1`. A path with a log (`-wal`) beside it is not free: SQLite
-/// would apply that log to the store that gets this name.
-fn free_name(store: &Path) -> Result<PathBuf, Fault> {
-    let mut names = (1..u16::MAX).map(|n| beside(store, &format!("-before-{n}")));
-    let free = names.find(|path| !path.exists() && !beside(path, "-wal").exists());
-    free.ok_or_else(|| Fault::Other(format!("remove old stores: every {}-before-N is taken", store.display())))
-}
-
 fn beside(store: &Path, suffix: &str) -> PathBuf {
     let mut name = store.as_os_str().to_owned();
     name.push(suffix);
     name.into()
-}
-
-fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
 }
 
 impl Faces for Restored {
@@ -220,19 +136,24 @@ impl Faces for Restored {
 mod tests {
     use super::*;
 
+    /// Restores `from` in the place of `store`, as the verb does with a controller that copies the bytes.
+    fn restored(from: &Path, store: &Path, keep: bool) -> Result<Option<PathBuf>, NotPut> {
+        let place = Place::open(store)?;
+        let copied = |from: &Path, to: &Path| fs::copy(from, to).map(drop).map_err(|_| Fault::Other(String::new()));
+        place.prepare(from, copied)?;
+        place.put(keep)
+    }
+
     #[test]
     fn a_copy_takes_the_place_of_a_store_whole() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
-        for name in ["c.db", "c.db-wal", "c.db-shm", "c.db-anchor", "c.db-restore"] {
+        for name in ["c.db", "c.db-wal", "c.db-shm", "c.db-anchor", "c.db-restore", "c.db-received"] {
             fs::write(path(name), name).unwrap();
         }
         fs::write(path("copy"), "copy").unwrap();
-        let copy =
-            |from: PathBuf| move |to: &Path| fs::copy(from, to).map(|_| ()).map_err(|_| Fault::Other(String::new()));
-        let before = put(copy(path("copy")), &path("c.db"), true).unwrap();
+        let before = restored(&path("copy"), &path("c.db"), true).unwrap();
         assert_eq!((before, fs::read_to_string(path("c.db")).unwrap().as_str()), (Some(path("c.db-before-1")), "copy"));
-        assert_eq!(fs::metadata(path("c.db")).unwrap().permissions().mode() & 0o777, 0o600);
         let left = || {
             let entries =
                 fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -240,9 +161,9 @@ mod tests {
         };
         let kept = "c.db c.db-anchor c.db-before-1 c.db-before-1-wal copy";
         assert_eq!(left(), kept, "the anchor stays, and the old store with its log");
-        assert_eq!(put(copy(path("c.db")), &path("c.db"), false).unwrap(), None);
+        assert_eq!(restored(&path("c.db"), &path("c.db"), false).unwrap(), None);
         assert_eq!(left(), kept, "a store that is stamped in its place");
-        assert!(put(copy(path("no copy")), &path("c.db"), true).is_err());
+        assert!(restored(&path("no copy"), &path("c.db"), true).is_err());
         assert_eq!(fs::read_to_string(path("c.db")).unwrap(), "copy", "a copy that is not there replaces nothing");
         // An operator has removed the store, and not its log.
         fs::remove_file(path("c.db-before-1")).unwrap();
@@ -250,13 +171,67 @@ mod tests {
         fs::write(path("c.db-wal"), "log").unwrap();
         fs::write(path("copy"), "newer").unwrap();
         for keep in [true, false] {
-            assert!(put(copy(path("copy")), &path("c.db"), keep).unwrap_err().stands);
+            assert!(restored(&path("copy"), &path("c.db"), keep).unwrap_err().stands);
             let there = ["c.db", "c.db-wal"].map(|name| fs::read_to_string(path(name)).unwrap());
             assert_eq!(there, ["copy", "log"], "a failure in the middle puts the store and its log back, keep: {keep}");
         }
         fs::remove_file(path("c.db-wal")).unwrap();
         fs::remove_dir(path("c.db-shm")).unwrap();
-        assert_eq!(put(copy(path("copy")), &path("c.db"), true).unwrap(), Some(path("c.db-before-2")));
+        assert_eq!(restored(&path("copy"), &path("c.db"), true).unwrap(), Some(path("c.db-before-2")));
         assert_eq!(fs::read_to_string(path("c.db")).unwrap(), "newer");
+    }
+
+    /// The user of the store's directory exchanges files for links, at each moment that a restore leaves.
+    #[test]
+    fn no_link_in_the_stores_directory_leads_a_restore_elsewhere() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (store, victim, copy) = (dir.path().join("c.db"), other.path().join("victim"), other.path().join("copy"));
+        fs::write(&victim, "secret").unwrap();
+        fs::set_permissions(&victim, fs::Permissions::from_mode(0o640)).unwrap();
+        fs::write(&copy, "copy").unwrap();
+        let is_as_it_was = || {
+            let mode = fs::metadata(&victim).unwrap().permissions().mode() & 0o777;
+            fs::read_to_string(&victim).unwrap() == "secret" && mode == 0o640
+        };
+        for name in ["c.db-received", "c.db-restore", "c.db-received-wal"] {
+            symlink(&victim, dir.path().join(name)).unwrap();
+        }
+        restored(&copy, &store, true).unwrap();
+        assert!(is_as_it_was(), "links that were there before");
+        let place = Place::open(&store).unwrap();
+        let exchanged = |_: &Path, to: &Path| {
+            symlink(&victim, to).unwrap();
+            Ok(())
+        };
+        place.prepare(&copy, exchanged).unwrap();
+        place.put(true).unwrap();
+        assert!(is_as_it_was(), "a copy that was exchanged for a link");
+        assert!(store.symlink_metadata().unwrap().is_symlink(), "it is moved as the link that it is");
+    }
+
+    /// Root must not copy, into a directory of the controller's user, what only root may read.
+    #[test]
+    fn a_link_in_a_directory_of_another_user_is_not_read() {
+        use std::os::unix::fs::{MetadataExt as _, chown, symlink};
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (secret, own) = (other.path().join("secret"), dir.path().join("own"));
+        fs::write(&secret, "secret").unwrap();
+        fs::write(&own, "own").unwrap();
+        // A run without root's rights has a directory of another user as it is.
+        for path in [dir.path(), &own] {
+            let _ = chown(path, Some(64_001), Some(64_002));
+        }
+        let of = fs::metadata(dir.path()).unwrap();
+        symlink(&secret, dir.path().join("copy")).unwrap();
+        let place = Place::open(&dir.path().join("c.db")).unwrap();
+        let refused = place.prepare(&dir.path().join("copy"), |_, _| Ok(())).unwrap_err().to_string();
+        assert!(refused.contains("symbolic links"), "{refused}");
+        let is_its = |from: &Path, _: &Path| {
+            let found = fs::metadata(from).unwrap();
+            assert_eq!((found.uid(), found.gid(), found.mode() & 0o777), (of.uid(), of.gid(), 0o600));
+            Ok(())
+        };
+        place.prepare(&own, is_its).unwrap();
     }
 }
