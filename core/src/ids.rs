@@ -383,6 +383,18 @@ pub struct Epoch {
 }
 
 impl Epoch {
+    /// Maximum difference between the epoch that an agent has obeyed and the next one that it obeys. Each start of a
+    /// controller adds one, so no controller comes near. With a stolen key and one huge epoch, a thief could otherwise
+    /// shut the true controller out: a take-over has to find a higher one.
+    pub const MAX_JUMP: u64 = 1 << 32;
+    /// Highest epoch that an agent obeys which has obeyed none in this boot, and highest one that a controller believes.
+    pub const MAX: u64 = 1 << 40;
+
+    /// Returns the highest number of an epoch that an agent may obey after `self`.
+    pub const fn highest_next(self) -> u64 {
+        self.number.saturating_add(Self::MAX_JUMP)
+    }
+
     /// Returns `true` if an agent that has obeyed `self` may obey `other`: `other` has a higher number, or both are the
     /// same epoch.
     pub const fn admits(self, other: Self) -> bool {

@@ -222,6 +222,7 @@ pub(super) struct Undrain {
     nodes: String,
     #[serde(default)]
     forget: bool,
+    telling: Option<u64>,
 }
 
 impl Parameters for Undrain {
@@ -230,6 +231,6 @@ impl Parameters for Undrain {
     }
 
     fn request(self) -> Result<Request, Refusal> {
-        Ok(Request::Undrain { hosts: parse(&self.nodes)?, forget: self.forget })
+        Ok(Request::Undrain { hosts: parse(&self.nodes)?, forget: self.forget, telling: self.telling })
     }
 }

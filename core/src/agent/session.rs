@@ -170,6 +170,16 @@ impl Machine {
             cx.note(Level::Error, None, None, format!("the controller is not obeyed: {why}"));
             return self.hang(why, cx);
         }
+        let limit = highest.map_or(Epoch::MAX, Epoch::highest_next);
+        if welcome.epoch.number > limit && !defect!(AnyEpochObeyed) {
+            let why = format!(
+                "its epoch {} is above {limit}, which no controller of this cluster reaches: has somebody its key? If it \
+                 is the true one, on this host: rm /run/perilog/epoch.json; systemctl restart perilog-agent",
+                welcome.epoch.number
+            );
+            cx.note(Level::Error, None, None, format!("the controller is not obeyed: {why}"));
+            return self.hang(why, cx);
+        }
         let (epoch, cluster) = (welcome.epoch, Some(welcome.cluster));
         let is_this = |obeyed: &Obeyed| obeyed.epoch == epoch && obeyed.cluster == cluster;
         if self.session.obeyed.is_some_and(|obeyed| is_this(&obeyed)) && self.session.writing.is_none() {

@@ -92,7 +92,9 @@ impl Machine {
             Request::Drain { hosts, reason, force } => {
                 self.drains.drain_by_hand(&hosts, &reason, force, uid, &self.nodes, &mut self.cx)
             }
-            Request::Undrain { hosts, forget } => self.drains.undrain(&hosts, forget, uid, &self.nodes, &mut self.cx),
+            Request::Undrain { hosts, forget, telling } => {
+                self.drains.undrain(&hosts, forget, telling, uid, &self.nodes, &mut self.cx)
+            }
             Request::DrainDone { host, telling, lifted } => {
                 self.drains.hook_done(&host, telling, lifted, &mut self.cx);
                 Ok(Reply::Done)

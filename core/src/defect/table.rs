@@ -169,6 +169,12 @@ table! {
         "4: when nothing holds it", Hunt::Simulator;
     ReleaseAtFirst: "the first rank of an action that ends lets go of all its ranks",
         "4: a rank goes back when nothing holds it", Hunt::Simulator;
+    UndrainUnseen: "an undrain lifts a fault that its operator cannot have read, and whose drain no hook has carried out",
+        "docs/semantics.md: an undrain lifts what its operator could have seen",
+        Hunt::Unit { program: "core", filter: "an_undrain_leaves_a_fault_that_nobody_can_have_seen" };
+    AnyEpochObeyed: "an agent obeys an epoch that no controller can have reached",
+        "docs/security.md: a stolen key of a controller shuts the true one out of no node",
+        Hunt::Unit { program: "core", filter: "an_epoch_that_no_controller_can_have_is_not_obeyed" };
     ReleaseUndrained: "a rank at fault goes back before its drain is in force",
         "4: unless that is known, after a confirmed drain", Hunt::Simulator;
     RunAfterRelease: "an action may begin on ranks that were given back",

@@ -176,7 +176,7 @@ impl World {
             Op::Undrain { to, node } => {
                 // An undrain states that nothing is wrong on the host.
                 self.truth.lifted(site::host(node), self.t);
-                self.ask(to, Request::Undrain { hosts: self.hosts(node, 1), forget: false });
+                self.ask(to, Request::Undrain { hosts: self.hosts(node, 1), forget: false, telling: None });
             }
             Op::LiftOutside { node } => {
                 let host = site::host(node);

@@ -71,6 +71,31 @@ fn a_lower_or_rival_epoch_is_refused() {
     }
 }
 
+/// Regression test: one Welcome of a thief, with a huge epoch, shut the true controller out until the node's next boot.
+#[test]
+fn an_epoch_that_no_controller_can_have_is_not_obeyed() {
+    let near = 3 + Epoch::MAX_JUMP;
+    for (known, number, obeys) in [
+        (Some(obeyed(3)), near, true),
+        (Some(obeyed(3)), near + 1, false),
+        (Some(obeyed(3)), u64::MAX, false),
+        (None, Epoch::MAX, true),
+        (None, Epoch::MAX + 1, false),
+    ] {
+        let mut bed = Bed::cold();
+        bed.check(Input::Joined { found: vec![], tombstones: vec![], obeyed: known }, &[]);
+        bed.check(up(1), &["hello 1 []"]);
+        let wrote = format!("write-epoch {number}");
+        let refused = ["error: the controller is not obeyed: *", "hang: its epoch*"];
+        bed.check(welcome(number), if obeys { &[&wrote] } else { &refused[..] });
+        if !obeys {
+            bed.check(Input::LinkDown, &[]);
+            bed.check(up(2), &["hello 2 []"]);
+            bed.check(welcome(4), &["write-epoch 4"]);
+        }
+    }
+}
+
 #[test]
 fn an_epoch_that_is_being_written_counts_as_seen() {
     let mut bed = Bed::cold();

@@ -76,6 +76,9 @@ pub enum Request {
         hosts: HostList,
         /// Removes the drain at once, without a notice to the drain hook.
         forget: bool,
+        /// Lifts only a drain whose newest notice has this number: an edge lifts the drain that its resource manager
+        /// showed. `None`: whichever drain the host has.
+        telling: Option<u64>,
     },
     /// Confirms that the drain hook has carried out the notice with the number `telling`: the host is drained, or
     /// undrained if `lifted`. The controller ignores the confirmation if the drain has a newer notice.

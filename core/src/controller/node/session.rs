@@ -18,10 +18,6 @@ use crate::message::{FromAgent, Held, HeldState, Hello, MAX_TASKS};
 /// Maximum number of tasks in a Hello, over all its pages. An agent keeps at most 16,384 tasks and tombstones
 /// (`max-tombstones`).
 const MAX_HELLO_TASKS: usize = 20_000;
-/// Highest epoch that the controller believes: no controller can have started more often. A higher claim counts as this
-/// epoch.
-pub(crate) const MAX_SEEN: u64 = 1 << 40;
-
 /// A connection of an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Session {
@@ -130,7 +126,7 @@ impl Machine {
             // Before the Welcome an agent has nothing to report. A result in an early frame comes again as `Finished`.
             (None, _) => {}
             (Some(host), FromAgent::EpochRefused { seen }) => {
-                let plausible = Epoch { number: seen.number.min(MAX_SEEN), ..seen };
+                let plausible = Epoch { number: seen.number.min(Epoch::MAX), ..seen };
                 if self.highest_seen.as_ref().is_none_or(|(_, highest)| highest.number < plausible.number) {
                     self.highest_seen = Some((host.clone(), plausible));
                 }

@@ -6,11 +6,12 @@ use crate::controller::context::Context;
 use crate::controller::giveback::drain::{Cause, Drains, Fault, MAX_REASON, Told};
 use crate::controller::io::{DrainRow, Now, Refusal, Reply};
 use crate::controller::node::Nodes;
+use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::HostName;
 
-/// Time (ms) for which a new reason of a drain counts as unseen: an operator who types `undrain` this soon cannot have
-/// read the reason.
+/// Time (ms) for which, without a drain hook, a later reason of a drain counts as unseen: an operator who types `undrain`
+/// this soon cannot have read the reason.
 const UNSEEN_MS: u64 = 1_000;
 
 impl Drains {
@@ -45,15 +46,17 @@ impl Drains {
     }
 
     /// Lifts the drains of all `hosts`; after an error, no drain is lifted. With `forget`, the drain hook gets no
-    /// notice. An operator sets `forget` for example for a host that the resource manager does not know.
+    /// notice. An operator sets `forget` for example for a host that the resource manager does not know. With `telling`,
+    /// lifts only a drain whose newest notice has this number.
     ///
     /// # Errors
-    /// A host is not drained, its drain is lifted already and `forget` is not set, or the operator cannot have read the
-    /// newest reason yet ([`UNSEEN_MS`]).
+    /// A host is not drained, its drain is lifted already and `forget` is not set, its drain has a newer notice than
+    /// `telling`, or the operator cannot have read the newest reason yet ([`unseen`]).
     pub(crate) fn undrain(
         &mut self,
         hosts: &HostList,
         forget: bool,
+        telling: Option<u64>,
         uid: u32,
         nodes: &Nodes,
         cx: &mut Context,
@@ -73,18 +76,11 @@ impl Drains {
                     );
                     return Err(Refusal::Conflict(text));
                 }
-                Some(drain) => {
-                    // The operator may have read the reason in the resource manager, which has it from the drain hook
-                    // or the edge.
-                    let is_told = drain.confirmed && (forget || self.hook);
-                    if let Some(reason) = unseen(drain, cx.now).filter(|_| !is_told) {
-                        let text = format!(
-                            "{host} was drained again within the last second, and nothing was lifted: {reason}; to \
-                             lift that too, ask again"
-                        );
-                        return Err(Refusal::Conflict(text));
-                    }
+                Some(drain) if telling.is_some_and(|telling| telling != drain.telling) => {
+                    let text = format!("{host} was drained again, and nothing was lifted: {}", drain.newest().reason);
+                    return Err(Refusal::Conflict(text));
                 }
+                Some(drain) => self.check_seen(drain, forget, cx.now)?,
             }
         }
         for host in &hosts {
@@ -99,13 +95,32 @@ impl Drains {
         cx.note(Level::Warning, None, None, format!("uid {uid} lifted the drain of {list}{without}"));
         Ok(Reply::Reached { tasks: hosts.len() as u64 })
     }
-}
 
-/// Returns the later reason of a drain ([`DrainRow::again`]) if the controller added that reason within the last
-/// [`UNSEEN_MS`].
-fn unseen(drain: &DrainRow, now: Now) -> Option<&str> {
-    let fault = drain.again.as_ref().filter(|again| again.by.is_none() && !drain.lifted)?;
-    (now.wall_ms.abs_diff(fault.at_ms) < UNSEEN_MS).then_some(&fault.reason)
+    /// Fails if the operator cannot have read the newest reason of the drain, which the controller found a moment ago.
+    /// With a drain hook, an operator can have read it once the hook has carried out its notice: a lift before that
+    /// would release ranks at fault of which the resource manager never learns. Without a hook, once [`UNSEEN_MS`] have
+    /// passed. An operator who says `forget` drops a drain that no hook carries out.
+    fn check_seen(&self, drain: &DrainRow, forget: bool, now: Now) -> Result<(), Refusal> {
+        let newest = drain.newest();
+        if forget || drain.lifted || newest.by.is_some() || defect!(UndrainUnseen) {
+            return Ok(());
+        }
+        let (host, reason) = (&drain.host, &newest.reason);
+        if self.hook && !drain.confirmed {
+            return Err(Refusal::Conflict(format!(
+                "the drain hook is still draining {host}, and nothing was lifted: {reason}; ask again once perilog \
+                 drain shows it as drained, or drop it without the hook: --forget"
+            )));
+        }
+        let is_young = drain.again.is_some() && now.wall_ms.abs_diff(newest.at_ms) < UNSEEN_MS;
+        if !self.hook && is_young {
+            return Err(Refusal::Conflict(format!(
+                "{host} was drained again within the last second, and nothing was lifted: {reason}; to lift that too, \
+                 ask again"
+            )));
+        }
+        Ok(())
+    }
 }
 
 fn names(hosts: &HostList) -> Result<Vec<HostName>, Refusal> {

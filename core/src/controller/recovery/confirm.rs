@@ -9,7 +9,6 @@ use crate::controller::io::{ActionRow, Confirm, Passing, Refusal, Reply};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
-use crate::controller::node::session::MAX_SEEN;
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, TaskId};
 use crate::idset::IdSet;
@@ -17,11 +16,12 @@ use crate::job::{Part, Terms};
 
 impl Facts<'_> {
     /// Returns the highest epoch number that agents have reported, in a refusal of this controller or in a suspect's
-    /// newest commit; 0 if no agent has reported an epoch.
+    /// newest commit; 0 if no agent has reported an epoch. A report above what the other agents could obey next counts
+    /// as the highest that they could.
     pub(crate) fn highest_reported(&self) -> u64 {
         let seen = self.highest_seen.as_ref().map(|(_, epoch)| epoch.number);
-        let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number.min(MAX_SEEN));
-        suspects.chain(seen).max().unwrap_or(0)
+        let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number);
+        suspects.chain(seen).max().unwrap_or(0).min(self.epoch.highest_next() - 1)
     }
 }
 

@@ -185,7 +185,7 @@ fn a_repeated_drain_is_awaited_and_a_lifted_one_is_not() {
     // With an undrain an operator states that the node is in order, so the resolution waits no longer.
     let (mut b, _) = accepted(Some(running()));
     assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
     assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
     // Without a hook a drain is in force at once, also if the hook is removed meanwhile.
     let (mut b, _) = accepted(Some(running()));
@@ -339,7 +339,7 @@ fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
         let reason = "prolog: its scripts ended, processes did not within 30s: 4712 (mountd) (job j attempt 0)";
         assert_eq!(reasons, [("n0".to_owned(), reason.to_owned())]);
         // The drain comes once: the task has not ended, and an operator may lift the drain.
-        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
         b.pass(100_000);
         assert!(b.store.drains.is_empty());
         assert_eq!(b.action("prolog", "j", 0).verdict, None);
@@ -367,7 +367,7 @@ fn a_resolved_and_undrained_task_drains_nothing_at_its_limit() {
     let t = task("epilog", "j", 0);
     b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
     b.ask(Request::Resolve { which: which("j", Some("0")), ok: false, reason: "seen".into() }).0.unwrap();
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
     let phase = Phase::Overdue { script: "10".into(), limit_ms: 1, doing: String::new() };
     b.says(n[0], FromAgent::Moved { task: t, phase, age_ms: 0 });
     assert_eq!((b.store.drains.clone(), b.told("j").contains(&"overdue")), (vec![], true));

@@ -13,7 +13,7 @@ fn a_hook_that_comes_later_is_told_of_the_drains_that_stand() {
     for by_restart in [false, true] {
         let (mut b, _) = bench(2, |_| {});
         b.ask(Request::Drain { hosts: "n[0-1]".parse().unwrap(), reason: "bad memory".into(), force: true }).0.unwrap();
-        b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false }).0.unwrap();
+        b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false, telling: None }).0.unwrap();
         let untold = |b: &Bench| b.store.drains.iter().filter(|drain| !drain.confirmed).count();
         assert_eq!((b.store.drains.len(), untold(&b)), (1, 0));
         b.settings.drain_hook = true;
@@ -67,7 +67,7 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     confirm(&mut b, "n2");
     assert_eq!(shown(&mut b), [line("drain", "n0", failed, 5)]);
     // The undrain is another notice with its own age, counted from the hook's first failure.
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
     assert_eq!(shown(&mut b), [line("undrain", "n0", waits, 0)]);
     fails(&mut b, true, telling);
     b.pass(7_000);
@@ -89,7 +89,7 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
 #[test]
 fn a_drain_that_the_hook_will_not_lift_is_dropped_by_hand() {
     let (mut b, _) = bench(1, |settings| settings.drain_hook = true);
-    let undrain = |forget| Request::Undrain { hosts: "typo".parse().unwrap(), forget };
+    let undrain = |forget| Request::Undrain { hosts: "typo".parse().unwrap(), forget, telling: None };
     b.ask(Request::Drain { hosts: "typo".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     b.ask(undrain(false)).0.unwrap();
     let again = b.ask(undrain(false)).0;
@@ -132,7 +132,7 @@ fn a_further_fault_of_a_drained_host_is_told_and_awaited() {
     confirm(&mut b, "n0");
     assert_eq!(again(&mut b, "fan"), ("dimm".to_owned(), "fan".to_owned(), false));
     // A fault after an undrain makes a new drain.
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "disk".into(), force: true }).0.unwrap();
     assert_eq!((b.store.drains[0].reason.as_str(), &b.store.drains[0].again), ("disk", &None));
 }
@@ -163,7 +163,7 @@ fn an_undrain_leaves_a_fault_that_nobody_can_have_seen() {
         b.ask(add("j", "n0", Terms::default())).0.unwrap();
         b.ask(finish("j", None)).0.unwrap();
         tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
-        let undrain = || Request::Undrain { hosts: "n0".parse().unwrap(), forget: false };
+        let undrain = || Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None };
         let refused = b.ask(undrain()).0;
         assert!(matches!(&refused, Err(Refusal::Conflict(text)) if text.contains("(exit 2)")), "{refused:?}");
         assert!(b.store.drains[0].again.is_some() && !b.store.drains[0].lifted);
@@ -176,6 +176,36 @@ fn an_undrain_leaves_a_fault_that_nobody_can_have_seen() {
         b.ask(undrain()).0.unwrap();
         assert!(b.store.drains.iter().all(|drain| drain.lifted), "{:?}", b.store.drains);
     }
+}
+
+/// Regression test: while the drain hook carried out an undrain, an epilog failed, and the next undrain lifted that drain
+/// too. The rank went back, and the resource manager never heard of the fault.
+#[test]
+fn an_undrain_waits_for_the_hook_of_a_fault_that_came_under_a_lift() {
+    let (mut b, n) = bench(1, hooked);
+    let undrain = |forget| Request::Undrain { hosts: "n0".parse().unwrap(), forget, telling: None };
+    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
+    confirm(&mut b, "n0");
+    let first = b.store.drains[0].telling;
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.ask(undrain(false)).0.unwrap();
+    b.ask(finish("j", None)).0.unwrap();
+    tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(7)));
+    // Minutes later the hook has still not carried it out.
+    b.pass(300_000);
+    let refused = b.ask(undrain(false)).0;
+    assert!(matches!(&refused, Err(Refusal::Conflict(text)) if text.contains("(exit 7)")), "{refused:?}");
+    // An edge names the drain that its resource manager showed.
+    let of_first = Request::Undrain { hosts: "n0".parse().unwrap(), forget: true, telling: Some(first) };
+    let refused = b.ask(of_first).0;
+    assert!(matches!(&refused, Err(Refusal::Conflict(text)) if text.contains("(exit 7)")), "{refused:?}");
+    assert!(!b.store.attempts[0].complete, "the rank waits for its drain");
+    confirm(&mut b, "n0");
+    assert!(b.store.attempts[0].complete);
+    b.ask(undrain(false)).0.unwrap();
+    // A hook that never carries it out: the operator drops the drain without it.
+    b.ask(undrain(true)).0.unwrap();
+    assert!(b.store.drains.is_empty());
 }
 
 /// Regression test: the drain hook confirmed an earlier notice, and the controller took this for a confirmation of a
@@ -289,7 +319,7 @@ fn a_script_past_its_cancelled_epilog_drains_its_node_again() {
                     confirm(&mut b, "n0");
                 }
                 if here {
-                    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: true }).0.unwrap();
+                    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: true, telling: None }).0.unwrap();
                 }
             } else {
                 b.ask(Request::Resolve { which: of(), ok: true, reason: "clean".into() }).0.unwrap();
@@ -322,7 +352,9 @@ fn a_lost_script_past_its_cancelled_epilog_drains_its_node() {
         b.ask(finish("j", None)).0.unwrap();
         let of = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", None) };
         b.ask(Request::Cancel { which: of, why: "w".into() }).0.unwrap();
-        let lift = |b: &mut Bench| b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+        let lift = |b: &mut Bench| {
+            b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap()
+        };
         lift(&mut b);
         b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
         b.pass(4_000_000);

@@ -489,7 +489,7 @@ fn a_service_past_its_cancelled_epilog_drains_its_node_again() {
         b.ask(finish("j", None)).0.unwrap();
         let of = |name| Which { action: Some(ActionName::new(name).unwrap()), ..which("j", Some("0")) };
         b.ask(Request::Cancel { which: of("epilog"), why: "w".into() }).0.unwrap();
-        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
         if stopped {
             b.ask(Request::Cancel { which: of("stage"), why: "w".into() }).0.unwrap();
             reported(&mut b, report(Some("0"), None, failed()));

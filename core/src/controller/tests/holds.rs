@@ -166,7 +166,7 @@ fn an_undrain_of_a_stuck_script_outlives_a_restart() {
         b.says(n[0], FromAgent::Moved { task: t, phase: phase.clone(), age_ms: 0 });
         b.pass(31_000);
         assert_eq!(b.store.drains.len(), 1, "{phase:?}");
-        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
         let mut b = b.restart();
         let state = HeldState::Live { phase: phase.clone(), age_ms: 31_000 };
         let (n0, _) = b.up("n0", "b", vec![held("epilog", "j", 0, state)]);
@@ -194,7 +194,7 @@ fn a_stuck_script_drains_its_node_once() {
         b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
         b.says(n[0], FromAgent::Moved { task: t, phase: overdue(), age_ms: 0 });
         if lifted {
-            b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+            b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
         }
         b.says(n[0], finished(t, Outcome::Timeout { status: None }));
         assert_eq!((b.store.drains.len(), contexts(&b, "drain").len()), (drains, 1));

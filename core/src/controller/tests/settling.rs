@@ -227,7 +227,9 @@ fn an_ended_task_is_fenced_before_its_begin_and_late_after_it() {
 fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
     let t = task("prolog", "j", 0);
     let running = || Phase::Running { script: "10-a".to_owned(), index: 1, of: 1, progress: None };
-    let lift = |b: &mut Bench| b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+    let lift = |b: &mut Bench| {
+        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap()
+    };
     let drained = |b: &Bench| b.store.drains.first().map(|drain| drain.newest().reason);
     let lives = Some("prolog: lives, and had been given up as lost (job j attempt 0)".to_owned());
     // The operator lifts the drain before the node comes back with the live task, in Hello or later; or lifts no drain.
@@ -277,7 +279,7 @@ fn a_lost_task_that_failed_drains_its_node_again() {
         b.run("prolog", "j", "n0");
         b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         b.pass(60_000);
-        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
         let (n0, _) = b.up_again("n0", vec![held("prolog", "j", 0, HeldState::Ended)]);
         b.says(n0, finished(t, outcome));
         assert_eq!(b.store.drains.first().map(|drain| drain.reason.as_str()), drained);

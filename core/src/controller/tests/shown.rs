@@ -54,7 +54,7 @@ fn why_a_node_is_not_free_is_said_of_each_node_that_is_not() {
 
     // When the last epilog has ended, no action holds the ranks.
     b.says(n[1], finished(task("epilog", "j", 1), Outcome::Ok));
-    b.ask(Request::Undrain { hosts: "n2".parse().unwrap(), forget: false }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n2".parse().unwrap(), forget: false, telling: None }).0.unwrap();
     let view = status(&mut b);
     assert_eq!((view.drained, view.held, nodes(&mut b)[..3].contains(&(false, true))), (0, 0, false));
 }
@@ -92,8 +92,8 @@ fn the_journal_has_a_line_for_each_drain_and_its_lifting() {
     b.run("prolog", "j", "n0");
     b.says(n[0], finished(task("prolog", "j", 0), exit(3)));
     b.ask(drain("n[1-2]", "bad dimm")).0.unwrap();
-    b.ask(Request::Undrain { hosts: "n[0-1]".parse().unwrap(), forget: false }).0.unwrap();
-    b.ask(Request::Undrain { hosts: "n2".parse().unwrap(), forget: true }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n[0-1]".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n2".parse().unwrap(), forget: true, telling: None }).0.unwrap();
     b.batch(vec![Input::Closed { session: n[1], why: "the connection was cut off".into() }]);
     assert_eq!(
         b.notes,

@@ -390,7 +390,7 @@ fn only_faulty_hosts_are_drained_and_reasons_stand() {
     let mut b = b.restart();
     for (hosts, expect) in [("n1", true), ("n1", false), ("n2", false), ("n0", true)] {
         assert_eq!(
-            b.ask(Request::Undrain { hosts: hosts.parse().unwrap(), forget: false }).0.is_ok(),
+            b.ask(Request::Undrain { hosts: hosts.parse().unwrap(), forget: false, telling: None }).0.is_ok(),
             expect,
             "{hosts}"
         );
@@ -425,7 +425,7 @@ fn a_rank_at_fault_is_released_when_its_drain_is_in_force() {
     let mut bare = Bench::load(b.store.clone(), b.now);
     assert!(bare.ask(Request::Drains).0.is_ok_and(|reply| matches!(&reply, Reply::Drains(d) if d[0].confirmed)));
     // A lifted drain is forgotten only when the hook has confirmed the lift.
-    b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false, telling: None }).0.unwrap();
     assert!(b.store.drains[0].lifted);
     b.ask(done(telling, true)).0.unwrap();
     assert_eq!(b.store.drains, []);
@@ -449,7 +449,7 @@ fn a_limit_that_passed_unheard_drains_the_node_too() {
     // The next controller repeats no event, and after an undrain another session does not drain the node again.
     let mut b = b.restart();
     let (session, _) = b.up("n0", "b", overdue());
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
     b.batch(vec![Input::Closed { session, why: String::new() }]);
     b.up("n0", "b", overdue());
     assert_eq!((told(&b), b.store.drains.len()), (1, 0));

@@ -32,7 +32,7 @@ fn drains_of_a_copy_are_told_to_nobody_in_a_recovery() {
         b.ask(Request::DrainDone { host: HostName::new(host).unwrap(), telling, lifted: false }).0.unwrap();
     }
     b.ask(add("a", "n2", Terms::default())).0.unwrap();
-    b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false, telling: None }).0.unwrap();
     assert_eq!(owed(&mut b), [("n1".to_owned(), true)], "before the copy");
     let copy = b.store.clone();
     let mut b = b.restored(&copy);

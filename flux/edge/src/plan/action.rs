@@ -47,8 +47,8 @@ pub enum Action {
     /// Calls `DrainTold` of the controller: normally because Flux shows this drain, or (`lifted`) shows it no more.
     /// `telling`: the number of perilog's notice about the drain.
     Told { host: HostName, telling: u64, lifted: bool },
-    /// Calls `Undrain` of the controller: a person has lifted the drain in Flux.
-    Lifted { host: HostName },
+    /// Calls `Undrain` of the controller: a person has lifted the drain of this notice in Flux.
+    Lifted { host: HostName, telling: u64 },
 }
 
 impl Action {

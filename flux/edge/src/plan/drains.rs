@@ -50,7 +50,9 @@ fn step(view: &View, drain: &DrainRow, now_ms: u64) -> Option<Step> {
         (true, Some(_)) if ours.is_some() => Some(Step::Do(Action::Undrain { host })),
         (true, _) => told(),
         (false, _) if !is_ours => (!drain.confirmed).then(told).flatten(),
-        (false, None) if drain.confirmed && view.flux_lifted.contains(&host) => Some(Step::Do(Action::Lifted { host })),
+        (false, None) if drain.confirmed && view.flux_lifted.contains(&host) => {
+            Some(Step::Do(Action::Lifted { host, telling: drain.telling }))
+        }
         (false, None) => Some(Step::Do(Action::Drain { host, reason: reason(drain), overwrite: false })),
         (false, Some(_)) if drain.confirmed => None,
         (false, Some(_)) if ours.is_some_and(|ours| ours != drain.telling) => {

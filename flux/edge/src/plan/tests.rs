@@ -147,7 +147,7 @@ fn word(action: &Action) -> String {
         Action::Drain { host, overwrite, .. } => format!("drain {host}{}", if *overwrite { " over" } else { "" }),
         Action::Undrain { host } => format!("undrain {host}"),
         Action::Told { host, lifted, .. } => format!("told {host}{}", if *lifted { " lifted" } else { "" }),
-        Action::Lifted { host } => format!("lifted {host}"),
+        Action::Lifted { host, .. } => format!("lifted {host}"),
     }
 }
 

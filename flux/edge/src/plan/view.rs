@@ -208,7 +208,7 @@ impl View {
                 Some(drain) if !lifted => drain.confirmed = true,
                 _ => drop(self.drains.remove(host)),
             },
-            Action::Lifted { host } => drop(self.drains.remove(host)),
+            Action::Lifted { host, .. } => drop(self.drains.remove(host)),
             // The answers say more: see `Job::found`.
             Action::Look { .. } => {}
         }

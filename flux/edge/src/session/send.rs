@@ -41,7 +41,7 @@ pub(super) fn key(action: &Action) -> String {
         Action::Post { id, mark, .. } => format!("{id} {mark}"),
         Action::Look { id, .. } => format!("{LOOK}{id}"),
         Action::Drain { host, .. } | Action::Undrain { host } => format!("flux {host}"),
-        Action::Told { host, .. } | Action::Lifted { host } => format!("perilog {host}"),
+        Action::Told { host, .. } | Action::Lifted { host, .. } => format!("perilog {host}"),
         Action::Add { id, .. }
         | Action::Run { id, .. }
         | Action::Start { id, .. }
@@ -122,7 +122,9 @@ impl Session {
             Action::Told { host, telling, lifted } => {
                 controller("DrainTold", json!({ "host": host, "telling": telling, "lifted": lifted }))
             }
-            Action::Lifted { host } => controller("Undrain", json!({ "nodes": host, "forget": true })),
+            Action::Lifted { host, telling } => {
+                controller("Undrain", json!({ "nodes": host, "forget": true, "telling": telling }))
+            }
             Action::Post { id, name, context, .. } => {
                 flux("job-manager.post-event.post", json!({ "id": id, "name": name, "context": context }))
             }
@@ -237,9 +239,10 @@ fn line(action: &Action, reply: &Value) -> Option<String> {
 /// Returns the subject of an action: `f2mKAgF7 on n[0-3]`, or the host of a drain.
 pub(super) fn subject(view: &View, action: &Action) -> String {
     match action {
-        Action::Drain { host, .. } | Action::Undrain { host } | Action::Told { host, .. } | Action::Lifted { host } => {
-            host.to_string()
-        }
+        Action::Drain { host, .. }
+        | Action::Undrain { host }
+        | Action::Told { host, .. }
+        | Action::Lifted { host, .. } => host.to_string(),
         action => action.id().map(|id| view.subject(id)).unwrap_or_default(),
     }
 }
