@@ -51,7 +51,7 @@ impl Drains {
     ///
     /// # Errors
     /// A host is not drained, its drain is lifted already and `forget` is not set, its drain has a newer notice than
-    /// `telling`, or the operator cannot have read the newest reason yet ([`unseen`]).
+    /// `telling`, or the operator cannot have read the newest reason yet ([`Self::check_seen`]).
     pub(crate) fn undrain(
         &mut self,
         hosts: &HostList,
