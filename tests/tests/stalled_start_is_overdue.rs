@@ -125,8 +125,8 @@ fn assert_named(cluster: &Cluster, node: &Node, what: &str) -> Result<()> {
     cluster.wait_logged(node, "perilog-agent", &[what, "does not answer within 10s"])
 }
 
-/// Regression test: a script directory on a file system that did not answer. `ps` said that the unit was about to begin,
-/// and the limit of 5 s was not heeded; a reload hung for ever, and later ones behind it.
+/// Regression test: a script directory on a file system that did not answer. `ps` said that the unit was about to
+/// begin, and the limit of 5 s was not heeded; a reload hung for ever, and later ones behind it.
 #[test]
 fn a_directory_that_does_not_answer_is_named_and_its_node_drained() -> Result<()> {
     let cluster = boot("exit 0", &format!("[action.site]\ndirectories = [\"/site/dead.d\"]\n{LIMIT}"))?;

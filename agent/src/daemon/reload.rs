@@ -1,6 +1,6 @@
 //! SIGHUP: the agent reads its configuration again, in another thread and within a limit: the files may be on a file
-//! system that does not answer, and the event loop waits for none. The agent applies the changed keys, and logs each key that needs a
-//! restart. The agent applies no part of a wrong configuration.
+//! system that does not answer, and the event loop waits for none. The agent applies the changed keys, and logs each
+//! key that needs a restart. The agent applies no part of a wrong configuration.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

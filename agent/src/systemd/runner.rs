@@ -1,5 +1,5 @@
-//! Checks whether a runner handles its signals and limits, by the kernel's view of its process (proc_pid_status(5)), and
-//! shows the process.
+//! Checks whether a runner handles its signals and limits, by the kernel's view of its process (proc_pid_status(5)),
+//! and shows the process.
 
 use std::fs;
 
@@ -13,8 +13,8 @@ pub(crate) fn deaf(pid: u32) -> Option<String> {
     read(&status)
 }
 
-/// Returns a process as text for operators: `pid 467, state S, in request_wait_answer`; `None`: there is none. The place
-/// where it hangs is missing if the kernel does not say so to the agent (`CAP_SYS_PTRACE`).
+/// Returns a process as text for operators: `pid 467, state S, in request_wait_answer`; `None`: there is none. The
+/// place where it hangs is missing if the kernel does not say so to the agent (`CAP_SYS_PTRACE`).
 pub(crate) fn shown(pid: u32) -> Option<String> {
     let status = (pid != 0).then(|| fs::read_to_string(format!("/proc/{pid}/status")).ok())??;
     let state = status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().chars().next()?;

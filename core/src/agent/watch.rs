@@ -84,7 +84,7 @@ impl Watch {
 }
 
 impl Machine {
-    /// Decides about a task that is due for a check while systemd does not answer, or while nothing of it is on the bus.
+    /// Decides about a task that is due for a check while systemd does not answer, or while the bus is away.
     pub(super) fn watch_blindly(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if task.awaits_script() {

@@ -61,7 +61,8 @@ table! {
         "a task whose first script does not begin, because systemd or its runner hangs, is not watched",
         "docs/semantics.md T3: the limit counts from the start call", Hunt::Simulator;
     FrozenIsInTime: "a script that was frozen with its runner past its limit ended in time",
-        "docs/semantics.md T3: what ended past its limit is a timeout", Hunt::Unit { program: "agent: perilog-runner", filter: "long_past_a_limit" };
+        "docs/semantics.md T3: what ended past its limit is a timeout",
+        Hunt::Unit { program: "agent: perilog-runner", filter: "long_past_a_limit" };
     TrustMissingUnit: "a unit that is gone reads success, 0, and is believed",
         "3: unknown is never success", Hunt::Simulator;
     AdoptByName: "a unit of the right name is adopted, whoever's it is",

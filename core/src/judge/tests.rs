@@ -118,8 +118,8 @@ fn without_a_result_the_unit_speaks_and_never_says_ok() {
     let no_claim = |code| Outcome::Refused {
         why: format!("the runner did not claim the task and ran nothing (exit {code}): its unit's journal says why"),
     };
-    let why = "its runner could not write its claim in /run/perilog and ran nothing (exit 73): is there room (df /run; df \
-               -i /run)?";
+    let why = "its runner could not write its claim in /run/perilog and ran nothing (exit 73): is there room \
+               (df /run; df -i /run)?";
     let no_room = Outcome::Refused { why: why.to_owned() };
     #[rustfmt::skip]
     let table = [

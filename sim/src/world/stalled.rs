@@ -1,5 +1,6 @@
-//! Checks once a second that no task waits for its first script unseen. PID 1 may hang, or the runner may begin nothing:
-//! once the limit has passed, counted from the agent's start call, the controller's store shows the task as overdue.
+//! Checks once a second that no task waits for its first script unseen. PID 1 may hang, or the runner may begin
+//! nothing: once the limit has passed, counted from the agent's start call, the controller's store shows the task as
+//! overdue.
 
 use perilog_core::TaskId;
 use perilog_core::task::Claim;
@@ -42,8 +43,8 @@ impl World {
         Some(entry.1)
     }
 
-    /// Returns the limit (ms) of a task that has begun no script and may still begin one; `None`: it has no limit, or is
-    /// in another state, or the world cannot be sure of it.
+    /// Returns the limit (ms) of a task that has begun no script and may still begin one; `None`: it has no limit, or
+    /// is in another state, or the world cannot be sure of it.
     fn limit_of_stalled(&self, at: usize, task: TaskId) -> Option<u64> {
         let store = &self.controllers[0].store;
         let row = store.actions.iter().find(|row| row.id == task.action && row.accepted.contains(task.rank.0))?;

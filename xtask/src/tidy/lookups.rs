@@ -1,6 +1,6 @@
-//! Check of where the agent's daemon looks at files, directories and accounts. What its event loop looks at must answer:
-//! /run, the kernel's own file systems, and the agent's own state. Script directories, links and accounts belong to the
-//! site, and their server may be gone: a thread with a limit looks at them (`perilog_host::limited`).
+//! Check of where the agent's daemon looks at files, directories and accounts. What its event loop looks at must
+//! answer: /run, the kernel's own file systems, and the agent's own state. Script directories, links and accounts
+//! belong to the site, and their server may be gone: a thread with a limit looks at them (`perilog_host::limited`).
 
 use super::Findings;
 use super::rust::tokens;
@@ -42,8 +42,8 @@ pub(super) fn check(name: &str, text: &str, findings: &mut Findings) {
             MODULES.contains(&word) && after == "::" || before == "." && METHODS.contains(&word) && after == "(";
         if looks {
             findings.errors.push(format!(
-                "{name}:{}: `{word}`: the agent's event loop looks at /run and its own state alone; let a thread with a \
-                 limit look (perilog_host::limited), or list the module in xtask/src/tidy/lookups.rs",
+                "{name}:{}: `{word}`: the agent's event loop looks at /run and its own state alone; let a thread with \
+                 a limit look (perilog_host::limited), or list the module in xtask/src/tidy/lookups.rs",
                 window[1].line
             ));
         }

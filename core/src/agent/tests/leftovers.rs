@@ -35,7 +35,7 @@ fn what_a_runner_waits_for_is_named_and_gets_kill_from_the_runner() {
     let (first, killed) = (left(&[7, 8], HOLD), left(&[8], Treatment::Kill));
     bed.checks([
         (stirred(id), &["inspect j.1.prolog.0"][..]),
-        (waits(id, &[first.clone()], false), &[NOTE, "moved j.1.prolog.0 lingering 2"]),
+        (waits(id, std::slice::from_ref(&first), false), &[NOTE, "moved j.1.prolog.0 lingering 2"]),
         (signal(15), &["warning: signal 15 is not sent: *"]),
         (signal(9), &["signal j.1.prolog.0 43"]),
         (stirred(id), &["inspect j.1.prolog.0"]),

@@ -87,7 +87,8 @@ fn an_epoch_that_no_controller_can_have_is_not_obeyed() {
         bed.check(up(1), &["hello 1 []"]);
         let wrote = format!("write-epoch {number}");
         let refused = ["error: the controller is not obeyed: *", "hang: its epoch*"];
-        bed.check(welcome(number), if obeys { &[&wrote] } else { &refused[..] });
+        let obeyed = [wrote.as_str()];
+        bed.check(welcome(number), if obeys { &obeyed } else { &refused });
         if !obeys {
             bed.check(Input::LinkDown, &[]);
             bed.check(up(2), &["hello 2 []"]);

@@ -69,8 +69,8 @@ fn a_runner_that_never_claimed_is_never_a_success() {
         (0, "failed (the runner ended with exit 0 and no result)"),
         (
             73,
-            "refused (its runner could not write its claim in /run/perilog and ran nothing (exit 73): is there room (df \
-             /run; df -i /run)?)",
+            "refused (its runner could not write its claim in /run/perilog and ran nothing (exit 73): is there room \
+             (df /run; df -i /run)?)",
         ),
         (203, "failed (cannot execute: systemd exit code 203, systemd.exec(5))"),
     ] {

@@ -8,7 +8,12 @@ fn many_jobs_are_listed_in_pages() {
     let source = json!({"name": "flux", "instance": "system"});
     let mut view = view();
     let job = view.jobs.remove(&ID).unwrap();
-    view.jobs.extend((0..3_500).map(|id| (id, Job { id, ..job.clone() })));
+    let other = |id| {
+        let mut other = job.clone();
+        other.id = id;
+        (id, other)
+    };
+    view.jobs.extend((0..3_500).map(other));
     let drain = FluxDrain { reason: "x".repeat(400) };
     view.flux_drains.extend((0..1_500).map(|at| (host(&format!("n{at}")), drain.clone())));
     let pages = sync::pages(&view, &source);
