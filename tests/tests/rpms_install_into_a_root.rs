@@ -80,6 +80,7 @@ fn they_install_upgrade_and_go() -> Result<()> {
         "-rw-r--r-- root:root /usr/lib/systemd/system/flux-epilog-perilog.service",
         "-rw-r--r-- root:root /usr/lib/systemd/system/perilog-shutdown.service",
         "-rw-r--r-- root:root /usr/lib/systemd/system/perilog-task-.service.d/shutdown.conf",
+        "-rw-r--r-- root:root /usr/lib/systemd/system/perilog-task-.service.d/zz-perilog.conf",
         "-rw-r--r-- root:root /usr/lib/systemd/system/perilog.slice",
     ] {
         ensure!(agent.lines().any(|found| found == line), "no {line:?} in\n{agent}");
