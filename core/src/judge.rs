@@ -47,7 +47,11 @@ pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
         (_, None, None) if defect!(TrustMissingUnit) => (Outcome::Ok, None),
         (_, None, None) => (Outcome::Lost { why: Loss::Vanished }, None),
         (_, None, Some(result)) => {
-            let note = "systemd does not know its unit any more; the runner's result stands";
+            let note = if evidence.unit.is_some_and(|unit| unit.invocation.is_some()) {
+                "systemd began its unit again (Restart= in a drop-in for all services?); the runner's result stands"
+            } else {
+                "systemd does not know its unit any more; the runner's result stands"
+            };
             (of_result(result), Some(note.to_owned()))
         }
         (claim, Some(unit), None) => (of_unit(unit, claim, evidence), None),

@@ -1,5 +1,6 @@
 //! A task in the agent's machine: its state, what the agent knows of it, and its pending operations.
 
+use crate::defect;
 use crate::ids::{InvocationId, TaskId};
 use crate::message::Phase;
 use crate::task::{Claim, Ended, Intent, NO_TASK, NOT_OURS, Process, RAN_NOTHING, UnitFacts};
@@ -119,6 +120,12 @@ pub(super) struct Task {
 }
 
 impl Task {
+    /// Returns `true` if systemd has begun this task's unit again after its runner, which has the claim, had ended.
+    pub(super) fn is_restarted(&self, unit: &UnitFacts) -> bool {
+        let Some(Claim::Runner(claimed)) = &self.claim else { return false };
+        unit.invocation.as_ref().is_some_and(|invocation| invocation != claimed) && !defect!(RestartIsAlive)
+    }
+
     pub(super) fn new(stem: String, intent: Box<Intent>, seq: u64, state: State) -> Self {
         Self {
             stem,
@@ -204,9 +211,11 @@ impl Task {
 }
 
 /// Returns `true` if the main process of this loaded unit has ended, and none will follow. While the unit is
-/// `activating`, `deactivating` or waits for a start, its properties may still change.
+/// `activating`, `deactivating` or waits for a start, its properties may still change. If a drop-in has systemd restart
+/// the unit (`Restart=`), the task ends before the restart: a further runner would find its claim and run nothing.
 pub(super) fn is_over(unit: &UnitFacts) -> bool {
-    let settled = !matches!(unit.active.as_str(), "activating" | "deactivating" | "reloading");
+    let restarts = unit.sub.starts_with("auto-restart") && !defect!(RestartIsAlive);
+    let settled = restarts || !matches!(unit.active.as_str(), "activating" | "deactivating" | "reloading");
     let never_ran = matches!(unit.active.as_str(), "failed" | "inactive");
     settled && !unit.is_to_start() && unit.main_pid == 0 && (unit.main_code != 0 || never_ran)
 }

@@ -22,6 +22,14 @@ const MAX_NAMED: usize = 32;
 /// Maximum number of characters of the command of a lingering process; the agent cuts the rest.
 const MAX_COMMAND: usize = 256;
 
+/// Returns systemd's refusal of a unit, with where to look if a drop-in has set what the unit cannot have.
+fn explained(text: String) -> String {
+    if !text.contains("bad unit file setting") {
+        return text;
+    }
+    format!("a drop-in sets what a task's unit cannot have, such as Restart=always (`perilog doctor` names it): {text}")
+}
+
 impl Machine {
     pub(super) fn on_started(&mut self, id: TaskId, reply: StartReply, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
@@ -47,7 +55,7 @@ impl Machine {
             StartReply::Exists => self.doubt(id, "systemd knows its unit already".to_owned(), cx),
             StartReply::Unknown(text) => self.doubt(id, format!("systemd did not answer its start: {text}"), cx),
             StartReply::Rejected(text) => {
-                let why = Failure::Unit(text);
+                let why = Failure::Unit(explained(text));
                 self.withdraw(id, Claim::Withdrawn(Outcome::Failed { why }), cx);
             }
         }
@@ -137,7 +145,7 @@ impl Machine {
         }
         match ours {
             None => self.observe_gone(id, seen, loaded.is_some(), claim_is_news, cx),
-            Some(unit) if is_over(unit) => self.observe_over(id, unit, seen, cx),
+            Some(unit) if is_over(unit) || task.is_restarted(unit) => self.observe_over(id, unit, seen, cx),
             Some(unit) => self.observe_alive(id, unit, seen, cx),
         }
     }

@@ -25,6 +25,29 @@ fn a_unit_that_vanished_is_lost_unless_its_result_is_complete() {
     }
 }
 
+/// Regression test: with `Restart=on-failure` in a drop-in for all services, a failed task was shown as running for
+/// ever. systemd waits to begin the unit again, or has begun it, and a further runner has its main process.
+#[test]
+fn a_unit_that_systemd_restarts_has_ended_with_its_runner() {
+    let intent = intent("j", 1, "prolog", 0);
+    let waits = UnitFacts { active: "activating".to_owned(), sub: "auto-restart".to_owned(), ..exited(1, 3) };
+    let again = Seen { claim: Some(claim(1)), result: Some(result(1, 3)), ..seen_running(&intent, 2) };
+    for (seen, outcome) in [
+        (Seen { unit: Some(waits.clone()), ..seen_exited(&intent, 1, 3) }, "failed (exit 3)"),
+        (again.clone(), "failed (exit 3)"),
+        (Seen { result: None, ..again }, "lost (its unit vanished without a result)"),
+        // The runner that began is the first: it is only slow to write its claim.
+        (Seen { claim: None, result: None, ..seen_running(&intent, 2) }, ""),
+    ] {
+        let mut bed = Bed::up();
+        let id = bed.live("j", 1, "prolog", 0);
+        bed.feed(stirred(id));
+        let told: Vec<String> = bed.feed(inspected(id, seen)).iter().map(super::words::words).collect();
+        let wrote = told.iter().find_map(|told| told.strip_prefix("write-outcome j.1.prolog.0 "));
+        assert_eq!(wrote.unwrap_or_default(), outcome, "{told:?}");
+    }
+}
+
 #[test]
 fn a_unit_that_vanished_before_its_claim_is_lost_and_claimed() {
     let mut bed = Bed::up();
