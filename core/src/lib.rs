@@ -3,7 +3,7 @@
 //!
 //! * words and formats: [`ids`], [`fluid`] (RFC 19), [`idset`] (RFC 22), [`hostlist`] (RFC 29), [`resource_set`] (R,
 //!   RFC 20), [`duration`] (RFC 23), [`eventlog`] (RFC 18, 21), [`targets`], [`job`], [`milestone`], [`mark`],
-//!   [`boot`]
+//!   [`boot`], [`drop_ins`]
 //! * a task and the end of a task: [`task`], [`outcome`], [`judge`], [`environment`]
 //! * the messages between agent and controller: [`message`]
 //! * the two machines, `handle(input, now) -> effects`: [`agent`], [`controller`]
@@ -13,6 +13,7 @@ pub mod agent;
 pub mod boot;
 pub mod controller;
 pub mod defect;
+pub mod drop_ins;
 pub mod duration;
 pub mod environment;
 pub mod eventlog;

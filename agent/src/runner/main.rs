@@ -22,6 +22,7 @@ mod headline;
 mod leftovers;
 mod lists;
 mod output;
+mod own_unit;
 #[path = "../report/protocol.rs"]
 mod protocol;
 mod reports;

@@ -20,6 +20,7 @@ use crate::headline::Headline;
 use crate::leftovers::Leftovers;
 use crate::lists::Lists;
 use crate::output::{Level, Sinks};
+use crate::own_unit;
 use crate::protocol::Reply;
 use crate::reports::{Reports, Speaker, Verdict};
 use crate::scripts;
@@ -108,6 +109,7 @@ impl<'a> Sequence<'a> {
             self.sinks.say(Level::Warning, file);
         }
         let prepared = lists.as_ref().map_err(Clone::clone);
+        let prepared = own_unit::check(self.stem).and(prepared);
         let prepared = prepared.and_then(|lists| task::prepare(self.intent, control, lists, found?.scripts));
         let mut tally = match prepared {
             Ok(planned) => self.run_all(&planned),

@@ -25,6 +25,7 @@ mod authority;
 pub(super) mod config;
 mod controller;
 pub(super) mod daemon;
+mod drop_ins;
 mod enroll;
 mod fleet;
 mod flux;

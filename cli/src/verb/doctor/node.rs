@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 use toml::Table;
 
-use super::{Finding, Role, config, enroll, flux, limits, scripts, slurm, tls, version};
+use super::{Finding, Role, config, drop_ins, enroll, flux, limits, scripts, slurm, tls, version};
 use crate::door::{Answer, Daemon, Door};
 
 const BUS: &str = "/run/dbus/system_bus_socket";
@@ -30,6 +30,7 @@ const REACH: Duration = Duration::from_secs(5);
 pub(super) fn look(config: Option<&Table>, findings: &mut Vec<Finding>) {
     findings.push(bus());
     findings.extend(run_directory(Path::new(RUN)));
+    drop_ins::look(findings);
     let door = Door { daemon: Daemon::Agent, path: SOCKET.into() };
     let agent_version = version::of_agent(&door, &config::program(Role::Node).to_string_lossy());
     findings.push(version::agent_and_ours(agent_version.as_deref()));

@@ -1,0 +1,88 @@
+//! The runner's own unit: whether its scripts work on the host, or in a world of their own. A drop-in for all services
+//! (`service.d`) may give each unit a mount namespace: what a prolog mounts is then gone with the prolog.
+//!
+//! The package's drop-in (`zz-perilog.conf`) keeps such settings off. The runner checks what it sees from inside, where
+//! that drop-in is missing or overridden.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use perilog_core::defect;
+use perilog_core::drop_ins::{Overriding, PIN};
+
+/// Namespaces that a setting of systemd gives to a service, each with what the scripts lose.
+const NAMESPACES: [(&str, &str); 5] = [
+    ("mnt", "a mount namespace of its own, and what scripts mount or leave in /tmp is not the host's"),
+    ("user", "a user namespace of its own"),
+    ("net", "a network namespace of its own"),
+    ("ipc", "an IPC namespace of its own"),
+    ("uts", "a host name of its own"),
+];
+/// Fields of `/proc/PID/status` that a service has in common with PID 1, each with its meaning.
+const FIELDS: [(&str, &str); 2] =
+    [("NoNewPrivs", "NoNewPrivileges="), ("CapBnd", "fewer capabilities than PID 1 (CapabilityBoundingSet=)")];
+
+/// Checks that the scripts of this unit work on the host as PID 1 does.
+///
+/// # Errors
+/// The difference as a sentence, with the drop-ins that may be its cause. A site's own drop-in for tasks is no error.
+pub(crate) fn check(stem: &str) -> Result<(), String> {
+    let differences = differences();
+    if differences.is_empty() || defect!(UnitAsItComes) {
+        return Ok(());
+    }
+    let overriding = Overriding::among(drop_ins(stem).lines().flat_map(str::split_ascii_whitespace));
+    if overriding.of_others.is_empty() && !overriding.of_tasks.is_empty() {
+        return Ok(());
+    }
+    let by = match overriding.of_others.join(", ") {
+        none if none.is_empty() => format!("systemctl cat {stem}.service shows why"),
+        files => format!(
+            "by {files}: name it to sort before {PIN}, or, if that is meant for tasks, put it into \
+             /etc/systemd/system/perilog-task-.service.d; then systemctl daemon-reload"
+        ),
+    };
+    Err(format!("its unit has {}, {by}", differences.join(", ")))
+}
+
+/// Returns how this process differs from PID 1. What /proc does not show counts as equal: in some containers root may
+/// not look at PID 1.
+fn differences() -> Vec<&'static str> {
+    let namespace = |of: &str, name: &str| fs::read_link(format!("/proc/{of}/ns/{name}")).ok();
+    let status = |of: &str| fs::read_to_string(format!("/proc/{of}/status")).unwrap_or_default();
+    let (own, first) = (status("self"), status("1"));
+    let other = |name: &str| namespace("self", name).zip(namespace("1", name)).is_some_and(|(own, first)| own != first);
+    let namespaces = NAMESPACES.iter().filter(|(name, _)| other(name));
+    let fields = FIELDS
+        .iter()
+        .filter(|(name, _)| field(&own, name).zip(field(&first, name)).is_some_and(|(own, first)| own != first));
+    namespaces.chain(fields).map(|(_, lost)| *lost).collect()
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// Returns the paths of the unit's drop-ins, as systemctl prints them; empty if systemctl does not answer.
+fn drop_ins(stem: &str) -> String {
+    let shown = Command::new("systemctl")
+        .args(["show", "--property=DropInPaths", "--value", "--", &format!("{stem}.service")])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    shown.map(|shown| String::from_utf8_lossy(&shown.stdout).into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        let status = "Name:\tx\nCapBnd:\t0001\nNoNewPrivs:\t1\n";
+        assert_eq!(
+            (field(status, "NoNewPrivs"), field(status, "CapBnd"), field(status, "Cap")),
+            (Some("1"), Some("0001"), None)
+        );
+    }
+}
