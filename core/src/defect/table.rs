@@ -88,7 +88,8 @@ table! {
     KernelIsTheBoot: "a boot is known by the kernel's boot id alone, which a container keeps when it restarts",
         "3: what a boot undid is not ok", Hunt::Simulator;
     RestartIsAlive: "a unit that systemd restarts counts as alive, though the runner with the claim has ended",
-        "2: what was accepted ends", Hunt::Unit { program: "core", filter: "a_unit_that_systemd_restarts_has_ended_with_its_runner" };
+        "2: what was accepted ends",
+        Hunt::Unit { program: "core", filter: "a_unit_that_systemd_restarts_has_ended_with_its_runner" };
     UnitAsItComes: "scripts run in the unit that a drop-in for all services made, whatever is in it",
         "3: unknown is never success", Hunt::Nodes { program: "drop_ins_for_all_services" };
     ExpectedBootForgotten: "a boot that a script announced is a boot like any other",
