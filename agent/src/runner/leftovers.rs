@@ -90,22 +90,28 @@ impl Leftovers {
         self.look_at.into_iter().chain(self.kill_at).min()
     }
 
-    /// Sends the processes the signals that are due.
-    fn signal(&mut self, mut found: Descendants) -> Descendants {
+    /// Sends the processes the signals that are due. Returns the processes, described before they get KILL; under
+    /// `Kill`, those that got it now.
+    fn signal(&mut self, mut found: Descendants) -> Vec<Leftover> {
         if std::mem::take(&mut self.term) {
             found.iter().for_each(|(pid, stat)| descendants::signal(*pid, stat, Signal::TERM));
         }
+        if self.treatment != Treatment::Kill {
+            return described(&found);
+        }
+        let mut killed = Vec::new();
         for _ in 0..KILL_ROUNDS {
-            let new: Vec<_> = found.iter().filter(|(pid, stat)| !self.killed.contains(&(**pid, stat.start))).collect();
-            if self.treatment != Treatment::Kill || new.is_empty() {
+            found.retain(|pid, stat| !self.killed.contains(&(*pid, stat.start)));
+            if found.is_empty() {
                 break;
             }
-            new.iter().for_each(|(pid, stat)| descendants::signal(**pid, stat, Signal::KILL));
-            let killed: Vec<_> = new.iter().map(|(pid, stat)| (**pid, stat.start)).collect();
-            self.killed.extend(killed);
-            found.extend(descendants::of_runner());
+            killed.extend(described(&found));
+            found.iter().for_each(|(pid, stat)| descendants::signal(*pid, stat, Signal::KILL));
+            self.killed.extend(found.iter().map(|(pid, stat)| (*pid, stat.start)));
+            found = descendants::of_runner();
         }
-        found
+        killed.truncate(MAX_NAMED);
+        killed
     }
 }
 
@@ -147,9 +153,10 @@ impl Sequence<'_> {
     /// Looks at the processes, sends them what is due, and names them if they are others than before.
     fn look_at_leftovers(&mut self) {
         let Some(left) = &mut self.leftovers else { return };
-        let found = left.signal(descendants::of_runner());
-        let processes = described(&found);
-        if processes.is_empty() || processes == left.noted || left.records >= MAX_RECORDS {
+        let processes = left.signal(descendants::of_runner());
+        // Those that got KILL are the same as before, and get a record of their own.
+        let known = left.treatment != Treatment::Kill && processes == left.noted;
+        if processes.is_empty() || known || left.records >= MAX_RECORDS {
             return;
         }
         left.noted.clone_from(&processes);

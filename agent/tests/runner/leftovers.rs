@@ -4,6 +4,7 @@ use std::fs;
 
 use perilog_core::ExitStatus::{Exit, Signal as Signalled};
 use perilog_core::task::{Leftover, Lingering, OnTimeout, StepRecord, Treatment};
+use perilog_host::clock;
 use rustix::process::{Pid, Signal};
 
 use crate::bench::{Left, Live, SILENCE, Task};
@@ -113,8 +114,8 @@ fn orphans_of_a_failed_script_get_term_once_and_hold() {
     let (mut live, orphan) = start(&task);
     live.wait_for("waits for processes");
     let terms = || fs::read_to_string(task.path("mark.term")).unwrap_or_default();
-    let deadline = std::time::Instant::now() + SILENCE;
-    while terms().is_empty() && std::time::Instant::now() < deadline {
+    let deadline_ms = clock::mono_ms() + u64::try_from(SILENCE.as_millis()).unwrap();
+    while terms().is_empty() && clock::mono_ms() < deadline_ms {
         std::thread::yield_now();
     }
     assert!(is_alive(orphan));
