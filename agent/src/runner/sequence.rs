@@ -6,8 +6,8 @@
 
 use std::io;
 
-use perilog_core::Span;
 use perilog_core::task::{Intent, OnError, Report, StepRecord};
+use perilog_core::{Span, ids};
 use perilog_host::clock;
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions};
@@ -109,7 +109,9 @@ impl<'a> Sequence<'a> {
             self.sinks.say(Level::Warning, file);
         }
         let prepared = lists.as_ref().map_err(Clone::clone);
-        let prepared = own_unit::check(self.stem).and(prepared);
+        let start = &self.intent.start;
+        let stem = ids::stem(&start.action, &start.job, start.task);
+        let prepared = own_unit::check(&stem).and(prepared);
         let prepared = prepared.and_then(|lists| task::prepare(self.intent, control, lists, found?.scripts));
         let mut tally = match prepared {
             Ok(planned) => self.run_all(&planned),
