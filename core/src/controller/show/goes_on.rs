@@ -12,12 +12,13 @@ use crate::controller::view::PsRow;
 use crate::defect;
 use crate::ids::{ActionId, Rank, TaskId};
 use crate::idset::IdSet;
-use crate::message::Phase;
 
 /// A script that goes on although its task is over.
 pub(super) struct GoesOn {
     pub(super) task: TaskId,
-    /// What it does, and how its task ended, for people.
+    /// What it does, for people: for example `10-mount is past its limit of 1m`.
+    does: String,
+    /// How its task ended, for people.
     pub(super) why: String,
     pub(super) age_ms: u64,
 }
@@ -32,7 +33,8 @@ impl Facts<'_> {
             let action = self.jobs.action(task.action)?;
             let is_over = matches!(action.stand(task.rank), Stand::Ok | Stand::Ended);
             let age_ms = self.cx.now.mono_ms.saturating_sub(*since_ms);
-            is_over.then(|| GoesOn { task: *task, why: why(action, task.rank, phase), age_ms })
+            let does = describe(phase).1;
+            is_over.then(|| GoesOn { task: *task, does, why: why(action, task.rank), age_ms })
         })
     }
 
@@ -40,8 +42,8 @@ impl Facts<'_> {
     /// the same reason share a row, with the age of the oldest.
     pub(super) fn going_on(&self) -> Vec<PsRow> {
         let mut groups: BTreeMap<(ActionId, String), (IdSet, u64)> = BTreeMap::new();
-        for GoesOn { task, why, age_ms } in self.nodes.values().flat_map(|node| self.goes_on(node)) {
-            let (ranks, oldest) = groups.entry((task.action, why)).or_default();
+        for GoesOn { task, does, why, age_ms } in self.nodes.values().flat_map(|node| self.goes_on(node)) {
+            let (ranks, oldest) = groups.entry((task.action, format!("{does}: {why}"))).or_default();
             ranks.insert(task.rank.0);
             *oldest = (*oldest).max(age_ms);
         }
@@ -55,8 +57,7 @@ impl Facts<'_> {
     }
 }
 
-fn why(action: &Action, rank: Rank, phase: &Phase) -> String {
+fn why(action: &Action, rank: Rank) -> String {
     let ended = action.ended.get(&rank).map(|row| row.ended.outcome.to_string()).unwrap_or_default();
-    let (_, does) = describe(phase);
-    format!("{does}: it goes on, and its task is over: {ended}")
+    format!("it goes on, and its task is over: {ended}")
 }

@@ -132,7 +132,7 @@ impl Facts<'_> {
             let (state, why, age_ms) = self.standing(action, task.rank);
             Some(self.why_task(action, task.rank, state, phase(task), age_ms, why))
         };
-        let over = |GoesOn { task, why, age_ms }: GoesOn| {
+        let over = |GoesOn { task, why, age_ms, .. }: GoesOn| {
             let mut shown =
                 self.why_task(self.jobs.action(task.action)?, task.rank, "running", phase(&task), age_ms, why);
             let systemctl = |verb: &str| format!("ssh {host} systemctl {verb} '{}'", shown.unit);
