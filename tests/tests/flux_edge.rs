@@ -309,7 +309,7 @@ fn a_node_that_goes_bad_while_the_job_runs_is_told() -> Result<()> {
 }
 
 /// A prolog hangs on one of two nodes, past its limit, and ignores SIGTERM. A job that tolerates one node starts
-/// meanwhile, and the node is drained; the script goes on, and the epilog comes after it.
+/// meanwhile, and the node is drained; the script goes on, is shown as long as it lives, and the epilog comes after it.
 #[test]
 fn a_straggler_in_the_prolog_does_not_hold_the_job() -> Result<()> {
     let limit = "[action.prolog]\ntimeout = \"2s\"\n";
@@ -324,6 +324,8 @@ fn a_straggler_in_the_prolog_does_not_hold_the_job() -> Result<()> {
     let ledger = cluster.ledger()?;
     let of_job = ledger.of_job(&flux::plain(&job));
     ensure!(of_job.iter().any(|(key, run)| key.action == "prolog" && lives(run)), "{ledger:?}");
+    let shown = cluster.perilog(&["ps"])?.ok()?;
+    ensure!(shown.contains("it goes on, and its task is over: timeout") && shown.contains("n1"), "{shown}");
     let told = flux.exception(&job, "node-failure")?.context;
     ensure!(told["severity"] == 1 && told["hosts"] == "n1", "{told}");
     ensure!(flux.drained()?["n1"].contains("past its limit"), "{:?}", flux.drained()?);

@@ -135,6 +135,11 @@ fn a_job_lost_by_flux_is_cleaned_up_before_the_next() -> Result<()> {
     flux.assert_once(&next, &ONCE)?;
     let ledger = cluster.ledger()?;
     for node in cluster.nodes() {
+        // Flux tells nothing of the lost job, and its epilog has its variables all the same.
+        let (id, said) = (flux::plain(&lost), node.read_file("/var/lib/ledger/flux")?);
+        let epilogs = said.lines().filter(|line| line.starts_with(&format!("epilog {id} ")));
+        let has_all = |line: &str| line.split_whitespace().count() == 5 && line.contains(" 64001 ");
+        ensure!(epilogs.clone().count() > 0 && epilogs.clone().all(has_all), "{}: {said}", node.name());
         let at = |job: &str, action: &str| {
             let of_job = ledger.of_job(&flux::plain(job));
             let run = of_job.iter().find(|(key, run)| key.action == action && run.node == node.name());
