@@ -387,7 +387,7 @@ impl Epoch {
     /// controller adds one, so no controller comes near. With a stolen key and one huge epoch, a thief could otherwise
     /// shut the true controller out: a take-over has to find a higher one.
     pub const MAX_JUMP: u64 = 1 << 32;
-    /// Highest epoch that an agent obeys which has obeyed none in this boot, and highest one that a controller believes.
+    /// Highest epoch that an agent obeys after a boot, and that a controller believes.
     pub const MAX: u64 = 1 << 40;
 
     /// Returns the highest number of an epoch that an agent may obey after `self`.

@@ -75,8 +75,8 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
 /// and all of its rows are read once: a controller can start with it.
 ///
 /// # Errors
-/// [`StoreError`]: `to` exists, and stays as it is; or no controller could start with the copy, or the store or the disk
-/// failed, and no `to` is left.
+/// [`StoreError`]: `to` exists, and stays as it is; or no controller could start with the copy, or the store or the
+/// disk failed, and no `to` is left.
 pub fn install(store: &Path, to: &Path) -> Result<(), StoreError> {
     let made = File::options().write(true).create_new(true).mode(0o600).open(to);
     made.map_err(|error| StoreError::Other(format!("cannot make the copy: {error}")))?;

@@ -173,8 +173,8 @@ impl Machine {
         let limit = highest.map_or(Epoch::MAX, Epoch::highest_next);
         if welcome.epoch.number > limit && !defect!(AnyEpochObeyed) {
             let why = format!(
-                "its epoch {} is above {limit}, which no controller of this cluster reaches: has somebody its key? If it \
-                 is the true one, on this host: rm /run/perilog/epoch.json; systemctl restart perilog-agent",
+                "its epoch {} is above {limit}, which no controller of this cluster reaches: has somebody its key? If \
+                 it is the true one, on this host: rm /run/perilog/epoch.json; systemctl restart perilog-agent",
                 welcome.epoch.number
             );
             cx.note(Level::Error, None, None, format!("the controller is not obeyed: {why}"));

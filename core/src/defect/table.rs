@@ -175,7 +175,7 @@ table! {
         "4: when nothing holds it", Hunt::Simulator;
     ReleaseAtFirst: "the first rank of an action that ends lets go of all its ranks",
         "4: a rank goes back when nothing holds it", Hunt::Simulator;
-    UndrainUnseen: "an undrain lifts a fault that its operator cannot have read, and whose drain no hook has carried out",
+    UndrainUnseen: "an undrain lifts a fault whose drain no hook has carried out yet",
         "docs/semantics.md: an undrain lifts what its operator could have seen",
         Hunt::Unit { program: "core", filter: "an_undrain_leaves_a_fault_that_nobody_can_have_seen" };
     AnyEpochObeyed: "an agent obeys an epoch that no controller can have reached",

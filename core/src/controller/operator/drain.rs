@@ -10,8 +10,8 @@ use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::HostName;
 
-/// Time (ms) for which, without a drain hook, a later reason of a drain counts as unseen: an operator who types `undrain`
-/// this soon cannot have read the reason.
+/// Time (ms) for which, without a drain hook, a later reason of a drain counts as unseen: an operator who types
+/// `undrain` this soon cannot have read the reason.
 const UNSEEN_MS: u64 = 1_000;
 
 impl Drains {
@@ -46,8 +46,8 @@ impl Drains {
     }
 
     /// Lifts the drains of all `hosts`; after an error, no drain is lifted. With `forget`, the drain hook gets no
-    /// notice. An operator sets `forget` for example for a host that the resource manager does not know. With `telling`,
-    /// lifts only a drain whose newest notice has this number.
+    /// notice. An operator sets `forget` for example for a host that the resource manager does not know. With
+    /// `telling`, lifts only a drain whose newest notice has this number.
     ///
     /// # Errors
     /// A host is not drained, its drain is lifted already and `forget` is not set, its drain has a newer notice than
