@@ -2,8 +2,8 @@
 //!
 //! FILE may be a backup, a file from a snapshot, or the store itself. The program `perilog-controller` makes the copy,
 //! as the controller's user: with the changes in SQLite's log beside FILE, and with a stamp, so that the controller
-//! starts in recovery. FILE is refused, before anything is stopped or replaced, unless a controller could start with it. The
-//! anchor beside the store stays. The old store stays under another name, unless FILE is that store.
+//! starts in recovery. FILE is refused, before anything is stopped or replaced, unless a controller could start with
+//! it. The anchor beside the store stays. The old store stays under another name, unless FILE is that store.
 
 mod place;
 
