@@ -59,10 +59,11 @@ fn a_line_without_an_end_is_broken_and_what_is_no_text_passes() {
 
 #[test]
 fn a_child_that_holds_the_pipes_is_not_waited_for() {
-    let task = Task::with(&[("10-a", "sleep 1000 & echo $!"), ("20-b", "echo b")]);
+    let task = Task::with(&[("10-a", "sleep 1000 & echo child $!"), ("20-b", "echo b")]);
     task.accept();
     let mut live = task.start();
-    let child = live.wait_for("").parse().ok().and_then(Pid::from_raw).unwrap();
+    let line = live.wait_for("child ");
+    let child = line.strip_prefix("child ").and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw).unwrap();
     // The next script runs, and the child holds the task alone.
     live.wait_for("waits for processes");
     rustix::process::kill_process(child, Signal::KILL).expect("it is still there");
