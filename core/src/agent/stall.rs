@@ -110,19 +110,18 @@ impl Task {
         if unit.main_pid == 0 {
             return "systemd to begin its unit (systemctl list-jobs)".to_owned();
         }
-        let runner = format!("its runner ({}), which has begun no script", seen.runner());
-        match (&seen.deaf, &self.intent.plan.run) {
-            (Some(deaf), _) => format!("{runner}: {deaf}"),
-            // Before the first script the runner looks at each of these.
-            (None, run) if self.has_runner() => {
-                let files = match run {
-                    Run::Directories(directories) => directories.join(", "),
-                    Run::Command(command) => command.first().cloned().unwrap_or_default(),
-                };
-                format!("{runner}: it looks at {files}, {}, user {}", self.intent.plan.cwd, self.intent.plan.user)
-            }
-            (None, _) => format!("{runner} and not claimed its task"),
+        let plan = &self.intent.plan;
+        let deaf = seen.deaf.as_ref().map(|deaf| format!(": {deaf}")).unwrap_or_default();
+        let runner = format!("its runner ({}), which has begun no script{deaf}", seen.runner());
+        if !self.has_runner() {
+            return runner;
         }
+        // Before the first script the runner looks at each of these.
+        let files = match &plan.run {
+            Run::Directories(directories) => directories.join(", "),
+            Run::Command(command) => command.first().cloned().unwrap_or_default(),
+        };
+        format!("{runner}; it looks at {files}, {}, user {}", plan.cwd, plan.user)
     }
 }
 

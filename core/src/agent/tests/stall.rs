@@ -104,7 +104,7 @@ fn a_runner_that_begins_no_script_is_named_and_overdue_at_the_limit_of_scripts()
     let seen = || Seen { runner: Some("pid 7, state S".to_owned()), ..seen_running(&intent("j", 1, "prolog", 0), 1) };
     bed.check(inspected(id, seen()), &[]);
     bed.pass(5_000, &[&format!("inspect {TASK}"), "wake 10000"]);
-    let why = "its runner (pid 7, state S), which has begun no script: it looks at *";
+    let why = "its runner (pid 7, state S), which has begun no script; it looks at *";
     bed.check(inspected(id, seen()), &[&format!("moved {TASK} waiting for {why}")]);
     bed.pass(15_000, &[&format!("inspect {TASK}"), "wake 25000"]);
     bed.check(
