@@ -185,7 +185,7 @@ fn a_repeated_drain_is_awaited_and_a_lifted_one_is_not() {
     // With an undrain an operator states that the node is in order, so the resolution waits no longer.
     let (mut b, _) = accepted(Some(running()));
     assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: true, telling: None }).0.unwrap();
     assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
     // Without a hook a drain is in force at once, also if the hook is removed meanwhile.
     let (mut b, _) = accepted(Some(running()));

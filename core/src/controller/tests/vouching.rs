@@ -335,7 +335,7 @@ fn a_release_waits_for_the_drain_of_the_same_batch() {
     b.ask(finish("b", None)).0.unwrap();
     b.ends(n[1], task("epilog", "b", 0));
     b.pass(2_000);
-    b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: true, telling: None }).0.unwrap();
     assert_eq!((b.drained(), contexts(&b, "release").len()), (vec![("n1", false)], 0), "drained anew");
     let (host, telling) = (HostName::new("n1").unwrap(), b.store.drains[0].telling);
     b.ask(Request::DrainDone { host, telling, lifted: false }).0.unwrap();
