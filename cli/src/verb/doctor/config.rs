@@ -1,10 +1,14 @@
 //! Checks of the configuration, as the daemon reads it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use toml::Table;
 
 use super::{Finding, Role, enroll, node, shell, tls};
+
+/// Time limit for a check of the configuration. The daemon itself waits 10 s for a directory or an account.
+const CHECK_LIMIT: Duration = Duration::from_secs(30);
 
 /// Returns the path of the daemon's program: in /usr/sbin, where packages install it, or else beside this program, as
 /// in a build.
@@ -23,7 +27,7 @@ pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Opti
     const ABOUT: &str = "configuration";
     let (program, file) = (program(role), file.display().to_string());
     let name = program.display().to_string();
-    let checked = match shell::ask(&name, &["--config", &file, "--check-config"]) {
+    let checked = match shell::ask_within(CHECK_LIMIT, &name, &["--config", &file, "--check-config"]) {
         Ok(said) => said,
         Err(why) => {
             let todo = format!("install {} on this host", role.program());
