@@ -254,6 +254,16 @@ impl<'a> Flux<'a> {
         self.cluster.bed().nodes().iter().try_for_each(|node| node.write_file(&self.site, more))
     }
 
+    /// Gives each node this many cores, and restarts rank 0. A node has one core otherwise.
+    pub fn has_cores(&self, cores: usize) -> Result<()> {
+        let rank_0 = self.rank_0()?;
+        let hosts = format!("{CONTROLLER},n[0-{}]", self.cluster.nodes().len().saturating_sub(1));
+        let more = format!("[[resource.config]]\nhosts = \"{hosts}\"\ncores = \"0-{}\"\n", cores.saturating_sub(1));
+        // The last file of the directory counts.
+        rank_0.write_file(&self.site.replace("site.toml", "zz.toml"), more)?;
+        self.restart_rank_0()
+    }
+
     /// Sends a request to a service of rank 0 as the instance's owner; returns the answer. `topic` is for example
     /// `groups.get`.
     pub fn rpc(&self, topic: &str, payload: &Value) -> Result<Answer> {
