@@ -17,13 +17,12 @@ pub const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done\nexit $
 const SOON: Duration = Duration::from_secs(90);
 
 /// Mounts a FUSE file system on its argument, and never reads a request.
-const DEAD_FS: &str = r#"import ctypes, os, sys, time
+const DEAD_FS: &str = r#"import ctypes, os, signal, sys
 fd = os.open("/dev/fuse", os.O_RDWR)
 options = f"fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
 if ctypes.CDLL(None, use_errno=True).mount(b"fuse", sys.argv[1].encode(), b"fuse", 0, options):
     raise OSError(ctypes.get_errno(), "mount")
-while True:
-    time.sleep(3600)
+signal.pause()
 "#;
 
 const AGENT: &str = "perilog-agent.service";

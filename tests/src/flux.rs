@@ -5,6 +5,7 @@
 mod edge;
 mod sdmon;
 mod soak;
+mod tasks;
 
 use std::time::Duration;
 
@@ -34,8 +35,8 @@ const USER: &str = "flux";
 const ADD_USER: &str =
     "getent passwd flux >/dev/null || useradd --system --uid 64010 --user-group --home-dir /var/lib/flux flux";
 
-/// Drop-in for the stock flux.service, which wants a login manager and waits half a minute before a restart. A node of
-/// a bed has no login manager.
+/// Drop-in for the stock flux.service, which has its user linger at the login manager before each start, and waits half
+/// a minute before a restart. Only jobs that are units of systemd need the lingering user.
 const DROP_IN: &str = "[Unit]\nRequires=munge.service\nAfter=munge.service\nStartLimitIntervalSec=0\n\
     [Service]\nExecStartPre=\nRestartSec=1s\n";
 

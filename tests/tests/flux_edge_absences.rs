@@ -2,7 +2,6 @@
 //! epilog runs while the job's processes live, and no job runs beside the epilog of another job.
 
 use anyhow::{Context, Result, ensure};
-use perilog_tests::Cluster;
 use perilog_tests::flux::{self, Flux};
 
 const BOTH: &[u32] = &[0, 1];
@@ -12,22 +11,6 @@ const ONCE: [(&str, &[u32], &[i32]); 2] = [("prolog", BOTH, &[]), ("epilog", BOT
 const STUBBORN: &str = "trap '' TERM\nwhile :; do cut -d' ' -f1 /proc/uptime >>/tmp/alive; sleep 0.05; done";
 const UNTIL_TOLD: [&str; 3] = ["sh", "-c", "while [ ! -e /tmp/end ]; do sleep 0.05; done"];
 
-/// Asserts that on each node the job's epilog began after the last sign of life of the user's processes (`/tmp/alive`).
-fn assert_began_after_tasks(cluster: &Cluster, job: &str) -> Result<()> {
-    let ledger = cluster.ledger()?;
-    for node in cluster.nodes() {
-        let alive = node.read_file("/tmp/alive")?;
-        // SIGKILL may have cut the last line.
-        let last = alive.rsplit_once('\n').and_then(|(lines, _)| lines.lines().last());
-        let last: f64 = last.context("a sign of life")?.parse()?;
-        let of_job = ledger.of_job(&flux::plain(job));
-        let epilog = of_job.iter().find(|(key, run)| key.action == "epilog" && run.node == node.name());
-        let (_, epilog) = epilog.context("an epilog")?;
-        ensure!(epilog.started >= last, "{}: tasks lived at {last}, epilog began at {}", node.name(), epilog.started);
-    }
-    Ok(())
-}
-
 /// A user cancels a job whose processes ignore SIGTERM. The job enters its epilog at once, and Flux kills the processes
 /// seconds later. perilog's epilog waits for their end.
 #[test]
@@ -35,10 +18,10 @@ fn an_epilog_waits_for_the_tasks_of_a_cancelled_job() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
     let flux = Flux::with_edge(&cluster, "")?;
     let job = flux.submit(2, &[], &["sh", "-c", STUBBORN])?;
-    wait_alive(&flux, &cluster)?;
+    flux.wait_alive()?;
     flux.ask(&["cancel", &job])?;
     flux.wait_clean(&job)?;
-    assert_began_after_tasks(&cluster, &job)?;
+    flux.assert_epilog_after_tasks(&job)?;
     flux.assert_once(&job, &ONCE)?;
     flux.assert_idle()
 }
@@ -50,20 +33,13 @@ fn an_epilog_waits_for_the_tasks_that_outlive_rank_0() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
     let flux = Flux::with_edge(&cluster, "")?;
     let job = flux.submit(2, &[], &["sh", "-c", STUBBORN])?;
-    wait_alive(&flux, &cluster)?;
+    flux.wait_alive()?;
     flux.kill_rank_0_after_sync()?;
     flux.wait_clean(&job)?;
-    assert_began_after_tasks(&cluster, &job)?;
+    flux.assert_epilog_after_tasks(&job)?;
     flux.assert_once(&job, &ONCE)?;
     flux.wait_up()?;
     flux.assert_idle()
-}
-
-fn wait_alive(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
-    flux.wait("tasks live on each node", |_| {
-        let alive = cluster.nodes().iter().map(|node| Ok(node.try_read_file("/tmp/alive")?.is_some()));
-        alive.collect::<Result<Vec<bool>>>().map(|alive| alive.iter().all(|alive| *alive))
-    })
 }
 
 /// The broker of a node is down when the prolog ends: the job begins when the broker is back. If the edge did not wait

@@ -1,7 +1,7 @@
 //! The edge under a Flux that runs jobs as units of systemd (`[exec] service = "sdexec"`). Such a unit outlives the
 //! broker of its node. No epilog runs while a unit of its job lives.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use perilog_tests::flux::{self, Flux};
 use perilog_tests::{Cluster, Node};
 
@@ -20,10 +20,7 @@ fn epilog_waits(strike: impl Fn(&Flux<'_>, &Node, &str) -> Result<()>) -> Result
     let flux = Flux::with_edge(&cluster, flux::SDEXEC)?;
     let n1 = cluster.node(1)?;
     let job = flux.submit(2, &[], &["sh", "-c", STUBBORN])?;
-    flux.wait("tasks live on each node", |_| {
-        let alive = cluster.nodes().iter().map(|node| Ok(node.try_read_file("/tmp/alive")?.is_some()));
-        alive.collect::<Result<Vec<bool>>>().map(|alive| alive.iter().all(|alive| *alive))
-    })?;
+    flux.wait_alive()?;
     strike(&flux, n1, &job)?;
     let said = || n1.sh("journalctl --no-pager -o cat -u flux");
     // An edge that waits for brokers alone goes on from here.
@@ -34,27 +31,11 @@ fn epilog_waits(strike: impl Fn(&Flux<'_>, &Node, &str) -> Result<()>) -> Result
         .with_context(|| format!("{}\n{}", status().unwrap_or_default(), flux.edge_log().unwrap_or_default()))?;
     cluster.nodes().iter().try_for_each(|node| node.write_file("/tmp/end", ""))?;
     flux.wait_clean(&job)?;
-    assert_began_after_tasks(&cluster, &job)?;
+    flux.assert_epilog_after_tasks(&job)?;
     flux.assert_once(&job, &ONCE)?;
     flux.wait_up()?;
     flux.wait_undrained()?;
     flux.assert_idle()
-}
-
-/// Asserts that on each node the job's epilog began after the last sign of life of the user's processes (`/tmp/alive`).
-fn assert_began_after_tasks(cluster: &Cluster, job: &str) -> Result<()> {
-    let ledger = cluster.ledger()?;
-    for node in cluster.nodes() {
-        let alive = node.read_file("/tmp/alive")?;
-        // SIGKILL may have cut the last line.
-        let last = alive.rsplit_once('\n').and_then(|(lines, _)| lines.lines().last());
-        let last: f64 = last.context("a sign of life")?.parse()?;
-        let of_job = ledger.of_job(&flux::plain(job));
-        let epilog = of_job.iter().find(|(key, run)| key.action == "epilog" && run.node == node.name());
-        let (_, epilog) = epilog.context("an epilog")?;
-        ensure!(epilog.started >= last, "{}: tasks lived at {last}, epilog began at {}", node.name(), epilog.started);
-    }
-    Ok(())
 }
 
 /// kill -9 of the broker of one node: Flux ends the job at once, and the unit lives on.

@@ -70,12 +70,12 @@ impl Leftovers {
         }
     }
 
-    /// Has the runner send TERM to the processes.
+    /// Plans TERM for the processes, at once.
     pub(crate) fn term(&mut self) {
         (self.term, self.look_at) = (true, Some(0));
     }
 
-    /// Has the runner send KILL to the processes.
+    /// Plans KILL for the processes, at once.
     pub(crate) fn kill(&mut self) {
         (self.treatment, self.kill_at, self.look_at) = (Treatment::Kill, None, Some(0));
     }
@@ -154,7 +154,7 @@ impl Sequence<'_> {
     fn look_at_leftovers(&mut self) {
         let Some(left) = &mut self.leftovers else { return };
         let processes = left.signal(descendants::of_runner());
-        // Those that got KILL are the same as before, and get a record of their own.
+        // Killed processes get a record of their own, although the record before names them, too.
         let known = left.treatment != Treatment::Kill && processes == left.noted;
         if processes.is_empty() || known || left.records >= MAX_RECORDS {
             return;

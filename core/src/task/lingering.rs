@@ -51,7 +51,7 @@ impl Leftover {
     }
 }
 
-/// What the runner does with the processes that outlive its scripts.
+/// Treatment of the processes that outlive the scripts of a task, by the runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Treatment {

@@ -188,22 +188,24 @@ impl World {
 
     /// Restarts the user space; the kernel and /run stay.
     pub(crate) fn soft_reboot(&mut self, at: usize, down_ms: u64) {
-        if !self.nodes[at].on {
-            return;
-        }
-        self.end_agent(at, true);
-        self.end_processes(at);
-        let node = &mut self.nodes[at];
-        node.systemd = Systemd::default();
-        node.boot += 1;
-        node.soft += 1;
-        let (boot, id) = (node.boot, node.boot_id());
-        self.say(|| format!("n{at} begins its user space anew, {id}"));
-        self.after(down_ms.max(1), Event::AgentUp { node: at, boot });
+        self.renew_user_space(at, down_ms, "begins its user space anew", |node| node.soft += 1);
     }
 
     /// Restarts the node as a container: PID 1 is another, and the kernel stays. `keeps_run`: /run stays, too.
     pub(crate) fn restart(&mut self, at: usize, keeps_run: bool, down_ms: u64) {
+        self.renew_user_space(at, down_ms, "restarts as a container", |node| {
+            node.pid1 = node.boot;
+            node.soft = 0;
+            if !keeps_run {
+                node.spool = Spool::default();
+            }
+            node.record_boot();
+        });
+    }
+
+    /// Ends all processes of a node whose kernel stays, and plans the begin of its next user space. `change`: the other
+    /// changes of the node. Does nothing while the node is off.
+    fn renew_user_space(&mut self, at: usize, down_ms: u64, what: &str, change: impl FnOnce(&mut Node)) {
         if !self.nodes[at].on {
             return;
         }
@@ -212,14 +214,9 @@ impl World {
         let node = &mut self.nodes[at];
         node.systemd = Systemd::default();
         node.boot += 1;
-        node.pid1 = node.boot;
-        node.soft = 0;
-        if !keeps_run {
-            node.spool = Spool::default();
-        }
-        node.record_boot();
+        change(node);
         let (boot, id) = (node.boot, node.boot_id());
-        self.say(|| format!("n{at} restarts as a container, {id}"));
+        self.say(|| format!("n{at} {what}, {id}"));
         self.after(down_ms.max(1), Event::AgentUp { node: at, boot });
     }
 

@@ -3,7 +3,7 @@
 //!
 //! | request | reply |
 //! |---|---|
-//! | without jobs | the source's attempts that are not released whole, or are unvouched, and all of jobs in its last list; a page at a time, in order |
+//! | without jobs | attempts not released whole, unvouched, or of jobs in the source's last list; in pages, in order |
 //! | with jobs | every attempt of these jobs that is the source's, released or not |
 
 use std::collections::BTreeMap;

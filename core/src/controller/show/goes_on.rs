@@ -16,7 +16,7 @@ use crate::idset::IdSet;
 /// A script that goes on although its task is over.
 pub(super) struct GoesOn {
     pub(super) task: TaskId,
-    /// What it does, for people: for example `10-mount is past its limit of 1m`.
+    /// Description of the script for people: for example `10-mount is past its limit of 1m`.
     does: String,
     /// How its task ended, for people.
     pub(super) why: String,

@@ -124,7 +124,7 @@ fn an_edge_sees_the_released_attempts_of_its_list() {
     assert_eq!(seen(&mut b), ["j0", "j2"], "j1 is released, and not listed");
 }
 
-/// 20,000 attempts come in twenty pages: no turn of the writer has more records than its page has entries, but for a
+/// 20,000 attempts come in twenty pages: no turn of the writer has more records than its page has entries, except for a
 /// few.
 #[test]
 fn no_turn_of_a_long_list_is_long() {

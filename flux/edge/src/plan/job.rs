@@ -75,7 +75,7 @@ pub struct Job {
     /// Whether the job had an exception that is not perilog's, fatal or not. Without one, Flux has heard the end of
     /// each of the job's shells.
     pub had_exception: bool,
-    /// What the edge has found out about the job's tasks after their end in Flux.
+    /// Findings of the edge about the job's tasks after their end in Flux.
     pub looked: Looked,
     pub freed: bool,
     /// Whether the job is inactive in Flux.

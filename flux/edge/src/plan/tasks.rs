@@ -34,7 +34,7 @@ pub enum Tasks {
     Unknown(String),
 }
 
-/// What the edge has found out about a job's tasks, after their end in Flux.
+/// Findings of the edge about a job's tasks, after their end in Flux.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Looked {
     #[default]

@@ -152,7 +152,7 @@ impl World {
                     self.shells = [0].into();
                     self.shell_ends(0);
                 }
-                // Of a job in CLEANUP Flux never posts the release.
+                // Flux never posts the release of a job in CLEANUP.
                 self.shells.clear();
                 self.attach();
             }
@@ -233,7 +233,7 @@ impl World {
         }
         self.observe();
         (0..4).try_for_each(|_| self.act())?;
-        // Of a job whose release Flux never posts, and that rank 0 did not survive, the restart says enough.
+        // If Flux never posts the release and rank 0 was restarted, the restart says enough.
         if self.has_let_go { Ok(()) } else { Err("no epilog in the end".to_owned()) }
     }
 }
