@@ -41,6 +41,7 @@ pub mod limited;
 pub mod link;
 pub mod munge;
 pub mod notify;
+pub mod process_stat;
 pub mod program;
 pub mod scripts;
 pub mod shutdown;

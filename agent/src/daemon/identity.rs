@@ -5,6 +5,7 @@ use std::path::Path;
 
 use perilog_core::BootRecord;
 use perilog_core::ids::{HostName, MachineId};
+use perilog_host::process_stat::Stat;
 
 use crate::spool::{Lock, Spool, SpoolError};
 
@@ -42,33 +43,11 @@ pub(super) fn machine() -> Result<MachineId, IdentityError> {
 /// agents never write two.
 pub(super) fn boot(spool: &Spool, lock: &Lock) -> Result<BootRecord, IdentityError> {
     let kernel = read("/proc/sys/kernel/random/boot_id")?;
-    let pid1 = fs::read_to_string("/proc/1/stat").ok().and_then(|stat| started(&stat));
+    let pid1 = Stat::of(1).map(|stat| stat.start);
     Ok(spool.boot(&kernel, pid1, lock)?)
-}
-
-/// Returns the start time of a process from its `/proc/PID/stat` (field 22, proc(5)). The second field, the name, may
-/// contain blanks and parentheses.
-fn started(stat: &str) -> Option<u64> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 fn read(path: &'static str) -> Result<String, IdentityError> {
     let text = fs::read_to_string(Path::new(path)).map_err(|source| IdentityError::Read { path, source })?;
     Ok(text.trim().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_start_time_is_the_22nd_field_whatever_the_name() {
-        let fields: Vec<String> = (4..=52).map(|field| format!("{field}")).collect();
-        for name in ["systemd", "a b", "a) S 1 (b"] {
-            assert_eq!(started(&format!("1 ({name}) S {}", fields.join(" "))), Some(22), "{name}");
-        }
-        assert_eq!((started(""), started("1 (systemd) S 0")), (None, None));
-        assert!(started(&fs::read_to_string("/proc/1/stat").unwrap()).is_some());
-    }
 }

@@ -12,8 +12,9 @@ use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
 use perilog_host::clock;
+use perilog_host::process_stat::Stat;
 
-use crate::descendants::{self, Descendants, Stat};
+use crate::descendants::{self, Descendants};
 
 /// Maximum size in bytes of the report on a task's processes. The report travels in a frame, and people read it.
 const MAX_BYTES: usize = 16 * 1024;
