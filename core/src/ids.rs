@@ -383,17 +383,27 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// Maximum difference between the epoch that an agent has obeyed and the next one that it obeys. Each start of a
-    /// controller adds one, so no controller comes near. With a stolen key and one huge epoch, a thief could otherwise
-    /// shut the true controller out: a take-over has to find a higher one.
-    pub const MAX_JUMP: u64 = 1 << 32;
-    /// Highest epoch that an agent obeys after a boot, and that a controller believes.
-    pub const MAX: u64 = 1 << 40;
-
-    /// Returns the highest number of an epoch that an agent may obey after `self`.
-    pub const fn highest_next(self) -> u64 {
-        self.number.saturating_add(Self::MAX_JUMP)
+    /// Returns the highest number that an agent obeys at this time by its clock (ms since 1970).
+    ///
+    /// Each start of a controller adds one to the number, so no number comes near the seconds since 1970. With a stolen
+    /// key and one huge epoch, a thief could otherwise shut the true controller out: a take-over must find a higher
+    /// number. What a thief can reach, a take-over reaches a day later, because time goes on for both.
+    pub const fn highest_obeyed(wall_ms: u64) -> u64 {
+        Self::highest_taken(wall_ms) + Self::DAY
     }
+
+    /// Returns the highest number that a take-over goes above, at this time by the controller's clock (ms since 1970).
+    /// A day less than what agents obey: so much may their clocks differ from the controller's.
+    pub const fn highest_taken(wall_ms: u64) -> u64 {
+        let seconds = wall_ms / 1000;
+        let since_1970 = if seconds < Self::FLOOR { Self::FLOOR } else { seconds };
+        since_1970 + Self::DAY
+    }
+
+    /// The number of seconds of a day.
+    const DAY: u64 = 86_400;
+    /// The clock of a node that has lost the time counts as being in 2004.
+    const FLOOR: u64 = 1 << 30;
 
     /// Returns `true` if an agent that has obeyed `self` may obey `other`: `other` has a higher number, or both are the
     /// same epoch.

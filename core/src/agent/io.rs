@@ -13,8 +13,8 @@ use crate::outcome::Outcome;
 use crate::task::{Claim, Ended, Hook, Intent, Plan, Process, RunResult, StepRecord, Tail, Tombstone, UnitFacts};
 
 /// The clocks when an input arrives. `boot_ms`: CLOCK_BOOTTIME. `wall_ms`: milliseconds since 1970, for texts and
-/// records that people read. The machine computes with `wall_ms` in one place only, the remaining limit in
-/// `ExpectsBoot`. There `boot_ms` caps the elapsed time, because the wall clock may step.
+/// records that people read. The machine computes with `wall_ms` in two places only: the highest epoch that it obeys,
+/// and the remaining limit in `ExpectsBoot`. There `boot_ms` caps the elapsed time, because the wall clock may step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
     pub boot_ms: u64,

@@ -170,11 +170,11 @@ impl Machine {
             cx.note(Level::Error, None, None, format!("the controller is not obeyed: {why}"));
             return self.hang(why, cx);
         }
-        let limit = highest.map_or(Epoch::MAX, Epoch::highest_next);
+        let limit = Epoch::highest_obeyed(cx.now.wall_ms);
         if welcome.epoch.number > limit && !defect!(AnyEpochObeyed) {
             let why = format!(
-                "its epoch {} is above {limit}, which no controller of this cluster reaches: has somebody its key? If \
-                 it is the true one, on this host: rm /run/perilog/epoch.json; systemctl restart perilog-agent",
+                "its epoch {} is above {limit}, which no controller reaches that adds one at each start: is this \
+                 host's clock right, or has somebody the controller's key?",
                 welcome.epoch.number
             );
             cx.note(Level::Error, None, None, format!("the controller is not obeyed: {why}"));

@@ -62,7 +62,11 @@ impl World {
         // When faults stop, a sleep ends early, and delayed events come as if the sleep had continued.
         let cancels = !self.quiet && self.controllers[0].store.actions.iter().any(|row| !row.cancelling.is_empty());
         let untouched = if cancels { self.truth.untouched() } else { Vec::new() };
-        for (run, at, task) in untouched {
+        // A runner that waits for leftovers has no scripts to stop.
+        let waits = |at: usize, task| {
+            self.nodes[at].systemd.units.values().any(|u| u.intent.start.task == task && u.runner.waits)
+        };
+        for (run, at, task) in untouched.into_iter().filter(|(_, at, task)| !waits(*at, *task)) {
             let Some((_, since)) = self.watch.calm.get(&at) else { continue };
             if self.is_cancelled(task) && !self.is_looked_at(at, task) {
                 to_stop.insert(run, *since);

@@ -74,15 +74,20 @@ fn a_lower_or_rival_epoch_is_refused() {
 /// Regression test: one Welcome of a thief, with a huge epoch, shut the true controller out until the node's next boot.
 #[test]
 fn an_epoch_that_no_controller_can_have_is_not_obeyed() {
-    let near = 3 + Epoch::MAX_JUMP;
-    for (known, number, obeys) in [
-        (Some(obeyed(3)), near, true),
-        (Some(obeyed(3)), near + 1, false),
-        (Some(obeyed(3)), u64::MAX, false),
-        (None, Epoch::MAX, true),
-        (None, Epoch::MAX + 1, false),
+    let now = 1_800_000_000_000;
+    let (lost, right) = (Epoch::highest_obeyed(0), Epoch::highest_obeyed(now));
+    for (known, wall_ms, number, obeys) in [
+        (Some(obeyed(3)), now, right, true),
+        (Some(obeyed(3)), now, right + 1, false),
+        (Some(obeyed(3)), now + 1000, right + 1, true),
+        (Some(obeyed(3)), now, u64::MAX, false),
+        // What a take-over can reach is obeyed by a clock that is a day behind.
+        (None, now - 86_400_000, Epoch::highest_taken(now), true),
+        (None, 0, lost, true),
+        (None, 0, lost + 1, false),
     ] {
         let mut bed = Bed::cold();
+        bed.now.wall_ms = wall_ms;
         bed.check(Input::Joined { found: vec![], tombstones: vec![], obeyed: known }, &[]);
         bed.check(up(1), &["hello 1 []"]);
         let wrote = format!("write-epoch {number}");

@@ -126,13 +126,17 @@ impl Machine {
             // Before the Welcome an agent has nothing to report. A result in an early frame comes again as `Finished`.
             (None, _) => {}
             (Some(host), FromAgent::EpochRefused { seen }) => {
-                let plausible = Epoch { number: seen.number.min(Epoch::MAX), ..seen };
-                if self.highest_seen.as_ref().is_none_or(|(_, highest)| highest.number < plausible.number) {
-                    self.highest_seen = Some((host.clone(), plausible));
+                if self.highest_seen.as_ref().is_none_or(|(_, highest)| highest.number < seen.number) {
+                    self.highest_seen = Some((host.clone(), seen));
                 }
+                let cure = if seen.number > Epoch::highest_taken(self.cx.now.wall_ms) {
+                    "no take-over reaches that today: on that host, rm /run/perilog/epoch.json; systemctl restart \
+                     perilog-agent"
+                } else {
+                    "if no other controller runs, `perilog controller recover --take-over`"
+                };
                 let text = format!(
-                    "the agent obeys a controller of epoch {}, ours is {}: if no other controller runs, `perilog \
-                     controller recover --take-over`",
+                    "the agent obeys a controller of epoch {}, ours is {}: {cure}",
                     seen.number, self.epoch.number
                 );
                 if let Some(node) = self.nodes.get_mut(&host) {

@@ -10,18 +10,18 @@ use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::hostlist::HostList;
-use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, TaskId};
+use crate::ids::{ActionId, ActionName, Attempt, Epoch, HostName, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 
 impl Facts<'_> {
     /// Returns the highest epoch number that agents have reported, in a refusal of this controller or in a suspect's
-    /// newest commit; 0 if no agent has reported an epoch. A report above what the other agents could obey next counts
-    /// as the highest that they could.
+    /// newest commit; 0 if no agent has reported an epoch. A report above what the other agents could obey counts as
+    /// the highest that they could.
     pub(crate) fn highest_reported(&self) -> u64 {
         let seen = self.highest_seen.as_ref().map(|(_, epoch)| epoch.number);
         let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number);
-        suspects.chain(seen).max().unwrap_or(0).min(self.epoch.highest_next() - 1)
+        suspects.chain(seen).max().unwrap_or(0).min(Epoch::highest_taken(self.0.cx.now.wall_ms))
     }
 }
 
