@@ -43,6 +43,8 @@ pub(super) struct Run {
     pub(super) boot_known: bool,
     /// Number of reboots of the node since a script announced one.
     pub(super) boots: u32,
+    /// Whether the node has since restarted as a container that keeps /run.
+    uncounted: bool,
     /// Whether a script failed, or was alive past its limit.
     pub(super) failed: bool,
     /// Whether a script had failed, or was alive past its limit, when a script announced a reboot.
@@ -137,6 +139,7 @@ impl Truth {
             announced: false,
             boot_known: false,
             boots: 0,
+            uncounted: false,
             failed: false,
             failed_before: false,
             tolerable_before: false,
@@ -191,11 +194,12 @@ impl Truth {
         }
     }
 
-    /// Returns `true` if the node rebooted exactly once since a script of the task announced a reboot, and two more
-    /// conditions hold: that script had got the controller's confirmation, and the task's last script had begun.
-    /// `at`: the index of the node.
+    /// Returns `true` if the node rebooted exactly once since a script of the task announced a reboot, in a way that
+    /// its agent can count, and two more conditions hold: that script had got the controller's confirmation, and the
+    /// task's last script had begun. `at`: the index of the node.
     pub(crate) fn was_awaited(&self, task: TaskId, at: usize) -> bool {
-        self.runs_of(task).any(|run| run.node == at && run.boot_known && run.boots == 1 && run.last_begun)
+        self.runs_of(task)
+            .any(|run| run.node == at && run.boot_known && run.boots == 1 && run.last_begun && !run.uncounted)
     }
 
     /// Records the end of a script's try that another try follows: it does not count as the script's end.
@@ -278,6 +282,14 @@ impl Truth {
             run.down |= at_rest.get(&(run.task, at)) != Some(&true) || !(run.local || is_told);
             run.alive = false;
             run.left_behind = false;
+        }
+    }
+
+    /// Records that node `at` restarted as a container that keeps /run. An agent cannot count such restarts: an
+    /// announced one may be any number of them.
+    pub(crate) fn restarts_uncounted(&mut self, at: usize) {
+        for run in self.runs.iter_mut().filter(|run| run.node == at) {
+            run.uncounted = true;
         }
     }
 

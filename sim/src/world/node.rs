@@ -201,6 +201,9 @@ impl World {
             }
             node.record_boot();
         });
+        if keeps_run {
+            self.truth.restarts_uncounted(at);
+        }
     }
 
     /// Ends all processes of a node whose kernel stays, and plans the begin of its next user space. `change`: the other
