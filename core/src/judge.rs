@@ -137,6 +137,9 @@ fn exit_of(unit: &UnitFacts) -> Option<ExitStatus> {
     }
 }
 
+/// Advice where systemd, and not the runner, ended a unit: the runner names drop-ins only where it runs.
+const DROP_INS: &str = "`perilog doctor` names drop-ins that change the unit";
+
 /// Returns `true` for systemd's exit codes (systemd.exec(5)) of a child that failed before it executed the program.
 const fn is_exec_code(code: u8) -> bool {
     code >= 200 && code <= 245
@@ -179,7 +182,7 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
     }
     match (claim, exit) {
         (None, Some(ExitStatus::Exit(code))) if is_exec_code(code) => {
-            failed(Failure::Exec(format!("systemd exit code {code}, systemd.exec(5)")))
+            failed(Failure::Exec(format!("systemd exit code {code}, systemd.exec(5): {DROP_INS}")))
         }
         (None, Some(ExitStatus::Exit(NO_CLAIM))) => Outcome::Refused {
             why: format!(
@@ -195,7 +198,9 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
         // The unit ran, so a runner made the claim, and another program removed the claim.
         (None, Some(ExitStatus::Exit(_))) => failed(Failure::NoResult(exit)),
         (None, Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
-        (None, None) => failed(Failure::Unit(format!("it never ran its main process (result {})", unit.result))),
+        (None, None) => {
+            failed(Failure::Unit(format!("it never ran its main process (result {}): {DROP_INS}", unit.result)))
+        }
         (Some(_), _) if evidence.was_cancelled() || defect!(KilledIsCancelled) => Outcome::Cancelled { status: exit },
         (Some(_), Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
         (Some(_), exit) => failed(Failure::NoResult(exit)),

@@ -117,5 +117,56 @@ fn a_sites_own_drop_in_for_tasks_is_obeyed_and_shown() -> Result<()> {
     ensure!(!node.run(&["mountpoint", "-q", "/run/scratch"])?.success(), "the site wished a namespace");
     let doctor = node.sh("perilog doctor || true")?;
     ensure!(doctor.contains(&format!("obeyed, as the site's own for tasks: {FOR_TASKS}")), "{doctor}");
+    let tried = node.sh("perilog try /etc/perilog/prolog.d 2>&1 || true")?;
+    ensure!(tried.contains(&format!("the drop-in {FOR_TASKS} may change the unit of every task")), "{tried}");
+    Ok(())
+}
+
+/// Where systemd ends a unit before its runner can look, the outcome says where the drop-in is named.
+#[test]
+fn a_unit_that_a_drop_in_ends_is_no_success_and_says_who_knows() -> Result<()> {
+    let cluster = cluster()?;
+    let node = cluster.node(0)?;
+    let doctor = "`perilog doctor` names drop-ins that change the unit";
+    for (number, (line, what)) in [
+        ("ExecStartPre=/bin/false", doctor),
+        ("RootDirectory=/nowhere", doctor),
+        ("StandardInput=file:/nowhere", doctor),
+        ("ExecCondition=/bin/false", "lost"),
+        ("ProtectSystem=strict", "could not write its claim"),
+        ("User=nobody", "ran nothing"),
+        ("ExecStart=\nExecStart=/bin/true", "no result"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        put(node, LATE, line)?;
+        let job = format!("j{number}");
+        let (outcome, printed) = run(&cluster, &job)?;
+        ensure!(outcome.contains(what), "{line}: {outcome}\n{printed}");
+        ensure!(cluster.runs(&job)?.is_empty(), "{line}: a script ran");
+        cluster.perilog(&["undrain", "n0"])?;
+    }
+    Ok(())
+}
+
+/// What would make a script's status untrue, or end it early, does nothing to a task.
+#[test]
+fn a_drop_in_over_the_packages_cannot_shorten_or_bend_a_task() -> Result<()> {
+    let cluster = Cluster::builder(1).script("prolog", "10-slow", "sleep 2; exit 6").boot()?;
+    let node = cluster.node(0)?;
+    for (number, line) in
+        ["RuntimeMaxSec=1", "RemainAfterExit=no", "Type=simple", "SuccessExitStatus=6", "ExecStopPost=/bin/false"]
+            .into_iter()
+            .enumerate()
+    {
+        put(node, LATE, line)?;
+        let attempt = number.to_string();
+        let ran =
+            cluster.perilog(&["run", "prolog", "--job", "bad", "--nodes", "n0", "--force", "--attempt", &attempt])?;
+        let outcome = cluster.outcome("bad", "prolog", 0)?.1;
+        ensure!(outcome == "failed (exit 6)", "{line}: {outcome}\n{ran}");
+        cluster.perilog(&["undrain", "n0"])?;
+    }
     Ok(())
 }

@@ -22,7 +22,8 @@ use crate::exit::{self, Exit};
 use crate::fault::Fault;
 use crate::out::{Out, aside};
 use crate::patience::{Happening, keep};
-use crate::values;
+use crate::verb::doctor;
+use crate::{text, values};
 
 use self::trial::Trial;
 
@@ -73,6 +74,10 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
     let door = args.agent.door();
     let request = args.request()?;
+    let overriding = doctor::overriding();
+    for path in overriding.of_tasks.iter().chain(&overriding.of_others) {
+        aside(format_args!("the drop-in {} may change the unit of every task", text::line(path)));
+    }
     let mut trial = Trial::new(out);
     let session_door = door.clone();
     let session = move |client: &mut _, teller: &mut _| exec::session(&session_door, client, &request, teller, |_| {});

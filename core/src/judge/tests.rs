@@ -130,10 +130,14 @@ fn without_a_result_the_unit_speaks_and_never_says_ok() {
         // No readable claim: another program removed the claim.
         (None, exited(0), failed(F::NoResult(Some(Exit(0))))),
         (None, exited(3), failed(F::NoResult(Some(Exit(3))))),
-        (None, exited(203), failed(F::Exec("systemd exit code 203, systemd.exec(5)".into()))),
+        (None, exited(203), failed(F::Exec(format!("systemd exit code 203, systemd.exec(5): {DROP_INS}")))),
         (None, unit("signal", 2, 9), failed(F::Signal(9))),
         (None, unit("oom-kill", 2, 9), failed(F::Oom)),
-        (None, unit("resources", 0, 0), failed(F::Unit("it never ran its main process (result resources)".into()))),
+        (
+            None,
+            unit("resources", 0, 0),
+            failed(F::Unit(format!("it never ran its main process (result resources): {DROP_INS}"))),
+        ),
         // Claimed: scripts may have run.
         (Some(&runner), exited(0), failed(F::NoResult(Some(Exit(0))))),
         (Some(&runner), exited(74), failed(F::NoResult(Some(Exit(74))))),

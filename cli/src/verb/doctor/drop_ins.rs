@@ -19,6 +19,11 @@ const ROOTS: [&str; 5] = [
 /// Directories of drop-ins for the unit of every task, the most special first.
 const LEVELS: [&str; 3] = ["perilog-task-.service.d", "perilog-.service.d", "service.d"];
 
+/// Returns the drop-ins of this host that may change the unit of every task.
+pub(in crate::verb) fn overriding() -> Overriding {
+    Overriding::among(paths(Path::new("/")).iter().map(String::as_str))
+}
+
 pub(super) fn look(findings: &mut Vec<Finding>) {
     findings.extend(judge(&paths(Path::new("/"))));
 }

@@ -37,6 +37,7 @@ mod slurm;
 mod tls;
 mod version;
 
+pub(super) use drop_ins::overriding;
 pub(super) use scripts::{skipped, wrong as refused};
 
 use std::path::{Path, PathBuf};

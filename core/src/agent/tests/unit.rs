@@ -95,7 +95,11 @@ fn a_runner_that_never_claimed_is_never_a_success() {
             "refused (its runner could not write its claim in /run/perilog and ran nothing (exit 73): is there room \
              (df /run; df -i /run)?)",
         ),
-        (203, "failed (cannot execute: systemd exit code 203, systemd.exec(5))"),
+        (
+            203,
+            "failed (cannot execute: systemd exit code 203, systemd.exec(5): `perilog doctor` names drop-ins that \
+             change the unit)",
+        ),
     ] {
         let mut bed = Bed::up();
         let id = bed.live("j", 1, "prolog", 0);
