@@ -18,6 +18,14 @@ impl BootId {
         later.checked_sub(soft).filter(|_| kernel == of)
     }
 
+    /// Returns the kernel's part of the id, which all boots of one kernel share. An id of an agent that knew no nonce
+    /// gives less than the kernel's part, so it is of no other id's kernel.
+    #[must_use]
+    pub fn kernel(&self) -> &str {
+        let (of, _) = self.parts();
+        of.rsplit_once('-').map_or(of, |(kernel, _)| kernel)
+    }
+
     fn parts(&self) -> (&str, u32) {
         match self.as_str().rsplit_once('+') {
             Some((kernel, soft)) => (kernel, soft.parse().unwrap_or(0)),

@@ -55,7 +55,11 @@ impl Node {
 
     /// Returns `true` if the Hello is of an earlier boot of the node's machine.
     fn is_over(&self, hello: &Hello) -> bool {
-        self.row.machine == hello.machine && (self.over.contains(&hello.boot) || hello.boot.is_before(&self.row.boot))
+        // Agents number sessions by a clock of the kernel, which restarts of a container do not stop.
+        let of_same_kernel = self.row.boot != hello.boot && self.row.boot.kernel() == hello.boot.kernel();
+        let is_before =
+            hello.boot.is_before(&self.row.boot) || of_same_kernel && self.link.is_some_and(|link| link > hello.link);
+        self.row.machine == hello.machine && (self.over.contains(&hello.boot) || is_before)
     }
 }
 

@@ -238,6 +238,28 @@ fn a_thief_takes_no_place_unseen_and_keeps_nobody_out() {
     }
 }
 
+/// Regression test, found by the simulator: the network held back a Hello from before a container's restart. It came
+/// after the next boot's session had ended, and counted as another restart: the prolog that ran was `lost (rebooted)`.
+#[test]
+fn a_hello_from_before_a_containers_restart_is_old() {
+    for (boot, link, is_old) in [
+        ("kernel-r1", 5, true),
+        ("kernel-r1+1", 5, true),
+        // The next restart.
+        ("kernel-r3", 50, false),
+        // Another kernel counts from its own start.
+        ("lenrek-r1", 5, false),
+    ] {
+        let mut b = Bench::new();
+        let session = b.session();
+        b.says(session, FromAgent::Hello(hello("n0", "kernel-r2", 40, vec![])));
+        b.batch(vec![Input::Closed { session, why: String::new() }]);
+        let late = b.session();
+        let effects = b.says(late, FromAgent::Hello(hello("n0", boot, link, vec![])));
+        assert_eq!(is_turned_away(&effects, late), is_old, "{boot} {link}: {effects:?}");
+    }
+}
+
 #[test]
 fn an_outgrown_controller_says_so_and_can_take_over() {
     let mut b = Bench::new();
