@@ -39,6 +39,10 @@ const MAX_KINDS: usize = 64;
 /// cores to all ranks. Each rank then has its own copy of the scattered cores.
 const MAX_RANGES: usize = 1_024;
 
+/// Maximum work for entries of R_lite that name ranks again which earlier entries have: the number of ranges that are
+/// walked and copied. Flux names a rank once. Without this bound, a text of 64 KiB takes half a minute.
+const MAX_WORK: usize = 1 << 20;
+
 /// The resources of a job or of a Flux instance: for each rank its host, and the ids of its resources by kind.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ResourceSet {
@@ -168,8 +172,9 @@ impl ResourceSet {
             (one, two) => one.clone().or_else(|| two.clone()),
         };
         let mut both = Self { ranks: self.ranks.clone(), hosts, groups: self.groups.clone(), ..Self::default() };
+        let mut work = 0;
         for (children, ranks) in &other.groups {
-            both.add(ranks, children)?;
+            both.add(ranks, children, &mut work)?;
         }
         both.properties.clone_from(&self.properties);
         for (name, ranks) in &other.properties {
@@ -184,19 +189,27 @@ impl ResourceSet {
 
     /// Adds `children` to the resources of `ranks`. A rank that already has children keeps them beside the new ones.
     ///
+    /// `work`: the work of all calls for this set so far, bounded by [`MAX_WORK`].
+    ///
     /// # Errors
-    /// [`InvalidR`]: a rank would have more than [`MAX_KINDS`] kinds, or more than [`MAX_RANGES`] ranges. The set is
-    /// then half changed, and the caller drops it.
-    fn add(&mut self, ranks: &IdSet, children: &Children) -> Result<(), InvalidR> {
+    /// [`InvalidR`]: a rank would have more than [`MAX_KINDS`] kinds, or more than [`MAX_RANGES`] ranges; or too many
+    /// ranks are named again. The set is then half changed, and the caller drops it.
+    fn add(&mut self, ranks: &IdSet, children: &Children, work: &mut usize) -> Result<(), InvalidR> {
         check_kinds(ranks, children)?;
         let known = ranks.intersection(&self.ranks);
         if !known.is_empty() {
-            let theirs: Vec<(Children, IdSet)> = self
-                .groups
-                .iter()
-                .map(|(had, of)| (had.clone(), of.intersection(&known)))
-                .filter(|(_, of)| !of.is_empty())
-                .collect();
+            let mut theirs: Vec<(Children, IdSet)> = Vec::new();
+            for (had, group) in &self.groups {
+                let of = group.intersection(&known);
+                *work += group.pieces() + known.pieces();
+                if !of.is_empty() {
+                    *work += ranges(had) + ranges(children);
+                    theirs.push((had.clone(), of));
+                }
+                if *work > MAX_WORK {
+                    return Err(InvalidR::new("execution.R_lite", TOO_OFTEN));
+                }
+            }
             for (had, of) in theirs {
                 if let Some(group) = self.groups.get_mut(&had) {
                     group.subtract(&of);
@@ -220,8 +233,15 @@ impl ResourceSet {
     }
 }
 
+const TOO_OFTEN: &str = "too many entries name ranks that other entries have: give each rank one entry";
+
+/// Returns the number of id ranges of these resources, summed over their kinds.
+fn ranges(children: &Children) -> usize {
+    children.values().map(IdSet::pieces).sum()
+}
+
 fn check_kinds(ranks: &IdSet, children: &Children) -> Result<(), InvalidR> {
-    let ranges: usize = children.values().map(IdSet::pieces).sum();
+    let ranges = ranges(children);
     let (count, what, most) = match children.len() {
         kinds if kinds > MAX_KINDS => (kinds, "kinds of resource", MAX_KINDS),
         _ if ranges > MAX_RANGES => (ranges, "ranges of ids", MAX_RANGES),

@@ -84,8 +84,9 @@ pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Resourc
     }
     let execution = read.execution.ok_or_else(|| InvalidR::new("execution", "missing"))?;
     let mut r = ResourceSet { scheduling: read.scheduling, ..ResourceSet::default() };
+    let mut work = 0;
     for Lite { rank, children } in &execution.r_lite {
-        r.add(rank, children)?;
+        r.add(rank, children, &mut work)?;
     }
     r.hosts = execution.nodelist;
     if r.ranks.len() != r.hosts.len() as u64 {

@@ -210,6 +210,28 @@ fn a_rank_has_so_many_kinds_of_resource_and_no_more() {
     assert!(ResourceSet::from_json(&one.to_string()).unwrap_err().why.starts_with("1000 kinds"));
 }
 
+/// Regression test: each of two texts of 64 KiB kept the controller busy for half a minute.
+#[test]
+fn ranks_may_be_named_again_and_not_without_end() {
+    let parse = |ranks: usize, lite: Vec<Value>| {
+        let hosts = format!("n[0-{}]", ranks - 1);
+        let text = json!({"version": 1, "execution": {"R_lite": lite, "nodelist": [hosts]}}).to_string();
+        ResourceSet::from_json(&text).map_err(|error| error.why)
+    };
+    let own =
+        |ranks: usize| (0..ranks).map(|rank| json!({"rank": rank.to_string(), "children": {"core": rank.to_string()}}));
+    let kinds = |ranks: usize, kinds: usize| {
+        (0..kinds).map(move |kind| json!({"rank": format!("0-{}", ranks - 1), "children": {format!("k{kind}"): "0"}}))
+    };
+    let r = parse(16_384, own(16_384).chain(kinds(16_384, 4)).collect()).unwrap();
+    assert_eq!(r.children(7).unwrap().len(), 5);
+    assert_eq!(parse(1_000, own(1_000).chain(kinds(1_000, 60)).collect()).unwrap_err(), TOO_OFTEN);
+    let windows = (0..2_000).map(
+        |at| json!({"rank": format!("{at}-{}", at + 1_000), "children": {format!("k{}", at % 60): format!("{at}")}}),
+    );
+    assert_eq!(parse(3_000, windows.collect()).unwrap_err(), TOO_OFTEN);
+}
+
 fn some() -> impl Strategy<Value = ResourceSet> {
     let rank = (0u32..60, 0u32..4, 0u32..3);
     (prop::collection::btree_map(0u32..60, rank, 0..24), any::<bool>()).prop_map(|(ranks, scheduled)| {
