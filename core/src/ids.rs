@@ -387,23 +387,19 @@ impl Epoch {
     ///
     /// Each start of a controller adds one to the number, so no number comes near the seconds since 1970. With a stolen
     /// key and one huge epoch, a thief could otherwise shut the true controller out: a take-over must find a higher
-    /// number. What a thief can reach, a take-over reaches a day later, because time goes on for both.
+    /// number. What a thief can reach, a take-over reaches half a day later, because time goes on for both.
     pub const fn highest_obeyed(wall_ms: u64) -> u64 {
-        Self::highest_taken(wall_ms) + Self::DAY
+        since_1970(wall_ms) + 2 * DAY
     }
 
-    /// Returns the highest number that a take-over goes above, at this time by the controller's clock (ms since 1970).
-    /// A day less than what agents obey: so much may their clocks differ from the controller's.
-    pub const fn highest_taken(wall_ms: u64) -> u64 {
-        let seconds = wall_ms / 1000;
-        let since_1970 = if seconds < Self::FLOOR { Self::FLOOR } else { seconds };
-        since_1970 + Self::DAY
+    /// Returns the number above which a take-over goes if an agent has reported this one, by the controller's clock (ms
+    /// since 1970). That is the reported number, unless no controller has reached it: a report may be forged. The bound
+    /// is a day below what agents obey, so that far their clocks may be behind; half a day above it counts as an
+    /// earlier take-over under a clock that was ahead.
+    pub fn to_exceed(reported: u64, wall_ms: u64) -> u64 {
+        let bound = since_1970(wall_ms) + DAY;
+        if reported <= bound + DAY / 2 { reported } else { bound }
     }
-
-    /// The number of seconds of a day.
-    const DAY: u64 = 86_400;
-    /// The clock of a node that has lost the time counts as being in 2004.
-    const FLOOR: u64 = 1 << 30;
 
     /// Returns `true` if an agent that has obeyed `self` may obey `other`: `other` has a higher number, or both are the
     /// same epoch.
@@ -412,9 +408,35 @@ impl Epoch {
     }
 }
 
+/// The number of seconds of a day.
+const DAY: u64 = 86_400;
+
+/// Returns the seconds since 1970. A clock that has lost the time counts as being in 2004.
+const fn since_1970(wall_ms: u64) -> u64 {
+    const LOST: u64 = 1 << 30;
+    let seconds = wall_ms / 1000;
+    if seconds < LOST { LOST } else { seconds }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a take-over reaches is obeyed by an agent whose clock is half a day behind, and a controller whose clock
+    /// goes half a day back still finds a higher number.
+    #[test]
+    fn a_take_over_goes_above_what_agents_may_have_obeyed() {
+        let (now, half_ms) = (1_800_000_000_000, DAY * 500);
+        for (reported, exceeds) in [(0, 0), (41, 41), (now / 1000 + DAY, now / 1000 + DAY)] {
+            assert_eq!(Epoch::to_exceed(reported, now), exceeds);
+        }
+        for forged in [1 << 40, u64::MAX, Epoch::highest_obeyed(now)] {
+            let taken = Epoch::to_exceed(forged, now);
+            assert!(taken < Epoch::highest_obeyed(now - half_ms), "{forged}");
+            assert_eq!(Epoch::to_exceed(taken, now - half_ms), taken);
+        }
+        assert_eq!(Epoch::highest_obeyed(0), Epoch::highest_obeyed(1 << 30));
+    }
 
     /// One `alloc` event gives one attempt: its timestamp, of which Flux writes 17 digits, is rounded to microseconds.
     /// The hook and the edge read the timestamp from different logs (the eventlog, the journal).

@@ -128,7 +128,12 @@ fn check<T: DeserializeOwned>(sources: &Sources, main: &Path, problems: &mut Vec
             merged.merge(tree);
         }
         readable &= errors.is_empty();
-        problems.extend(errors.into_iter().map(|error| {
+        if errors.len() > MAX_PROBLEMS {
+            let text = format!("the first {MAX_PROBLEMS} of {} errors are shown", errors.len());
+            problems.push(Problem::of_file(&source.path, text));
+        }
+        // The place of each problem is found by a walk from the file's start.
+        problems.extend(errors.into_iter().take(MAX_PROBLEMS).map(|error| {
             let span = error.span().map(|span| source.base + span.start..source.base + span.end);
             Problem::at(sources, &source.path, span, None, error.message().to_owned())
         }));

@@ -130,6 +130,11 @@ fn a_hopeless_file_ends_in_a_short_report() {
     let text: String = (0..5000).map(|i| format!("key{i} = 1\n")).collect();
     let error = parse::<Config>("a.toml", &text).unwrap_err();
     assert!(error.problems().len() <= MAX_PROBLEMS + 1);
+    // 64 KiB of this took 39 s of CPU.
+    let error = parse::<Config>("a.toml", &"=".repeat(65_536)).unwrap_err();
+    assert_eq!(error.problems().len(), MAX_PROBLEMS + 1);
+    let text = error.to_string();
+    assert!(text.contains("the first 20 of ") && text.len() < 16_384, "{text}");
 }
 
 #[test]

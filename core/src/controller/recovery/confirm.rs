@@ -21,7 +21,8 @@ impl Facts<'_> {
     pub(crate) fn highest_reported(&self) -> u64 {
         let seen = self.highest_seen.as_ref().map(|(_, epoch)| epoch.number);
         let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number);
-        suspects.chain(seen).max().unwrap_or(0).min(Epoch::highest_taken(self.0.cx.now.wall_ms))
+        let reported = suspects.chain(seen);
+        reported.map(|number| Epoch::to_exceed(number, self.0.cx.now.wall_ms)).max().unwrap_or(0)
     }
 }
 
