@@ -30,7 +30,8 @@ pub(crate) fn is_announced(steps: &[StepRecord]) -> bool {
 /// Returns `true` if the boot that a script announced ended this task. A TERM then stopped the task, and perilog was
 /// not asked to stop it.
 pub(super) fn was_shut_down(outcome: &Outcome, evidence: &Evidence<'_>) -> bool {
-    matches!(outcome, Outcome::Cancelled { .. }) && !evidence.cancelled && is_announced(evidence.steps)
+    let of_runner = matches!(evidence.claim, Some(Claim::Runner(_)) | None);
+    of_runner && matches!(outcome, Outcome::Cancelled { .. }) && !evidence.cancelled && is_announced(evidence.steps)
 }
 
 /// Returns the outcome of a task that a boot of its host ended, as one of its scripts had announced. `steps`: the
@@ -81,7 +82,8 @@ pub(super) fn of_steps(steps: &[StepRecord]) -> Outcome {
         (None, status) if timed_out => Outcome::Timeout { status },
         (None, Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
         (None, Some(ExitStatus::Exit(code))) => failed(Failure::Exit(code)),
-        (None, None) if begun < planned => Outcome::Lost { why: Loss::Rebooted },
+        // Without a record of a begin nothing shows that a script ran.
+        (None, None) if begun < planned || begun == 0 => Outcome::Lost { why: Loss::Rebooted },
         (None, None) => Outcome::Ok,
     }
 }

@@ -19,10 +19,15 @@ pub fn at<'a>(object: &'a str, path: &[&str]) -> Option<&'a str> {
 /// Returns an object's members in their order; `None` if the text is no object. Names lack their quotes, but keep their
 /// escapes.
 pub fn members(object: &str) -> Option<Vec<(&str, &str)>> {
+    first_members(object, usize::MAX)
+}
+
+/// Returns an object's members like [`members`], and stops after `most` of them.
+pub(crate) fn first_members(object: &str, most: usize) -> Option<Vec<(&str, &str)>> {
     let inside = object.trim().strip_prefix('{')?.strip_suffix('}')?;
     let mut rest = inside.trim_start();
     let mut found = Vec::new();
-    while !rest.is_empty() {
+    while !rest.is_empty() && found.len() < most {
         let (name, behind) = rest.split_at_checked(end_of_value(rest)?)?;
         let value = behind.trim_start().strip_prefix(':')?.trim_start();
         let (value, behind) = value.split_at_checked(end_of_value(value)?)?;
@@ -63,12 +68,14 @@ pub fn text(value: &str) -> Option<&str> {
     (end_of_value(value)? == value.len()).then_some(inside)
 }
 
-/// Returns a value for the text of an error, cut to [`SHOWN`] bytes.
+/// Returns a value for the text of an error: one line, cut to [`SHOWN`] bytes.
 pub(crate) fn shown(value: &str) -> String {
-    match value.char_indices().find(|(at, c)| at + c.len_utf8() > SHOWN) {
-        Some((end, _)) => format!("{}...", &value[..end]),
-        None => value.to_owned(),
-    }
+    let (cut, more) = match value.char_indices().find(|(at, c)| at + c.len_utf8() > SHOWN) {
+        Some((end, _)) => (&value[..end], "..."),
+        None => (value, ""),
+    };
+    let line: String = cut.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    line + more
 }
 
 /// Returns the byte index of the end of the first value in the text; `None`: the text does not begin with a whole

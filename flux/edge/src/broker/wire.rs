@@ -18,6 +18,9 @@ const PROTO_SIZE: usize = 20;
 /// malformed.
 const MAX_MESSAGE: usize = 256 * 1024 * 1024;
 
+/// Maximum room in bytes that the edge makes for what has not come yet.
+const MAX_AHEAD: usize = 64 * 1024;
+
 const REQUEST: u8 = 1;
 const RESPONSE: u8 = 2;
 
@@ -134,7 +137,8 @@ impl Message {
             return Err(Malformed("too large"));
         }
         if from.len() < 8 + size {
-            from.reserve(8 + size - from.len());
+            // Eight bytes of a header are no reason for the room of a whole message.
+            from.reserve((8 + size - from.len()).min(MAX_AHEAD));
             return Ok(None);
         }
         from.advance(8);
@@ -242,6 +246,15 @@ mod tests {
         both_ways(&refusal);
         assert_eq!((&refusal.routes, refusal.matchtag, refusal.payload.is_none()), (&request.routes, 3, true));
         assert!(!request.is_of_owner() && refusal.refusal(1).is_none());
+    }
+
+    #[test]
+    fn a_header_makes_no_room_for_a_message_that_has_not_come() {
+        let mut bytes = BytesMut::new();
+        bytes.put_slice(&MAGIC.to_ne_bytes());
+        bytes.put_u32(MAX_MESSAGE as u32);
+        assert_eq!(Message::decode(&mut bytes), Ok(None));
+        assert!(bytes.capacity() < 4 * MAX_AHEAD, "{}", bytes.capacity());
     }
 
     /// Bytes that are no message end the connection, not the process.
