@@ -57,6 +57,8 @@ impl Forgiven {
 }
 
 impl Parameters for JobAdd {
+    const IS_LARGE: bool = true;
+
     fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
         most.check(self.nodes.as_deref())?;
         self.r.as_ref().map_or(Ok(()), |r| most.check_r(r))

@@ -221,9 +221,9 @@ impl Api {
 
     /// Handles a method that is one request to the machine with one reply.
     async fn simple<P: parameters::Parameters>(&self, call: Call) -> Result<(), Gone> {
-        let Some((mut parameters, peer, reply)) = call.parse::<P>().await else { return Ok(()) };
+        let Some((parameters, peer, reply)) = call.parse::<P>().await else { return Ok(()) };
         let trusted = self.access.allows(Kind::Change, &peer);
-        let answer = match parameters.bound(self.max_hosts).and_then(|()| parameters.request()) {
+        let answer = match parameters::read(parameters, self.max_hosts).await {
             Ok(request) => self.ask(peer.uid, request).await,
             Err(refusal) => Err(refusal),
         };

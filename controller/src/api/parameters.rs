@@ -12,13 +12,27 @@ use serde::de::DeserializeOwned;
 
 use super::{MaxHosts, invalid};
 
-pub(super) trait Parameters: DeserializeOwned + Send {
+pub(super) trait Parameters: DeserializeOwned + Send + 'static {
+    /// Whether a call may be large enough that other calls would wait while it is read: a thread of its own reads it.
+    const IS_LARGE: bool = false;
+
     /// Checks the number of hosts in each list, before a list is expanded.
     fn bound(&mut self, _: MaxHosts) -> Result<(), Refusal> {
         Ok(())
     }
 
     fn request(self) -> Result<Request, Refusal>;
+}
+
+/// Reads the request of a call: checks its bounds, then its contents.
+pub(super) async fn read<P: Parameters>(mut parameters: P, most: MaxHosts) -> Result<Request, Refusal> {
+    let read = move || parameters.bound(most).and_then(|()| parameters.request());
+    if !P::IS_LARGE {
+        return read();
+    }
+    // The thread ends without a result only if it panics.
+    let read = tokio::task::spawn_blocking(read).await;
+    read.unwrap_or_else(|error| Err(Refusal::Unavailable(format!("the request could not be read: {error}"))))
 }
 
 #[derive(Deserialize)]

@@ -91,6 +91,8 @@ impl Listed {
 }
 
 impl Parameters for Page {
+    const IS_LARGE: bool = true;
+
     /// Takes the attempts that have too many hosts out of the page. One such attempt must not keep the others out of
     /// the list: the reply lists it as refused.
     fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
