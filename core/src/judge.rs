@@ -138,7 +138,7 @@ fn exit_of(unit: &UnitFacts) -> Option<ExitStatus> {
 }
 
 /// Advice where systemd, and not the runner, ended a unit: the runner names drop-ins only where it runs.
-const DROP_INS: &str = "`perilog doctor` names drop-ins that change the unit";
+const DROP_INS: &str = "its unit's journal says why; on that node, `perilog doctor` names drop-ins that change it";
 
 /// Returns `true` for systemd's exit codes (systemd.exec(5)) of a child that failed before it executed the program.
 const fn is_exec_code(code: u8) -> bool {

@@ -96,7 +96,8 @@ impl ResourceSet {
     ///
     /// [`InvalidR`]: no JSON; a version other than 1; a key that is missing or has another form than in RFC 20; ranks
     /// and hosts that do not match one for one; a property of a rank that R does not have; more hosts than one
-    /// [`HostList`] holds; more than 64 kinds or 1,024 id ranges of resources on a rank.
+    /// [`HostList`] holds; more than 64 kinds or 1,024 id ranges of resources on a rank; too many entries of R_lite
+    /// that name ranks of other entries.
     pub fn from_json(text: &str) -> Result<Self, InvalidR> {
         let mut json = serde_json::Deserializer::from_str(text);
         let r = form::read(&mut json)?;

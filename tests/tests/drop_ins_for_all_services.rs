@@ -118,7 +118,7 @@ fn a_sites_own_drop_in_for_tasks_is_obeyed_and_shown() -> Result<()> {
     let doctor = node.sh("perilog doctor || true")?;
     ensure!(doctor.contains(&format!("obeyed, as the site's own for tasks: {FOR_TASKS}")), "{doctor}");
     let tried = node.sh("perilog try /etc/perilog/prolog.d 2>&1 || true")?;
-    ensure!(tried.contains(&format!("the drop-in {FOR_TASKS} may change the unit of every task")), "{tried}");
+    ensure!(tried.contains(&format!("the site's drop-in {FOR_TASKS} for tasks is obeyed")), "{tried}");
     Ok(())
 }
 
@@ -127,7 +127,7 @@ fn a_sites_own_drop_in_for_tasks_is_obeyed_and_shown() -> Result<()> {
 fn a_unit_that_a_drop_in_ends_is_no_success_and_says_who_knows() -> Result<()> {
     let cluster = cluster()?;
     let node = cluster.node(0)?;
-    let doctor = "`perilog doctor` names drop-ins that change the unit";
+    let doctor = "on that node, `perilog doctor` names drop-ins that change it";
     for (number, (line, what)) in [
         ("ExecStartPre=/bin/false", doctor),
         ("RootDirectory=/nowhere", doctor),

@@ -75,8 +75,11 @@ pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
     let door = args.agent.door();
     let request = args.request()?;
     let overriding = doctor::overriding();
-    for path in overriding.of_tasks.iter().chain(&overriding.of_others) {
-        aside(format_args!("the drop-in {} may change the unit of every task", text::line(path)));
+    for path in &overriding.of_tasks {
+        aside(format_args!("the site's drop-in {} for tasks is obeyed", text::line(path)));
+    }
+    for path in &overriding.of_others {
+        aside(format_args!("the drop-in {} may change the unit of every task: perilog doctor", text::line(path)));
     }
     let mut trial = Trial::new(out);
     let session_door = door.clone();

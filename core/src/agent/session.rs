@@ -171,10 +171,10 @@ impl Machine {
             return self.hang(why, cx);
         }
         let limit = Epoch::highest_obeyed(cx.now.wall_ms);
-        if welcome.epoch.number > limit && !defect!(AnyEpochObeyed) {
+        if highest != Some(welcome.epoch) && welcome.epoch.number > limit && !defect!(AnyEpochObeyed) {
             let why = format!(
                 "its epoch {} is above {limit}, which no controller reaches that adds one at each start: is this \
-                 host's clock right, or has somebody the controller's key?",
+                 host's clock right (timedatectl), or has somebody the controller's key?",
                 welcome.epoch.number
             );
             cx.note(Level::Error, None, None, format!("the controller is not obeyed: {why}"));

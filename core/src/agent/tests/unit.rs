@@ -97,8 +97,8 @@ fn a_runner_that_never_claimed_is_never_a_success() {
         ),
         (
             203,
-            "failed (cannot execute: systemd exit code 203, systemd.exec(5): `perilog doctor` names drop-ins that \
-             change the unit)",
+            "failed (cannot execute: systemd exit code 203, systemd.exec(5): its unit's journal says why; on that \
+             node, `perilog doctor` names drop-ins that change it)",
         ),
     ] {
         let mut bed = Bed::up();

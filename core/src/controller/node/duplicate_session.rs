@@ -39,8 +39,13 @@ impl Node {
     /// old only within a minute after that session has ended. So a thief who forges session numbers or boots can lock
     /// the true agent out for at most a minute.
     fn may_be_late(&self, from: &str, now: Now) -> bool {
-        let recent = self.session.is_none() && now.mono_ms < self.since_ms.saturating_add(LATE_MS);
-        self.address == from || recent
+        self.address == from || self.has_just_ended(now)
+    }
+
+    /// Returns `true` if the node's last session has ended within the longest time for which the network can delay a
+    /// Hello.
+    fn has_just_ended(&self, now: Now) -> bool {
+        self.session.is_none() && now.mono_ms < self.since_ms.saturating_add(LATE_MS)
     }
 
     /// Records that the node's machine has left its last boot, if `boot` is another boot of the same machine. A machine
@@ -54,11 +59,13 @@ impl Node {
     }
 
     /// Returns `true` if the Hello is of an earlier boot of the node's machine.
-    fn is_over(&self, hello: &Hello) -> bool {
-        // Agents number sessions by a clock of the kernel, which restarts of a container do not stop.
+    fn is_over(&self, hello: &Hello, now: Now) -> bool {
+        // Agents number sessions by a clock of the kernel, which restarts of a container do not stop. Only as long as
+        // the network can delay a Hello: a restored snapshot sets that clock back.
         let of_same_kernel = self.row.boot != hello.boot && self.row.boot.kernel() == hello.boot.kernel();
+        let has_lower_number = self.link.is_some_and(|link| link > hello.link);
         let is_before =
-            hello.boot.is_before(&self.row.boot) || of_same_kernel && self.link.is_some_and(|link| link > hello.link);
+            hello.boot.is_before(&self.row.boot) || of_same_kernel && has_lower_number && self.has_just_ended(now);
         self.row.machine == hello.machine && (self.over.contains(&hello.boot) || is_before)
     }
 }
@@ -74,7 +81,7 @@ impl Nodes {
         let peer = self.sessions.get(&id).map(|session| session.peer.clone()).unwrap_or_default();
         let from = address(&peer);
         let late = self.get(&hello.host).filter(|node| node.may_be_late(from, cx.now));
-        if late.is_some_and(|node| node.is_over(&hello)) {
+        if late.is_some_and(|node| node.is_over(&hello, cx.now)) {
             return self.turn_away(id, &hello.host, "of a boot of its node that is over", cx);
         }
         let is_heard = late.is_some_and(|node| node.has_heard_after(&hello));

@@ -126,11 +126,12 @@ impl Machine {
             // Before the Welcome an agent has nothing to report. A result in an early frame comes again as `Finished`.
             (None, _) => {}
             (Some(host), FromAgent::EpochRefused { seen }) => {
-                let plausible = Epoch { number: Epoch::to_exceed(seen.number, self.cx.now.wall_ms), ..seen };
-                if self.highest_seen.as_ref().is_none_or(|(_, highest)| highest.number < plausible.number) {
-                    self.highest_seen = Some((host.clone(), plausible));
+                let is_reachable = seen.number <= Epoch::highest_reachable(self.cx.now.wall_ms);
+                let is_highest = self.highest_seen.as_ref().is_none_or(|(_, highest)| highest.number < seen.number);
+                if is_reachable && is_highest {
+                    self.highest_seen = Some((host.clone(), seen));
                 }
-                let cure = if plausible.number < seen.number {
+                let cure = if !is_reachable {
                     "no take-over reaches that yet: on that host, rm /run/perilog/epoch.json; systemctl restart \
                      perilog-agent"
                 } else {

@@ -16,13 +16,13 @@ use crate::job::{Part, Terms};
 
 impl Facts<'_> {
     /// Returns the highest epoch number that agents have reported, in a refusal of this controller or in a suspect's
-    /// newest commit; 0 if no agent has reported an epoch. A report above what the other agents could obey counts as
-    /// the highest that they could.
+    /// newest commit; 0 if no agent has reported an epoch. Leaves out what no take-over may reach: the other agents
+    /// would not obey.
     pub(crate) fn highest_reported(&self) -> u64 {
         let seen = self.highest_seen.as_ref().map(|(_, epoch)| epoch.number);
         let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number);
-        let reported = suspects.chain(seen);
-        reported.map(|number| Epoch::to_exceed(number, self.0.cx.now.wall_ms)).max().unwrap_or(0)
+        let most = Epoch::highest_reachable(self.0.cx.now.wall_ms);
+        suspects.chain(seen).filter(|number| *number <= most).max().unwrap_or(0)
     }
 }
 

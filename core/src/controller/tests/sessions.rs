@@ -249,6 +249,8 @@ fn a_hello_from_before_a_containers_restart_is_old() {
         ("kernel-r3", 50, false),
         // Another kernel counts from its own start.
         ("lenrek-r1", 5, false),
+        // A snapshot without /run, put back: a minute later it is let in.
+        ("kernel-r4", 5, true),
     ] {
         let mut b = Bench::new();
         let session = b.session();
@@ -257,6 +259,12 @@ fn a_hello_from_before_a_containers_restart_is_old() {
         let late = b.session();
         let effects = b.says(late, FromAgent::Hello(hello("n0", boot, link, vec![])));
         assert_eq!(is_turned_away(&effects, late), is_old, "{boot} {link}: {effects:?}");
+        if boot == "kernel-r4" {
+            b.pass(60_000);
+            let late = b.session();
+            let effects = b.says(late, FromAgent::Hello(hello("n0", boot, link, vec![])));
+            assert!(!is_turned_away(&effects, late), "{effects:?}");
+        }
     }
 }
 
