@@ -129,6 +129,7 @@ pub(crate) fn build_with_defects() -> Result<Built> {
         "perilog-flux",
         "perilog-hold",
         "perilog-tests",
+        "perilog-disk",
     ];
     let mut arguments = vec!["build", "--lib", "--bins", "--tests"];
     arguments.extend(packages.iter().flat_map(|package| ["--package", package]));

@@ -27,6 +27,12 @@ pub enum OpenError {
     Damaged(String),
     #[error("the store has no write-ahead log (journal_mode={0}): does its file system lack shared memory maps?")]
     NoLog(String),
+    #[error(
+        "{}: {source}: the disk does not take the store's log, and a power cut could lose what was acknowledged; look \
+         at the disk (journalctl -k), then start the controller again",
+        path.display()
+    )]
+    Log { path: PathBuf, source: io::Error },
     #[error("the store: {0}")]
     Sqlite(#[from] rusqlite::Error),
 }

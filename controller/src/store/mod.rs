@@ -11,6 +11,7 @@
 //! | `steps` | durations of scripts, for people; a full disk drops them first |
 //! | `took`, `skew` | durations, read back, summed up and compared |
 //! | `load` | rows to a snapshot |
+//! | `log` | the write-ahead log on a disk that can fail |
 //! | `events` | a second, read-only connection for the API's event logs |
 //! | `order` | the order of all events, over all jobs |
 //! | `export`, `backup` | connections of their own, for the whole store as lines or as a file |
@@ -25,6 +26,7 @@ mod error;
 mod events;
 mod export;
 mod load;
+mod log;
 mod order;
 mod place;
 mod reserve;
@@ -110,7 +112,14 @@ impl Store {
         let anchor = Anchor::open(path)?;
         loop {
             match connect(path) {
-                Ok(db) => return Ok(Self { db, reserve, anchor, known: Known::default(), _lock: lock }),
+                Ok(db) => {
+                    match log::checkpoint(&db) {
+                        // A full disk has no room for that, and the log is on the disk.
+                        Err(error) if !reserve.disk_is_full() => return Err(error.into()),
+                        _ => log::sync_names(path)?,
+                    }
+                    return Ok(Self { db, reserve, anchor, known: Known::default(), _lock: lock });
+                }
                 // SQLite needs a little room even to open its log.
                 Err(_) if reserve.disk_is_full() && reserve.release() => {}
                 Err(error) => return Err(error),
@@ -128,6 +137,14 @@ impl Store {
         }
         self.known.write(&transaction, records, ran)?;
         transaction.commit()
+    }
+
+    /// Copies a long log to the store's file. A full disk may have no room for that, and the log grows meanwhile.
+    fn shorten_log(&self) -> Result<(), StoreError> {
+        match log::checkpoint_if_long(&self.db).map_err(|error| self.classify(error)) {
+            Err(error @ StoreError::Other(_)) => Err(error),
+            Ok(()) | Err(StoreError::Full) => Ok(()),
+        }
     }
 
     /// Converts an error of SQLite. An I/O error on a full disk becomes [`StoreError::Full`], because SQLite does not
@@ -157,7 +174,7 @@ impl Durable for Store {
         }
         loop {
             let tried = ran.len();
-            let Err(error) = self.write(records, ran) else { return Ok(()) };
+            let Err(error) = self.write(records, ran) else { return self.shorten_log() };
             self.known.forget();
             // SQLite rolled back the whole transaction. No outcome may be lost because of durations, so the next try
             // omits the durations.
@@ -184,14 +201,14 @@ fn connect(path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(path, flags)?;
     db.busy_timeout(Duration::from_millis(BUSY_MS.into()))?;
-    let mode: String = db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
-    if mode != "wal" {
-        return Err(OpenError::NoLog(mode));
-    }
+    log::begin(&db)?;
     db.pragma_update(None, "synchronous", "FULL")?;
     db.pragma_update(None, "cache_size", -CACHE_KIB)?;
     db.pragma_update(None, "journal_size_limit", LOG_LIMIT)?;
+    // SQLite ignores the errors of its own checkpoints.
+    db.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
     db.set_prepared_statement_cache_capacity(STATEMENTS);
+    log::renew(&mut db, path)?;
     schema::prepare(&mut db)?;
     Ok(db)
 }

@@ -452,6 +452,12 @@ table! {
         Hunt::Unit { program: "core", filter: "nothing_prepares_an_attempt_after_it_was_cleaned_up" };
     GoesOnUnseen: "a script that goes on after its task is over is not shown",
         "8: what lives is visible", Hunt::Unit { program: "core", filter: "a_job_goes_on_without_a_straggler" };
+    LogNotRenewed: "a start appends to a log that a failed fsync left in the page cache alone",
+        "5: what was acknowledged survives a crash",
+        Hunt::Unit { program: "disk: failed_syncs", filter: "acknowledged_batches_survive" };
+    CheckpointErrorsIgnored: "the store goes on after a checkpoint that failed",
+        "5: what was acknowledged survives a crash",
+        Hunt::Unit { program: "disk: failed_syncs", filter: "no_checkpoint_begins_behind" };
     FollowsWithoutEnvironment: "an after-action that no request began has no environment",
         "an epilog of a lost attempt has the variables of its prolog",
         Hunt::Unit { program: "core", filter: "an_epilog_that_nobody_asked_for_has_the_variables_of_its_prolog" };

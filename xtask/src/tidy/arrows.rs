@@ -5,7 +5,7 @@ use crate::cargo::Package;
 
 /// Each package of the workspace, and the packages of the workspace that it may name in any kind of dependency. `None`:
 /// any.
-const ARROWS: [(&str, Option<&[&str]>); 14] = [
+const ARROWS: [(&str, Option<&[&str]>); 15] = [
     ("perilog-core", Some(&[])),
     ("perilog-proto", Some(&["perilog-core"])),
     ("perilog-host", Some(&[])),
@@ -17,6 +17,7 @@ const ARROWS: [(&str, Option<&[&str]>); 14] = [
     ("perilog-terms", Some(&[])),
     ("perilog-sim", Some(&["perilog-core", "perilog-proto"])),
     ("perilog-tests", None),
+    ("perilog-disk", Some(&["perilog-core", "perilog-host", "perilog-controller"])),
     ("perilog-bench", Some(&["perilog-core", "perilog-proto", "perilog-host", "perilog-tests"])),
     (
         "perilog-pages",
@@ -26,7 +27,8 @@ const ARROWS: [(&str, Option<&[&str]>); 14] = [
 ];
 
 /// Packages for development, each with the only packages that may depend on it.
-const NAMED_ONLY_BY: [(&str, &[&str]); 5] = [
+const NAMED_ONLY_BY: [(&str, &[&str]); 6] = [
+    ("perilog-disk", &[]),
     ("perilog-tests", &["xtask", "perilog-bench"]),
     ("perilog-sim", &["xtask", "perilog-tests"]),
     ("perilog-bench", &[]),
