@@ -1,7 +1,9 @@
 //! Errors of a store.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use rusqlite::ffi;
 
 /// The reason why the store cannot be opened. The process ends; the text names the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +35,9 @@ pub enum OpenError {
         path.display()
     )]
     Log { path: PathBuf, source: io::Error },
-    #[error("the store: {0}")]
+    #[error("{}: {}", path.display(), describe(source))]
+    Store { path: PathBuf, source: rusqlite::Error },
+    #[error("the store: {}", describe(.0))]
     Sqlite(#[from] rusqlite::Error),
 }
 
@@ -52,7 +56,63 @@ impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             Some(rusqlite::ErrorCode::DiskFull) => Self::Full,
-            _ => Self::Other(error.to_string()),
+            _ => Self::Other(describe(&error)),
         }
+    }
+}
+
+impl OpenError {
+    /// Names the store's file in an error of SQLite.
+    pub(super) fn at(self, path: &Path) -> Self {
+        match self {
+            Self::Sqlite(source) => Self::Store { path: path.to_owned(), source },
+            other => other,
+        }
+    }
+}
+
+impl StoreError {
+    pub(super) fn at(self, path: &Path) -> Self {
+        match self {
+            Self::Other(why) => Self::Other(format!("{}: {why}", path.display())),
+            Self::Full => Self::Full,
+        }
+    }
+}
+
+/// Describes an error of SQLite: an I/O error with the call that failed, and damage with the way back.
+fn describe(error: &rusqlite::Error) -> String {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    let call = match code {
+        Some(ffi::SQLITE_IOERR_READ | ffi::SQLITE_IOERR_SHORT_READ) => "read",
+        Some(ffi::SQLITE_IOERR_WRITE) => "write",
+        Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC) => "fsync",
+        Some(ffi::SQLITE_IOERR_TRUNCATE) => "truncate",
+        Some(ffi::SQLITE_IOERR_SHMOPEN | ffi::SQLITE_IOERR_SHMSIZE | ffi::SQLITE_IOERR_SHMMAP) => "shared memory",
+        Some(code) if code & 0xff == ffi::SQLITE_IOERR => "another call",
+        Some(code) if matches!(code & 0xff, ffi::SQLITE_CORRUPT | ffi::SQLITE_NOTADB) => {
+            return format!("{error}: the store is damaged; put a copy back (perilog controller restore FILE)");
+        }
+        _ => return error.to_string(),
+    };
+    let code = code.unwrap_or_default();
+    format!("disk I/O error ({call} failed, SQLite's code {code}): look at the disk (journalctl -k)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_io_error_names_the_file_and_the_call() {
+        let failed = |code| rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+        let path = Path::new("/var/lib/perilog/controller.db");
+        let error = OpenError::from(failed(ffi::SQLITE_IOERR_FSYNC)).at(path).to_string();
+        assert!(error.starts_with("/var/lib/perilog/controller.db: disk I/O error"), "{error}");
+        assert!(error.contains("(fsync failed, SQLite's code 1034)"), "{error}");
+        let error = StoreError::from(failed(ffi::SQLITE_IOERR_WRITE)).at(path).to_string();
+        assert!(error.contains("/var/lib/perilog/controller.db: ") && error.contains("(write failed"), "{error}");
+        let error = StoreError::from(failed(ffi::SQLITE_CORRUPT_INDEX)).to_string();
+        assert!(error.contains("perilog controller restore FILE"), "{error}");
     }
 }

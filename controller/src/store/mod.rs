@@ -38,7 +38,7 @@ mod tests;
 mod took;
 mod write;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use perilog_core::controller::{Record, Snapshot};
@@ -93,6 +93,7 @@ pub trait Durable {
 
 #[derive(Debug)]
 pub struct Store {
+    path: PathBuf,
     db: Connection,
     reserve: Reserve,
     anchor: Anchor,
@@ -111,14 +112,15 @@ impl Store {
         let mut reserve = Reserve::new(path);
         let anchor = Anchor::open(path)?;
         loop {
-            match connect(path) {
+            match connect(path).map_err(|error| error.at(path)) {
                 Ok(db) => {
                     match log::checkpoint(&db) {
                         // A full disk has no room for that, and the log is on the disk.
-                        Err(error) if !reserve.disk_is_full() => return Err(error.into()),
+                        Err(error) if !reserve.disk_is_full() => return Err(OpenError::from(error).at(path)),
                         _ => log::sync_names(path)?,
                     }
-                    return Ok(Self { db, reserve, anchor, known: Known::default(), _lock: lock });
+                    let (path, known) = (path.to_owned(), Known::default());
+                    return Ok(Self { path, db, reserve, anchor, known, _lock: lock });
                 }
                 // SQLite needs a little room even to open its log.
                 Err(_) if reserve.disk_is_full() && reserve.release() => {}
@@ -154,13 +156,17 @@ impl Store {
             error.sqlite_error_code(),
             Some(rusqlite::ErrorCode::SystemIoFailure | rusqlite::ErrorCode::CannotOpen)
         );
-        if io && self.reserve.disk_is_full() { StoreError::Full } else { error.into() }
+        if io && self.reserve.disk_is_full() {
+            return StoreError::Full;
+        }
+        StoreError::from(error).at(&self.path)
     }
 }
 
 impl Durable for Store {
     fn load(&mut self) -> Result<Snapshot, StoreError> {
-        Ok(Snapshot { anchor: self.anchor.read(), ..load::snapshot(&self.db)? })
+        let stored = load::snapshot(&self.db).map_err(|error| error.at(&self.path))?;
+        Ok(Snapshot { anchor: self.anchor.read(), ..stored })
     }
 
     fn anchor(&mut self, newest: Commit) {

@@ -474,11 +474,12 @@ fn a_damaged_row_is_named() {
     store.commit(&[Record::Attempt(row)]).unwrap();
     store.db.execute_batch("UPDATE attempts SET ranks = '1-0'").unwrap();
     let error = store.load().unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "the store: table attempts, row 1: ranks: malformed idset \"1-0\": at character 3: expected ids in ascending \
-         order, here 2 or more"
+    let expected = format!(
+        "the store: {}: table attempts, row 1: ranks: malformed idset \"1-0\": at character 3: expected ids in \
+         ascending order, here 2 or more",
+        dir.path().join("controller.db").display()
     );
+    assert_eq!(error, expected);
 }
 
 #[test]
