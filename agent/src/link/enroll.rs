@@ -307,7 +307,10 @@ fn write(path: &Path, mode: u32, text: &str) -> Result<(), EnrollError> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&temporary, path)
+        fs::rename(&temporary, path)?;
+        // Without an fsync of the directory, a power cut loses the new name.
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
     };
     written().map_err(failed)
 }

@@ -118,11 +118,14 @@ fn make(dir: &Path, name: &str, now_ms: u64) -> Result<io::Result<()>, Error> {
         file.sync_all()?;
         fs::rename(&temporary, dir.join(name))
     };
+    let sync = || File::open(dir)?.sync_all();
     Ok(write(CA_KEY, 0o600, &made.key)
         .and_then(|()| write(ISSUED, 0o600, ""))
         .and_then(|()| write(CRL, 0o644, &none))
+        .and_then(|()| sync())
         .and_then(|()| write(CA_CERT, 0o644, &made.cert))
-        .and_then(|()| File::open(dir)?.sync_all()))
+        // The next start must not take a certificate for whole whose name a power cut loses.
+        .and_then(|()| sync().inspect_err(|_| drop(fs::remove_file(dir.join(CA_CERT))))))
 }
 
 /// Returns a random serial number: positive and of full length in every encoding.

@@ -101,7 +101,6 @@ pub fn known(text: &[u8]) -> Known {
 /// I/O errors of the file.
 pub fn remember(lock: &Lock, issued: &[Issued]) -> io::Result<()> {
     let path = lock.dir().join(ISSUED);
-    let is_new = !path.try_exists()?;
     let mut options = OpenOptions::new();
     // Root appends in a directory that another user owns: the owner must not redirect the write with a symbolic link.
     let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
@@ -115,10 +114,13 @@ pub fn remember(lock: &Lock, issued: &[Issued]) -> io::Result<()> {
         text += &serde_json::to_string(issued)?;
         text.push('\n');
     }
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    // Without an fsync of the directory, a power cut loses the new file's name.
-    if is_new { File::open(lock.dir())?.sync_all() } else { Ok(()) }
+    let before = file.metadata()?.len();
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).inspect_err(|_| {
+        // After a failed fsync, these bytes are perhaps only in memory. The next record must not stand behind them.
+        let _ = file.set_len(before).and_then(|()| file.sync_all());
+    })?;
+    // Without an fsync of the directory, a power cut loses a new file's name.
+    File::open(lock.dir())?.sync_all()
 }
 
 /// Returns `true` if the file is empty or ends in a newline, so that appended text begins a new line.

@@ -62,13 +62,24 @@ pub struct Made {
 /// # Errors
 /// No error is known, except that the kernel may lack random numbers for a key.
 pub fn new(name: &str, from_ms: u64, until_ms: u64) -> Result<Made, Error> {
+    self_signed(name, from_ms, until_ms, &KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
+}
+
+/// Makes the certificate of a new authority for a key that exists (PEM).
+///
+/// # Errors
+/// The text is no key.
+pub fn of_key(name: &str, from_ms: u64, until_ms: u64, key: &str) -> Result<Made, Error> {
+    self_signed(name, from_ms, until_ms, &KeyPair::from_pem(key)?)
+}
+
+fn self_signed(name: &str, from_ms: u64, until_ms: u64, key: &KeyPair) -> Result<Made, Error> {
     let mut params = lasting(from_ms, until_ms);
     params.distinguished_name.push(DnType::CommonName, name);
     // This authority signs nodes and controllers, never another authority.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-    Ok(Made { cert: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
+    Ok(Made { cert: params.self_signed(key)?.pem(), key: key.serialize_pem() })
 }
 
 /// Returns the parameters with which each certificate of perilog begins: no subject yet, and validity between these

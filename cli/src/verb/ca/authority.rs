@@ -29,6 +29,12 @@ pub(super) fn new(name: &str, days: u32, now_ms: u64) -> Result<Made, Fault> {
     Ok(authority::new(name, now_ms.saturating_sub(BACKDATED_MS), now_ms + u64::from(days) * DAY_MS)?)
 }
 
+/// Makes the certificate of a new authority that lasts `days`, for a key that exists (PEM).
+pub(super) fn of_key(name: &str, days: u32, now_ms: u64, key: &str) -> Result<Made, Fault> {
+    let until_ms = now_ms + u64::from(days) * DAY_MS;
+    Ok(authority::of_key(name, now_ms.saturating_sub(BACKDATED_MS), until_ms, key)?)
+}
+
 /// An authority that signs certificates with its key.
 pub(super) struct Signer {
     issuer: Issuer<'static, KeyPair>,
@@ -52,8 +58,18 @@ impl Signer {
                 path.display()
             )));
         };
-        let issuer = Issuer::from_ca_cert_pem(&cert, KeyPair::from_pem(&key)?)?;
-        Ok(Self { issuer, not_after_ms: own.not_after_ms, subject: own.subject })
+        // The controller's user owns the authority that enrols nodes, and root works there for that user.
+        if !own.subject.starts_with(ENROLS) {
+            files::is_own(dir)?;
+            files::is_own(&dir.join(CA_KEY))?;
+        }
+        Self::of(&cert, &key, own.not_after_ms, own.subject)
+    }
+
+    /// Returns the authority with this certificate and this key (PEM), which ends at `not_after_ms`.
+    pub(super) fn of(cert: &str, key: &str, not_after_ms: u64, subject: String) -> Result<Self, Fault> {
+        let issuer = Issuer::from_ca_cert_pem(cert, KeyPair::from_pem(key)?)?;
+        Ok(Self { issuer, not_after_ms, subject })
     }
 
     /// Returns `true` if this is the authority by which the controller enrols nodes. The controller reads the

@@ -50,6 +50,24 @@ pub(super) fn absent(dir: &Path, names: &[&str], advice: &str) -> Result<(), Fau
     }
 }
 
+/// Fails if another user than root or the caller owns the file or directory: that user can replace the key.
+pub(super) fn is_own(path: &Path) -> Result<(), Fault> {
+    is_own_of(path, rustix::process::geteuid().as_raw())
+}
+
+/// Checks the owner of a file or directory for a caller with the user id `own`.
+fn is_own_of(path: &Path, own: u32) -> Result<(), Fault> {
+    let found = path.metadata().map_err(|source| Fault::File { what: "cannot read", path: path.to_owned(), source })?;
+    let uid = found.uid();
+    if uid == 0 || uid == own {
+        return Ok(());
+    }
+    Err(Fault::Usage(format!(
+        "{path} belongs to uid {uid}, who can replace the authority's key: look who made it, then chown it to root",
+        path = path.display()
+    )))
+}
+
 /// Writes a whole file or nothing (temporary file, fsync, rename). On return the file is on disk under its name.
 pub(in crate::verb) fn write(path: &Path, who: Who, text: &str) -> Result<(), Fault> {
     write_as(path, who, who == Who::Everybody, text)
@@ -161,4 +179,26 @@ pub(super) fn read_secret(path: &Path) -> Result<String, Fault> {
         )));
     }
     read(path)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by it")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_of_another_user_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let uid = dir.path().metadata().unwrap().uid();
+        assert!(is_own_of(dir.path(), uid).is_ok());
+        // The files of root are good for everybody, and a test may run as root.
+        if uid != 0 {
+            let error = is_own_of(dir.path(), uid + 1).unwrap_err().to_string();
+            assert!(error.contains(&format!("belongs to uid {uid}")), "{error}");
+        } else {
+            fchown(&File::open(dir.path()).unwrap(), Some(65_534), None).unwrap();
+            let error = is_own_of(dir.path(), 0).unwrap_err().to_string();
+            assert!(error.contains("belongs to uid 65534"), "{error}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use perilog_host::authority::ISSUED;
 use perilog_host::clock;
 
 use super::authority::{self, Signer};
@@ -47,21 +48,37 @@ pub(in crate::verb) fn make(dir: &Path) -> Result<(), Fault> {
     made(dir, NAME, DAYS).map(drop)
 }
 
+/// Makes the files of an authority, its certificate last: the authority exists once its certificate does. An `init`
+/// that was cut before leaves a key that nothing was signed with, and this authority gets that key.
 fn made(dir: &Path, name: &str, days: u32) -> Result<Vec<Read>, Fault> {
     files::directory(dir)?;
-    files::absent(
-        dir,
-        &[CA_CERT, CA_KEY, CRL],
-        "an authority that is replaced shuts out all that it has let in; name another --dir",
-    )?;
+    files::is_own(dir)?;
+    let key = dir.join(CA_KEY);
+    let others: &[&str] = if is_cut(dir) { &[CA_CERT] } else { &[CA_CERT, CA_KEY, CRL] };
+    files::absent(dir, others, "an authority that is replaced shuts out all that it has let in; name another --dir")?;
     let now_ms = clock::wall_ms();
-    let made = authority::new(name, days, now_ms)?;
-    files::write(&dir.join(CA_KEY), Who::OwnerOnly, &made.key)?;
+    let made = if files::is_missing(&key) {
+        authority::new(name, days, now_ms)?
+    } else {
+        files::is_own(&key)?;
+        authority::of_key(name, days, now_ms, &files::read_secret(&key)?)?
+    };
+    // Also a key that is there: the init that was cut perhaps did not bring it to the disk.
+    files::write(&key, Who::OwnerOnly, &made.key)?;
     let cert = dir.join(CA_CERT);
-    files::write(&cert, Who::Everybody, &made.cert)?;
-    let none = Signer::open(dir, now_ms)?.revocations(1, &[], now_ms)?;
+    let read = certificates(&cert, &made.cert)?;
+    let until_ms = read.first().map_or(0, |read| read.not_after_ms);
+    let none = Signer::of(&made.cert, &made.key, until_ms, String::new())?.revocations(1, &[], now_ms)?;
     files::write(&dir.join(CRL), Who::Everybody, &none)?;
-    certificates(&cert, &made.cert)
+    files::write(&cert, Who::Everybody, &made.cert)?;
+    Ok(read)
+}
+
+/// Returns whether `dir` has what an `init` leaves that was cut: a key without a certificate, and nothing issued.
+pub(in crate::verb) fn is_cut(dir: &Path) -> bool {
+    files::is_missing(&dir.join(CA_CERT))
+        && files::is_missing(&dir.join(ISSUED))
+        && !files::is_missing(&dir.join(CA_KEY))
 }
 
 fn name(text: &str) -> Result<String, &'static str> {

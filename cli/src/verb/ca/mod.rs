@@ -22,7 +22,7 @@ mod revoke;
 mod show;
 
 pub(super) use authority::Name;
-pub(super) use init::make;
+pub(super) use init::{is_cut, make};
 pub(super) use issue::{controller, name};
 
 use crate::exit::Exit;

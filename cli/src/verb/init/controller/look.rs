@@ -14,6 +14,7 @@ use super::{Config, Files, There, Wanted};
 use crate::door::Door;
 use crate::fault::Fault;
 use crate::verb::ca::files::{self, CA_CERT, CA_KEY};
+use crate::verb::ca::is_cut;
 use crate::verb::ca::read::certificates;
 use crate::verb::init::act::{CONTROLLER, SOCKET};
 use crate::verb::init::dropin::Dropin;
@@ -90,6 +91,9 @@ pub(super) fn certificate(tls: &TlsFiles) -> Files {
 
 pub(super) fn authority(dir: &Path) -> Files {
     let (cert, key) = (dir.join(CA_CERT), dir.join(CA_KEY));
+    if is_cut(dir) {
+        return Files::None;
+    }
     if let Some(files) = presence([&cert, &key]) {
         return files;
     }
