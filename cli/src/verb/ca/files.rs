@@ -196,7 +196,7 @@ mod tests {
             let error = is_own_of(dir.path(), uid + 1).unwrap_err().to_string();
             assert!(error.contains(&format!("belongs to uid {uid}")), "{error}");
         } else {
-            fchown(&File::open(dir.path()).unwrap(), Some(65_534), None).unwrap();
+            fchown(File::open(dir.path()).unwrap(), Some(65_534), None).unwrap();
             let error = is_own_of(dir.path(), 0).unwrap_err().to_string();
             assert!(error.contains("belongs to uid 65534"), "{error}");
         }
