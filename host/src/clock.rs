@@ -4,8 +4,8 @@
 //!   each boot.
 //! * *boottime*: CLOCK_BOOTTIME, for deadlines that must hold across a suspend (`not-after`). This clock begins anew
 //!   with each boot.
-//! * *wall*: CLOCK_REALTIME, for people and event logs. This clock can jump, so no limit of a task
-//!   depends on it.
+//! * *wall*: CLOCK_REALTIME, for people and event logs. This clock can jump, so no limit of a task depends on
+//!   it.
 //!
 //! All functions return whole milliseconds, except [`wall_seconds`], [`mono_us`] and [`until`].
 

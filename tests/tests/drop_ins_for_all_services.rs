@@ -150,7 +150,7 @@ fn a_unit_that_a_drop_in_ends_is_no_success_and_says_who_knows() -> Result<()> {
     Ok(())
 }
 
-/// What would make a script's status untrue, or end it early, does nothing to a task.
+/// A drop-in that would end a script early, or make its status untrue, changes nothing about a task.
 #[test]
 fn a_drop_in_over_the_packages_cannot_shorten_or_bend_a_task() -> Result<()> {
     let cluster = Cluster::builder(1).script("prolog", "10-slow", "sleep 2; exit 6").boot()?;

@@ -90,7 +90,7 @@ fn copy(db: &Connection) -> rusqlite::Result<()> {
 /// Copies the log to the store's file once the log is long.
 ///
 /// # Errors
-/// Those of [`checkpoint`].
+/// The errors of [`checkpoint`].
 pub(super) fn checkpoint_if_long(db: &Connection) -> rusqlite::Result<()> {
     let pages: i64 =
         db.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get(1)).inspect_err(|_| keep(db, true))?;

@@ -181,7 +181,12 @@ impl Cap {
 }
 
 pub(crate) fn table<'a>(name: &str, value: &'a str) -> Result<Vec<(&'a str, &'a str)>, String> {
-    json::members(value).ok_or_else(|| format!("{name}: expected a table, not {}", json::shown(value)))
+    first_of_table(name, value, usize::MAX)
+}
+
+/// Returns the first `most` members of a table.
+fn first_of_table<'a>(name: &str, value: &'a str, most: usize) -> Result<Vec<(&'a str, &'a str)>, String> {
+    json::first_members(value, most).ok_or_else(|| format!("{name}: expected a table, not {}", json::shown(value)))
 }
 
 fn count(name: &str, value: &str) -> Result<Count, String> {
@@ -206,8 +211,7 @@ fn checks(name: &str, value: &str) -> Result<BTreeMap<String, Count>, String> {
         Ok((check.to_owned(), count(&format!("{name}.{check}"), value)?))
     };
     // A user's table may have a hundred thousand members, and Flux waits for the answer.
-    let table = json::first_members(value, MAX_CHECKS + 1);
-    let table = table.ok_or_else(|| format!("{name}: expected a table, not {}", json::shown(value)))?;
+    let table = first_of_table(name, value, MAX_CHECKS + 1)?;
     if table.len() > MAX_CHECKS {
         return Err(format!("{name}: more than {MAX_CHECKS} checks"));
     }

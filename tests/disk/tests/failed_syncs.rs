@@ -1,4 +1,5 @@
-//! One failed fsync, a restart, and a power cut later: every acknowledged batch is in the store, which is whole.
+//! An fsync fails, the program restarts, and later the power is cut. Every acknowledged batch is in the store, and the
+//! store is whole.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 

@@ -63,7 +63,7 @@ fn made(dir: &Path, name: &str, days: u32) -> Result<Vec<Read>, Fault> {
         files::is_own(&key)?;
         authority::of_key(name, days, now_ms, &files::read_secret(&key)?)?
     };
-    // Also a key that is there: the init that was cut perhaps did not bring it to the disk.
+    // Writes an existing key again: the init that was cut perhaps did not bring the key to the disk.
     files::write(&key, Who::OwnerOnly, &made.key)?;
     let cert = dir.join(CA_CERT);
     let read = certificates(&cert, &made.cert)?;

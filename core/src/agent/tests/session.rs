@@ -98,7 +98,7 @@ fn an_epoch_that_no_controller_can_have_is_not_obeyed() {
             bed.check(welcome(4), &["write-epoch 4"]);
         }
     }
-    // What the agent has obeyed stays obeyed when its clock goes back.
+    // The agent goes on obeying its controller when its own clock goes back.
     let mut bed = Bed::cold();
     bed.check(Input::Joined { found: vec![], tombstones: vec![], obeyed: Some(obeyed(right)) }, &[]);
     bed.check(up(1), &["hello 1 []"]);

@@ -247,9 +247,9 @@ fn a_hello_from_before_a_containers_restart_is_old() {
         ("kernel-r1+1", 5, true),
         // The next restart.
         ("kernel-r3", 50, false),
-        // Another kernel counts from its own start.
+        // The numbers of another kernel begin at its own start.
         ("lenrek-r1", 5, false),
-        // A snapshot without /run, put back: a minute later it is let in.
+        // A restored snapshot of the machine without its /run: the controller lets it in a minute later.
         ("kernel-r4", 5, true),
     ] {
         let mut b = Bench::new();
