@@ -3,7 +3,9 @@
 use anyhow::Result;
 use perilog_tests::Cluster;
 
-const LEAVES_A_CHILD: &str = "setsid sleep 987654 >/dev/null 2>&1 </dev/null &\nexit 0";
+/// Script body: it ends when the child it leaves is `sleep`, and no longer the shell or `setsid` on its way to it.
+const LEAVES_A_CHILD: &str =
+    "setsid sleep 987654 >/dev/null 2>&1 </dev/null &\nuntil [ \"$(cat /proc/$!/comm)\" = sleep ]; do :; done\nexit 0";
 
 #[test]
 fn a_task_with_a_live_process_is_held_and_the_process_named() -> Result<()> {
