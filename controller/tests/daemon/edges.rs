@@ -90,4 +90,12 @@ fn an_edge_takes_no_more_than_its_part() {
         let (error, told) = refused(&bed, method, parameters, &as_edge);
         assert_eq!(error, "io.perilog.Controller.PermissionDenied", "{method}: {told}");
     }
+    // The job of a hook is not the edge's.
+    call(&bed, "JobAdd", json!({"job": "f2", "nodes": "n1"}));
+    for job in ["f1", "f2"] {
+        let finish = json!({"job": job, "attempt": "0"});
+        let reply = replies(&bed, "JobFinish", finish, &as_edge)[0].clone();
+        let code = &reply["parameters"]["code"];
+        assert_eq!(code, &if job == "f1" { Value::Null } else { json!("conflict") }, "{reply}");
+    }
 }

@@ -17,10 +17,11 @@
 //!
 //! Files: `machine` is the state and the way of a batch through it; `context` is the batch's time, settings and output;
 //! `facts` answers questions that need several parts; `requests` passes each client's request to the part that decides;
-//! `events` writes ends and verdicts to the event log; `writer` commits batches.
+//! `edge` checks requests of edges; `events` writes ends and verdicts to the event log; `writer` commits batches.
 
 mod action;
 mod context;
+mod edge;
 mod events;
 mod facts;
 mod giveback;

@@ -69,6 +69,10 @@ impl Jobs {
 impl Machine {
     pub(super) fn on_request(&mut self, client: Client, uid: u32, request: Request) {
         let reply = match request {
+            Request::OfEdge(request) => match self.check_edge(&request) {
+                Err(refusal) if !defect!(EdgeAsksForAll) => Err(refusal),
+                _ => return self.on_request(client, uid, *request),
+            },
             Request::Run(run) => self.begin_or_attach(run, None),
             Request::ActionStart(start) => self.action_start(*start),
             Request::Report(report) => self.jobs.report(&report, &mut self.cx),

@@ -178,6 +178,9 @@ table! {
     UndrainUnseen: "an undrain lifts a fault whose drain no hook has carried out yet",
         "docs/semantics.md: an undrain lifts what its operator could have seen",
         Hunt::Unit { program: "core", filter: "an_undrain_leaves_a_fault_that_nobody_can_have_seen" };
+    EdgeAsksForAll: "an edge ends a job of a hook, or lifts a drain that its resource manager does not show",
+        "docs/security.md: the role of an edge ends at its jobs and its drains",
+        Hunt::Unit { program: "core", filter: "an_edge_asks_about_its_own_jobs_and_drains_only" };
     AnyEpochObeyed: "an agent obeys an epoch that no controller can have reached",
         "docs/security.md: a stolen key of a controller shuts the true one out of no node",
         Hunt::Unit { program: "core", filter: "an_epoch_that_no_controller_can_have_is_not_obeyed" };

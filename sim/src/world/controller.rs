@@ -192,7 +192,7 @@ impl World {
         let controller = &mut self.controllers[which];
         controller.clients += 1;
         let (client, life) = (controller.clients, controller.life);
-        if let Request::Run(RunRequest { attempt: Some(attempt), .. }) = &request {
+        if let Request::Run(RunRequest { attempt: Some(attempt), .. }) = request.plain() {
             controller.asked.insert(client, *attempt);
         }
         if matches!(request, Request::Ps { held: true, .. }) {
@@ -397,8 +397,8 @@ impl World {
 
 fn of_a_service(input: &Input) -> Option<Request> {
     match input {
-        Input::Request { request: request @ (Request::ActionStart(_) | Request::Report(_)), .. } => {
-            Some(request.clone())
+        Input::Request { request, .. } => {
+            Some(request.plain()).filter(|of| matches!(of, Request::ActionStart(_) | Request::Report(_))).cloned()
         }
         _ => None,
     }
@@ -426,7 +426,7 @@ const fn is_news(input: &Input) -> bool {
     match input {
         Input::Request { request, .. } => {
             matches!(
-                request,
+                request.plain(),
                 Request::Run(_)
                     | Request::ActionStart(_)
                     | Request::Report(_)

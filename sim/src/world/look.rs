@@ -52,7 +52,7 @@ impl Look {
 const fn is_look(input: &Input) -> bool {
     match input {
         Input::Request { request, .. } => {
-            matches!(request, Request::Ps { .. } | Request::Show { .. } | Request::Outbox { .. })
+            matches!(request.plain(), Request::Ps { .. } | Request::Show { .. } | Request::Outbox { .. })
         }
         _ => false,
     }

@@ -271,7 +271,8 @@ impl World {
 
     fn asks(&mut self, what: Asked, request: Request) {
         self.scheduler.asked.insert(self.controllers[0].clients + 1, what);
-        self.ask(0, request);
+        let is_edge = self.plan.scheduler == Some(Kind::Edge);
+        self.ask(0, if is_edge { Request::OfEdge(Box::new(request)) } else { request });
     }
 
     fn ask_outbox(&mut self) {

@@ -170,6 +170,19 @@ pub enum Request {
     OutboxApplied {
         through: u64,
     },
+    /// A request of an edge's user, who has no other permission: the machine checks that the request is about a job or
+    /// a drain of an edge, and carries it out.
+    OfEdge(Box<Request>),
+}
+
+impl Request {
+    /// Returns the request itself, without the note of who makes it ([`Self::OfEdge`]).
+    pub const fn plain(&self) -> &Self {
+        match self {
+            Self::OfEdge(request) => request.plain(),
+            request => request,
+        }
+    }
 }
 
 /// The request to begin an action on ranks of an attempt, or to attach to the action.

@@ -47,7 +47,7 @@ impl Jobs {
         let attached = match self.attempt_mut(&add.job, number) {
             None => {
                 let attempt = JobAttempt::new(layout, add.userid, add.terms, true, cx.now.wall_ms);
-                let attempt = JobAttempt { source: add.source, recovered: in_recovery, ..attempt };
+                let attempt = JobAttempt { source: add.source.clone(), recovered: in_recovery, ..attempt };
                 self.open_attempt(&add.job, number, attempt, cx);
                 false
             }
@@ -67,13 +67,7 @@ impl Jobs {
             Some(there) if there.added && !there.terms.is_same(&add.terms) => {
                 return Err(Refusal::Conflict(format!("job {} attempt {number} was added with other terms", add.job)));
             }
-            Some(there) if there.added => {
-                if there.source.is_none() && add.source.is_some() {
-                    there.source = add.source;
-                    cx.attempt_changed(&add.job, number);
-                }
-                true
-            }
+            Some(there) if there.added => true,
             Some(there) if there.hold != there.whole() => {
                 let text = format!(
                     "job {} attempt {number} has let go of something already: it cannot be added any more",
@@ -95,6 +89,13 @@ impl Jobs {
                 false
             }
         };
+        if let Some(there) = self.attempt_mut(&add.job, number)
+            && there.source.is_none()
+            && add.source.is_some()
+        {
+            there.source = add.source;
+            cx.attempt_changed(&add.job, number);
+        }
         let owed = self.take_releases(&add.job, number, &ranks, cx);
         if self.is_unvouched(&add.job, number) {
             self.shrink_to(&add.job, number, &ranks, uid, cx);

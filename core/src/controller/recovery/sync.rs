@@ -3,7 +3,7 @@
 //!
 //! | the attempt | then |
 //! |---|---|
-//! | listed and known, same owner and hosts | asserted, and holds the listed ranks (1) |
+//! | listed and known, same owner and hosts, no source of another name | asserted, and holds the listed ranks (1) |
 //! | listed and unknown | added as by `job add`; counts as begun on all its ranks |
 //! | listed, and contradicts the store | refused and shown; unchanged, and no clean-up begins on its hosts |
 //! | listed, and unfit | refused and shown; unchanged, and no clean-up begins that waits for the list |
@@ -42,7 +42,8 @@ impl Jobs {
         let (job, number) = (of.job, of.attempt);
         let added = match self.attempt(&job, number) {
             Some(attempt) => {
-                contradicts(attempt, &layout, of.userid).map_or(Ok(()), Err)?;
+                let other = attempt.contradicts_source(source);
+                other.or_else(|| contradicts(attempt, &layout, of.userid)).map_or(Ok(()), Err)?;
                 false
             }
             None => {

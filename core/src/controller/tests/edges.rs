@@ -100,3 +100,65 @@ fn an_attempt_shows_how_far_it_has_come() {
     assert_eq!((over.complete, over.released.to_string(), over.actions.len()), (true, "0-1".to_owned(), 2));
     assert_eq!(unreleased(&mut b), []);
 }
+
+/// An edge's user reaches the jobs that edges added and the drains that its resource manager shows, and no others.
+#[test]
+fn an_edge_asks_about_its_own_jobs_and_drains_only() {
+    let (mut b, _) = bench(4, |settings| settings.drain_hook = true);
+    b.ask(add("own", 0, "n0", Terms::default(), Some(source("i1")))).0.unwrap();
+    b.ask(add("hooks", 0, "n1", Terms::default(), None)).0.unwrap();
+    b.run("prolog", "bare", "n2");
+    let drain = |host: &str| Request::Drain { hosts: host.parse().unwrap(), reason: "look".to_owned(), force: false };
+    b.ask(drain("n3")).0.unwrap();
+    let telling = b.store.drains[0].telling;
+    let run = |name: &str, attempt: Option<u64>| {
+        let attempt = attempt.map(Attempt::from_number);
+        Request::Run(RunRequest { attempt, ..request("prolog", name, None, None) })
+    };
+    let finish = |name: &str| Request::JobFinish {
+        job: job(name),
+        attempt: Some(Attempt::default()),
+        targets: None,
+        resources: None,
+    };
+    let cancel = |name: &str| {
+        let attempt = Some(Attempt::default());
+        let which = Which { job: job(name), attempt, action: None, targets: None, resources: None };
+        Request::Cancel { which, why: "over".to_owned() }
+    };
+    let undrain = |telling: Option<u64>| Request::Undrain { hosts: "n3".parse().unwrap(), forget: true, telling };
+    let other = Some(Source { name: "pbs".into(), instance: "i1".into() });
+    let mut refused = |request: Request| match b.ask(Request::OfEdge(Box::new(request))).0 {
+        Err(Refusal::Conflict(_)) => "conflict",
+        Err(Refusal::Invalid(_)) => "invalid",
+        Err(Refusal::NoSuchJob(_)) => "no such job",
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => "done",
+    };
+    for (request, expect) in [
+        (run("own", Some(0)), "done"),
+        (run("own", None), "invalid"),
+        (run("none", Some(0)), "no such job"),
+        (run("hooks", Some(0)), "conflict"),
+        (run("bare", Some(0)), "conflict"),
+        (cancel("hooks"), "conflict"),
+        (cancel("bare"), "conflict"),
+        (finish("hooks"), "conflict"),
+        (add("x", 0, "n2", Terms::default(), None), "invalid"),
+        (add("own", 0, "n0", Terms::default(), other), "conflict"),
+        (undrain(None), "invalid"),
+        (undrain(Some(telling)), "conflict"),
+        (Request::DrainDone { host: "n3".parse().unwrap(), telling, lifted: false }, "done"),
+        (undrain(Some(telling)), "done"),
+        // The edge becomes the source of a hook's job by adding it as it is.
+        (add("hooks", 0, "n1", Terms::default(), Some(source("i1"))), "done"),
+        (cancel("hooks"), "done"),
+        (finish("hooks"), "done"),
+        (add("bare", 0, "n2", Terms::default(), Some(source("i1"))), "done"),
+        (finish("bare"), "done"),
+        (finish("own"), "done"),
+    ] {
+        let label = format!("{request:?}");
+        assert_eq!(refused(request), expect, "{label}");
+    }
+}

@@ -1,0 +1,69 @@
+//! What the user of an edge may ask ([`Request::OfEdge`]): about the jobs that an edge added, and about the drains that
+//! its resource manager shows.
+//!
+//! | the request | is carried out if |
+//! |---|---|
+//! | `JobAdd` | it names a source, and the attempt has no source of another name |
+//! | `Run`, `ActionStart`, `JobFinish`, `Cancel` | it names an attempt that has a source |
+//! | `Undrain` | it names the number of the notice, and the edge has confirmed that notice |
+//! | others | always |
+//!
+//! A job of a hook or an operator has no source. An edge becomes the source of such a job by adding or listing it with
+//! the hosts and the owner that it has: so a site goes over from hooks to an edge while jobs run. The API decides which
+//! methods an edge may call.
+
+use crate::controller::io::{Refusal, Request};
+use crate::controller::machine::Machine;
+use crate::ids::{Attempt, HostName, JobId};
+
+impl Machine {
+    /// Fails if the request is not about a job or a drain of an edge.
+    pub(super) fn check_edge(&self, request: &Request) -> Result<(), Refusal> {
+        match request {
+            Request::JobAdd(add) => {
+                let Some(source) = &add.source else {
+                    return Err(Refusal::Invalid("an edge names the source of the jobs that it adds".to_owned()));
+                };
+                let there = add.attempt.and_then(|number| self.jobs.attempt(&add.job, number));
+                there
+                    .and_then(|there| there.contradicts_source(source))
+                    .map_or(Ok(()), |why| Err(Refusal::Conflict(why)))
+            }
+            Request::Run(run) => self.check_sourced(&run.job, run.attempt),
+            Request::ActionStart(start) => self.check_sourced(&start.run.job, start.run.attempt),
+            Request::JobFinish { job, attempt, .. } => self.check_sourced(job, *attempt),
+            Request::Cancel { which, .. } => self.check_sourced(&which.job, which.attempt),
+            Request::Undrain { hosts, telling, .. } => {
+                let Some(telling) = *telling else {
+                    let text = "an edge names the number (telling) of the drain that its resource manager shows";
+                    return Err(Refusal::Invalid(text.to_owned()));
+                };
+                let is_coming = |host: &str| {
+                    let drain = HostName::new(host).ok().and_then(|host| self.drains.get(&host));
+                    drain.is_some_and(|drain| drain.telling == telling && !drain.confirmed)
+                };
+                match hosts.iter().find(|host| is_coming(host)) {
+                    Some(host) => Err(Refusal::Conflict(format!("{host} is not drained in the resource manager yet"))),
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if this attempt has no source. An edge names the attempt: it must not reach another one by chance.
+    fn check_sourced(&self, job: &JobId, attempt: Option<Attempt>) -> Result<(), Refusal> {
+        let Some(number) = attempt else {
+            return Err(Refusal::Invalid(format!("an edge names the attempt of job {job}")));
+        };
+        let (_, attempt) = self.jobs.attempt_meant(job, attempt)?;
+        match attempt.source {
+            Some(_) => Ok(()),
+            None => {
+                let text =
+                    format!("job {job} attempt {number} was not added by an edge: its owner is a hook or a person");
+                Err(Refusal::Conflict(text))
+            }
+        }
+    }
+}
