@@ -58,11 +58,9 @@ impl Signer {
                 path.display()
             )));
         };
-        // The controller's user owns the authority that enrols nodes, and root works there for that user.
-        if !own.subject.starts_with(ENROLS) {
-            files::is_own(dir)?;
-            files::is_own(&dir.join(CA_KEY))?;
-        }
+        let enrols = own.subject.starts_with(ENROLS);
+        files::is_own(dir, enrols)?;
+        files::is_own(&dir.join(CA_KEY), enrols)?;
         Self::of(&cert, &key, own.not_after_ms, own.subject)
     }
 

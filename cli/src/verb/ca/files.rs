@@ -50,16 +50,22 @@ pub(super) fn absent(dir: &Path, names: &[&str], advice: &str) -> Result<(), Fau
     }
 }
 
-/// Fails if another user than root or the caller owns the file or directory: that user can replace the key.
-pub(super) fn is_own(path: &Path) -> Result<(), Fault> {
-    is_own_of(path, rustix::process::geteuid().as_raw())
+/// Directory that systemd makes for the controller's user (`StateDirectory=`).
+const STATE: &str = "/var/lib/perilog";
+
+/// Fails if another user than root or the caller owns the file or directory: that user can replace the key. `enrols`:
+/// the file is of the authority that enrols nodes, which the controller's user owns, too.
+pub(super) fn is_own(path: &Path, enrols: bool) -> Result<(), Fault> {
+    let controllers = Path::new(STATE).metadata().ok().filter(|_| enrols).map(|state| state.uid());
+    is_own_of(path, rustix::process::geteuid().as_raw(), controllers)
 }
 
-/// Checks the owner of a file or directory for a caller with the user id `own`.
-fn is_own_of(path: &Path, own: u32) -> Result<(), Fault> {
+/// Checks the owner of a file or directory for a caller with the user id `own`. `controllers`: the user id of the
+/// controller's user, if that user may own it.
+fn is_own_of(path: &Path, own: u32, controllers: Option<u32>) -> Result<(), Fault> {
     let found = path.metadata().map_err(|source| Fault::File { what: "cannot read", path: path.to_owned(), source })?;
     let uid = found.uid();
-    if uid == 0 || uid == own {
+    if uid == 0 || uid == own || Some(uid) == controllers {
         return Ok(());
     }
     Err(Fault::Usage(format!(
@@ -190,15 +196,17 @@ mod tests {
     fn an_authority_of_another_user_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let uid = dir.path().metadata().unwrap().uid();
-        assert!(is_own_of(dir.path(), uid).is_ok());
+        assert!(is_own_of(dir.path(), uid, None).is_ok());
         // The files of root are good for everybody, and a test may run as root.
         if uid != 0 {
-            let error = is_own_of(dir.path(), uid + 1).unwrap_err().to_string();
+            let error = is_own_of(dir.path(), uid + 1, None).unwrap_err().to_string();
             assert!(error.contains(&format!("belongs to uid {uid}")), "{error}");
         } else {
             fchown(File::open(dir.path()).unwrap(), Some(65_534), None).unwrap();
-            let error = is_own_of(dir.path(), 0).unwrap_err().to_string();
+            let error = is_own_of(dir.path(), 0, None).unwrap_err().to_string();
             assert!(error.contains("belongs to uid 65534"), "{error}");
+            assert!(is_own_of(dir.path(), 0, Some(65_533)).is_err());
+            assert!(is_own_of(dir.path(), 0, Some(65_534)).is_ok());
         }
     }
 }

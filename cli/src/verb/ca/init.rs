@@ -52,7 +52,7 @@ pub(in crate::verb) fn make(dir: &Path) -> Result<(), Fault> {
 /// that was cut before leaves a key that nothing was signed with, and this authority gets that key.
 fn made(dir: &Path, name: &str, days: u32) -> Result<Vec<Read>, Fault> {
     files::directory(dir)?;
-    files::is_own(dir)?;
+    files::is_own(dir, false)?;
     let key = dir.join(CA_KEY);
     let others: &[&str] = if is_cut(dir) { &[CA_CERT] } else { &[CA_CERT, CA_KEY, CRL] };
     files::absent(dir, others, "an authority that is replaced shuts out all that it has let in; name another --dir")?;
@@ -60,7 +60,7 @@ fn made(dir: &Path, name: &str, days: u32) -> Result<Vec<Read>, Fault> {
     let made = if files::is_missing(&key) {
         authority::new(name, days, now_ms)?
     } else {
-        files::is_own(&key)?;
+        files::is_own(&key, false)?;
         authority::of_key(name, days, now_ms, &files::read_secret(&key)?)?
     };
     // Writes an existing key again: the init that was cut perhaps did not bring the key to the disk.
