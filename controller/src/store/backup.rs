@@ -57,17 +57,28 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
             }
         }
     }
+    stamp(&to)
+}
+
+/// Stamps a copy, and checks it: a controller recognises a store with a stamp as behind.
+fn stamp(copy: &Connection) -> Result<(), StoreError> {
     // The first write fires no trigger, because there is none.
-    schema::check_kinds(&to).map_err(|error| StoreError::Other(error.to_string()))?;
+    schema::check_kinds(copy).map_err(|error| StoreError::Other(error.to_string()))?;
     // The copy is one file without a log beside it: an operator could forget the log.
-    to.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
-    // Stamps the copy: a controller recognises a restored store as behind. A store of an earlier version has no table.
+    copy.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
     let now = i64::try_from(clock::wall_ms()).unwrap_or(i64::MAX);
-    to.execute_batch(STAMPS)?;
-    to.execute("INSERT INTO stamp (made_ms) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM stamp)", [now])?;
-    is_whole(&to)?.map_or(Ok(()), |wrong| {
+    // A store of an earlier version has no table.
+    copy.execute_batch(STAMPS)?;
+    copy.execute("INSERT INTO stamp (made_ms) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM stamp)", [now])?;
+    is_whole(copy)?.map_or(Ok(()), |wrong| {
         Err(StoreError::Other(format!("the copy is damaged, and so may be the store: {wrong}")))
     })
+}
+
+/// Finishes a copy at `to` that the controller is to start with: stamps it, migrates it, and reads all of its rows.
+pub(super) fn complete(to: &Path) -> Result<(), StoreError> {
+    stamp(&open(to, OpenFlags::SQLITE_OPEN_READ_WRITE)?)?;
+    try_out(to)
 }
 
 /// Copies a store, or a copy of a store, to the new file `to`, with the transactions that are only in its write-ahead

@@ -27,6 +27,12 @@ pub enum OpenError {
     Foreign,
     #[error("it is damaged: {0}")]
     Damaged(String),
+    #[error(
+        "{}: the store is damaged ({wrong}), and it cannot be rebuilt ({why}): put a copy back (perilog controller \
+         restore FILE)",
+        path.display()
+    )]
+    Ruined { path: PathBuf, wrong: String, why: String },
     #[error("the store has no write-ahead log (journal_mode={0}): does its file system lack shared memory maps?")]
     NoLog(String),
     #[error(

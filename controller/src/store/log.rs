@@ -103,7 +103,7 @@ pub(super) fn checkpoint_if_long(db: &Connection) -> rusqlite::Result<()> {
 
 /// Sets whether the log stays when `db` is closed. Otherwise SQLite copies it to the store's file and removes it; the
 /// copy omits what a failed checkpoint lost.
-fn keep(db: &Connection, keeps: bool) {
+pub(super) fn keep(db: &Connection, keeps: bool) {
     // SQLite refuses the setting only of a connection that is closed.
     let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keeps);
 }

@@ -12,6 +12,7 @@
 //! | `took`, `skew` | durations, read back, summed up and compared |
 //! | `load` | rows to a snapshot |
 //! | `log` | the write-ahead log on a disk that can fail |
+//! | `rebuild` | a damaged store at a start |
 //! | `events` | a second, read-only connection for the API's event logs |
 //! | `order` | the order of all events, over all jobs |
 //! | `export`, `backup` | connections of their own, for the whole store as lines or as a file |
@@ -29,6 +30,7 @@ mod load;
 mod log;
 mod order;
 mod place;
+mod rebuild;
 mod reserve;
 mod schema;
 mod skew;
@@ -111,9 +113,17 @@ impl Store {
         let lock = place::lock(path)?;
         let mut reserve = Reserve::new(path);
         let anchor = Anchor::open(path)?;
+        // A controller that ends cleanly removes the log.
+        let mut is_to_check = place::beside(path, "wal").exists() && !defect!(DamageUnchecked);
         loop {
             match connect(path).map_err(|error| error.at(path)) {
                 Ok(db) => {
+                    if std::mem::take(&mut is_to_check)
+                        && let Some(wrong) = rebuild::damage(&db).map_err(|error| OpenError::from(error).at(path))?
+                    {
+                        rebuild::rebuild(db, path, &wrong)?;
+                        continue;
+                    }
                     match log::checkpoint(&db) {
                         // A full disk has no room for that, and the log is on the disk.
                         Err(error) if !reserve.disk_is_full() => return Err(OpenError::from(error).at(path)),
@@ -165,7 +175,9 @@ impl Store {
 
 impl Durable for Store {
     fn load(&mut self) -> Result<Snapshot, StoreError> {
-        let stored = load::snapshot(&self.db).map_err(|error| error.at(&self.path))?;
+        // With the log, the next start checks the store.
+        let stored = load::snapshot(&self.db).inspect_err(|_| log::keep(&self.db, true));
+        let stored = stored.map_err(|error| error.at(&self.path))?;
         Ok(Snapshot { anchor: self.anchor.read(), ..stored })
     }
 
@@ -192,7 +204,11 @@ impl Durable for Store {
             match self.classify(error) {
                 // Tries again with the reserve's room.
                 StoreError::Full if self.reserve.release() => {}
-                error => return Err(error),
+                StoreError::Full => return Err(StoreError::Full),
+                error => {
+                    log::keep(&self.db, true);
+                    return Err(error);
+                }
             }
         }
     }

@@ -22,6 +22,7 @@ use super::*;
 mod crash;
 mod export;
 mod order;
+mod rebuild;
 mod steps;
 
 fn open(dir: &Path) -> Store {

@@ -102,3 +102,38 @@ fn what_contradicts_itself_is_refused() {
     let (error, _) = refused(&bed, "Sync", unknown, &[]);
     assert_eq!(error, "org.varlink.service.InvalidParameter");
 }
+
+/// A disk that loses a page costs no person's night where every row is left: the controller starts in recovery. A clean
+/// end leaves no log, so the next start reads nothing more than it needs.
+#[test]
+fn a_damaged_store_is_rebuilt_at_a_start_and_may_be_behind() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    call(&bed, "JobAdd", json!({"job": "f1", "nodes": "n0"}));
+    controller.signal(rustix::process::Signal::TERM);
+    assert!(controller.terminated().success());
+    let store = bed.store();
+    let log = format!("{}-wal", store.display());
+    assert!(!fs::exists(&log).unwrap(), "a clean end leaves the log");
+
+    let controller = bed.start();
+    controller.kill();
+    assert!(fs::exists(&log).unwrap());
+    let page: i64 = {
+        let db = rusqlite::Connection::open(&store).unwrap();
+        db.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
+        db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        db.query_row("SELECT rootpage FROM sqlite_master WHERE name = 'events_in_order'", [], |row| row.get(0)).unwrap()
+    };
+    let mut bytes = fs::read(&store).unwrap();
+    bytes[(page as usize - 1) * 4096..][..4096].fill(0x5a);
+    fs::write(&store, bytes).unwrap();
+
+    let controller = bed.start();
+    let view = call(&bed, "Recover", json!({}))["recovery"].clone();
+    assert!(view["recovery"]["ended_ms"].is_null() && view["recovery"]["why"].is_string(), "{view}");
+    assert_eq!(view["attempts"][0]["job"], "f1", "{view}");
+    let names = fs::read_dir(store.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.filter(|name| name.to_string_lossy().contains("-damaged-")).count(), 1);
+    controller.kill();
+}

@@ -409,6 +409,9 @@ table! {
     EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)",
         "5: what was acknowledged survives a crash",
         Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };
+    DamageUnchecked: "a start after a kill or an error of the store goes on with a damaged store",
+        "docs/decisions/0024: a damaged store is rebuilt from its rows, or refused",
+        Hunt::Unit { program: "controller", filter: "a_store_whose_rows_can_all_be_read_is_rebuilt_and_may_be_behind" };
     StoreCommitsEach: "each record is a transaction of its own",
         "5: a batch is there whole or not at all",
         Hunt::Unit { program: "controller", filter: "a_failed_batch_leaves_nothing_behind" };

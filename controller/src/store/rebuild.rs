@@ -1,0 +1,107 @@
+//! A damaged store: found at a start, and rebuilt where every row can still be read.
+//!
+//! | the controller before | the check at the start | then |
+//! |---|---|---|
+//! | ended cleanly: the log is gone | none: it costs a read of the whole file | the start goes on |
+//! | was cut off, or found damage | the store is whole | the start goes on |
+//! | | damaged, and every row of each table can be read | the rows are copied to a new file; recovery |
+//! | | damaged, and a row cannot be read | the start is refused, and the text names the way back |
+//!
+//! The new file has a stamp, so the controller treats it as a store that may be behind: a row that can be read may be
+//! an old one. The damaged file stays beside it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use perilog_host::clock;
+use rusqlite::Connection;
+
+use super::{OpenError, backup, log, place};
+
+/// Returns the damage that SQLite finds in the store; `None`: the store is whole.
+pub(super) fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
+    match db.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0)) {
+        Ok(verdict) => Ok((verdict != "ok").then(|| verdict.replace('\n', ": "))),
+        Err(error) if is_damage(&error) => Ok(Some(error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns `true` if an error of SQLite means that the store's file is damaged.
+pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase))
+}
+
+/// Copies every row of the damaged store to a new file, and puts that file in the store's place. `wrong`: the damage.
+/// The caller opens the store again.
+///
+/// # Errors
+/// [`OpenError::Ruined`]: a row cannot be read, or the disk does not take the new file. The store stays as it is.
+pub(super) fn rebuild(db: Connection, store: &Path, wrong: &str) -> Result<(), OpenError> {
+    let to = place::beside(store, "rebuilding");
+    // With the log, the next start checks the store again.
+    log::keep(&db, true);
+    let rebuilt = write(&db, &to).and_then(|()| replace(db, store, &to));
+    let kept = rebuilt.map_err(|why| {
+        let _ = fs::remove_file(&to);
+        OpenError::Ruined { path: store.to_owned(), wrong: wrong.to_owned(), why }
+    })?;
+    tracing::error!(
+        "{}: the store was damaged ({wrong}): it was rebuilt from its rows, and may be behind; the damaged file is {}; \
+         look at the disk (journalctl -k)",
+        store.display(),
+        kept.display()
+    );
+    Ok(())
+}
+
+fn write(db: &Connection, to: &Path) -> Result<(), String> {
+    // A controller that was cut off while it rebuilt left this file.
+    let _ = fs::remove_file(to);
+    place::create_private(to).map_err(|error| error.to_string())?;
+    copy_rows(db, to).map_err(|error| error.to_string())?;
+    backup::complete(to).map_err(|error| error.to_string())?;
+    File::open(to).and_then(|file| file.sync_all()).map_err(|error| error.to_string())
+}
+
+/// Makes the tables anew in the empty file `to`, copies all rows of each table, and makes the indexes from the rows.
+fn copy_rows(db: &Connection, to: &Path) -> rusqlite::Result<()> {
+    db.execute("ATTACH ?1 AS rebuilt", [to.to_string_lossy()])?;
+    let kinds = "SELECT type, name, sql FROM main.sqlite_master WHERE sql IS NOT NULL ORDER BY type = 'index'";
+    let mut kinds = db.prepare(kinds)?;
+    let kinds = kinds.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let transaction = db.unchecked_transaction()?;
+    for kind in kinds {
+        let (kind, name, sql): (String, String, String) = kind?;
+        // SQLite keeps each definition with its first words as CREATE TABLE or CREATE INDEX.
+        let kept = format!("CREATE {} ", kind.to_uppercase());
+        db.execute_batch(&sql.replacen(&kept, &format!("{kept}rebuilt."), 1))?;
+        if kind == "table" {
+            // With a condition, SQLite reads rows and not the pages of indexes.
+            db.execute_batch(&format!("INSERT INTO rebuilt.{name} SELECT * FROM main.{name} NOT INDEXED WHERE true"))?;
+        }
+    }
+    for pragma in ["application_id", "user_version"] {
+        let value: i64 = db.pragma_query_value(Some("main"), pragma, |row| row.get(0))?;
+        db.pragma_update(Some("rebuilt"), pragma, value)?;
+    }
+    transaction.commit()?;
+    db.execute_batch("DETACH rebuilt")
+}
+
+/// Puts the file `to` in the store's place. Returns the path at which the damaged store stays.
+fn replace(db: Connection, store: &Path, to: &Path) -> Result<PathBuf, String> {
+    // A log that stays beside the new file would be applied to it.
+    let busy: bool = db
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
+        .map_err(|error| format!("its log cannot be copied: {error}"))?;
+    if busy {
+        return Err("another program has the store open".to_owned());
+    }
+    db.close().map_err(|(_, error)| error.to_string())?;
+    let kept = place::beside(store, &format!("damaged-{}", clock::wall_ms() / 1000));
+    fs::hard_link(store, &kept).map_err(|error| format!("{}: {error}", kept.display()))?;
+    fs::rename(to, store).map_err(|error| error.to_string())?;
+    log::sync_names(store).map_err(|error| error.to_string())?;
+    Ok(kept)
+}

@@ -1,0 +1,92 @@
+//! A damaged store at a start.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+
+use super::*;
+
+/// A store with events of many jobs, cut off: its log stays.
+fn cut_off(dir: &Path) {
+    let mut store = open(dir);
+    for n in 0..40 {
+        let events: Vec<Record> = (1..=20).map(|sequence| event(&job(n), sequence)).collect();
+        store.commit(&events).unwrap();
+    }
+    store.commit(&[Record::Attempt(attempt_row(job(1), 0..=1, "n[0-1]"))]).unwrap();
+    log::keep(&store.db, true);
+}
+
+/// Overwrites the first page of the table or index.
+fn damage(dir: &Path, name: &str) {
+    let path = dir.join("controller.db");
+    let page: i64 = {
+        let db = Connection::open(&path).unwrap();
+        db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        log::keep(&db, true);
+        db.query_row("SELECT rootpage FROM sqlite_master WHERE name = ?1", [name], |row| row.get(0)).unwrap()
+    };
+    let file = File::options().write(true).open(path).unwrap();
+    file.write_all_at(&[0x5a; 4096], (page as u64 - 1) * 4096).unwrap();
+}
+
+/// Returns the name of an index that an SQL statement of the schema makes.
+fn an_index(dir: &Path) -> String {
+    let db = Connection::open(dir.join("controller.db")).unwrap();
+    log::keep(&db, true);
+    let sql = "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL AND tbl_name = 'events'";
+    db.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+fn kept(dir: &Path) -> usize {
+    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.contains("-damaged-")).count()
+}
+
+#[test]
+fn a_store_whose_rows_can_all_be_read_is_rebuilt_and_may_be_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    cut_off(dir.path());
+    let before = open(dir.path()).load().unwrap();
+    cut_off(dir.path());
+    damage(dir.path(), &an_index(dir.path()));
+    let mut store = open(dir.path());
+    let after = store.load().unwrap();
+    assert_eq!((after.attempts, before.stamp, kept(dir.path())), (before.attempts, None, 1));
+    assert!(after.stamp.is_some(), "a controller enters recovery");
+    assert_eq!(crate::store::rebuild::damage(&store.db).unwrap(), None);
+    let events: u32 = store.db.query_row("SELECT COUNT(*) FROM events", [], |row| row.get(0)).unwrap();
+    assert_eq!(events, 800);
+    // The next start finds nothing.
+    drop(store);
+    open(dir.path());
+    assert_eq!(kept(dir.path()), 1);
+}
+
+#[test]
+fn a_store_with_an_unreadable_row_is_refused_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    cut_off(dir.path());
+    damage(dir.path(), "events");
+    let bytes = fs::read(dir.path().join("controller.db")).unwrap();
+    for _ in 0..2 {
+        let error = Store::open(&dir.path().join("controller.db")).unwrap_err().to_string();
+        assert!(error.contains("controller.db: the store is damaged (") && error.contains("restore FILE"), "{error}");
+    }
+    assert!(fs::read(dir.path().join("controller.db")).unwrap() == bytes);
+    assert_eq!(kept(dir.path()), 0);
+    assert!(!dir.path().join("controller.db-rebuilding").exists());
+}
+
+/// After a clean end the log is gone, and the start reads no more than it needs.
+#[test]
+fn a_store_that_was_closed_is_not_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    assert!(!dir.path().join("controller.db-wal").exists());
+    // An error keeps the log: the next start checks the store.
+    let mut store = open(dir.path());
+    store.db.execute_batch("DROP TABLE last_commit").unwrap();
+    store.load().unwrap_err();
+    drop(store);
+    assert!(dir.path().join("controller.db-wal").exists());
+}
