@@ -230,6 +230,10 @@ pub struct Hook {
     /// The time at which the resource manager began this job, as text. It distinguishes two jobs with the same number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
+    /// Path of the hook's note on disk, by which the epilog runs again if a boot cuts it off. The agent removes the
+    /// file once the task's outcome is written: the hook may be dead by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 impl Hook {

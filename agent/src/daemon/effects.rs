@@ -1,6 +1,7 @@
 //! Carries out the machine's effects, one after the other.
 
 use perilog_core::agent::io::{Effect, Input, Level};
+use perilog_core::defect;
 use perilog_core::ids::{JobId, TaskId};
 use perilog_core::message::FromAgent;
 use perilog_host::fault;
@@ -71,6 +72,9 @@ impl Daemon {
             Effect::WriteOutcome { stem, task, ended, rebuilt } => {
                 let result = said(self.spool.write_outcome(&stem, &ended, &rebuilt));
                 fault::point_if("after-outcome", || result.is_ok());
+                if let Some(note) = rebuilt.hook.note.filter(|_| result.is_ok() && !defect!(NoteStays)) {
+                    self.notes.remove(note);
+                }
                 self.inputs.push_back(Input::OutcomeWritten { task, result });
             }
             Effect::Unload { stem } => {

@@ -46,6 +46,11 @@ impl Daemon {
             if let Some(task) = task {
                 self.roll.enter(&one.stem, task);
             }
+            // The agent before may have been killed between the outcome and this.
+            let note = one.intent.as_ref().filter(|_| one.ended.is_some()).and_then(|intent| intent.hook.note.clone());
+            if let Some(note) = note {
+                self.notes.remove(note);
+            }
         }
         // The daemon reports tombstones and epoch only once; later the machine knows more than the disk.
         let first = !std::mem::replace(&mut self.joined_once, true);

@@ -18,6 +18,7 @@ mod effects;
 mod heard;
 mod identity;
 mod join;
+mod notes;
 mod reload;
 mod roll;
 mod start;
@@ -99,6 +100,7 @@ struct Daemon {
     emptiness: Emptiness,
     stir: Arc<Stir>,
     calls: calls::Calls,
+    notes: notes::Notes,
     roll: roll::Roll,
     callers: Callers,
     /// Number of tasks whose directory a tombstone has replaced. When the number grows, callers of `Await` look again.

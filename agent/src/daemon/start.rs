@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::identity::{self, IdentityError};
-use super::{ANSWERS, Daemon, EVENTS, Events, Places, calls, heard, reload, roll, status};
+use super::{ANSWERS, Daemon, EVENTS, Events, Places, calls, heard, notes, reload, roll, status};
 use crate::config::Config;
 use crate::link::{self, Controllers, Enroll, Window};
 use crate::local::{Agent, Callers};
@@ -112,6 +112,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
         emptiness,
         stir,
         calls: calls::Calls::new(answers_to),
+        notes: notes::Notes::start(&places.run_dir).map_err(io("cannot start a thread"))?,
         roll: roll::Roll::default(),
         callers: Callers::default(),
         buried,

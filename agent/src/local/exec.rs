@@ -36,6 +36,8 @@ pub(super) struct Parameters {
     #[serde(default)]
     instance: Option<String>,
     #[serde(default)]
+    note: Option<String>,
+    #[serde(default)]
     bereft: Option<bool>,
 }
 
@@ -72,6 +74,9 @@ impl Parameters {
         if let Some(relative) = self.orphaned.as_ref().filter(|program| !program.starts_with('/')) {
             return Err(format!("program {relative:?} does not begin with `/`"));
         }
+        if let Some(wrong) = self.note.as_ref().filter(|note| !note.starts_with('/') || !note.ends_with(".json")) {
+            return Err(format!("note {wrong:?} is not the absolute path of a file *.json"));
+        }
         if self.instance.as_ref().is_some_and(|instance| instance.len() > MOST_INSTANCE) {
             return Err(format!("`instance` is longer than {MOST_INSTANCE} bytes"));
         }
@@ -84,7 +89,7 @@ impl Parameters {
             env: self.env.unwrap_or_default(),
             timeout_ms: self.timeout.and_then(Span::as_millis).filter(|millis| *millis > 0),
             plan,
-            hook: Hook { orphaned: self.orphaned, instance: self.instance },
+            hook: Hook { orphaned: self.orphaned, instance: self.instance, note: self.note },
             bereft: self.bereft.unwrap_or_default(),
         })
     }

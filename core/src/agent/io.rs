@@ -338,7 +338,8 @@ pub enum Effect {
         stem: String,
     },
     /// Write `outcome.json` (temp, rename). If the task's directory is gone or has no readable intent, the daemon first
-    /// writes the intent `rebuilt`: without an intent, a restarted agent could match the outcome to no task. Answer:
+    /// writes the intent `rebuilt`: without an intent, a restarted agent could match the outcome to no task. Then the
+    /// daemon removes the hook's note ([`crate::task::Hook::note`]), also at a start that finds the outcome. Answer:
     /// `OutcomeWritten`.
     WriteOutcome {
         stem: String,

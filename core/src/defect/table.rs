@@ -409,6 +409,8 @@ table! {
     EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)",
         "5: what was acknowledged survives a crash",
         Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };
+    NoteStays: "an epilog that ended without its hook keeps its note, and runs again after the next boot",
+        "3: no script begins twice in an attempt", Hunt::Nodes { program: "slurm_epilog_outlives_its_hook" };
     DamageUnchecked: "a start after a kill or an error of the store goes on with a damaged store",
         "docs/decisions/0024: a damaged store is rebuilt from its rows, or refused",
         Hunt::Unit { program: "controller", filter: "a_store_whose_rows_can_all_be_read_is_rebuilt_and_may_be_behind" };

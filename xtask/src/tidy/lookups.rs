@@ -10,9 +10,10 @@ const FOLDER: &str = "agent/src/";
 const OTHER_PROGRAMS: [&str; 2] = ["runner/", "report/"];
 
 /// The modules that may look at files, each with what it looks at.
-const ALLOWED: [(&str, &str); 9] = [
+const ALLOWED: [(&str, &str); 10] = [
     ("config/check.rs", "directories, programs and accounts of the site, each in a thread with a limit"),
     ("daemon/identity.rs", "/etc/machine-id at the start, and /proc"),
+    ("daemon/notes.rs", "notes of hooks, in a thread of its own"),
     ("daemon/reload.rs", "the socket's mode in /run"),
     ("farewell.rs", "/run/perilog"),
     ("inotify.rs", "a type of the kernel's interface"),

@@ -40,6 +40,7 @@ pub(super) fn node(env: &Environment, action: Option<ActionName>) -> Result<node
         userid: env.read("FLUX_JOB_USERID")?,
         env: env.offer(is_of_the_job),
         instance: None,
+        note: None,
     })
 }
 

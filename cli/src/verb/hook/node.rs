@@ -11,6 +11,7 @@
 //! The daemon that runs a hook may be dead, and its pipe closed: a failed print never fails the hook.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -67,6 +68,8 @@ pub(super) struct Call {
     pub(super) env: BTreeMap<String, String>,
     /// A text that distinguishes two jobs with the same number: Slurm's start time of the job. `None`: not known.
     pub(super) instance: Option<String>,
+    /// Path of the note of this epilog on disk, which the agent removes at the end.
+    pub(super) note: Option<PathBuf>,
 }
 
 impl Call {
@@ -82,6 +85,9 @@ impl Call {
         }
         if let Some(instance) = self.instance.as_ref().filter(|_| !is_older) {
             request["instance"] = json!(instance);
+        }
+        if let Some(note) = self.note.as_ref().filter(|_| !is_older) {
+            request["note"] = json!(note);
         }
         // The hook sends this only if `true`: an agent of the version before refuses a request with it.
         if bereft && !is_older {
@@ -122,7 +128,7 @@ enum Event {
     Orphaned,
 }
 
-pub(super) fn run(call: Call, options: OnNode, manager: Manager) -> Result<Exit, Fault> {
+pub(super) fn run(mut call: Call, options: OnNode, manager: Manager) -> Result<Exit, Fault> {
     let door = options.agent.door();
     let owed = options.owed.as_ref().filter(|_| manager == Manager::Slurm).map(|dir| Owed::new(dir, &door.path));
     if let Some(exit) =
@@ -131,6 +137,7 @@ pub(super) fn run(call: Call, options: OnNode, manager: Manager) -> Result<Exit,
         return Ok(exit);
     }
     let note = owed.filter(|_| call.turn == Turn::Ends).map(|owed| note(&owed, &call));
+    call.note = note.as_ref().map(|note| note.disk().to_owned()).filter(|note| note.is_absolute());
     let events = events(&door, call.clone(), &options)?;
     let mut hook = Hook::new(call, manager);
     let mut give_up_ms = None;
@@ -391,6 +398,7 @@ mod tests {
                 userid: None,
                 env: BTreeMap::new(),
                 instance: None,
+                note: None,
             };
             let asked = |call: &Call| {
                 let mut request = json!({});

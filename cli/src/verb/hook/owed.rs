@@ -7,7 +7,8 @@
 //!   DIR/5-0.json            on the disk: the epilog has begun, and has not ended
 //!   /run/perilog/owed/...   the twin: the epilog began in this boot
 //! ```
-//! A note without its twin is from an earlier boot.
+//! A note without its twin is from an earlier boot. The agent removes both when the epilog has ended, because the hook
+//! may have been killed by then. The hook does so, too: an older agent does not.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -131,6 +132,10 @@ pub(super) struct Note {
 }
 
 impl Note {
+    pub(super) fn disk(&self) -> &Path {
+        &self.disk
+    }
+
     /// Removes both files of this record, after the end of its epilog: first the file on disk, then the one in /run.
     pub(super) fn remove(&self) {
         for path in [&self.disk, &self.run] {

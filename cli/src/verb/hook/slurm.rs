@@ -48,6 +48,7 @@ pub(super) fn node(env: &Environment, side: Side, action: Option<ActionName>) ->
         env: env.offer(is_slurms),
         // An epilog belongs to the newest known attempt, at any start time that Slurm gives.
         instance: (side == Side::Prolog).then(|| env.get(BEGAN)).flatten().map(str::to_owned),
+        note: None,
     })
 }
 

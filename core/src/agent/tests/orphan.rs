@@ -15,7 +15,7 @@ fn id() -> TaskId {
 }
 
 fn hooked() -> Exec {
-    Exec { hook: Hook { orphaned: Some("/p".to_owned()), instance: None }, ..exec("j", 1, "epilog", 0) }
+    Exec { hook: Hook { orphaned: Some("/p".to_owned()), instance: None, note: None }, ..exec("j", 1, "epilog", 0) }
 }
 
 fn call(caller: Caller) -> Input {
@@ -171,7 +171,7 @@ fn an_agent_that_comes_up_looks_for_what_was_left() {
 #[test]
 fn another_job_of_a_number_that_was_seen_is_refused() {
     let of = |instance: &str| {
-        let hook = Hook { orphaned: None, instance: Some(instance.to_owned()) };
+        let hook = Hook { orphaned: None, instance: Some(instance.to_owned()), note: None };
         Exec { hook, ..exec("j", 1, "prolog", 0) }
     };
     let call = |caller, exec| Input::Exec { caller, exec };
