@@ -226,6 +226,16 @@ impl Outcome {
         }
     }
 
+    /// Returns `true` if a signal may have cut the scripts off, which neither an operator nor a limit asked for: a node
+    /// that goes down sends one. A shell reports a signal as a status above 128.
+    pub const fn may_be_cut_off(&self) -> bool {
+        match self {
+            Self::Failed { why: Failure::Signal(_) | Failure::NoResult(_) } | Self::Lost { .. } => true,
+            Self::Failed { why: Failure::Exit(code) } => *code > 128,
+            _ => false,
+        }
+    }
+
     /// Returns the outcome's severity, from 0 (success) to 6 (failure). The most severe outcome of an action's ranks
     /// decides the verdict.
     pub(crate) const fn severity(&self) -> u8 {

@@ -64,6 +64,12 @@ fn the_next_boot_runs_only_what_was_cut_off() -> Result<()> {
     ensure!(notes(node)?.contains("5002"), "who removed the note?");
     cluster.start_agent(0)?;
     wait_forgotten(&cluster, "5002")?;
+    // A signal ends the epilog, as when the node goes down.
+    bereft(&cluster, "5006")?;
+    node.sh("systemctl kill --kill-who=main -s TERM 'perilog-task-epilog-5006-*'")?;
+    cluster
+        .bed()
+        .wait_until("the epilog of 5006 has ended", SOON, || Ok(!node.sh("ls /run/perilog/tasks")?.contains("5006")))?;
     bereft(&cluster, "5003")?;
     node.power_fail()?;
 
@@ -84,6 +90,7 @@ fn the_next_boot_runs_only_what_was_cut_off() -> Result<()> {
             .map(|(_, runs)| runs.len())
             .sum())
     };
-    ensure!((begun("5001")?, begun("5002")?, begun("5003")?) == (1, 1, 2), "{:?}", cluster.ledger()?);
+    let begun = (begun("5001")?, begun("5002")?, begun("5003")?, begun("5006")?);
+    ensure!(begun == (1, 1, 2, 2), "{begun:?}: {:?}", cluster.ledger()?);
     Ok(())
 }

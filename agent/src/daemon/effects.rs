@@ -1,7 +1,6 @@
 //! Carries out the machine's effects, one after the other.
 
 use perilog_core::agent::io::{Effect, Input, Level};
-use perilog_core::defect;
 use perilog_core::ids::{JobId, TaskId};
 use perilog_core::message::FromAgent;
 use perilog_host::fault;
@@ -72,7 +71,7 @@ impl Daemon {
             Effect::WriteOutcome { stem, task, ended, rebuilt } => {
                 let result = said(self.spool.write_outcome(&stem, &ended, &rebuilt));
                 fault::point_if("after-outcome", || result.is_ok());
-                if let Some(note) = rebuilt.hook.note.filter(|_| result.is_ok() && !defect!(NoteStays)) {
+                if let Some(note) = rebuilt.hook.note.filter(|_| result.is_ok() && !ended.outcome.may_be_cut_off()) {
                     self.notes.remove(note);
                 }
                 self.inputs.push_back(Input::OutcomeWritten { task, result });

@@ -2,7 +2,7 @@
 //! the tasks' directories as the daemon reads them now. One input carries both, so the machine handles no other input
 //! in between.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::agent::io::{Found, Input};
 
@@ -46,12 +46,8 @@ impl Daemon {
             if let Some(task) = task {
                 self.roll.enter(&one.stem, task);
             }
-            // The agent before may have been killed between the outcome and this.
-            let note = one.intent.as_ref().filter(|_| one.ended.is_some()).and_then(|intent| intent.hook.note.clone());
-            if let Some(note) = note {
-                self.notes.remove(note);
-            }
         }
+        self.remove_notes(&found);
         // The daemon reports tombstones and epoch only once; later the machine knows more than the disk.
         let first = !std::mem::replace(&mut self.joined_once, true);
         let tombstones = if first { self.spool.tombstones() } else { Ok(Vec::new()) };
@@ -60,6 +56,16 @@ impl Daemon {
             Vec::new()
         });
         Input::Joined { found, tombstones, obeyed: self.obeyed.filter(|_| first) }
+    }
+
+    /// Removes the notes of tasks that have ended: the agent before may have been killed between an outcome and that.
+    /// The epilog of a job's next attempt has the same note, which stays until that epilog ends, too.
+    fn remove_notes(&self, found: &[Found]) {
+        let note_of = |one: &Found| one.intent.as_ref().and_then(|intent| intent.hook.note.clone());
+        let is_over = |one: &&Found| one.ended.as_ref().is_some_and(|ended| !ended.outcome.may_be_cut_off());
+        let open: BTreeSet<String> = found.iter().filter(|one| !is_over(one)).filter_map(note_of).collect();
+        let over: BTreeSet<String> = found.iter().filter(is_over).filter_map(note_of).collect();
+        over.difference(&open).for_each(|note| self.notes.remove(note.clone()));
     }
 
     fn found(&self, stem: String, unit: Option<UnitFound>) -> Found {

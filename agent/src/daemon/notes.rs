@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
+use perilog_core::defect;
+
 /// Name of the directory in /run/perilog with the twin of each note: a note without its twin is of an earlier boot.
 const TWINS: &str = "owed";
 
@@ -32,6 +34,9 @@ impl Notes {
 
     /// Removes a note and its twin, soon.
     pub(super) fn remove(&self, note: String) {
+        if defect!(NoteStays) {
+            return;
+        }
         // The thread ends only with the agent.
         if self.0.try_send(note.clone()).is_err() {
             tracing::warn!("{note} stays, because its disk does not answer: the next boot runs this epilog again");
@@ -40,13 +45,17 @@ impl Notes {
 }
 
 fn remove_all(notes: &Receiver<String>, twins: &Path) {
+    let mut has_failed = false;
     for note in notes {
-        if let Err((path, error)) = remove(Path::new(&note), twins) {
-            tracing::warn!(
-                "{}: {error}: the next boot runs this epilog again, although it has ended; let the agent write there \
-                 (ReadWritePaths= of perilog-agent.service), and remove the file",
+        match remove(Path::new(&note), twins) {
+            Ok(()) => has_failed = false,
+            // The hook removes the note, too, if it lives: this may do no harm, and is said once.
+            Err((path, error)) if !std::mem::replace(&mut has_failed, true) => tracing::warn!(
+                "{}: {error}: an epilog whose hook is killed is run again by the next boot, although it has ended; let \
+                 the agent write there (ReadWritePaths= of perilog-agent.service)",
                 path.display()
-            );
+            ),
+            Err(_) => {}
         }
     }
 }

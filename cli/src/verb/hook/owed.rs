@@ -8,7 +8,8 @@
 //!   /run/perilog/owed/...   the twin: the epilog began in this boot
 //! ```
 //! A note without its twin is from an earlier boot. The agent removes both when the epilog has ended, because the hook
-//! may have been killed by then. The hook does so, too: an older agent does not.
+//! may have been killed by then. Both stay if a signal ended the epilog, as a node that goes down sends it. The hook
+//! removes them, too, at any end that it passes on: an older agent does not.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
