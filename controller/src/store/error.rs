@@ -33,6 +33,12 @@ pub enum OpenError {
         path.display()
     )]
     Ruined { path: PathBuf, wrong: String, why: String },
+    #[error(
+        "{}: the store is damaged ({wrong}), and its disk has no room to rebuild it: make room for a second copy of \
+         the store, then start the controller again",
+        path.display()
+    )]
+    NoRoom { path: PathBuf, wrong: String },
     #[error("the store has no write-ahead log (journal_mode={0}): does its file system lack shared memory maps?")]
     NoLog(String),
     #[error(

@@ -117,13 +117,14 @@ impl Store {
         let mut is_to_check = place::beside(path, "wal").exists() && !defect!(DamageUnchecked);
         loop {
             match connect(path).map_err(|error| error.at(path)) {
-                Ok(db) => {
+                Ok(mut db) => {
                     if std::mem::take(&mut is_to_check)
                         && let Some(wrong) = rebuild::damage(&db).map_err(|error| OpenError::from(error).at(path))?
                     {
                         rebuild::rebuild(db, path, &wrong)?;
                         continue;
                     }
+                    schema::prepare(&mut db).map_err(|error| error.at(path))?;
                     match log::checkpoint(&db) {
                         // A full disk has no room for that, and the log is on the disk.
                         Err(error) if !reserve.disk_is_full() => return Err(OpenError::from(error).at(path)),
@@ -194,6 +195,10 @@ impl Durable for Store {
             let tried = ran.len();
             let Err(error) = self.write(records, ran) else { return self.shorten_log() };
             self.known.forget();
+            if rebuild::is_damage(&error) {
+                // With the log, the next start checks the store.
+                log::keep(&self.db, true);
+            }
             // SQLite rolled back the whole transaction. No outcome may be lost because of durations, so the next try
             // omits the durations.
             if tried > 0 {
@@ -231,7 +236,6 @@ fn connect(path: &Path) -> Result<Connection, OpenError> {
     db.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
     db.set_prepared_statement_cache_capacity(STATEMENTS);
     log::renew(&mut db, path)?;
-    schema::prepare(&mut db)?;
     Ok(db)
 }
 

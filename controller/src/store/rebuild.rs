@@ -3,20 +3,21 @@
 //! | the controller before | the check at the start | then |
 //! |---|---|---|
 //! | ended cleanly: the log is gone | none: it costs a read of the whole file | the start goes on |
-//! | was cut off, or found damage | the store is whole | the start goes on |
+//! | was cut off, or met an error | the store is whole | the start goes on |
 //! | | damaged, and every row of each table can be read | the rows are copied to a new file; recovery |
-//! | | damaged, and a row cannot be read | the start is refused, and the text names the way back |
+//! | | damaged, and a row cannot be read or is missing | the start is refused, and the text names the way back |
 //!
 //! The new file has a stamp, so the controller treats it as a store that may be behind: a row that can be read may be
 //! an old one. The damaged file stays beside it.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use perilog_host::clock;
 use rusqlite::Connection;
 
-use super::{OpenError, backup, log, place};
+use super::{OpenError, StoreError, backup, log, place};
 
 /// Returns the damage that SQLite finds in the store; `None`: the store is whole.
 pub(super) fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
@@ -36,15 +37,20 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
 /// The caller opens the store again.
 ///
 /// # Errors
-/// [`OpenError::Ruined`]: a row cannot be read, or the disk does not take the new file. The store stays as it is.
+/// [`OpenError::Ruined`]: a row cannot be read, or the disk does not take the new file. The store stays, with what its
+/// log had.
 pub(super) fn rebuild(db: Connection, store: &Path, wrong: &str) -> Result<(), OpenError> {
     let to = place::beside(store, "rebuilding");
     // With the log, the next start checks the store again.
     log::keep(&db, true);
-    let rebuilt = write(&db, &to).and_then(|()| replace(db, store, &to));
-    let kept = rebuilt.map_err(|why| {
+    let rebuilt = write(&db, &to).and_then(|()| Ok(replace(db, store, &to)?));
+    let kept = rebuilt.map_err(|failed| {
         let _ = fs::remove_file(&to);
-        OpenError::Ruined { path: store.to_owned(), wrong: wrong.to_owned(), why }
+        let (path, wrong) = (store.to_owned(), wrong.to_owned());
+        match failed {
+            Failed::Full => OpenError::NoRoom { path, wrong },
+            Failed::Other(why) => OpenError::Ruined { path, wrong, why },
+        }
     })?;
     tracing::error!(
         "{}: the store was damaged ({wrong}): it was rebuilt from its rows, and may be behind; the damaged file is {}; \
@@ -55,30 +61,65 @@ pub(super) fn rebuild(db: Connection, store: &Path, wrong: &str) -> Result<(), O
     Ok(())
 }
 
-fn write(db: &Connection, to: &Path) -> Result<(), String> {
+/// The reason why no new file was made.
+enum Failed {
+    /// The disk has no room for it.
+    Full,
+    Other(String),
+}
+
+impl From<rusqlite::Error> for Failed {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => Self::Full,
+            _ => Self::Other(error.to_string()),
+        }
+    }
+}
+
+impl From<String> for Failed {
+    fn from(why: String) -> Self {
+        Self::Other(why)
+    }
+}
+
+fn write(db: &Connection, to: &Path) -> Result<(), Failed> {
     // A controller that was cut off while it rebuilt left this file.
     let _ = fs::remove_file(to);
     place::create_private(to).map_err(|error| error.to_string())?;
-    copy_rows(db, to).map_err(|error| error.to_string())?;
-    backup::complete(to).map_err(|error| error.to_string())?;
-    File::open(to).and_then(|file| file.sync_all()).map_err(|error| error.to_string())
+    copy_rows(db, to)?;
+    backup::complete(to).map_err(|error| match error {
+        StoreError::Full => Failed::Full,
+        StoreError::Other(why) => Failed::Other(why),
+    })?;
+    Ok(File::open(to).and_then(|file| file.sync_all()).map_err(|error| error.to_string())?)
 }
 
 /// Makes the tables anew in the empty file `to`, copies all rows of each table, and makes the indexes from the rows.
-fn copy_rows(db: &Connection, to: &Path) -> rusqlite::Result<()> {
+///
+/// # Errors
+/// A row cannot be read, or a readable index of a table has rows that the table lacks: a page of it is an old one.
+fn copy_rows(db: &Connection, to: &Path) -> Result<(), Failed> {
     db.execute("ATTACH ?1 AS rebuilt", [to.to_string_lossy()])?;
     let kinds = "SELECT type, name, sql FROM main.sqlite_master WHERE sql IS NOT NULL ORDER BY type = 'index'";
     let mut kinds = db.prepare(kinds)?;
-    let kinds = kinds.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let kinds: Vec<(String, String, String)> =
+        kinds.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect::<rusqlite::Result<_>>()?;
+    let tables = kinds.iter().filter(|(kind, ..)| kind == "table");
+    let indexed: BTreeMap<&str, usize> =
+        tables.map(|(_, name, _)| Ok((name.as_str(), most_in_an_index(db, name)?))).collect::<rusqlite::Result<_>>()?;
     let transaction = db.unchecked_transaction()?;
-    for kind in kinds {
-        let (kind, name, sql): (String, String, String) = kind?;
+    for (kind, name, sql) in &kinds {
         // SQLite keeps each definition with its first words as CREATE TABLE or CREATE INDEX.
         let kept = format!("CREATE {} ", kind.to_uppercase());
         db.execute_batch(&sql.replacen(&kept, &format!("{kept}rebuilt."), 1))?;
         if kind == "table" {
             // With a condition, SQLite reads rows and not the pages of indexes.
-            db.execute_batch(&format!("INSERT INTO rebuilt.{name} SELECT * FROM main.{name} NOT INDEXED WHERE true"))?;
+            let copied = db
+                .execute(&format!("INSERT INTO rebuilt.{name} SELECT * FROM main.{name} NOT INDEXED WHERE true"), [])?;
+            if indexed.get(name.as_str()).is_some_and(|most| *most > copied) {
+                return Err(Failed::Other(format!("table {name} lacks rows that its index has")));
+            }
         }
     }
     for pragma in ["application_id", "user_version"] {
@@ -86,7 +127,19 @@ fn copy_rows(db: &Connection, to: &Path) -> rusqlite::Result<()> {
         db.pragma_update(Some("rebuilt"), pragma, value)?;
     }
     transaction.commit()?;
-    db.execute_batch("DETACH rebuilt")
+    Ok(db.execute_batch("DETACH rebuilt")?)
+}
+
+/// Returns the largest number of rows in an index of the table. An index that cannot be read counts as empty.
+fn most_in_an_index(db: &Connection, table: &str) -> rusqlite::Result<usize> {
+    let sql = "SELECT name FROM pragma_index_list(?1, 'main') WHERE partial = 0 AND origin <> 'pk'";
+    let mut statement = db.prepare(sql)?;
+    let indexes: Vec<String> = statement.query_map([table], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let count = |index: &String| -> Option<i64> {
+        let sql = format!("SELECT COUNT(*) FROM main.{table} INDEXED BY {index}");
+        db.query_row(&sql, [], |row| row.get(0)).ok()
+    };
+    Ok(indexes.iter().filter_map(count).filter_map(|count| usize::try_from(count).ok()).max().unwrap_or(0))
 }
 
 /// Puts the file `to` in the store's place. Returns the path at which the damaged store stays.

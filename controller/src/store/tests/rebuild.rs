@@ -19,14 +19,19 @@ fn cut_off(dir: &Path) {
 /// Overwrites the first page of the table or index.
 fn damage(dir: &Path, name: &str) {
     let path = dir.join("controller.db");
-    let page: i64 = {
-        let db = Connection::open(&path).unwrap();
-        db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
-        log::keep(&db, true);
-        db.query_row("SELECT rootpage FROM sqlite_master WHERE name = ?1", [name], |row| row.get(0)).unwrap()
-    };
+    let at = place_of(dir, name);
     let file = File::options().write(true).open(path).unwrap();
-    file.write_all_at(&[0x5a; 4096], (page as u64 - 1) * 4096).unwrap();
+    file.write_all_at(&[0x5a; 4096], at).unwrap();
+}
+
+/// Copies the log to the store's file. Returns where the first page of the table or index begins there.
+fn place_of(dir: &Path, name: &str) -> u64 {
+    let db = Connection::open(dir.join("controller.db")).unwrap();
+    log::keep(&db, true);
+    db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let sql = "SELECT rootpage FROM sqlite_master WHERE name = ?1";
+    let page: i64 = db.query_row(sql, [name], |row| row.get(0)).unwrap();
+    (page as u64 - 1) * 4096
 }
 
 /// Returns the name of an index that an SQL statement of the schema makes.
@@ -89,4 +94,23 @@ fn a_store_that_was_closed_is_not_checked() {
     store.load().unwrap_err();
     drop(store);
     assert!(dir.path().join("controller.db-wal").exists());
+}
+
+/// A page of a table that the disk never wrote is an old one, and reads well. The index of the table shows it.
+#[test]
+fn a_table_that_lacks_rows_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    store.commit(&[event(&job(1), 1), event(&job(1), 2)]).unwrap();
+    let at = place_of(dir.path(), "events");
+    let file = File::options().read(true).write(true).open(dir.path().join("controller.db")).unwrap();
+    let mut old = vec![0; 4096];
+    file.read_exact_at(&mut old, at).unwrap();
+    store.commit(&[event(&job(1), 3)]).unwrap();
+    log::keep(&store.db, true);
+    drop(store);
+    assert_eq!(place_of(dir.path(), "events"), at);
+    file.write_all_at(&old, at).unwrap();
+    let error = Store::open(&dir.path().join("controller.db")).unwrap_err().to_string();
+    assert!(error.contains("table events lacks rows that its index has"), "{error}");
 }
