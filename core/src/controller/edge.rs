@@ -3,14 +3,15 @@
 //!
 //! | the request | is carried out if |
 //! |---|---|
-//! | `JobAdd` | it names a source, and the attempt has no source of another name |
+//! | `JobAdd` | it names a source and an attempt |
 //! | `Run`, `ActionStart`, `JobFinish`, `Cancel` | it names an attempt that has a source |
 //! | `Undrain` | it names the number of the notice, and the edge has confirmed that notice |
 //! | others | always |
 //!
-//! A job of a hook or an operator has no source. An edge becomes the source of such a job by adding or listing it with
-//! the hosts and the owner that it has: so a site goes over from hooks to an edge while jobs run. The API decides which
-//! methods an edge may call.
+//! No edge adds or lists an attempt of a job that an edge of another name has not finished (`job_add`, `Sync`). A job
+//! of a hook or an operator has no source. An edge becomes the source of such a job: it adds or lists the job with the
+//! hosts and the owner that it has, or a newer attempt of it. A site goes over from hooks to an edge this way, while
+//! jobs run. The API decides which methods an edge may call.
 
 use crate::controller::io::{Refusal, Request};
 use crate::controller::machine::Machine;
@@ -20,15 +21,10 @@ impl Machine {
     /// Fails if the request is not about a job or a drain of an edge.
     pub(super) fn check_edge(&self, request: &Request) -> Result<(), Refusal> {
         match request {
-            Request::JobAdd(add) => {
-                let Some(source) = &add.source else {
-                    return Err(Refusal::Invalid("an edge names the source of the jobs that it adds".to_owned()));
-                };
-                let there = add.attempt.and_then(|number| self.jobs.attempt(&add.job, number));
-                there
-                    .and_then(|there| there.contradicts_source(source))
-                    .map_or(Ok(()), |why| Err(Refusal::Conflict(why)))
+            Request::JobAdd(add) if add.source.is_none() => {
+                Err(Refusal::Invalid("an edge names the source of the jobs that it adds".to_owned()))
             }
+            Request::JobAdd(add) if add.attempt.is_none() => Err(unnamed(&add.job)),
             Request::Run(run) => self.check_sourced(&run.job, run.attempt),
             Request::ActionStart(start) => self.check_sourced(&start.run.job, start.run.attempt),
             Request::JobFinish { job, attempt, .. } => self.check_sourced(job, *attempt),
@@ -51,11 +47,9 @@ impl Machine {
         }
     }
 
-    /// Fails if this attempt has no source. An edge names the attempt: it must not reach another one by chance.
+    /// Fails if this attempt has no source.
     fn check_sourced(&self, job: &JobId, attempt: Option<Attempt>) -> Result<(), Refusal> {
-        let Some(number) = attempt else {
-            return Err(Refusal::Invalid(format!("an edge names the attempt of job {job}")));
-        };
+        let Some(number) = attempt else { return Err(unnamed(job)) };
         let (_, attempt) = self.jobs.attempt_meant(job, attempt)?;
         match attempt.source {
             Some(_) => Ok(()),
@@ -66,4 +60,9 @@ impl Machine {
             }
         }
     }
+}
+
+/// Returns the refusal of a request that names no attempt: it could reach another one than the edge means.
+fn unnamed(job: &JobId) -> Refusal {
+    Refusal::Invalid(format!("an edge names the attempt of job {job}"))
 }

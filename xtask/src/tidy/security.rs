@@ -1,5 +1,5 @@
 //! Check of the security model (docs/security.md): every row of "What cannot be done" names a test, which is to attempt
-//! the attack of that row, and each named test exists.
+//! the attack of that row, and each test that any table names exists.
 
 use super::Findings;
 use super::requests::Tests;
@@ -22,9 +22,20 @@ pub(super) fn check(page: &str, tests: &Tests, findings: &mut Findings) {
             find(format!("names {name}, and there is no such test"));
         }
     }
+    for (first, named) in page.split("\n\n").filter(|table| has_tests(table)).flat_map(str::lines).filter_map(row) {
+        for name in named.into_iter().filter(|name| name.contains('_') && !tests.has(name)) {
+            findings.errors.push(format!("{PAGE}: \"{first}\" names {name}, and there is no such test"));
+        }
+    }
     if rows == 0 {
         findings.errors.push(format!("{PAGE}: no rows under \"{PART}\""));
     }
+}
+
+/// Returns `true` for a table whose last column is `test`.
+fn has_tests(table: &str) -> bool {
+    let head = table.lines().find(|line| line.starts_with('|')).unwrap_or_default();
+    head.trim_end().ends_with("| test |") && !head.starts_with("| cannot |")
 }
 
 /// Returns the first cell and the test names of a row such as `| cannot | why | `test`, `test` |`. `None`: the table's
@@ -50,6 +61,10 @@ mod tests {
         let page = |rows: &str| {
             format!("# S\n\n## Doors\n| x | `no` |\n\n{PART}\n\n### A\n{head}{rows}\n\n## After\n| x | y | `no` |\n")
         };
+        let mut findings = Findings::default();
+        let door = "| door | test |\n|---|---|\n| in | `was_here` |\n\n";
+        check(&format!("# S\n\n{door}{}", page("| fly | no | `there` |")), &known, &mut findings);
+        assert_eq!(findings.errors, ["docs/security.md: \"in\" names was_here, and there is no such test"]);
         for (rows, expected) in [
             ("| fly | no wings | `there`, `program` |", ""),
             ("| fly `high` | no wings | `there` |\n| swim | - | by hand |", "\"swim\" names no test"),

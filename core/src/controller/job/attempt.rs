@@ -77,13 +77,6 @@ impl JobAttempt {
         of.difference(&self.released.ranks)
     }
 
-    /// Returns why the edge of `source` must leave the attempt alone: it has a source of another name. `None`: it has
-    /// not.
-    pub(crate) fn contradicts_source(&self, source: &Source) -> Option<String> {
-        let own = self.source.as_ref().filter(|own| own.name != source.name)?;
-        Some(format!("the attempt was added by the edge of {own}, not of {source}"))
-    }
-
     /// Returns `true` if an operator must decide about the hosts of disowned ranks: no operator has done so, and the
     /// attempt has no source whose edge could name the hosts' holders.
     pub(crate) fn wants_a_word_on_hosts(&self) -> bool {

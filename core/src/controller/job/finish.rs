@@ -2,7 +2,7 @@
 //! end hands over. [`super::hand_over`] carries the hand-over out.
 
 use crate::controller::context::Context;
-use crate::controller::io::{JobAdd, Refusal, Reply, Which};
+use crate::controller::io::{JobAdd, Refusal, Reply, Source, Which};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
@@ -33,6 +33,9 @@ impl Jobs {
         cx: &mut Context,
     ) -> Result<Reply, Refusal> {
         let number = self.choose_attempt(&add.job, add.attempt, |number| self.is_unvouched(&add.job, number))?;
+        if let Some(why) = add.source.as_ref().and_then(|source| self.contradicts_source(&add.job, source)) {
+            return Err(Refusal::Conflict(why));
+        }
         let layout = layout_of(&add)?;
         // In a recovery the request may name fewer hosts than the attempt has. The named hosts keep their stored rank
         // numbers.
@@ -107,6 +110,16 @@ impl Jobs {
         let there = self.attempt(&add.job, number);
         let over = there.is_some_and(|there| there.hold.is_empty());
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })
+    }
+
+    /// Returns why the edge of `source` must leave the job alone: an attempt that is not released whole has a source of
+    /// another name. `None`: there is no such attempt.
+    pub(crate) fn contradicts_source(&self, job: &JobId, source: &Source) -> Option<String> {
+        let mut sources = self.get(job)?.attempts.iter().filter(|(_, attempt)| !attempt.complete);
+        let (number, other) = sources.find_map(|(number, attempt)| {
+            Some((number, attempt.source.as_ref().filter(|own| own.name != source.name)?))
+        })?;
+        Some(format!("job {job} attempt {number} was added by the edge of {other}, not of {source}"))
     }
 
     /// Carries out `job finish`: hands the ranks and named resources in `which` over to the job's after-actions.

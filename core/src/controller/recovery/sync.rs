@@ -3,7 +3,8 @@
 //!
 //! | the attempt | then |
 //! |---|---|
-//! | listed and known, same owner and hosts, no source of another name | asserted, and holds the listed ranks (1) |
+//! | listed, and the job has an unreleased attempt of an edge of another name | refused and shown; unchanged |
+//! | listed and known, same owner and hosts | asserted, and holds the listed ranks (1) |
 //! | listed and unknown | added as by `job add`; counts as begun on all its ranks |
 //! | listed, and contradicts the store | refused and shown; unchanged, and no clean-up begins on its hosts |
 //! | listed, and unfit | refused and shown; unchanged, and no clean-up begins that waits for the list |
@@ -40,10 +41,10 @@ impl Jobs {
             return Err("it holds no rank".to_owned());
         }
         let (job, number) = (of.job, of.attempt);
+        self.contradicts_source(&job, source).map_or(Ok(()), Err)?;
         let added = match self.attempt(&job, number) {
             Some(attempt) => {
-                let other = attempt.contradicts_source(source);
-                other.or_else(|| contradicts(attempt, &layout, of.userid)).map_or(Ok(()), Err)?;
+                contradicts(attempt, &layout, of.userid).map_or(Ok(()), Err)?;
                 false
             }
             None => {

@@ -1,5 +1,6 @@
 //! The view of an edge: the attempts of its source and their state.
 
+use super::recovery::listed;
 use super::release::{bench, finish, job};
 use super::tolerance::{check, tell, terms};
 use super::*;
@@ -127,7 +128,11 @@ fn an_edge_asks_about_its_own_jobs_and_drains_only() {
         Request::Cancel { which, why: "over".to_owned() }
     };
     let undrain = |telling: Option<u64>| Request::Undrain { hosts: "n3".parse().unwrap(), forget: true, telling };
-    let other = Some(Source { name: "pbs".into(), instance: "i1".into() });
+    let other = || Source { name: "pbs".into(), instance: "i1".into() };
+    let unnamed = |name: &str, source| match add(name, 0, "n0", Terms::default(), Some(source)) {
+        Request::JobAdd(add) => Request::JobAdd(Box::new(JobAdd { attempt: None, ..*add })),
+        request => request,
+    };
     let mut refused = |request: Request| match b.ask(Request::OfEdge(Box::new(request))).0 {
         Err(Refusal::Conflict(_)) => "conflict",
         Err(Refusal::Invalid(_)) => "invalid",
@@ -145,7 +150,9 @@ fn an_edge_asks_about_its_own_jobs_and_drains_only() {
         (cancel("bare"), "conflict"),
         (finish("hooks"), "conflict"),
         (add("x", 0, "n2", Terms::default(), None), "invalid"),
-        (add("own", 0, "n0", Terms::default(), other), "conflict"),
+        (unnamed("own", source("i1")), "invalid"),
+        (add("own", 0, "n0", Terms::default(), Some(other())), "conflict"),
+        (add("own", 1, "n3", Terms::default(), Some(other())), "conflict"),
         (undrain(None), "invalid"),
         (undrain(Some(telling)), "conflict"),
         (Request::DrainDone { host: "n3".parse().unwrap(), telling, lifted: false }, "done"),
@@ -160,5 +167,30 @@ fn an_edge_asks_about_its_own_jobs_and_drains_only() {
     ] {
         let label = format!("{request:?}");
         assert_eq!(refused(request), expect, "{label}");
+    }
+}
+
+/// An edge's list changes no job of an edge of another name, neither the listed attempt nor the one before it.
+#[test]
+fn a_list_leaves_the_jobs_of_another_edge_alone() {
+    let (mut b, _) = bench(2, |_| {});
+    b.ask(add("j", 1, "n0", Terms::default(), Some(source("i1")))).0.unwrap();
+    let before = b.store.clone();
+    let of = Source { name: "pbs".into(), instance: "i1".into() };
+    for (attempt, host) in [(1, "n0"), (2, "n1")] {
+        let attempts = vec![Listed { attempt: Attempt::from_number(attempt), ..listed("j", host, JobPhase::Running) }];
+        let page = SyncPage {
+            source: of.clone(),
+            sync: None,
+            continues: false,
+            attempts,
+            unfit: Vec::new(),
+            drains: Vec::new(),
+        };
+        let Ok(Reply::Synced(told)) = b.ask(Request::OfEdge(Box::new(Request::Sync(Box::new(page))))).0 else {
+            panic!("a list is taken");
+        };
+        assert_eq!((told.refused.len(), told.added, told.vouched), (1, 0, 0));
+        assert_eq!(b.store.attempts, before.attempts);
     }
 }
