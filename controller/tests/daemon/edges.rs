@@ -81,7 +81,7 @@ fn an_edge_takes_no_more_than_its_part() {
     bed.extra = format!("edge = {{ group = {name:?} }}\n");
     let _controller = bed.start();
     let as_edge = ["uid=65534"];
-    let add = json!({"job": "f1", "nodes": "n0", "source": source()});
+    let add = json!({"job": "f1", "attempt": "0", "nodes": "n0", "source": source()});
     let added = replies(&bed, "JobAdd", add, &as_edge);
     assert_eq!(added[0]["parameters"]["attached"], false, "{added:?}");
     for (method, parameters) in
