@@ -98,6 +98,8 @@ fn a_hook_asks_an_older_agent_for_less() {
     let asked = daemon.asked();
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert_eq!((&asked[0]["instance"], &asked[0]["orphaned"]), (&json!("1700000000"), &json!("/bin/true")));
+    let starter = asked[0]["env"]["PERILOG_STARTER"].as_str().unwrap();
+    assert!(starter.starts_with(&format!("{}:", std::process::id())), "{starter}");
     assert!(asked[1]["instance"].is_null() && asked[1]["orphaned"].is_null(), "{:?}", asked[1]);
     assert!(said.err.contains("older agent"), "{}", said.err);
 }

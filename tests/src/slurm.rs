@@ -68,9 +68,18 @@ SlurmdParameters=config_overrides
 PrologFlags=Alloc
 ";
 
-/// Script body: waits for the gate of its action, and exits with the status that [`Slurm::open`] writes there.
-pub const BY_GATE: &str =
-    "while [ ! -e /run/gate-$PERILOG_ACTION ]; do sleep 0.02; done\nexit $(cat /run/gate-$PERILOG_ACTION)";
+/// Line of slurm.conf for a node that jobs share by CPU, for [`Slurm::start_shared`].
+const SHARED: &str = "SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\n";
+
+/// Script body: waits for the gate of its action, or for its job's own gate, and exits with the status that
+/// [`Slurm::open`] or [`Slurm::open_for`] writes there.
+pub const BY_GATE: &str = "gate=/run/gate-$PERILOG_ACTION
+while :; do
+    for open in $gate.$PERILOG_JOB $gate; do
+        if [ -e $open ]; then exit $(cat $open); fi
+    done
+    sleep 0.02
+done";
 
 /// Returns the builder of a cluster for [`Slurm::start`]. The scripts of its prolog and its epilog wait for
 /// [`Slurm::open`].
@@ -98,9 +107,18 @@ pub struct Slurm<'a> {
 impl<'a> Slurm<'a> {
     /// Starts Slurm on every node of the cluster. `more` is further lines of slurm.conf, such as [`ON_NODES`].
     pub fn start(cluster: &'a Cluster, more: &str) -> Result<Self> {
+        Self::start_with(cluster, 1, more)
+    }
+
+    /// Starts Slurm with perilog's hooks on every node of the cluster; two jobs may share a node.
+    pub fn start_shared(cluster: &'a Cluster) -> Result<Self> {
+        Self::start_with(cluster, 2, &format!("{ON_NODES}{SHARED}"))
+    }
+
+    fn start_with(cluster: &'a Cluster, cpus: usize, more: &str) -> Result<Self> {
         let count = cluster.nodes().len();
         let nodes = format!(
-            "NodeName=n[0-{}] CPUs=1 State=UNKNOWN\nPartitionName=all Nodes=ALL Default=YES State=UP\n",
+            "NodeName=n[0-{}] CPUs={cpus} State=UNKNOWN\nPartitionName=all Nodes=ALL Default=YES State=UP\n",
             count - 1
         );
         let slurm = Self { cluster };
@@ -145,9 +163,14 @@ impl<'a> Slurm<'a> {
 
     /// Submits a batch job of the user alice, with the shell command `body`, on that many nodes; returns the job's id.
     pub fn submit(&self, nodes: usize, body: &str) -> Result<String> {
-        let (nodes, wrap) = (format!("--nodes={nodes}"), format!("--wrap={body}"));
-        let sbatch = ["sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", &nodes, &wrap];
-        self.ask(&[&["runuser", "-u", "alice", "--"], &sbatch[..]].concat())
+        self.submit_with(&[&format!("--nodes={nodes}")], body)
+    }
+
+    /// Submits a batch job of the user alice with these options of sbatch; returns the job's id.
+    pub fn submit_with(&self, options: &[&str], body: &str) -> Result<String> {
+        let wrap = format!("--wrap={body}");
+        let sbatch = ["runuser", "-u", "alice", "--", "sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null"];
+        self.ask(&[&sbatch, options, &[&wrap]].concat())
     }
 
     /// Returns a field of `scontrol show job`; `None` once Slurm has forgotten the job.
@@ -164,6 +187,23 @@ impl<'a> Slurm<'a> {
         let state = value(&shown.stdout, "State").unwrap_or_else(|| "?".to_owned());
         let reason = shown.stdout.split_once(" Reason=").map(|(_, reason)| reason.trim().to_owned());
         Ok(Seen { state, reason: reason.unwrap_or_default() })
+    }
+
+    /// Returns the names of the reservations with which perilog's orphans hold node `n{rank}`.
+    pub fn holds(&self, rank: usize) -> Result<Vec<String>> {
+        let shown = self.ask(&["scontrol", "--oneliner", "show", "reservation"])?;
+        let on_node = format!(" Nodes={} ", self.cluster.node(rank)?.name());
+        let ours = shown.lines().filter(|line| line.contains(&on_node));
+        let names = ours.filter_map(|line| value(line, "ReservationName"));
+        Ok(names.filter(|name| name.starts_with("perilog-orphaned-")).collect())
+    }
+
+    /// Waits until the orphaned script of this job and action holds node `n{rank}`.
+    pub fn wait_held(&self, rank: usize, job: &str, action: &str) -> Result<()> {
+        let begins = format!("perilog-orphaned-{action}-{job}-");
+        self.wait(&format!("{action} of {job} holds n{rank}"), |slurm| {
+            Ok(slurm.holds(rank)?.iter().any(|name| name.starts_with(&begins)))
+        })
     }
 
     /// Waits until a condition holds. The error names the condition (`what`), and shows Slurm's queue and nodes.
@@ -200,16 +240,19 @@ impl<'a> Slurm<'a> {
         self.ask(&["scontrol", "update", &format!("jobid={job}"), "starttime=now"]).map(drop)
     }
 
-    /// Waits until n0 is drained because its slurmd has died in a prolog; then starts slurmd, and lets the prolog end.
-    /// Returns when Slurm has requeued the job and the drain is lifted.
+    /// Waits until no orphaned script holds node `n{rank}`.
+    pub fn wait_unheld(&self, rank: usize) -> Result<()> {
+        self.wait(&format!("no orphan holds n{rank}"), |slurm| Ok(slurm.holds(rank)?.is_empty()))
+    }
+
+    /// Waits until a prolog whose slurmd has died holds n0; then starts slurmd, and lets the prolog end. Returns when
+    /// Slurm has requeued the job and n0 is free.
     pub fn requeued_after_a_death(&self, job: &str) -> Result<()> {
-        self.wait("n0 is drained", |slurm| {
-            Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died"))
-        })?;
+        self.wait_held(0, job, "prolog")?;
         self.start_slurmd(0)?;
         self.open(0, "prolog", 0)?;
         self.wait_requeued(job)?;
-        self.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))
+        self.wait_unheld(0)
     }
 
     pub fn wait_requeued(&self, job: &str) -> Result<()> {
@@ -236,6 +279,12 @@ impl<'a> Slurm<'a> {
     pub fn open(&self, rank: usize, action: &str, status: u8) -> Result<()> {
         // In one step, because the script polls the file.
         self.cluster.node(rank)?.write_file(&format!("/run/gate-{action}"), status.to_string())
+    }
+
+    /// Lets the script of an action of one job exit with this status, as [`open`](Self::open) does for all jobs.
+    pub fn open_for(&self, job: &str, action: &str, status: u8) -> Result<()> {
+        let write = |node: &Node| node.write_file(&format!("/run/gate-{action}.{job}"), status.to_string());
+        self.cluster.nodes().into_iter().try_for_each(write)
     }
 
     pub fn close(&self, rank: usize, action: &str) -> Result<()> {

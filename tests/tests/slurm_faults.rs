@@ -76,10 +76,10 @@ fn a_restart_past_systemds_patience_begins_the_job_again() -> Result<()> {
     node.systemctl(&["daemon-reload"])?;
     let job = at_gate(&cluster, &slurm, "prolog")?;
     node.systemctl(&["restart", "--no-block", "slurmd"])?;
-    wait_reason(&slurm, &["it goes on, slurmd or its hook has died"])?;
+    slurm.wait_held(0, &job, "prolog")?;
     slurm.open(0, "prolog", ENDS_WELL)?;
     slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
-    slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
+    slurm.wait_unheld(0)?;
     slurm.begin_again(&job)?;
     slurm.wait_job(&job, "COMPLETED")
 }
@@ -95,13 +95,14 @@ fn a_restart_past_systemds_patience_keeps_the_node_of_an_epilog() -> Result<()> 
     node.systemctl(&["daemon-reload"])?;
     let job = at_gate(&cluster, &slurm, "epilog")?;
     node.systemctl(&["restart", "--no-block", "slurmd"])?;
-    wait_reason(&slurm, &["it goes on, slurmd or its hook has died"])?;
+    slurm.wait_held(0, &job, "epilog")?;
+    slurm.wait_job(&job, "COMPLETED")?;
     let next = slurm.submit(1, "true")?;
-    slurm.wait_node(0, "IDLE+DRAIN")?;
-    ensure!(slurm.job(&next, "JobState")?.as_deref() == Some("PENDING"), "the next job runs beside the epilog");
+    slurm.wait_kept_waiting(&next)?;
     slurm.open(0, "epilog", 9)?;
     wait_reason(&slurm, &["perilog orphaned epilog", "failed (exit 9)"])?;
-    ensure!(slurm.job(&next, "JobState")?.as_deref() == Some("PENDING"), "the next job runs on a node that failed");
+    slurm.wait_unheld(0)?;
+    slurm.wait_kept_waiting(&next)?;
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
 }
 
@@ -112,11 +113,11 @@ fn a_prolog_that_ends_without_slurmd_begins_the_job_again() -> Result<()> {
     let slurm = Slurm::start(&cluster, ON_NODES)?;
     let job = at_gate(&cluster, &slurm, "prolog")?;
     slurm.kill_slurmd(0)?;
-    wait_reason(&slurm, &["it goes on, slurmd or its hook has died"])?;
+    slurm.wait_held(0, &job, "prolog")?;
     slurm.open(0, "prolog", ENDS_WELL)?;
     slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
     slurm.start_slurmd(0)?;
-    slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
+    slurm.wait_unheld(0)?;
     slurm.begin_again(&job)?;
     slurm.wait_job(&job, "COMPLETED")?;
     ensure!(slurm.job(&job, "Restarts")?.as_deref() == Some("1"), "the job was requeued a second time");
@@ -134,7 +135,7 @@ fn a_prolog_that_fails_after_slurmds_death_drains() -> Result<()> {
     let job = at_gate(&cluster, &slurm, "prolog")?;
     slurm.kill_slurmd(0)?;
     slurm.start_slurmd(0)?;
-    wait_reason(&slurm, &["it goes on"])?;
+    slurm.wait_held(0, &job, "prolog")?;
     slurm.open(0, "prolog", 9)?;
     wait_reason(&slurm, &["perilog orphaned prolog", "failed (exit 9)"])?;
     slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))
@@ -163,6 +164,26 @@ fn the_end_of_a_script_whose_hook_was_killed_is_told() -> Result<()> {
         slurm.close(0, "epilog")?;
     }
     Ok(())
+}
+
+/// Regression test: an operator lifted Slurm's drain for a killed hook, and perilog drained the node for the same
+/// failure again. The node serves no job before the script has ended, and all jobs after that.
+#[test]
+fn a_drain_that_an_operator_has_lifted_does_not_come_back() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    let job = at_gate(&cluster, &slurm, "epilog")?;
+    cluster.node(0)?.sh("kill -KILL $(pidof perilog)")?;
+    wait_reason(&slurm, &["Epilog error"])?;
+    slurm.ask(&["scontrol", "update", "nodename=n0", "state=resume"])?;
+    slurm.wait_held(0, &job, "epilog")?;
+    let next = slurm.submit(1, "true")?;
+    slurm.wait_kept_waiting(&next)?;
+    slurm.open_for(&job, "epilog", 9)?;
+    slurm.open(0, "epilog", ENDS_WELL)?;
+    slurm.wait_unheld(0)?;
+    ensure_undisturbed(&slurm, &next)?;
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! kill -9 of slurmd in a prolog, for which Slurm would wait for ever. The hook outlives slurmd. It has the node
-//! drained while the prolog lives, and has Slurm begin the job again when the prolog has ended. A second call of the
+//! kill -9 of slurmd in a prolog, for which Slurm would wait for ever. The hook outlives slurmd. The prolog
+//! holds the node while it lives, and has Slurm begin the job again when it has ended. A second call of the
 //! hook attaches, and exits with the same status.
 
 use anyhow::{Result, ensure};
@@ -15,8 +15,7 @@ fn the_prolog_ends_once_and_the_job_begins_again() -> Result<()> {
     let job = slurm.submit(2, "true")?;
     cluster.wait_action_begun(&job, "prolog", &[0])?;
     slurm.kill_slurmd(0)?;
-    slurm
-        .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
+    slurm.wait_held(0, &job, "prolog")?;
     slurm.start_slurmd(0)?;
     // A slurmd that had forgotten the prolog would call the hook so.
     let environment =
@@ -29,7 +28,7 @@ fn the_prolog_ends_once_and_the_job_begins_again() -> Result<()> {
     slurm.open(0, "prolog", 0)?;
     ensure!(cluster.wait_end(&mut again)? == 0, "{}", again.output()?);
     slurm.wait_requeued(&job)?;
-    slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
+    slurm.wait_unheld(0)?;
     slurm.begin_again(&job)?;
     slurm.wait_job(&job, "COMPLETED")?;
     (0..2).try_for_each(|rank| slurm.wait_node(rank, "IDLE"))?;
@@ -49,19 +48,39 @@ fn a_job_that_slurm_has_requeued_is_left_alone() -> Result<()> {
     let job = slurm.submit(1, "true")?;
     cluster.wait_action_begun(&job, "prolog", &[0])?;
     slurm.kill_slurmd(0)?;
-    slurm
-        .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
+    slurm.wait_held(0, &job, "prolog")?;
     let seconds = || -> Result<u64> { Ok(slurm.ask(&["date", "+%s"])?.parse()?) };
     let killed = seconds()?;
     slurm.wait("slurmd has been away for 30 s", |_| Ok(seconds()? >= killed + 30))?;
     slurm.start_slurmd(0)?;
     slurm.wait("slurmctld requeues the job", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
     slurm.open(0, "prolog", 0)?;
-    slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
+    slurm.wait_unheld(0)?;
     slurm.begin_again(&job)?;
     slurm.wait_job(&job, "COMPLETED")?;
     ensure!(slurm.job(&job, "Restarts")?.as_deref() == Some("1"), "the job was requeued a second time");
     slurm.wait_node(0, "IDLE")
+}
+
+/// Slurm cannot begin a job again that was submitted with `--no-requeue`. It is cancelled, and says why.
+#[test]
+fn a_job_that_cannot_begin_again_says_why_it_was_cancelled() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    slurm.open_all("epilog")?;
+    let job = slurm.submit_with(&["--no-requeue"], "true")?;
+    cluster.wait_action_begun(&job, "prolog", &[0])?;
+    slurm.kill_slurmd(0)?;
+    slurm.wait_held(0, &job, "prolog")?;
+    slurm.start_slurmd(0)?;
+    slurm.open(0, "prolog", 0)?;
+    slurm.wait_job(&job, "CANCELLED")?;
+    let shown = slurm.ask(&["scontrol", "show", "job", &job])?;
+    let why = "AdminComment=cancelled by perilog: slurmd of n0 died in the prolog, and the job cannot be requeued";
+    ensure!(shown.contains(why), "{shown}");
+    slurm.wait_unheld(0)?;
+    slurm.wait_node(0, "IDLE")?;
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
 }
 
 /// `systemctl kill -s KILL slurmd` kills every process of the unit by default, also perilog's hook. The agent notices
@@ -75,11 +94,10 @@ fn a_job_begins_again_though_its_hook_was_killed_with_slurmd() -> Result<()> {
     cluster.wait_action_begun(&job, "prolog", &[0])?;
     cluster.node(0)?.systemctl(&["kill", "--kill-whom=all", "--signal=KILL", "slurmd.service"])?;
     slurm.start_slurmd(0)?;
-    slurm
-        .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
+    slurm.wait_held(0, &job, "prolog")?;
     slurm.open(0, "prolog", 0)?;
     slurm.wait_requeued(&job)?;
-    slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
+    slurm.wait_unheld(0)?;
     slurm.begin_again(&job)?;
     slurm.wait_job(&job, "COMPLETED")
 }

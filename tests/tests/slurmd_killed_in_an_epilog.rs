@@ -1,6 +1,6 @@
 //! kill -9 of slurmd in an epilog. The next slurmd tells Slurm that this epilog ended well; with stock Slurm, the next
-//! job gets the node under the running script, and the script's status is lost. Here the hook outlives slurmd. The node
-//! is drained while the epilog lives, and stays drained with the true status after a failure.
+//! job gets the node under the running script, and the script's status is lost. Here the hook outlives slurmd. The
+//! epilog holds the node while it lives. After a failure the node is drained, with the true status in the reason.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
@@ -13,13 +13,12 @@ fn killed(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<(String, String)> {
     let job = slurm.submit(1, "true")?;
     cluster.wait_action_begun(&job, "epilog", &[0])?;
     slurm.kill_slurmd(0)?;
-    slurm
-        .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
+    slurm.wait_held(0, &job, "epilog")?;
     slurm.start_slurmd(0)?;
     let next = slurm.submit(1, "true")?;
-    slurm.wait("Slurm believes that the epilog is over", |slurm| Ok(slurm.seen(0)?.state == "IDLE+DRAIN"))?;
+    slurm.wait_job(&job, "COMPLETED")?;
     ensure!(slurm.ends(&job)?.iter().any(|end| end.1 == "epilog" && end.3.is_none()), "{:?}", slurm.ends(&job)?);
-    ensure!(slurm.job(&next, "JobState")?.as_deref() == Some("PENDING"), "the next job runs beside the epilog");
+    slurm.wait_kept_waiting(&next)?;
     Ok((job, next))
 }
 
@@ -28,13 +27,13 @@ fn the_node_is_nobodys_until_the_epilog_has_ended() -> Result<()> {
     let cluster = gated(1).boot()?;
     let slurm = Slurm::start(&cluster, ON_NODES)?;
     let (job, next) = killed(&cluster, &slurm)?;
-    // The controller drains the node for another reason: that drain stays after the epilog's end.
+    // The controller drains the node meanwhile: that drain stays after the epilog's end.
     let told = |event: &str| slurm.control()?.sh(&format!("echo '{event}' | /usr/libexec/perilog/slurm/drain"));
     told(r#"{"event": "drain", "hosts": "n0", "reason": "fan"}"#)?;
-    slurm.wait("both stand", |slurm| Ok(slurm.seen(0)?.reason.contains("its hook has died; perilog: fan [")))?;
     slurm.open(0, "epilog", 0)?;
-    slurm.wait("the controller's stands alone", |slurm| Ok(slurm.seen(0)?.reason.starts_with("perilog: fan [")))?;
-    ensure!(slurm.seen(0)?.state == "IDLE+DRAIN", "{:?}", slurm.seen(0)?);
+    slurm.wait_unheld(0)?;
+    let seen = slurm.seen(0)?;
+    ensure!(seen.state.contains("DRAIN") && seen.reason.starts_with("perilog: fan ["), "{seen:?}");
     told(r#"{"event": "undrain", "hosts": "n0"}"#)?;
     slurm.wait_job(&next, "COMPLETED")?;
     slurm.wait_node(0, "IDLE")?;
@@ -56,7 +55,8 @@ fn a_status_that_slurmd_did_not_live_to_hear_drains() -> Result<()> {
     slurm.open(0, "epilog", 9)?;
     slurm.wait("the reason says how it ended", |slurm| Ok(slurm.seen(0)?.reason.contains("failed (exit 9)")))?;
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])?;
-    ensure!(slurm.job(&next, "JobState")?.as_deref() == Some("PENDING"), "the next job runs on a node that failed");
+    slurm.wait_unheld(0)?;
+    slurm.wait_kept_waiting(&next)?;
     ensure!(slurm.ends(&next)?.is_empty(), "{:?}", slurm.ends(&next)?);
     Ok(())
 }
@@ -73,13 +73,13 @@ fn a_status_that_no_hook_lived_to_hear_drains() -> Result<()> {
     let node = cluster.node(0)?;
     node.systemctl(&["kill", "--kill-whom=all", "--signal=KILL", "slurmd.service", "perilog-agent.service"])?;
     let next = slurm.submit(1, "true")?;
-    slurm
-        .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
+    slurm.wait_held(0, &job, "epilog")?;
     slurm.start_slurmd(0)?;
-    slurm.wait("Slurm believes that the epilog is over", |slurm| Ok(slurm.seen(0)?.state == "IDLE+DRAIN"))?;
+    slurm.wait_job(&job, "COMPLETED")?;
     slurm.open(0, "epilog", 9)?;
     slurm.wait("the reason says how it ended", |slurm| Ok(slurm.seen(0)?.reason.contains("failed (exit 9)")))?;
-    ensure!(slurm.job(&next, "JobState")?.as_deref() == Some("PENDING"), "the next job runs on a node that failed");
+    slurm.wait_unheld(0)?;
+    slurm.wait_kept_waiting(&next)?;
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
 }
 

@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 
 use perilog_core::message::Phase;
-use perilog_core::{ActionName, Attempt, JobId, Outcome, Span};
+use perilog_core::{ActionName, Attempt, JobId, Outcome, Span, environment};
 use perilog_host::clock;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -115,11 +115,22 @@ impl Call {
         }
     }
 
+    /// Returns the number of variables that no configuration of a node lets scripts have: `SLURM_CONF`, which the
+    /// program in `--orphaned` needs, and [`STARTER`].
+    fn withheld(&self) -> u32 {
+        let is_withheld = |name: &&String| name.as_str() == STARTER || environment::is_obeyed(name);
+        u32::try_from(self.env.keys().filter(is_withheld).count()).unwrap_or(u32::MAX)
+    }
+
     /// Returns the node name of the slurmd that runs this hook, if Slurm sets it.
     fn node(&self) -> Option<&str> {
         self.env.get("SLURMD_NODENAME").map(String::as_str)
     }
 }
+
+/// Variable that tells the program in `--orphaned` which process ran the hook, as [`Starter::process`]. No script gets
+/// it.
+const STARTER: &str = "PERILOG_STARTER";
 
 /// An event that the threads `agent` and `starter` send to the hook's main thread.
 enum Event {
@@ -138,7 +149,11 @@ pub(super) fn run(mut call: Call, options: OnNode, manager: Manager) -> Result<E
     }
     let note = owed.filter(|_| call.turn == Turn::Ends).map(|owed| note(&owed, &call));
     call.note = note.as_ref().map(|note| note.disk().to_owned()).filter(|note| note.is_absolute());
-    let events = events(&door, call.clone(), &options)?;
+    let starter = Starter::of_this_process(call.node());
+    if let Some(process) = starter.as_ref().filter(|_| options.orphaned.is_some()).and_then(Starter::process) {
+        call.env.insert(STARTER.to_owned(), process);
+    }
+    let events = events(&door, call.clone(), &options, starter)?;
     let mut hook = Hook::new(call, manager);
     let mut give_up_ms = None;
     loop {
@@ -183,9 +198,8 @@ fn note(owed: &Owed, call: &Call) -> Note {
     owed.note(&format!("{}-{}.json", call.job, call.rank), &Called { arguments, env: call.env.clone() })
 }
 
-fn events(door: &Door, mut call: Call, options: &OnNode) -> Result<Receiver<Event>, Fault> {
+fn events(door: &Door, mut call: Call, options: &OnNode, starter: Option<Starter>) -> Result<Receiver<Event>, Fault> {
     let (at, options) = (door.clone(), options.clone());
-    let starter = Starter::of_this_process(call.node());
     let mut is_older = false;
     // A call after the daemon's death reports the death: the task may have ended while the agent was away.
     let bereft = Arc::new(AtomicBool::new(false));
@@ -325,7 +339,7 @@ impl Hook {
     }
 
     fn end(&mut self, reply: &Reply, options: &OnNode, manager: Manager) -> Exit {
-        let told = summary(&self.name(), reply, self.followed);
+        let told = summary(&self.name(), reply, self.followed, self.call.withheld());
         let tolerated = options.tolerate && matches!(reply.outcome(), Some(Outcome::Tolerable));
         let exit = if tolerated { Exit::Ok } else { reply.exit() };
         told.iter().for_each(aside);
@@ -343,8 +357,8 @@ impl Hook {
 
 /// Returns the lines that the hook prints when the task has ended. The first has the outcome, with a failed check or a
 /// script's last line. Remarks follow, such as the number of variables that the scripts did not get. `followed`: the
-/// agent had answered before the end.
-fn summary(name: &str, reply: &Reply, followed: bool) -> Vec<String> {
+/// agent had answered before the end. `withheld`: the number of variables that are not worth a remark.
+fn summary(name: &str, reply: &Reply, followed: bool, withheld: u32) -> Vec<String> {
     let Some(outcome) = reply.outcome() else { return vec![format!("{name}: the agent told no outcome")] };
     let Some(ended) = &reply.ended else {
         let outcome = text::line(&outcome.to_string());
@@ -365,8 +379,9 @@ fn summary(name: &str, reply: &Reply, followed: bool) -> Vec<String> {
     };
     let mut lines =
         vec![format!("{name}: {}{took}{}", text::line(&ended.result()), why.or_else(last).unwrap_or_default())];
-    if ended.dropped_env > 0 {
-        let dropped = text::count(u64::from(ended.dropped_env), "variable");
+    let dropped = ended.dropped_env.saturating_sub(withheld);
+    if dropped > 0 {
+        let dropped = text::count(u64::from(dropped), "variable");
         lines.push(format!("{dropped} not on the node's list: not handed to the scripts (env-allow in agent.toml)"));
     }
     lines.extend(ended.note.iter().chain(&ended.user_message).map(|line| text::line(line)));

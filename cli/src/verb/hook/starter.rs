@@ -36,6 +36,15 @@ impl Starter {
         Some(Self { pid, name: name_of(pid), is_parent: !is_step, alive })
     }
 
+    /// Returns the process of the daemon as `PID:TICKS`, with the time when it began (`starttime` in proc(5)): no later
+    /// process has both. `None`: /proc cannot be read, or the daemon is dead.
+    pub(super) fn process(&self) -> Option<String> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero())).ok()?;
+        // The process's name stands in parentheses, may contain spaces, and is the second of the fields.
+        let ticks = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?;
+        self.lives().then(|| format!("{}:{ticks}", self.pid.as_raw_nonzero()))
+    }
+
     /// Blocks until the daemon that runs this hook is dead.
     pub(super) fn wait(&self) {
         // Before the pidfd was opened, the process may have died, and another process may have got its pid.
