@@ -31,8 +31,8 @@ pub const ON_NODES: &str = "Prolog=/usr/libexec/perilog/slurm/prolog\nEpilog=/us
 /// Line of agent.toml from the packaged `slurm.toml`, for nodes that no two jobs share: a prolog waits for the epilog
 /// of the job before. The book uses it with [`EXCLUSIVE`].
 pub const SERIALIZED: &str = "serialize = \"host\"\n";
-/// Line of slurm.conf with which Slurm gives a node to the next job only after the epilog.
-pub const EXCLUSIVE: &str = "SelectType=select/cons_tres\n";
+/// Lines of slurm.conf with which Slurm gives a node to the next job only after the epilog.
+pub const EXCLUSIVE: &str = "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n";
 /// Lines of slurm.conf that make perilog's hooks the prolog and epilog of slurmctld.
 pub const BESIDE_SLURMCTLD: &str = "PrologSlurmctld=/usr/libexec/perilog/slurm/slurmctld-prolog\n\
                                     EpilogSlurmctld=/usr/libexec/perilog/slurm/slurmctld-epilog\n";

@@ -212,6 +212,8 @@ fn an_epilog_that_slurm_did_not_wait_for_runs_all_the_same() -> Result<()> {
     let slurm = Slurm::start(&cluster, &format!("{ON_NODES}PrologEpilogTimeout=5\n"))?;
     let doctor = cluster.node(0)?.run(&["perilog", "doctor", "node"])?.stdout;
     ensure!(doctor.contains("kills the hook of a prolog or epilog after 5 s (PrologEpilogTimeout)"), "{doctor}");
+    ensure!(doctor.contains("PrologFlags is Alloc"), "{doctor}");
+    ensure!(doctor.contains("systemd kills a slurmd that stops after 10"), "{doctor}");
     let job = at_gate(&cluster, &slurm, "prolog")?;
     wait_reason(&slurm, &["Prolog error"])?;
     slurm.wait("Slurm has stopped the hook of the epilog", |slurm| {

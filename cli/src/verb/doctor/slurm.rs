@@ -1,5 +1,5 @@
-//! Checks on a node with a slurmd: settings of Slurm that let a job run during an epilog, or on a node whose epilog
-//! failed.
+//! Checks on a node with a slurmd: settings of Slurm that let a job run during an epilog, on a node whose epilog
+//! failed, or twice, and those that leave it stuck.
 
 use perilog_core::Span;
 use toml::Table;
@@ -9,6 +9,8 @@ use super::{Finding, shell};
 const ABOUT: &str = "slurm";
 /// Names of the agent's actions that Slurm's hooks on a node run by default.
 const ACTIONS: [&str; 2] = ["prolog", "epilog"];
+/// PrologFlags with which Slurm runs the prolog at a job's allocation. All but the first imply the first.
+const ALLOC: [&str; 6] = ["Alloc", "Contain", "ForceRequeueOnFail", "NoHold", "RunInJob", "X11"];
 const DROP_IN: &str = "install -D -m 644 /usr/share/doc/perilog/examples/slurm/slurmd-waits.conf \
                        /etc/systemd/system/slurmd.service.d/perilog.conf; systemctl daemon-reload";
 
@@ -20,12 +22,13 @@ pub(super) fn look(config: &Table) -> Vec<Finding> {
         return Vec::new();
     }
     let limit = longest(config);
-    let mut findings = vec![waits(get("TimeoutStopUSec").and_then(span), limit)];
+    let stop = get("TimeoutStopUSec").and_then(span);
     match slurms(shell::ask("scontrol", &["show", "config"])) {
-        Ok(config) => findings.extend([selects(&config), kills(&config, limit)]),
-        Err(why) => findings.push(Finding::skipped(ABOUT, why)),
+        Ok(config) => {
+            vec![waits(stop, limit, &config), selects(&config), allocates(&config), kills(&config, limit)]
+        }
+        Err(why) => vec![Finding::skipped(ABOUT, why)],
     }
-    findings
 }
 
 /// Returns the output of `scontrol show config`. `said`: the end of that program. `Err`: the reason why there is no
@@ -52,18 +55,48 @@ fn longest(config: &Table) -> Span {
     ACTIONS.iter().filter_map(limit).max().unwrap_or(Span::INFINITE)
 }
 
-/// Checks that systemd lets a stopping slurmd wait for its prologs and epilogs. `stop`: how long systemd waits before
-/// it kills slurmd; `None`: unknown. `limit`: the longer of the limits of prolog and epilog.
-fn waits(stop: Option<Span>, limit: Span) -> Finding {
-    match stop {
-        None => Finding::skipped(ABOUT, "systemd does not say how long it waits for slurmd to stop"),
-        Some(stop) if stop < limit => {
-            let limit = if limit.is_infinite() { "have no limit".to_owned() } else { format!("may take {limit}") };
-            let what = format!("systemd kills a slurmd that stops after {stop}; prologs and epilogs {limit}");
-            Finding::warning(ABOUT, what, DROP_IN)
-        }
-        Some(stop) => Finding::ok(ABOUT, format!("slurmd has {stop} to stop, for its prologs and epilogs")),
+/// Checks how long a stopping slurmd waits for its prologs and epilogs. Slurm gives a node up that has not answered for
+/// SlurmdTimeout, and begins its jobs elsewhere. A slurmd that still waits for the prolog of such a job then begins the
+/// job a second time. `stop`: how long systemd waits before it kills slurmd; `None`: unknown. `limit`: the longer of
+/// the limits of prolog and epilog. `config`: the output of `scontrol show config`.
+fn waits(stop: Option<Span>, limit: Span, config: &str) -> Finding {
+    let Some(stop) = stop else {
+        return Finding::skipped(ABOUT, "systemd does not say how long it waits for slurmd to stop");
+    };
+    let seconds = value(config, "SlurmdTimeout").and_then(|value| value.split(' ').next()?.parse::<u64>().ok());
+    let Some(seconds) = seconds else { return Finding::skipped(ABOUT, "scontrol show config says no SlurmdTimeout") };
+    // Slurm pings three times in that time: the last answer may be older than the stop by a third. 0: never.
+    let given_up = if seconds == 0 { Span::INFINITE } else { Span::from_millis(seconds * 2_000 / 3) };
+    let is_short = stop < limit && stop < given_up.as_millis().map_or(given_up, |ms| Span::from_millis(ms / 2));
+    if stop >= given_up && seconds > 0 {
+        let what = format!(
+            "a slurmd that stops waits up to {stop} for its prologs; Slurm gives the node up after {given_up} \
+             (SlurmdTimeout is {seconds} s), begins the job elsewhere, and then that slurmd begins the job, too"
+        );
+        let todo = format!("TimeoutStopSec of slurmd.service below {given_up}, or a larger SlurmdTimeout; {DROP_IN}");
+        Finding::warning(ABOUT, what, todo)
+    } else if is_short {
+        let limit = if limit.is_infinite() { "have no limit".to_owned() } else { format!("may take {limit}") };
+        let what = format!("systemd kills a slurmd that stops after {stop}; prologs and epilogs {limit}");
+        Finding::warning(ABOUT, what, DROP_IN)
+    } else {
+        Finding::ok(ABOUT, format!("slurmd has {stop} to stop, and Slurm does not give the node up before"))
     }
+}
+
+/// Checks that Slurm runs the prolog when it allocates a job. Otherwise Slurm shows no job that waits for its prolog,
+/// and perilog cannot requeue a job whose slurmd has died there. `config`: the output of `scontrol show config`.
+fn allocates(config: &str) -> Finding {
+    let flags = value(config, "PrologFlags").unwrap_or_default();
+    if flags.split(',').any(|flag| ALLOC.contains(&flag.trim())) {
+        return Finding::ok(ABOUT, format!("PrologFlags is {flags}: a job waits for its prolog on each of its nodes"));
+    }
+    Finding::warning(
+        ABOUT,
+        "PrologFlags has no Alloc: nodes without a step run no prolog, and a job whose slurmd dies in the prolog is \
+         stuck",
+        "PrologFlags=Alloc in slurm.conf; scontrol reconfigure",
+    )
 }
 
 /// Checks that Slurm gives a node to no other job before the epilog there has ended; `SelectType` decides that.
@@ -139,21 +172,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn systemd_kills_a_slurmd_that_waits_for_longer() {
+    fn slurmd_stops_before_slurm_gives_its_node_up() {
         let config = |text: &str| text.parse::<Table>().unwrap();
         let both = config("[action.prolog]\ntimeout = '10m'\n[action.epilog]\ntimeout = '20m'\n");
-        for (stop, config, level) in [
-            ("1min 30s", &both, Level::Warning),
-            ("1h", &both, Level::Ok),
-            ("infinity", &both, Level::Ok),
-            ("1h", &config(""), Level::Warning),
-            ("infinity", &config(""), Level::Ok),
-            ("soon", &both, Level::Skipped),
+        for (stop, config, timeout, level, says) in [
+            ("1min 30s", &both, "300 sec", Level::Warning, "systemd kills"),
+            ("3min", &both, "300 sec", Level::Ok, ""),
+            ("3min 20s", &both, "300 sec", Level::Warning, "begins the job elsewhere"),
+            ("1h", &both, "300 sec", Level::Warning, "begins the job elsewhere"),
+            ("1h", &both, "7200 sec", Level::Ok, ""),
+            ("10min", &both, "7200 sec", Level::Warning, "systemd kills"),
+            ("infinity", &both, "7200 sec", Level::Warning, "begins the job elsewhere"),
+            ("infinity", &both, "0 sec", Level::Ok, ""),
+            ("1h", &config(""), "0 sec", Level::Warning, "systemd kills"),
+            ("infinity", &config(""), "0 sec", Level::Ok, ""),
+            ("soon", &both, "300 sec", Level::Skipped, ""),
+            ("3min", &both, "", Level::Skipped, ""),
         ] {
-            let found = waits(span(stop), longest(config));
-            assert_eq!(found.level, level, "{found:?}");
+            let found = waits(span(stop), longest(config), &format!("SlurmdTimeout           = {timeout}\n"));
+            assert!(found.level == level && found.what.contains(says), "{stop}, {timeout}: {found:?}");
         }
         assert_eq!((span("1min 30s 5ms 7us"), span("1x")), (Some(Span::from_millis(90_005)), None));
+    }
+
+    #[test]
+    fn a_prolog_that_does_not_run_at_the_allocation_is_told_of() {
+        for (flags, level) in [
+            ("Alloc", Level::Ok),
+            ("Alloc,Contain,X11", Level::Ok),
+            ("RunInJob", Level::Ok),
+            ("Serial", Level::Warning),
+            ("(null)", Level::Warning),
+        ] {
+            let found = allocates(&format!("PrologFlags             = {flags}\n"));
+            assert_eq!(found.level, level, "{found:?}");
+        }
+        assert_eq!(allocates("").level, Level::Warning);
     }
 
     #[test]
