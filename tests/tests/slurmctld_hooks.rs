@@ -90,9 +90,8 @@ fn a_prolog_failure_drains_in_slurm_and_moves_the_job() -> Result<()> {
     slurm.ask(&["scancel", &next])?;
     cluster.perilog(&["wait", &next, "--for", "clean"])?.ok()?;
     cluster.perilog(&["undrain", "n0"])?.ok()?;
-    slurm.wait_node(0, "IDLE")?;
-    ensure!(slurm.seen(0)?.reason.is_empty(), "{:?}", slurm.seen(0)?);
-    Ok(())
+    // Slurm 24.11 without accounting shows the reason until the next job.
+    slurm.wait_node(0, "IDLE")
 }
 
 #[test]
@@ -123,5 +122,12 @@ fn what_others_have_a_node_out_of_work_for_stays() -> Result<()> {
     cluster.perilog(&["undrain", "n[0-2]"])?.ok()?;
     is(0, "DOWN+DRAIN", "dimm")?;
     is(1, "IDLE+DRAIN", "see [bob@hq]; disk")?;
-    slurm.wait_node(2, "IDLE")
+    slurm.wait_node(2, "IDLE")?;
+    // An operator lifts a drain in Slurm. The next drain has no part of its reason, and is lifted whole.
+    slurm.ask(&["scontrol", "update", "nodename=n1", "state=undrain"])?;
+    slurm.wait_node(1, "IDLE")?;
+    cluster.perilog(&["drain", "n1", "fan"])?.ok()?;
+    is(1, "IDLE+DRAIN", "perilog: fan")?;
+    cluster.perilog(&["undrain", "n1"])?.ok()?;
+    slurm.wait_node(1, "IDLE")
 }
