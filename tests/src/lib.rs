@@ -17,6 +17,7 @@
 //! Beds need root; `cargo xtask test` and `cargo xtask demo` provide root.
 
 mod authority;
+mod base;
 mod bed;
 pub mod book;
 mod browser;
@@ -36,6 +37,7 @@ pub mod slurm;
 mod stores;
 mod wait;
 
+pub use base::BASE_VARIABLE;
 pub use bed::{Bed, Builder};
 pub use browser::Browser;
 pub use clock::Stopwatch;

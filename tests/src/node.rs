@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::Signal;
 
+use crate::base;
 use crate::bed::{Reaper, remove_cgroup};
 use crate::command::{self, Running, children, signal};
 use crate::wait_until;
@@ -135,7 +136,8 @@ impl Node {
             .arg(&self.bed)
             .arg(&self.name)
             .arg(self.index.to_string())
-            .arg(&self.layer);
+            .arg(&self.layer)
+            .arg(base::base());
         let supervisor = Running::start(format!("node {}", self.name), &mut command)?;
         *power = Some(Power { supervisor, booted: false });
         Ok(())

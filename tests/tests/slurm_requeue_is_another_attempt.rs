@@ -8,7 +8,7 @@ use perilog_tests::slurm::{ON_NODES, Slurm, gated};
 #[test]
 fn each_attempt_runs_each_script_once() -> Result<()> {
     let cluster = gated(2).boot()?;
-    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    let slurm = Slurm::start(&cluster, &format!("{ON_NODES}SelectType=select/linear\n"))?;
     let shown = cluster.node(0)?.run(&["perilog", "doctor", "node"])?.stdout;
     for part in ["SelectType is select/linear", "slurmd-waits.conf"] {
         ensure!(shown.contains(part), "no {part:?} in {shown}");

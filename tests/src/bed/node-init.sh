@@ -2,9 +2,11 @@
 # PID 1 of a node until it becomes systemd: joins the bed's network, lays the node's root, and goes there for good.
 # Runs in namespaces of its own (mount, uts, ipc, net, pid, cgroup); /proc is still the bed's, where PID 1 is the hub.
 #
-#   node-init.sh BED NODE INDEX LAYER
+#   node-init.sh BED NODE INDEX LAYER BASE
+#
+# BASE is the root of the node's distribution: `/`, or where another one lies.
 set -eu
-bed=$1 node=$2 index=$3 layer=$4
+bed=$1 node=$2 index=$3 layer=$4 base=${5%/}
 dir=$bed/nodes/$node root=$bed/nodes/$node/root
 
 # The network is new with every boot: a machine that lost power has no sockets left that could still say goodbye. Its
@@ -18,11 +20,11 @@ END
 nsenter --net=/proc/1/ns/net ip link set "v$index" master br0 up
 hostname "$node"
 
-# Root: the node's own files over this machine's, which are never written to. /usr is an overlay of its own, because the
+# Root: the node's own files over its distribution's, which are never written to. /usr is an overlay of its own, because the
 # installed product goes in between there (the kernel takes no lower layer that lies inside another, as one under / would),
 # and because /usr may be a file system of its own here.
-mount -t overlay overlay -o "lowerdir=/,upperdir=$dir/upper,workdir=$dir/work" "$root"
-mount -t overlay overlay -o "lowerdir=$layer/usr:/usr,upperdir=$dir/upper/usr,workdir=$dir/work-usr" "$root/usr"
+mount -t overlay overlay -o "lowerdir=$base/,upperdir=$dir/upper,workdir=$dir/work" "$root"
+mount -t overlay overlay -o "lowerdir=$layer/usr:$base/usr,upperdir=$dir/upper/usr,workdir=$dir/work-usr" "$root/usr"
 cd "$root"
 
 mount -t proc -o nosuid,noexec,nodev proc proc
