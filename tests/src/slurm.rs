@@ -284,7 +284,7 @@ impl<'a> Slurm<'a> {
     /// Lets the script of an action of one job exit with this status, as [`open`](Self::open) does for all jobs.
     pub fn open_for(&self, job: &str, action: &str, status: u8) -> Result<()> {
         let write = |node: &Node| node.write_file(&format!("/run/gate-{action}.{job}"), status.to_string());
-        self.cluster.nodes().into_iter().try_for_each(write)
+        self.cluster.nodes().iter().try_for_each(write)
     }
 
     pub fn close(&self, rank: usize, action: &str) -> Result<()> {

@@ -101,7 +101,7 @@ fn an_epilog_that_fails_right_after_an_orphan_drains() -> Result<()> {
     slurm.open_all("epilog")?;
     let slow = "case \"$*\" in\n*undrain* | *delete*) while [ -e /run/slow ]; do sleep 0.02; done ;;\nesac\n\
                 exec /usr/bin/scontrol \"$@\"\n";
-    node.write_script("/usr/local/sbin/scontrol", &format!("#!/bin/sh\n{slow}"))?;
+    node.write_script("/usr/local/sbin/scontrol", format!("#!/bin/sh\n{slow}"))?;
     for race in 0..RACES {
         slurm.close(0, "prolog")?;
         let job = slurm.submit(1, "true")?;
