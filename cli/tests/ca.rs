@@ -323,7 +323,7 @@ fn a_torn_line_of_issued_jsonl_does_not_stop_a_revocation() {
 /// not read. The controller then could neither reload nor start.
 #[test]
 fn a_strict_umask_changes_neither_readers_nor_owners() {
-    // The one authority whose directory may belong to another user than root.
+    // The one authority whose directory may belong to another user than root: the controller's.
     let ca = Ca::named("perilog enrolment of test");
     let is_root = rustix::process::geteuid().is_root();
     let whose = |name: &str| {
@@ -336,13 +336,23 @@ fn a_strict_umask_changes_neither_readers_nor_owners() {
     };
     give("ca", daemon);
     give("ca/crl.pem", list);
+    // For root, /var/lib/perilog belongs to the controller's user, in a mount namespace of this command.
+    let state = "mount -t tmpfs tmpfs /var/lib; mkdir /var/lib/perilog; chown 64001 /var/lib/perilog; ";
     let strictly = |args: &[&str]| {
         let words: Vec<&str> = [env!("CARGO_BIN_EXE_perilog")].into_iter().chain(args.iter().copied()).collect();
-        let output = std::process::Command::new("sh").args(["-c", "umask 077; exec \"$@\"", "sh"]).args(words).output();
+        let script = format!("set -e; {}umask 077; exec \"$@\"", if is_root { state } else { "" });
+        let shell = ["unshare", "--mount", "sh", "-c", &script, "sh"];
+        let shell = if is_root { &shell[..] } else { &shell[2..] };
+        let output = std::process::Command::new(shell[0]).args(&shell[1..]).args(words).output();
         Said::of(output.unwrap())
     };
     let (dir, out) = (ca.path("ca"), ca.path("n0"));
-    let said = strictly(&["ca", "issue", "--dir", &dir, "--role", "node", "--out", &out, "n0"]);
+    let issue = ["ca", "issue", "--dir", &dir, "--role", "node", "--out", &out, "n0"];
+    if is_root {
+        let said = ca.run(&issue);
+        assert!(said.code == Some(2) && said.err.contains("belongs to uid 64001"), "{}", said.err);
+    }
+    let said = strictly(&issue);
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert_eq!(whose("ca/issued.jsonl"), (0o600, daemon.0, daemon.1));
     assert_eq!((whose("n0/cert.pem"), whose("n0/key.pem")), ((0o644, own.0, own.1), (0o600, own.0, own.1)));
@@ -357,7 +367,8 @@ fn a_strict_umask_changes_neither_readers_nor_owners() {
     std::fs::write(ca.path("elsewhere"), "").unwrap();
     std::fs::remove_file(ca.path("ca/issued.jsonl")).unwrap();
     std::os::unix::fs::symlink(ca.path("elsewhere"), ca.path("ca/issued.jsonl")).unwrap();
-    let said = ca.issue("node", &["n1"], "n1");
+    let out = ca.path("n1");
+    let said = strictly(&["ca", "issue", "--dir", &dir, "--role", "node", "--out", &out, "n1"]);
     assert!(said.code != Some(0) && said.err.contains("ca/issued.jsonl: it is no file"), "{}", said.err);
     assert_eq!(std::fs::read_to_string(ca.path("elsewhere")).unwrap(), "");
 }
