@@ -227,11 +227,12 @@ impl Outcome {
     }
 
     /// Returns `true` if a signal may have cut the scripts off, which neither an operator nor a limit asked for: a node
-    /// that goes down sends one. A shell reports a signal as a status above 128.
+    /// that goes down sends HUP, TERM or KILL. A shell reports a signal as 128 and its number.
     pub const fn may_be_cut_off(&self) -> bool {
         match self {
-            Self::Failed { why: Failure::Signal(_) | Failure::NoResult(_) } | Self::Lost { .. } => true,
-            Self::Failed { why: Failure::Exit(code) } => *code > 128,
+            Self::Failed { why: Failure::NoResult(_) } | Self::Lost { .. } => true,
+            Self::Failed { why: Failure::Signal(signal) } => matches!(signal, 1 | 9 | 15),
+            Self::Failed { why: Failure::Exit(code) } => matches!(code, 129 | 137 | 143),
             _ => false,
         }
     }
