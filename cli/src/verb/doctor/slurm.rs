@@ -11,6 +11,8 @@ const ABOUT: &str = "slurm";
 const ACTIONS: [&str; 2] = ["prolog", "epilog"];
 /// PrologFlags with which Slurm runs the prolog at a job's allocation. All but the first imply the first.
 const ALLOC: [&str; 6] = ["Alloc", "Contain", "ForceRequeueOnFail", "NoHold", "RunInJob", "X11"];
+/// TimeoutStopSec in slurmd-waits.conf: no shorter patience is asked for, however long the limits are.
+const DROP_IN_STOP: Span = Span::from_millis(180_000);
 const DROP_IN: &str = "install -D -m 644 /usr/share/doc/perilog/examples/slurm/slurmd-waits.conf \
                        /etc/systemd/system/slurmd.service.d/perilog.conf; systemctl daemon-reload";
 
@@ -67,7 +69,8 @@ fn waits(stop: Option<Span>, limit: Span, config: &str) -> Finding {
     let Some(seconds) = seconds else { return Finding::skipped(ABOUT, "scontrol show config says no SlurmdTimeout") };
     // Slurm pings three times in that time: the last answer may be older than the stop by a third. 0: never.
     let given_up = if seconds == 0 { Span::INFINITE } else { Span::from_millis(seconds * 2_000 / 3) };
-    let is_short = stop < limit && stop < given_up.as_millis().map_or(given_up, |ms| Span::from_millis(ms / 2));
+    let enough = given_up.as_millis().map_or(DROP_IN_STOP, |ms| DROP_IN_STOP.min(Span::from_millis(ms / 2)));
+    let is_short = stop < limit && stop < enough;
     if stop >= given_up && seconds > 0 {
         let what = format!(
             "a slurmd that stops waits up to {stop} for its prologs; Slurm gives the node up after {given_up} \
@@ -181,10 +184,13 @@ mod tests {
             ("3min 20s", &both, "300 sec", Level::Warning, "begins the job elsewhere"),
             ("1h", &both, "300 sec", Level::Warning, "begins the job elsewhere"),
             ("1h", &both, "7200 sec", Level::Ok, ""),
-            ("10min", &both, "7200 sec", Level::Warning, "systemd kills"),
+            ("10min", &both, "7200 sec", Level::Ok, ""),
+            ("3min", &both, "600 sec", Level::Ok, ""),
+            ("1min 30s", &both, "7200 sec", Level::Warning, "systemd kills"),
             ("infinity", &both, "7200 sec", Level::Warning, "begins the job elsewhere"),
             ("infinity", &both, "0 sec", Level::Ok, ""),
-            ("1h", &config(""), "0 sec", Level::Warning, "systemd kills"),
+            ("1h", &config(""), "0 sec", Level::Ok, ""),
+            ("1min 30s", &config(""), "0 sec", Level::Warning, "systemd kills"),
             ("infinity", &config(""), "0 sec", Level::Ok, ""),
             ("soon", &both, "300 sec", Level::Skipped, ""),
             ("3min", &both, "", Level::Skipped, ""),
