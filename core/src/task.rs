@@ -231,7 +231,8 @@ pub struct Hook {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
     /// Path of the hook's note on disk, by which the epilog runs again if a boot cuts it off. The agent removes the
-    /// file once the task's outcome is written: the hook may be dead by then.
+    /// file once the task's outcome is written, because the hook may be dead by then. The file stays if a signal may
+    /// have cut the scripts off ([`crate::outcome::Outcome::may_be_cut_off`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }

@@ -225,7 +225,7 @@ impl Api {
         let trusted = self.access.allows(Kind::Change, &peer);
         let answer = match parameters::read(parameters, self.max_hosts).await {
             Ok(request) if trusted => self.ask(peer.uid, request).await,
-            // Of those who are not trusted, only edges may call methods that change something.
+            // An edge is the only caller who may change something without being trusted.
             Ok(request) => self.ask(peer.uid, Request::OfEdge(Box::new(request))).await,
             Err(refusal) => Err(refusal),
         };

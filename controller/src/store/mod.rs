@@ -116,15 +116,10 @@ impl Store {
         // A controller that ends cleanly removes the log.
         let mut is_to_check = place::beside(path, "wal").exists() && !defect!(DamageUnchecked);
         loop {
-            match connect(path).map_err(|error| error.at(path)) {
-                Ok(mut db) => {
-                    if std::mem::take(&mut is_to_check)
-                        && let Some(wrong) = rebuild::damage(&db).map_err(|error| OpenError::from(error).at(path))?
-                    {
-                        rebuild::rebuild(db, path, &wrong)?;
-                        continue;
-                    }
-                    schema::prepare(&mut db).map_err(|error| error.at(path))?;
+            match open_whole(path, is_to_check).map_err(|error| error.at(path)) {
+                // The store has been rebuilt: opens the new file.
+                Ok(None) => is_to_check = false,
+                Ok(Some(db)) => {
                     match log::checkpoint(&db) {
                         // A full disk has no room for that, and the log is on the disk.
                         Err(error) if !reserve.disk_is_full() => return Err(OpenError::from(error).at(path)),
@@ -221,6 +216,18 @@ impl Durable for Store {
     fn is_full(&mut self) -> bool {
         !(self.reserve.is_held() || self.reserve.refill())
     }
+}
+
+/// Opens the store with the tables of this version. `check`: looks for damage first. `None`: the store was damaged, and
+/// has been rebuilt in a new file.
+fn open_whole(path: &Path, check: bool) -> Result<Option<Connection>, OpenError> {
+    let mut db = connect(path)?;
+    let wrong = if check { rebuild::damage(&db)? } else { None };
+    if let Some(wrong) = wrong {
+        return rebuild::rebuild(db, path, &wrong).map(|()| None);
+    }
+    schema::prepare(&mut db)?;
+    Ok(Some(db))
 }
 
 fn connect(path: &Path) -> Result<Connection, OpenError> {

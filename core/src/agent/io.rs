@@ -339,8 +339,8 @@ pub enum Effect {
     },
     /// Write `outcome.json` (temp, rename). If the task's directory is gone or has no readable intent, the daemon first
     /// writes the intent `rebuilt`: without an intent, a restarted agent could match the outcome to no task. Then the
-    /// daemon removes the hook's note ([`crate::task::Hook::note`]), also at a start that finds the outcome. Answer:
-    /// `OutcomeWritten`.
+    /// daemon removes the hook's note ([`crate::task::Hook::note`]), also at a start that finds the outcome. The note
+    /// stays if a signal may have cut the scripts off. Answer: `OutcomeWritten`.
     WriteOutcome {
         stem: String,
         task: TaskId,

@@ -1,11 +1,11 @@
-//! What the user of an edge may ask ([`Request::OfEdge`]): about the jobs that an edge added, and about the drains that
-//! its resource manager shows.
+//! Checks the requests of an edge's user ([`Request::OfEdge`]): they are about jobs that an edge added, or about drains
+//! that its resource manager shows.
 //!
 //! | the request | is carried out if |
 //! |---|---|
 //! | `JobAdd` | it names a source and an attempt |
 //! | `Run`, `ActionStart`, `JobFinish`, `Cancel` | it names an attempt that has a source |
-//! | `Undrain` | it names the number of the notice, and the edge has confirmed that notice |
+//! | `Undrain` | it names the number of the drain's notice, and the drain is in force |
 //! | others | always |
 //!
 //! No edge adds or lists an attempt of a job that an edge of another name has not finished (`job_add`, `Sync`). A job
