@@ -20,6 +20,14 @@ pub const OWN: &[&str] = &[
     "PERILOG_CONTROL",
 ];
 
+/// Variable that tells the program for an orphaned hook which process ran the hook. No script gets it.
+pub const STARTER: &str = "PERILOG_STARTER";
+
+/// Returns `true` for a variable that only perilog sets, for scripts or for the program of an orphaned hook.
+pub fn is_own(name: &str) -> bool {
+    OWN.contains(&name) || name == STARTER
+}
+
 /// Checks that a shell can use `name` as the name of a variable: `[A-Za-z_][A-Za-z0-9_]*`.
 ///
 /// # Errors
@@ -98,7 +106,7 @@ pub fn admit(
     }
     let admitted: BTreeMap<_, _> = offered
         .iter()
-        .filter(|(name, _)| allowed.iter().any(|a| a == *name) && !OWN.contains(&name.as_str()) && !is_obeyed(name))
+        .filter(|(name, _)| allowed.iter().any(|a| a == *name) && !is_own(name) && !is_obeyed(name))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let dropped = u32::try_from(offered.len() - admitted.len()).unwrap_or(u32::MAX);
@@ -126,13 +134,18 @@ mod tests {
         let offered = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>()
         };
-        let allowed = vec!["FLUX_JOB_ID".to_owned(), "PERILOG_JOB".to_owned()];
+        let allowed = ["FLUX_JOB_ID", "PERILOG_JOB", STARTER].map(str::to_owned);
         let (kept, dropped) = admit(
-            &offered(&[("FLUX_JOB_ID", "f1"), ("FLUX_CONNECTOR_PATH", "/tmp/x"), ("PERILOG_JOB", "forged")]),
+            &offered(&[
+                ("FLUX_JOB_ID", "f1"),
+                ("FLUX_CONNECTOR_PATH", "/tmp/x"),
+                ("PERILOG_JOB", "forged"),
+                (STARTER, "1:2"),
+            ]),
             &allowed,
         )
         .unwrap();
-        assert_eq!((kept, dropped), (offered(&[("FLUX_JOB_ID", "f1")]), 2));
+        assert_eq!((kept, dropped), (offered(&[("FLUX_JOB_ID", "f1")]), 3));
         for bad in [("A-B", ""), ("", ""), ("1A", ""), ("A\u{e9}", ""), ("A", "x\0y")] {
             assert!(admit(&offered(&[bad]), &allowed).is_err(), "{bad:?}");
         }

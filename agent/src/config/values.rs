@@ -51,7 +51,7 @@ checked_text! {
     /// The name of an environment variable that the node's configuration sets for scripts.
     OwnVariable, "a name of a variable, [A-Za-z_][A-Za-z0-9_]*, that perilog does not set itself (PERILOG_JOB and the \
                   like)",
-    |text| environment::check_name(text).is_ok() && !environment::OWN.contains(&text)
+    |text| environment::check_name(text).is_ok() && !environment::is_own(text)
 }
 checked_text! {
     /// The value of an environment variable.

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use perilog_core::environment::OWN;
+use perilog_core::environment::is_own;
 use perilog_core::task::Intent;
 
 use crate::lists::Lists;
@@ -56,7 +56,7 @@ pub(crate) fn build(intent: &Intent, user: &User, control: Option<&Path>, lists:
     for (name, value) in &intent.plan.env {
         set(name, value.clone());
     }
-    env.retain(|name, _| !OWN.contains(&name.as_str()) && !NEVER.contains(&name.as_str()));
+    env.retain(|name, _| !is_own(name) && !NEVER.contains(&name.as_str()));
 
     let mut own = |name: &str, value: String| env.insert(name.to_owned(), value);
     own("PERILOG_JOB", start.job.to_string());

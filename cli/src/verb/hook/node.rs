@@ -116,9 +116,9 @@ impl Call {
     }
 
     /// Returns the number of variables that no configuration of a node lets scripts have: `SLURM_CONF`, which the
-    /// program in `--orphaned` needs, and [`STARTER`].
+    /// program in `--orphaned` needs, and [`environment::STARTER`].
     fn withheld(&self) -> u32 {
-        let is_withheld = |name: &&String| name.as_str() == STARTER || environment::is_obeyed(name);
+        let is_withheld = |name: &&String| name.as_str() == environment::STARTER || environment::is_obeyed(name);
         u32::try_from(self.env.keys().filter(is_withheld).count()).unwrap_or(u32::MAX)
     }
 
@@ -127,10 +127,6 @@ impl Call {
         self.env.get("SLURMD_NODENAME").map(String::as_str)
     }
 }
-
-/// Variable that tells the program in `--orphaned` which process ran the hook, as [`Starter::process`]. No script gets
-/// it.
-const STARTER: &str = "PERILOG_STARTER";
 
 /// An event that the threads `agent` and `starter` send to the hook's main thread.
 enum Event {
@@ -151,7 +147,7 @@ pub(super) fn run(mut call: Call, options: OnNode, manager: Manager) -> Result<E
     call.note = note.as_ref().map(|note| note.disk().to_owned()).filter(|note| note.is_absolute());
     let starter = Starter::of_this_process(call.node());
     if let Some(process) = starter.as_ref().filter(|_| options.orphaned.is_some()).and_then(Starter::process) {
-        call.env.insert(STARTER.to_owned(), process);
+        call.env.insert(environment::STARTER.to_owned(), process);
     }
     let events = events(&door, call.clone(), &options, starter)?;
     let mut hook = Hook::new(call, manager);
