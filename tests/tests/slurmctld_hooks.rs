@@ -90,8 +90,13 @@ fn a_prolog_failure_drains_in_slurm_and_moves_the_job() -> Result<()> {
     slurm.ask(&["scancel", &next])?;
     cluster.perilog(&["wait", &next, "--for", "clean"])?.ok()?;
     cluster.perilog(&["undrain", "n0"])?.ok()?;
+    slurm.wait_node(0, "IDLE")?;
     // Slurm 24.11 without accounting shows the reason until the next job.
-    slurm.wait_node(0, "IDLE")
+    slurm.open_all("prolog")?;
+    let last = slurm.submit(3, "true")?;
+    slurm.wait_job(&last, "COMPLETED")?;
+    ensure!(slurm.seen(0)?.reason.is_empty(), "{:?}", slurm.seen(0)?);
+    Ok(())
 }
 
 #[test]
