@@ -2,6 +2,7 @@
 //! hooks as in docs/slurm.md. The scripts of prolog and epilog wait at a gate of their own on each node, and exit with
 //! the status in the gate's file.
 
+mod orphan;
 mod state;
 
 use std::cmp::Ordering;
@@ -26,6 +27,8 @@ const EXAMPLES: [(&str, &str); 6] = [
     ("slurmctld-epilog", include_str!("../../docs/examples/slurm/slurmctld-epilog")),
     ("drain", include_str!("../../docs/examples/slurm/drain")),
 ];
+/// Drop-in from the book for slurmd.
+const SLURMD: &str = include_str!("../../docs/examples/slurm/slurmd-waits.conf");
 /// Lines of slurm.conf that make perilog's hooks Slurm's prolog and epilog on each node.
 pub const ON_NODES: &str = "Prolog=/usr/libexec/perilog/slurm/prolog\nEpilog=/usr/libexec/perilog/slurm/epilog\n";
 /// Line of agent.toml from the packaged `slurm.toml`, for nodes that no two jobs share: a prolog waits for the epilog
@@ -130,6 +133,8 @@ impl<'a> Slurm<'a> {
             for (name, text) in EXAMPLES {
                 node.write_script(&format!("/usr/libexec/perilog/slurm/{name}"), text)?;
             }
+            node.write_file("/etc/systemd/system/slurmd.service.d/perilog.conf", SLURMD)?;
+            node.systemctl(&["daemon-reload"])?;
             node.systemctl(&["start", "munge"])?;
         }
         slurm.control()?.systemctl(&["start", "slurmctld"])?;
@@ -189,23 +194,6 @@ impl<'a> Slurm<'a> {
         Ok(Seen { state, reason: reason.unwrap_or_default() })
     }
 
-    /// Returns the names of the reservations with which perilog's orphans hold node `n{rank}`.
-    pub fn holds(&self, rank: usize) -> Result<Vec<String>> {
-        let shown = self.ask(&["scontrol", "--oneliner", "show", "reservation"])?;
-        let on_node = format!(" Nodes={} ", self.cluster.node(rank)?.name());
-        let ours = shown.lines().filter(|line| line.contains(&on_node));
-        let names = ours.filter_map(|line| value(line, "ReservationName"));
-        Ok(names.filter(|name| name.starts_with("perilog-orphaned-")).collect())
-    }
-
-    /// Waits until the orphaned script of this job and action holds node `n{rank}`.
-    pub fn wait_held(&self, rank: usize, job: &str, action: &str) -> Result<()> {
-        let begins = format!("perilog-orphaned-{action}-{job}-");
-        self.wait(&format!("{action} of {job} holds n{rank}"), |slurm| {
-            Ok(slurm.holds(rank)?.iter().any(|name| name.starts_with(&begins)))
-        })
-    }
-
     /// Waits until a condition holds. The error names the condition (`what`), and shows Slurm's queue and nodes.
     pub fn wait(&self, what: &str, mut condition: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
         let waited = self.cluster.bed().wait_until(what, SOON, || condition(self));
@@ -238,21 +226,6 @@ impl<'a> Slurm<'a> {
         let requeued = seconds()?;
         self.wait("the second of the requeue is over", |_| Ok(seconds()? > requeued + 2))?;
         self.ask(&["scontrol", "update", &format!("jobid={job}"), "starttime=now"]).map(drop)
-    }
-
-    /// Waits until no orphaned script holds node `n{rank}`.
-    pub fn wait_unheld(&self, rank: usize) -> Result<()> {
-        self.wait(&format!("no orphan holds n{rank}"), |slurm| Ok(slurm.holds(rank)?.is_empty()))
-    }
-
-    /// Waits until a prolog whose slurmd has died holds n0; then starts slurmd, and lets the prolog end. Returns when
-    /// Slurm has requeued the job and n0 is free.
-    pub fn requeued_after_a_death(&self, job: &str) -> Result<()> {
-        self.wait_held(0, job, "prolog")?;
-        self.start_slurmd(0)?;
-        self.open(0, "prolog", 0)?;
-        self.wait_requeued(job)?;
-        self.wait_unheld(0)
     }
 
     pub fn wait_requeued(&self, job: &str) -> Result<()> {

@@ -100,3 +100,42 @@ fn a_job_whose_node_was_away_for_long_begins_again() -> Result<()> {
     let again = [(0, "prolog", "1", Some(0)), (0, "epilog", "1", Some(0))];
     ensure_followed(&slurm, &job, &[&[(0, "epilog", "0", Some(0))], &again[..]].concat())
 }
+
+/// Regression test: n0 lost its power while an orphan held it. The reservation stayed, so no prolog came to n0, and the
+/// epilog that was cut off did not run again. The first slurmd of the next boot frees n0, as soon as slurmctld answers.
+/// A slurmd that starts in the same boot frees nothing.
+#[test]
+fn a_boot_frees_the_node_of_an_orphan() -> Result<()> {
+    let cluster = gated(2).agent(SERIALIZED).boot()?;
+    let slurm = Slurm::start(&cluster, &format!("{ON_NODES}{EXCLUSIVE}"))?;
+    slurm.open_all("prolog")?;
+    let job = slurm.submit(2, "true")?;
+    cluster.wait_action_begun(&job, "epilog", &[0, 1])?;
+    (0..2).try_for_each(|rank| slurm.kill_slurmd(rank))?;
+    (0..2).try_for_each(|rank| slurm.wait_held(rank, &job, "epilog"))?;
+    let node = cluster.node(0)?;
+    node.power_fail()?;
+    node.boot()?;
+    node.systemctl(&["start", "munge", "perilog-agent"])?;
+    slurm.control()?.systemctl(&["stop", "slurmctld"])?;
+    (0..2).try_for_each(|rank| slurm.start_slurmd(rank))?;
+    slurm.start_slurmctld()?;
+    slurm.wait_unheld(0)?;
+    slurm.wait("slurmd of n1 has looked at its reservations", |_| {
+        let state = cluster.node(1)?.run(&["systemctl", "is-active", "perilog-orphaned-booted"])?.stdout;
+        Ok(state.trim() == "inactive")
+    })?;
+    slurm.wait_held(1, &job, "epilog")?;
+
+    let next = slurm.submit_with(&["--nodes=1", "--nodelist=n0"], "true")?;
+    slurm.wait("the epilog runs again on n0", |slurm| {
+        Ok(slurm.ends(&job)?.iter().filter(|end| end.0 == 0 && end.1 == "epilog").count() == 2)
+    })?;
+    ensure!(slurm.ends(&next)?.is_empty(), "the next job's prolog began before: {:?}", slurm.ends(&next)?);
+    slurm.open_all("prolog")?;
+    slurm.open_all("epilog")?;
+    slurm.wait_job(&next, "COMPLETED")?;
+    slurm.wait_unheld(1)?;
+    (0..2).try_for_each(|rank| slurm.wait_node(rank, "IDLE"))?;
+    slurm.ensure_apart()
+}
