@@ -78,10 +78,9 @@ fn a_restart_past_systemds_patience_begins_the_job_again() -> Result<()> {
     node.systemctl(&["restart", "--no-block", "slurmd"])?;
     slurm.wait_held(0, &job, "prolog")?;
     slurm.open(0, "prolog", ENDS_WELL)?;
-    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
+    slurm.wait_requeued(&job)?;
     slurm.wait_unheld(0)?;
-    slurm.begin_again(&job)?;
-    slurm.wait_job(&job, "COMPLETED")
+    slurm.ensure_completes_again(&job, &["0", "1"])
 }
 
 /// systemd kills a stopping slurmd that waits too long for an epilog. Plain Slurm would give the node to the next job
@@ -115,16 +114,11 @@ fn a_prolog_that_ends_without_slurmd_begins_the_job_again() -> Result<()> {
     slurm.kill_slurmd(0)?;
     slurm.wait_held(0, &job, "prolog")?;
     slurm.open(0, "prolog", ENDS_WELL)?;
-    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
+    slurm.wait_requeued(&job)?;
     slurm.start_slurmd(0)?;
     slurm.wait_unheld(0)?;
-    slurm.begin_again(&job)?;
-    slurm.wait_job(&job, "COMPLETED")?;
+    slurm.ensure_completes_again(&job, &["0", "1"])?;
     ensure!(slurm.job(&job, "Restarts")?.as_deref() == Some("1"), "the job was requeued a second time");
-    slurm.wait_node(0, "IDLE")?;
-    let ran = slurm.ends(&job)?;
-    ensure!(ran.iter().filter(|end| end.1 == "prolog").count() == 2, "{ran:?}");
-    ensure!(ran.iter().all(|end| end.3 == Some(0)), "{ran:?}");
     Ok(())
 }
 
@@ -138,7 +132,11 @@ fn a_prolog_that_fails_after_slurmds_death_drains() -> Result<()> {
     slurm.wait_held(0, &job, "prolog")?;
     slurm.open(0, "prolog", 9)?;
     wait_reason(&slurm, &["perilog orphaned prolog", "failed (exit 9)"])?;
-    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))
+    slurm.wait_requeued(&job)?;
+    slurm.wait("the epilog has ended", |slurm| {
+        Ok(slurm.ends(&job)?.iter().any(|end| end.1 == "epilog" && end.3.is_some()))
+    })?;
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 9), (0, "epilog", "0", 0)])
 }
 
 /// Slurm takes a killed hook for a failed script. perilog adds the script's true end to the reason of Slurm's drain.
@@ -154,11 +152,10 @@ fn the_end_of_a_script_whose_hook_was_killed_is_told() -> Result<()> {
         slurm.open(0, action, status)?;
         let seen = wait_reason(&slurm, &[&error, &format!("perilog orphaned {action} of job {job}"), end])?;
         ensure!(seen.state.contains("DRAIN"), "{seen:?}");
-        let told = slurm.ends(&job)?.iter().filter(|ended| ended.1 == action && ended.3 == Some(status.into())).count();
-        ensure!(told == 1, "{:?}", slurm.ends(&job)?);
         slurm.wait("the job's epilog has ended", |slurm| {
             Ok(slurm.ends(&job)?.iter().any(|end| end.1 == "epilog" && end.3.is_some()))
         })?;
+        slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", status.into())])?;
         begin_anew(&slurm, &job)?;
         slurm.close(0, "prolog")?;
         slurm.close(0, "epilog")?;
