@@ -68,6 +68,36 @@ fn a_task_of_an_array_begins_again_alone() -> Result<()> {
     slurm.ensure_ran(&id(&slurm, &second)?, &of("0"))
 }
 
+/// Regression test: the second component of a heterogeneous job is no batch job to Slurm, so perilog cancelled it when
+/// slurmd died in its prolog. The job begins again as a whole.
+#[test]
+fn a_heterogeneous_job_begins_again_as_a_whole() -> Result<()> {
+    let cluster = gated(2).agent(SERIALIZED).boot()?;
+    let slurm = Slurm::start(&cluster, &format!("{ON_NODES}{EXCLUSIVE}{BACKFILL}"))?;
+    slurm.open_all("epilog")?;
+    slurm.open(0, "prolog", 0)?;
+    let body = "while [ ! -e /run/go ]; do sleep 0.05; done";
+    let leader = slurm.submit_with(&["--nodes=1", "--nodelist=n0", ":", "--nodes=1", "--nodelist=n1"], body)?;
+    slurm.wait_job(&format!("{leader}+1"), "RUNNING")?;
+    let component = id(&slurm, &format!("{leader}+1"))?;
+    cluster.wait_action_begun(&component, "prolog", &[0])?;
+    slurm.kill_slurmd(1)?;
+    slurm.wait_held(1, &component, "prolog")?;
+    slurm.start_slurmd(1)?;
+    slurm.open(1, "prolog", 0)?;
+    slurm.wait_unheld(1)?;
+    let jobs = [leader.as_str(), &component];
+    for job in jobs {
+        slurm.wait_requeued(job)?;
+    }
+    slurm.begin_again(&leader)?;
+    cluster.node(0)?.write_file("/run/go", "")?;
+    jobs.iter().try_for_each(|job| slurm.wait_job(job, "COMPLETED"))?;
+    (0..2).try_for_each(|rank| slurm.wait_node(rank, "IDLE"))?;
+    let of = |attempt| [(0, "prolog", attempt, 0), (0, "epilog", attempt, 0)];
+    jobs.iter().try_for_each(|job| slurm.ensure_ran(job, &[of("0"), of("1")].concat()))
+}
+
 /// A node without a slurm.conf gets it from slurmctld. The hook tells the program for orphans where it is.
 #[test]
 fn an_orphan_on_a_node_without_slurm_conf_holds_it() -> Result<()> {

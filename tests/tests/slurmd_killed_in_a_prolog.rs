@@ -61,25 +61,36 @@ fn a_job_that_slurm_has_requeued_is_left_alone() -> Result<()> {
     Ok(())
 }
 
-/// Slurm cannot begin a job again that was submitted with `--no-requeue`. It is cancelled, and says why.
+/// Slurm cannot begin a job again that was submitted with `--no-requeue`. It is cancelled, and says why, behind what
+/// the site had written there. It is cancelled, too, where Slurm does not let perilog write that.
 #[test]
 fn a_job_that_cannot_begin_again_says_why_it_was_cancelled() -> Result<()> {
     let cluster = gated(1).boot()?;
     let slurm = Slurm::start(&cluster, ON_NODES)?;
     slurm.open_all("epilog")?;
-    let job = slurm.submit_with(&["--no-requeue"], "true")?;
-    cluster.wait_action_begun(&job, "prolog", &[0])?;
-    slurm.kill_slurmd(0)?;
-    slurm.wait_held(0, &job, "prolog")?;
-    slurm.start_slurmd(0)?;
-    slurm.open(0, "prolog", 0)?;
-    slurm.wait_job(&job, "CANCELLED")?;
-    let shown = slurm.ask(&["scontrol", "show", "job", &job])?;
-    let why = "AdminComment=cancelled by perilog: slurmd of n0 died in the prolog, and the job cannot be requeued";
-    ensure!(shown.contains(why), "{shown}");
-    slurm.wait_unheld(0)?;
-    slurm.wait_node(0, "IDLE")?;
-    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
+    slurm.before_scontrol(0, "*admincomment=*", "[ ! -e /run/refuses ] || exit 1")?;
+    let why = "cancelled by perilog: slurmd of n0 died in the prolog, and the job cannot be requeued";
+    for (refuses, comment) in [(false, format!("the site's own; {why}")), (true, "the site's own".to_owned())] {
+        slurm.close(0, "prolog")?;
+        let job = slurm.submit_with(&["--no-requeue"], "true")?;
+        cluster.wait_action_begun(&job, "prolog", &[0])?;
+        slurm.ask(&["scontrol", "update", &format!("jobid={job}"), "admincomment=the site's own"])?;
+        if refuses {
+            cluster.node(0)?.write_file("/run/refuses", "")?;
+        }
+        slurm.kill_slurmd(0)?;
+        slurm.wait_held(0, &job, "prolog")?;
+        slurm.start_slurmd(0)?;
+        slurm.open(0, "prolog", 0)?;
+        slurm.wait_job(&job, "CANCELLED")?;
+        let shown = slurm.ask(&["scontrol", "show", "job", &job])?;
+        let shown = shown.lines().find_map(|line| line.trim().strip_prefix("AdminComment="));
+        ensure!(shown == Some(&comment), "{shown:?}");
+        slurm.wait_unheld(0)?;
+        slurm.wait_node(0, "IDLE")?;
+        slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])?;
+    }
+    Ok(())
 }
 
 /// `systemctl kill -s KILL slurmd` kills every process of the unit by default, also perilog's hook. The agent notices
