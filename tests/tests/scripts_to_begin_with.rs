@@ -159,7 +159,7 @@ fn gpus_are_counted_and_their_errors_named() -> Result<()> {
     ensure_ok(&tried(node, "gpu", "four", None)?, "4 GPUs are well")?;
     for (lines, says) in [
         ("printf '0, 0\\n1, 3\\n2, 0\\n3, 12\\n'", "memory errors that were not corrected (GPU 1: 3, GPU 3: 12)"),
-        ("printf '0, 0\\n1, 0\\n3, 0\\n'", "3 of 4 GPUs are seen"),
+        ("printf '0, 0\\n1, 0\\n3, 0\\n'", "3 of 4 GPUs seen"),
         ("echo 'No devices were found'", "no GPU is seen"),
         ("echo 'Unable to determine the device handle' >&2; exit 15", "nvidia-smi ends with 15 (137: not within 60 s)"),
     ] {
@@ -167,6 +167,34 @@ fn gpus_are_counted_and_their_errors_named() -> Result<()> {
         ensure_tolerable(&tried(node, "gpu", "four", None)?, &[&format!("check gpu: \"{says}\"")])?;
     }
     Ok(())
+}
+
+/// Runs the script `gpu` with a stand-in of nvidia-smi for one GPU that answers the further questions of the script.
+#[test]
+fn rows_to_replace_and_processes_left_on_a_gpu_are_named() -> Result<()> {
+    let cluster = cluster(&[("alone", "X = \"\""), ("shared", "SHARED = \"yes\"")])?;
+    let node = cluster.node(0)?;
+    let nvidia = |rows: &str, apps: &str| {
+        let body = format!(
+            "#!/bin/sh\ncase $1 in\n--query-gpu=*) echo '0, 0' ;;\n--query-remapped-rows=*) {rows} ;;\n\
+             --query-compute-apps=*) {apps} ;;\nesac\n"
+        );
+        node.write_script("/usr/local/bin/nvidia-smi", &body)
+    };
+    let none = "echo '00000000:07:00.0, No, No'";
+    for rows in [none, "echo '00000000:07:00.0, 0, 0'", "echo '00000000:07:00.0, [N/A], [N/A]'", "exit 2"] {
+        nvidia(rows, "true")?;
+        ensure_ok(&tried(node, "gpu", "alone", None)?, "1 GPU is well")?;
+    }
+    for (rows, apps, says) in [
+        ("echo '00000000:07:00.0, Yes, No'", "true", "GPU 00000000:07:00.0: row remapping is pending until a reset"),
+        ("echo '00000000:07:00.0, 1, 1'", "true", "GPU 00000000:07:00.0: row remapping failed"),
+        (none, "echo '4711, 00000000:07:00.0, python3'", "processes are left: 4711 (python3) on GPU 00000000:07:00.0"),
+    ] {
+        nvidia(rows, apps)?;
+        ensure_tolerable(&tried(node, "gpu", "alone", None)?, &[&format!("check gpu: \"{says}\"")])?;
+    }
+    ensure_ok(&tried(node, "gpu", "shared", None)?, "1 GPU is well")
 }
 
 /// Runs the script `nhc` with a stand-in that prints and ends as NHC 1.5 does.
