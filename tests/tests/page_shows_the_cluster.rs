@@ -57,7 +57,7 @@ fn a_job_is_followed_over_a_kill_of_the_controller() -> Result<()> {
     cluster.boot()?;
     let browser = Browser::start(cluster.controller()?)?;
     browser.open(ADDRESS)?;
-    browser.wait_text(&["3, 3 online", "live last heard", "Nothing is open.", "bed"])?;
+    browser.wait_text(&["3 of 3 online", "live last heard", "Nothing is open.", "bed"])?;
     wait_tiles(&browser, &json!({ "free": "3", "held": "0", "drained": "0", "offline": "0" }))?;
     // A mark in the page, which a reload of the page would lose.
     browser.eval("window.opened = 'once'; location.hash = 'job=j'")?;
@@ -201,6 +201,67 @@ fn it_is_read_without_a_mouse_in_the_dark_and_on_a_phone() -> Result<()> {
     let wide = browser.eval("return [document.documentElement.scrollWidth, innerWidth]")?;
     ensure!(wide == json!([360, 360]), "{wide}");
     assert_calm(&browser, false)
+}
+
+/// At three widths, with a job's details and many drained nodes: no text of a row lies over another, the details stand
+/// beside the nodes, and the list of drains follows the open work without a gap.
+#[test]
+fn nothing_overlaps_at_three_widths() -> Result<()> {
+    let cluster = Cluster::builder(1).controller(PAGE).boot()?;
+    let browser = Browser::start(cluster.controller()?)?;
+    browser.open(ADDRESS)?;
+    browser.wait_text(&["live"])?;
+    browser.eval(
+        "window.told = structuredClone(link.last); clearTimeout(link.timer); later(3600000); \
+         told.status.nodes = 5; told.status.online = 4; told.status.drained = 10300; \
+         told.groups = [{ state: 'offline', count: 1, hosts: 'n4' }, { state: 'drained', count: 2, hosts: 'n[0-1]' }, \
+         { state: 'free', count: 2, hosts: 'n[2-3]' }]; \
+         told.drains = [{ reason: 'bad dimm', age_ms: 1000, count: 10000, hosts: 'm[0-63]' }, \
+         { reason: 'bad fan', age_ms: 86400000, count: 300, hosts: 'a[0-63]' }]; \
+         const row = { job: 'j', attempt: '0', action: 'epilog', state: 'overdue', stuck: true, \
+         why: '50-umount is past its limit', age_ms: 434000, count: 300, hosts: 'm[0-63]' }; \
+         told.open = [row]; \
+         told.verdicts = [...Array(25).keys()].map((n) => ({ job: `j${n}`, attempt: '0', action: 'prolog', \
+         verdict: 'ok', age_ms: n * 60000, elapsed_ms: 434000, count: 300, bad: 0 })); \
+         history.replaceState(null, '', '#node=n0'); $('detail').hidden = false; \
+         document.querySelector('main').classList.add('detailed'); draw(told)",
+    )?;
+    let text = browser.text()?;
+    for part in ["4 of 5 online", "10,300 nodes, 2 of them online", "1d00h", "7m14s"] {
+        ensure!(text.contains(part), "no {part:?} in {text}");
+    }
+    for (width, beside) in [(360, false), (1280, true), (1600, true)] {
+        let screen = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        browser.devtools("Emulation.setDeviceMetricsOverride", &screen)?;
+        let seen = browser.eval(
+            "const at = (e) => e.getBoundingClientRect(), ink = (e) => { const r = document.createRange(); \
+             r.selectNodeContents(e); return r.getBoundingClientRect(); }; \
+             const over = []; \
+             for (const li of document.querySelectorAll('.rows li')) { \
+             const parts = [...li.children].filter((e) => e.innerText); \
+             parts.forEach((a, i) => parts.slice(i + 1).forEach((b) => { const [x, y] = [ink(a), ink(b)]; \
+             if (x.left < y.right - 1 && y.left < x.right - 1 && x.top < y.bottom - 4 && y.top < x.bottom - 4) \
+             over.push(`${a.innerText} | ${b.innerText}`); })); } \
+             const [nodes, detail, going, drained] = ['nodes', 'detail', 'going', 'drained'].map((id) => at($(id))); \
+             return { over, beside: Math.abs(nodes.top - detail.top) < 2, \
+             gap: drained.top - going.bottom < 30, wide: document.documentElement.scrollWidth <= innerWidth }",
+        )?;
+        ensure!(seen == json!({ "over": [], "beside": beside, "gap": true, "wide": true }), "at {width}: {seen}");
+    }
+    // On a phone, the map of a large cluster is cut: nodes in trouble stand first.
+    let offline = browser.eval(
+        "told.groups = [{ state: 'free', count: 3000, hosts: 'n[0-2999]' }, { state: 'offline', count: 1, \
+         hosts: 'n3000' }]; draw(told); return told.groups.length",
+    )?;
+    ensure!(offline == 2, "{offline}");
+    let phone = json!({ "width": 360, "height": 780, "deviceScaleFactor": 2, "mobile": true });
+    browser.devtools("Emulation.setDeviceMetricsOverride", &phone)?;
+    let inside = browser.eval(
+        "const map = $('cells').getBoundingClientRect(), cell = document.querySelector('#cells > \
+         .offline').getBoundingClientRect(); return cell.bottom <= map.bottom && cell.top >= map.top",
+    )?;
+    ensure!(inside == true, "the offline node is below the cut");
+    Ok(())
 }
 
 /// The browser page draws ten thousand nodes, each once, and redraws only those that have changed.

@@ -81,7 +81,7 @@ function list(element, rows, key, draw) {
 /** A duration as perilog writes them. */
 function span(ms) {
   const s = Math.max(0, Math.floor(ms / 1000));
-  const two = (big, unit, small, less) => `${big}${unit}${small ? ` ${small}${less}` : ""}`;
+  const two = (big, unit, small, less) => `${big}${unit}${String(small).padStart(2, "0")}${less}`;
   if (s < 60) return `${s}s`;
   if (s < 3600) return two(Math.floor(s / 60), "m", s % 60, "s");
   if (s < 86400) return two(Math.floor(s / 3600), "h", Math.floor((s % 3600) / 60), "m");
@@ -255,7 +255,7 @@ function drawNodes(status) {
   cells.className = size + (fleet.picked !== null ? " picking" : "");
   cells.hidden = seen.size === 0;
   const { nodes, online } = status.status;
-  $("nodes-count").textContent = nodes === 0 ? "" : `${nodes.toLocaleString("en")}, ${online.toLocaleString("en")} online` +
+  $("nodes-count").textContent = nodes === 0 ? "" : `${online.toLocaleString("en")} of ${nodes.toLocaleString("en")} online` +
     (status.nodes_left_out ? `; ${status.nodes_left_out.toLocaleString("en")} are not drawn` : "");
   const order = [...tiles].sort(([, a], [, b]) => ORDER.indexOf(a.shape) - ORDER.indexOf(b.shape));
   list($("states"), order, ([tile]) => tile, ([tile, { shape, count }]) => [
@@ -336,11 +336,12 @@ const jobLink = (job, attempt) => job
   ? make("a", { href: `#job=${encodeURIComponent(job)}`, class: "name" }, text(job), attempt ? ` (${attempt})` : null)
   : null;
 
-function hosts(row) {
+/** The hosts of a row. `counted`: their number stands beside them already. */
+function hosts(row, counted) {
   const resources = (row.resources || []).join(",");
   const shown = [row.hosts, resources].filter(Boolean).join(" ");
   const more = row.count - expand(row.hosts || "").length;
-  return make("span", { class: "hosts" }, more > 0 ? `${many(row.count, "node")}: ` : null, text(shown), more > 0 ? ", …" : null);
+  return make("span", { class: "hosts" }, more > 0 && !counted ? `${many(row.count, "node")}: ` : null, text(shown), more > 0 ? ", …" : null);
 }
 
 const tag = (kind, word) => make("span", { class: `tag ${kind}` }, text(word));
@@ -390,9 +391,12 @@ function draw(status) {
   list($("verdicts"), status.verdicts, (row) => [row.job, row.attempt, row.action].join(" "), (row) => verdictRow(row, at));
   $("verdicts-none").hidden = status.verdicts.length > 0;
   $("drained").hidden = status.drains.length === 0;
-  $("drains-count").textContent = status.drains_left_out ? `${many(status.drains_left_out, "reason")} more: perilog drain` : "";
+  // Hosts that are offline, or never said hello, are drained, too: the map shows those that are online.
+  const drained = `${many(of.drained, "node")}, ${(fleet.tiles.get("drained")?.count ?? 0).toLocaleString("en")} of them online`;
+  $("drains-count").textContent = [drained, status.drains_left_out ? `${many(status.drains_left_out, "reason")} more: perilog drain` : null]
+    .filter(Boolean).join("; ");
   list($("drains"), status.drains, (row) => row.reason, (row) => [
-    age(row.age_ms, at), tag("drained", many(row.count, "node")), make("span", { class: "what" }, hosts(row)), make("span", { class: "why" }, text(row.reason)),
+    age(row.age_ms, at), tag("drained", many(row.count, "node")), make("span", { class: "what" }, hosts(row, true)), make("span", { class: "why" }, text(row.reason)),
   ]);
   fill($("foot"), `perilog ${of.version}, epoch ${of.epoch}; ${many(of.jobs, "job")} remembered, ${many(of.actions_open, "action")} and ` +
     `${many(of.tasks_open, "task")} open; ${many(of.outbox, "release")} to be told.`);
