@@ -28,6 +28,9 @@ done
 for file in "$tree"/scripts/*; do put 755 "$file" "/usr/share/perilog/scripts/${file##*/}"; done
 for file in "$tree"/packaging/agent.d/*; do put 644 "$file" "/usr/share/perilog/agent.d/${file##*/}"; done
 
+# For firewalld, off until a site adds it to a zone.
+put 644 "$tree/packaging/firewalld/perilog-controller.xml" /usr/lib/firewalld/services/perilog-controller.xml
+
 # For the host that runs Ansible.
 (cd "$tree/packaging/ansible" && find . -type f ! -name '.*' | sort) | while read -r file; do
     put 644 "$tree/packaging/ansible/$file" "/usr/share/perilog/ansible/${file#./}"
