@@ -66,7 +66,7 @@ fn each_value_is_printed_with_where_it_is_from() {
     assert_from(&printed, "host = \"n7\"", &at(&etc.file(), 1));
     assert_from(&printed, "max-tasks = 9", &at(&drop_in, 2));
     assert_from(&printed, "timeout = \"600s\"", &at(&drop_in, 5));
-    assert_from(&printed, "keep-failed = 8", "default");
+    assert_from(&printed, "keep-failed = 0", "default");
     // The output is itself a configuration.
     let again = Etc::new(&printed);
     assert_eq!(again.agent("--check-config").0, Some(0));

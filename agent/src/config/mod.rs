@@ -152,7 +152,7 @@ impl Default for Config {
             controller: Vec::new(),
             env_allow: Vec::new(),
             serialize: Queue::default(),
-            keep_failed: Within(8),
+            keep_failed: Within(0),
             max_tombstones: Within(4096),
             max_tasks: Within(128),
             log: Log::default(),
