@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   runner                               stage (the runner's child, root)
-//!     | Order, as JSON, over its stdin   ->    | groups, gid, uid, directory, /dev/null on stdin, exec
+//!     | Order, as JSON, over its stdin   ->    | owner of the pipes, groups, gid, uid, directory, exec
 //!     |    <- end of file: exec succeeded    |
 //!     |    <- a sentence: exec failed      | (and exits)
 //! ```
@@ -91,6 +91,7 @@ pub(crate) fn cannot_execute(error: &io::Error) -> String {
 /// A sentence with the step that failed, for people.
 fn prepare(socket: &mut UnixStream) -> Result<Order, String> {
     let order = read(socket).map_err(|e| format!("no order: {e}"))?;
+    give_output(&order)?;
     take_identity(&order)?;
     std::env::set_current_dir(&order.cwd).map_err(|e| format!("directory {}: {e}", order.cwd))?;
     Ok(order)
@@ -103,6 +104,16 @@ fn read(socket: &mut UnixStream) -> io::Result<Order> {
     let null = File::open("/dev/null")?;
     rustix::stdio::dup2_stdin(null.as_fd())?;
     Ok(order)
+}
+
+/// Makes the order's user the owner of the pipes for stdout and stderr. A script that opens `/dev/stderr` opens the pipe
+/// anew, and the kernel asks the pipe's owner and mode (0600).
+fn give_output(order: &Order) -> Result<(), String> {
+    let (uid, gid) = (Some(Uid::from_raw(order.uid)), Some(Gid::from_raw(order.gid)));
+    for (name, pipe) in [("stdout", io::stdout().as_fd()), ("stderr", io::stderr().as_fd())] {
+        rustix::fs::fchown(pipe, uid, gid).map_err(|e| format!("{name} of uid {}: {e}", order.uid))?;
+    }
+    Ok(())
 }
 
 fn take_identity(order: &Order) -> Result<(), String> {
