@@ -50,8 +50,23 @@ fn an_action_that_no_node_configures_is_refused() {
     // The last Hello counts while the node is away; a node that never came has reported nothing.
     let (mut b, n) = site(&[usual]);
     b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
+    b.pass(5_000);
     assert!(b.ask(Request::Run(request("prolgo", "j", Some("n0"), None))).0.is_err());
     assert!(b.ask(Request::Run(request("prolgo", "j", Some("n[0,9]"), None))).0.is_ok());
+}
+
+/// Regression test: a run of a new action a moment after `systemctl reload` was refused, because the agent had ended its
+/// session in order to report the new action.
+#[test]
+fn a_node_that_renews_its_session_may_configure_any_action() {
+    let (mut b, n) = site(&[Some("epilog prolog")]);
+    b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
+    b.pass(4_900);
+    assert!(b.ask(Request::Run(request("check", "j", Some("n0"), None))).0.is_ok());
+    let session = b.session();
+    let hello = hello("n0", "b", session.0, vec![]);
+    let effects = b.says(session, FromAgent::Hello(Hello { actions: names("check epilog prolog"), ..hello }));
+    assert!(!starts(&effects).is_empty(), "{effects:?}");
 }
 
 /// Regression test: `perilog run` on a mistyped host waited for the host, and drained it.
