@@ -22,8 +22,15 @@ const MAX_NAMED: usize = 32;
 /// Maximum number of characters of the command of a lingering process; the agent cuts the rest.
 const MAX_COMMAND: usize = 256;
 
-/// Returns systemd's refusal of a unit, with where to look if a drop-in has set what the unit cannot have.
+/// Targets that systemd queues while a node goes down. Then no unit can start: that would be "destructive".
+const GOING_DOWN: [&str; 6] =
+    ["reboot.target", "poweroff.target", "halt.target", "kexec.target", "soft-reboot.target", "shutdown.target"];
+
+/// Returns systemd's refusal of a unit: first the reason if it is known, or where to look.
 fn explained(text: String) -> String {
+    if text.contains("is destructive") && GOING_DOWN.iter().any(|target| text.contains(target)) {
+        return format!("the node is going down: {text}");
+    }
     if !text.contains("bad unit file setting") {
         return text;
     }
@@ -371,4 +378,30 @@ fn named(processes: &[Process], most: usize) -> Vec<Process> {
     let short =
         |process: &Process| Process { pid: process.pid, command: process.command.chars().take(MAX_COMMAND).collect() };
     processes.iter().take(most).map(short).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::explained;
+
+    #[test]
+    fn a_refused_start_says_why_first() {
+        let destructive = |target: &str| {
+            format!(
+                "Transaction for perilog-task-x.service/start is destructive ({target} has 'start' job queued, but \
+                 'stop' is included in transaction). (org.freedesktop.systemd1.TransactionIsDestructive)"
+            )
+        };
+        for (text, expect) in [
+            (destructive("reboot.target"), "the node is going down: Transaction for "),
+            (destructive("poweroff.target"), "the node is going down: Transaction for "),
+            // `systemctl isolate` is no shutdown.
+            (destructive("rescue.target"), "Transaction for "),
+            ("x.service has a bad unit file setting.".to_owned(), "a drop-in sets what a task's unit cannot have"),
+            ("Access denied".to_owned(), "Access denied"),
+        ] {
+            let said = explained(text);
+            assert!(said.starts_with(expect), "{expect}: {said}");
+        }
+    }
 }
