@@ -47,9 +47,17 @@ impl Ca {
         self.run(&["ca", "show", &self.path(file), "-q"]).out
     }
 
+    /// Issues certificates into `out`/HOST. For a single HOST, the files are also in `out`.
     fn issue(&self, role: &str, hosts: &[&str], out: &str) -> Said {
         let (dir, out) = (self.path("ca"), self.path(out));
-        self.run(&[&["ca", "issue", "--dir", &dir, "--role", role, "--out", &out], hosts].concat())
+        let said = self.run(&[&["ca", "issue", "--dir", &dir, "--role", role, "--out", &out], hosts].concat());
+        let made: Vec<_> = std::fs::read_dir(&out).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
+        if let (Some(0), [host]) = (said.code, &made[..]) {
+            for file in std::fs::read_dir(host).unwrap().map(|entry| entry.unwrap()) {
+                std::fs::copy(file.path(), Path::new(&out).join(file.file_name())).unwrap();
+            }
+        }
+        said
     }
 }
 
@@ -355,7 +363,7 @@ fn a_strict_umask_changes_neither_readers_nor_owners() {
     let said = strictly(&issue);
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert_eq!(whose("ca/issued.jsonl"), (0o600, daemon.0, daemon.1));
-    assert_eq!((whose("n0/cert.pem"), whose("n0/key.pem")), ((0o644, own.0, own.1), (0o600, own.0, own.1)));
+    assert_eq!((whose("n0/n0/cert.pem"), whose("n0/n0/key.pem")), ((0o644, own.0, own.1), (0o600, own.0, own.1)));
 
     assert_eq!(strictly(&["ca", "revoke", "--dir", &dir, "n0"]).code, Some(0));
     assert_eq!(whose("ca/crl.pem"), (0o644, list.0, list.1), "the owner of what it replaces");
@@ -492,9 +500,9 @@ fn what_stands_is_renewed_and_the_old_certificate_goes_on() {
     assert_eq!((said.code, made("new")), (Some(0), vec!["n0".into(), "n2".into()]), "{}", said.err);
     // Hosts change one after the other: each of old and new meets each of old and new.
     assert_eq!(renew(&["10.0.0.1"], "newer").code, Some(0));
-    assert_eq!(made("newer"), ["ctl-controller"]);
+    assert_eq!(made("newer"), ["ctl"]);
     for node in ["nodes/n0", "new/n0"] {
-        for controller in ["ctl", "newer/ctl-controller"] {
+        for controller in ["ctl", "newer/ctl"] {
             handshake(&ca.path(node), &ca.path(controller), "10.0.0.1").unwrap();
         }
     }
@@ -512,6 +520,26 @@ fn what_stands_is_renewed_and_the_old_certificate_goes_on() {
     }
     assert_eq!(renew(&["n0"], "new").code, Some(2), "its files are there");
     assert!(!Path::new(&ca.path("out")).exists());
+}
+
+/// One host and many get the same layout, and so does a renewal: `OUT/HOST`. Where the controller's host is a node, too,
+/// one of the two is named by its role.
+#[test]
+fn files_are_in_a_directory_of_the_hosts_name() {
+    let ca = Ca::new();
+    let there = |file: &str| Path::new(&ca.path(file)).exists();
+    assert_eq!(ca.issue("node", &["ctl"], "nodes").code, Some(0));
+    assert_eq!(ca.issue("controller", &["ctl", "10.0.0.1"], "controllers").code, Some(0));
+    assert!(there("nodes/ctl/key.pem") && there("controllers/ctl/key.pem"));
+    let renew = |args: &[&str]| {
+        let (dir, out) = (ca.path("ca"), ca.path("new"));
+        ca.run(&[&["ca", "renew", "--dir", &dir, "--all", "--out", &out], args].concat())
+    };
+    let said = renew(&[]);
+    assert!(said.code == Some(2) && said.err.contains("--role controller"), "{}", said.err);
+    assert!(!there("new"));
+    assert_eq!(renew(&["--role", "controller"]).code, Some(0));
+    assert!(ca.run(&["ca", "show", &ca.path("new/ctl/cert.pem")]).out.contains("controller"));
 }
 
 /// `perilog ca list` shows a certificate that a node got by enrolling. `perilog ca renew --all` leaves it out: the node

@@ -62,7 +62,7 @@ impl Authority {
         let out = self.directory.join(node.name());
         self.ca(&["issue", "--force", "--role", role, "--out", &out.to_string_lossy(), node.name()])?;
         for (name, mode) in [("ca.pem", 0o644), ("cert.pem", 0o644), ("key.pem", 0o600)] {
-            let path: &Path = &out.join(name);
+            let path: &Path = &out.join(node.name()).join(name);
             let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
             node.write_with_mode(&format!("{TLS}/{name}"), bytes, mode)?;
         }

@@ -46,8 +46,8 @@ fn pid(node: &Node, unit: &str) -> Result<String> {
 fn keys(bed: &Bed) -> Result<()> {
     let (ctl, n0) = (bed.node("ctl")?, bed.node("n0")?);
     ctl.sh("perilog ca init --dir /root/ca
-        perilog ca issue --dir /root/ca --role controller ctl --out /root/keys/ctl
-        perilog ca issue --dir /root/ca --role node n0 --out /root/keys/n0")?;
+        perilog ca issue --dir /root/ca --role controller ctl --out /root/keys
+        perilog ca issue --dir /root/ca --role node n0 --out /root/keys")?;
     for file in ["ca.pem", "cert.pem", "key.pem"] {
         let path = format!("/root/keys/n0/{file}");
         n0.write_with_mode(&path, ctl.read_file(&path)?, 0o600)?;

@@ -58,7 +58,7 @@ fn an_agent_of_another_authority_is_refused_with_its_address() -> Result<()> {
     let stranger = cluster.node(1)?;
     stranger
         .sh("perilog -q ca init --dir /root/ca && perilog -q ca issue --dir /root/ca --role node n1 --out /root/out")?;
-    stranger.sh("cp /root/out/cert.pem /root/out/key.pem /etc/perilog/tls/")?;
+    stranger.sh("cp /root/out/n1/cert.pem /root/out/n1/key.pem /etc/perilog/tls/")?;
     stranger.systemctl(&["restart", "perilog-agent"])?;
     wait_logged(&cluster, &["refused", stranger.address()])?;
     let views = cluster.node_views()?;

@@ -177,7 +177,7 @@ fn the_key_that_enrols_is_no_controllers() -> Result<()> {
         ])?
         .ok()?;
     ctl.sh(
-        "cat /root/forged/cert.pem > /etc/perilog/tls/cert.pem && cat /root/forged/key.pem > /etc/perilog/tls/key.pem",
+        "cat /root/forged/ctl/cert.pem > /etc/perilog/tls/cert.pem && cat /root/forged/ctl/key.pem > /etc/perilog/tls/key.pem",
     )?;
     ctl.systemctl(&["restart", "perilog-controller"])?;
     cluster.wait_logged(n0, "perilog-agent", &["no session", "is signed by no authority of ours"])?;

@@ -60,7 +60,7 @@ fn certificates(cluster: &Cluster, node: &Node) -> Result<()> {
     let output = command.arg(node.name()).output().context("running perilog ca")?;
     ensure!(output.status.success(), "perilog ca: {}", String::from_utf8_lossy(&output.stderr));
     for (name, mode) in [("ca.pem", 0o644), ("cert.pem", 0o644), ("key.pem", 0o600)] {
-        let bytes = std::fs::read(out.join(name)).with_context(|| format!("reading {name}"))?;
+        let bytes = std::fs::read(out.join(node.name()).join(name)).with_context(|| format!("reading {name}"))?;
         node.write_with_mode(&format!("{CERTIFICATES}/{name}"), bytes, mode)?;
     }
     Ok(())

@@ -20,8 +20,8 @@ const DAYS: u32 = 1825;
 
 /// Issues what a daemon needs under /etc/perilog/tls: ca.pem, cert.pem and key.pem.
 ///
-/// Each node gets a certificate of its own, in OUT/HOST if there are several. A controller gets one under all the names
-/// and addresses by which agents dial it. A key is made only once: hand the files over and delete OUT. DIR/issued.jsonl
+/// The files go to OUT/HOST. Each node gets a certificate of its own. A controller gets one under all the names and
+/// addresses by which agents dial it; its HOST is the first. A key is made only once: hand the files over and delete OUT. DIR/issued.jsonl
 /// records each certificate and its host, so that it can be revoked; keys are stored nowhere else.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Host names as the agents' configuration has them ("n[0-3]"), for a controller also addresses.
     #[arg(value_name = "HOST", required = true, value_parser = names)]
     hosts: Vec<Names>,
-    /// Where the files go.
+    /// Directory for the files of all hosts, each in OUT/HOST.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// How long they last.
@@ -108,14 +108,12 @@ impl Args {
             names.push(name.clone());
         }
         if self.role == Role::Controller {
-            return Ok(vec![(self.out.clone(), names)]);
+            return Ok(names.first().map(|first| (self.out.join(first.text()), names.clone())).into_iter().collect());
         }
         if let Some(Name::Address(address)) = names.iter().find(|name| matches!(name, Name::Address(_))) {
             return Err(Fault::Usage(format!("{address} is an address: a node speaks for its host name")));
         }
-        let single = names.len() == 1;
-        let dir = |name: &Name| if single { self.out.clone() } else { self.out.join(name.text()) };
-        Ok(names.iter().map(|name| (dir(name), vec![name.clone()])).collect())
+        Ok(names.into_iter().map(|name| (self.out.join(name.text()), vec![name])).collect())
     }
 }
 

@@ -18,7 +18,7 @@ use crate::fault::Fault;
 use crate::out::{Face, Out, aside};
 use crate::text;
 
-/// Issues new certificates and keys for names that have a certificate, into OUT/NAME.
+/// Issues new certificates and keys for names that have a certificate, into OUT/HOST as `ca issue` does.
 ///
 /// Without --all: for these HOSTs. Bring the files to their hosts; the certificates that they replace are good until
 /// they end, so that hosts may change one after the other. Nodes that have enrolled renew themselves, and are left out;
@@ -34,10 +34,13 @@ pub(crate) struct Args {
     /// A host: any name in the certificate to renew will do.
     #[arg(value_name = "HOST", required_unless_present = "all")]
     hosts: Vec<String>,
+    /// Only those of nodes, or of controllers.
+    #[arg(long, value_enum)]
+    role: Option<Role>,
     /// Only those that end within so many days.
     #[arg(long, value_name = "DAYS")]
     within: Option<u32>,
-    /// Where the files go.
+    /// Directory for the files of all hosts, each in OUT/HOST.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// How long they last.
@@ -51,7 +54,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     let (rows, now_ms) = (standing(&args.dir)?, clock::wall_ms());
     let signing = Signing::open(&args.dir)?;
-    let named = |row: &Row| args.all || args.hosts.iter().any(|host| row.issued.is_of(&canonical(host)));
+    let of_role = |row: &Row| args.role.is_none_or(|role| Role::from_str(&row.issued.role, false) == Ok(role));
+    let named =
+        |row: &Row| of_role(row) && (args.all || args.hosts.iter().any(|host| row.issued.is_of(&canonical(host))));
     let (enrolled, by_hand): (Vec<Row>, Vec<Row>) =
         rows.into_iter().filter(|row| row.stands() && named(row)).partition(|row| row.issued.enrolled_ms.is_some());
     let is_there = |host: &String| enrolled.iter().chain(&by_hand).any(|row| row.issued.is_of(&canonical(host)));
@@ -63,6 +68,14 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     }
     let due: Vec<Row> = by_hand.into_iter().filter(|row| row.ends_within(args.within, now_ms)).collect();
     let jobs = due.iter().map(|row| job(row, &args.out)).collect::<Result<Vec<_>, Fault>>()?;
+    let twice = jobs.iter().enumerate().find(|(at, (dir, ..))| jobs[..*at].iter().any(|(other, ..)| other == dir));
+    if let Some((_, (dir, ..))) = twice {
+        return Err(Fault::Usage(format!(
+            "{} would be a node's and a controller's: renew them one after the other, --role node and --role \
+             controller, each with an --out of its own",
+            dir.display()
+        )));
+    }
     if !args.force {
         for (dir, ..) in &jobs {
             files::absent(dir, &[CA_CERT, CERT, KEY], "--force replaces it, another --out leaves it alone")?;
@@ -102,7 +115,5 @@ fn job(row: &Row, out: &Path) -> Result<(PathBuf, Role, Vec<Name>), Fault> {
     };
     let names = row.issued.names.iter().map(name).collect::<Result<Vec<_>, _>>()?;
     let first = names.first().ok_or_else(|| odd("it has no name"))?;
-    // A node on the controller's host may have the same name, so the controller's files get a directory of their own.
-    let suffix = if role == Role::Controller { "-controller" } else { "" };
-    Ok((out.join(format!("{}{suffix}", first.text())), role, names))
+    Ok((out.join(first.text()), role, names))
 }
