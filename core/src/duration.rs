@@ -84,6 +84,15 @@ pub fn age(ms: u64) -> String {
     }
 }
 
+/// Formats how long something took, as [`age`] does, but finer below a minute: `420ms`, `4.2s`, `42.0s`.
+pub fn took(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms}ms"),
+        1000..60_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
+        _ => age(ms),
+    }
+}
+
 impl std::str::FromStr for Span {
     type Err = ParseError;
     fn from_str(text: &str) -> Result<Self, ParseError> {
@@ -91,36 +100,18 @@ impl std::str::FromStr for Span {
     }
 }
 
-/// Formats as Flux does, with six significant digits: below 100 ms in `ms`, below a minute in `s`, then in the largest
-/// of `m`, `h` and `d` that the span fills. 62,000 ms is `1.03333m`.
+/// Formats for people, as [`took`] does, but without a last unit of zero: `10m`, `1m30s`, `1.5s`, `200ms`. Not for a
+/// parser: [`Span::to_exact`] is.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_infinite() {
-            return f.pad("infinity");
+        let Some(ms) = self.as_millis() else { return f.pad("infinity") };
+        if ms == 0 {
+            return f.pad("0s");
         }
-        let (unit, name) = match self.0 {
-            1..100 => (1.0, "ms"),
-            0..60_000 => (1e3, "s"),
-            60_000..3_600_000 => (60e3, "m"),
-            3_600_000..86_400_000 => (3600e3, "h"),
-            _ => (86400e3, "d"),
-        };
-        f.pad(&format!("{}{name}", six_digits(self.0 as f64 / unit)))
-    }
-}
-
-/// Formats `x` as C's `%g` does: six significant digits, no trailing zeros, and an exponent if `x` is a million or
-/// more. `x` must be zero or at least 0.0001.
-fn six_digits(x: f64) -> String {
-    let scientific = format!("{x:.5e}");
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let trim = |text: &str| {
-        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text.to_owned() }
-    };
-    match usize::try_from(5 - exponent) {
-        Ok(decimals) => trim(&format!("{x:.decimals$}")),
-        Err(_) => format!("{}e+{exponent:02}", trim(digits)),
+        let text = took(ms);
+        let whole = [(".0s", "s"), ("m00s", "m"), ("h00m", "h"), ("d00h", "d")];
+        let short = whole.iter().find_map(|(long, short)| Some(format!("{}{short}", text.strip_suffix(long)?)));
+        f.pad(&short.unwrap_or(text))
     }
 }
 

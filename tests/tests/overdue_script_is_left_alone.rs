@@ -35,7 +35,7 @@ fn it_is_shown_and_its_true_status_arrives() -> Result<()> {
     cluster.wait_begun("j", &[0])?;
     cluster.bed().wait_until("ps shows it overdue", SOON, || {
         let ps = cluster.perilog(&["ps"])?.ok()?;
-        Ok(ps.contains("overdue") && ps.contains("10-gate is past its limit of 0.2s"))
+        Ok(ps.contains("overdue") && ps.contains("10-gate is past its limit of 200ms"))
     })?;
     let node = cluster.node(0)?;
     cluster.bed().wait_until("it was asked to end", SOON, || Ok(node.try_read_file("/run/terms")?.is_some()))?;
@@ -52,7 +52,7 @@ fn it_is_shown_and_its_true_status_arrives() -> Result<()> {
     let undrain = cluster.perilog(&["undrain", "n0"])?;
     assert!(undrain.success() && undrain.stdout.contains("drain lifted"), "{undrain}");
     assert!(undrain.stderr.contains("n0: epilog of job j is still there, overdue, for "), "{undrain}");
-    assert!(undrain.stderr.contains("10-gate is past its limit of 0.2s (perilog why n0)"), "{undrain}");
+    assert!(undrain.stderr.contains("10-gate is past its limit of 200ms (perilog why n0)"), "{undrain}");
     // A restarted agent reads the task again; the script does not notice.
     cluster.kill_agent(0)?;
     cluster.start_agent(0)?;

@@ -21,7 +21,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::duration::Span;
+use crate::duration::took;
 use crate::ids::TaskId;
 use crate::outcome::Outcome;
 use crate::task::Ended;
@@ -232,7 +232,7 @@ impl Task {
 
 /// Summarizes an end in one line: `failed (exit 37) after 31ms: 20-gpu: GPU 2 has fallen off the bus`.
 fn headline(ended: &Ended) -> String {
-    let took = ended.elapsed_ms.map(|ms| format!(" after {}", Span::from_millis(ms))).unwrap_or_default();
+    let took = ended.elapsed_ms.map(|ms| format!(" after {}", took(ms))).unwrap_or_default();
     let check = ended.checks.first().map(|check| format!(": {}: {}", check.check, check.message));
     let last = || {
         let tail = ended.tails.iter().find(|tail| !tail.text.trim().is_empty())?;

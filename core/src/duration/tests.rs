@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::Span;
+use super::{Span, age, took};
 
 const S: u64 = 1000;
 
@@ -60,16 +60,14 @@ fn texts_that_are_refused_and_where() {
 }
 
 #[test]
-fn shown_as_flux_shows_it_and_stored_exactly() {
+fn shown_to_people_in_one_way_and_stored_exactly() {
     #[rustfmt::skip]
     let table = [
-        (0, "0s", "0s"), (1, "1ms", "1ms"), (99, "99ms", "99ms"), (100, "0.1s", "100ms"), (123, "0.123s", "123ms"),
-        (500, "0.5s", "500ms"),
-        (1500, "1.5s", "1500ms"), (59 * S, "59s", "59s"), (59_999, "59.999s", "59999ms"), (60 * S, "1m", "60s"),
-        (62 * S, "1.03333m", "62s"), (3599 * S, "59.9833m", "3599s"), (3600 * S, "1h", "3600s"),
-        (4500 * S, "1.25h", "4500s"),
-        (86_400 * S, "1d", "86400s"), (103_680 * S, "1.2d", "103680s"), (86_400_000 * S, "1000d", "86400000s"),
-        (86_400 * 1_234_567 * S, "1.23457e+06d", "106666588800s"), (86_400 * 1_000_000 * S, "1e+06d", "86400000000s"),
+        (0, "0s", "0s"), (1, "1ms", "1ms"), (123, "123ms", "123ms"), (500, "500ms", "500ms"), (S, "1s", "1s"),
+        (1500, "1.5s", "1500ms"), (59 * S, "59s", "59s"), (59_999, "59.9s", "59999ms"), (60 * S, "1m", "60s"),
+        (62 * S, "1m02s", "62s"), (90 * S, "1m30s", "90s"), (600 * S, "10m", "600s"), (434_248, "7m14s", "434248ms"),
+        (3599 * S, "59m59s", "3599s"), (3600 * S, "1h", "3600s"), (4500 * S, "1h15m", "4500s"),
+        (86_400 * S, "1d", "86400s"), (93_600 * S, "1d02h", "93600s"), (86_400_000 * S, "1000d", "86400000s"),
     ];
     for (millis, shown, exact) in table {
         let span = Span::from_millis(millis);
@@ -77,6 +75,18 @@ fn shown_as_flux_shows_it_and_stored_exactly() {
     }
     assert_eq!((Span::INFINITE.to_string().as_str(), Span::INFINITE.to_exact().as_str()), ("infinity", "infinity"));
     assert_eq!(format!("{:>5}|{:<5}|", Span::from_secs(30), Span::from_secs(60)), "  30s|1m   |");
+}
+
+#[test]
+fn lengths_of_time_are_short() {
+    for (ms, expect) in [(0, "0s"), (59_999, "59s"), (252_000, "4m12s"), (7_380_000, "2h03m"), (273_600_000, "3d04h")] {
+        assert_eq!(age(ms), expect, "{ms}");
+    }
+    for (ms, expect) in
+        [(0, "0ms"), (420, "420ms"), (4_260, "4.2s"), (59_999, "59.9s"), (60_000, "1m00s"), (434_248, "7m14s")]
+    {
+        assert_eq!(took(ms), expect, "{ms}");
+    }
 }
 
 #[test]
@@ -115,14 +125,6 @@ proptest! {
     fn the_exact_text_reads_back(span in span()) {
         prop_assert_eq!(Span::parse(&span.to_exact()), Ok(span));
         prop_assert_eq!(serde_json::from_str::<Span>(&serde_json::to_string(&span).unwrap()).unwrap(), span);
-    }
-
-    #[test]
-    fn the_shown_text_reads_back_to_six_digits(span in span()) {
-        if let Some(millis) = span.as_millis().filter(|&ms| ms < u64::MAX / 2) {
-            let again = Span::parse(&span.to_string()).unwrap().as_millis().unwrap();
-            prop_assert!(again.abs_diff(millis) as f64 <= millis as f64 * 1e-5 + 1.0, "{millis} {again}");
-        }
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl Session {
             }
             Action::Start { job, attempt, name, id } => {
                 let external = self.view.site.externals.get(name);
-                let lease = Span::from_millis(external.map_or(0, |external| external.lease_ms)).to_string();
+                let lease = Span::from_millis(external.map_or(0, |external| external.lease_ms)).to_exact();
                 let mut parameters = json!({ "job": job, "attempt": attempt, "action": name, "lease": lease });
                 parameters["resources"] = json!(external.map(|external| &external.resources));
                 let held = self.view.jobs.get(id).and_then(Job::held);
