@@ -3,7 +3,7 @@
 //! A user may have written the text that a script prints: control characters of such a text never reach an operator's
 //! terminal.
 
-pub(crate) use perilog_core::duration::age;
+pub(crate) use perilog_core::duration::{age, took};
 pub(crate) use perilog_host::terminal::json;
 
 use perilog_host::terminal::is_harmful;
@@ -26,6 +26,11 @@ pub(crate) fn line(text: &str) -> String {
         }
     }
     shown
+}
+
+/// Returns a line that a script printed, as [`line()`] does, but of a long line the end: a script says last why it failed.
+pub(crate) fn of_script(text: &str) -> String {
+    line(&perilog_core::output::end(text, SHOWN))
 }
 
 /// Returns `text` with its line breaks and tabs; escapes all other control characters as [`line()`] does.
@@ -60,15 +65,6 @@ pub(crate) fn ranks(ranks: &perilog_core::IdSet) -> String {
     format!("rank{} {ranks}", if ranks.len() == 1 { "" } else { "s" })
 }
 
-/// Formats a duration as [`age`] does, but finer below a minute: `420ms`, `4.2s`, `42.0s`.
-pub(crate) fn took(ms: u64) -> String {
-    match ms {
-        0..1000 => format!("{ms}ms"),
-        1000..60_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
-        _ => age(ms),
-    }
-}
-
 /// Formats a range of durations in milliseconds, such as `800ms-1.2s`; a single duration if both look the same.
 pub(crate) fn took_between(min: u64, max: u64) -> String {
     let (min, max) = (took(min), took(max));
@@ -98,19 +94,13 @@ mod tests {
             assert_eq!(line(text), expect, "{text:?}");
         }
         assert_eq!(line(&"x".repeat(1000)).chars().count(), SHOWN + 1);
+        let long = of_script(&format!("{}the cause", "x".repeat(1000)));
+        assert!(long.starts_with("…x") && long.ends_with("xthe cause") && long.chars().count() == SHOWN, "{long}");
         assert_eq!(block("a\r\nb\tc\r\u{1b}\n"), "a\nb\tc\\r\\u{1b}\n");
     }
 
     #[test]
-    fn times_are_short() {
-        for (ms, expect) in
-            [(0, "0s"), (59_999, "59s"), (252_000, "4m12s"), (7_380_000, "2h03m"), (273_600_000, "3d04h")]
-        {
-            assert_eq!(age(ms), expect, "{ms}");
-        }
-        for (ms, expect) in [(0, "0ms"), (420, "420ms"), (4_260, "4.2s"), (59_999, "59.9s"), (60_000, "1m00s")] {
-            assert_eq!(took(ms), expect, "{ms}");
-        }
+    fn ranges_and_counts() {
         assert_eq!((took_between(800, 1200), took_between(5, 5)), ("800ms-1.2s".to_owned(), "5ms".to_owned()));
         assert_eq!((count(1, "node"), count(0, "node")), ("1 node".to_owned(), "0 nodes".to_owned()));
     }

@@ -3,7 +3,7 @@
 //!
 //! * words and formats: [`ids`], [`fluid`] (RFC 19), [`idset`] (RFC 22), [`hostlist`] (RFC 29), [`resource_set`] (R,
 //!   RFC 20), [`duration`] (RFC 23), [`eventlog`] (RFC 18, 21), [`targets`], [`job`], [`milestone`], [`mark`],
-//!   [`boot`], [`drop_ins`]
+//!   [`boot`], [`drop_ins`], [`output`]
 //! * a task and the end of a task: [`task`], [`outcome`], [`judge`], [`environment`]
 //! * the messages between agent and controller: [`message`]
 //! * the two machines, `handle(input, now) -> effects`: [`agent`], [`controller`]
@@ -28,6 +28,7 @@ pub mod message;
 pub mod milestone;
 mod nearest;
 pub mod outcome;
+pub mod output;
 pub mod parse;
 pub mod resource_set;
 pub mod targets;

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
+use perilog_core::output;
 use perilog_core::task::{StepRecord, Tail};
 
 use super::read;
 
 /// Maximum number of bytes that the agent reports of the output of a failed script.
-const TAIL: u64 = 4096;
+const TAIL: usize = 4096;
+/// Number of bytes that the agent reads for it: enough to see that the cut is within an escape sequence.
+const READ: u64 = 2 * 4096;
 
 /// Returns the tails of scripts whose last try failed. A last try without an end counts as failed, unless the try may
 /// still run.
@@ -32,15 +35,14 @@ pub(super) fn of_failed(dir: &Path, steps: &[StepRecord], running: bool) -> Vec<
         .collect()
 }
 
-/// Returns the last kept bytes of a try, in whole characters; `None` if the try printed nothing. A short output is in
+/// Returns the last kept bytes of a try, in whole characters and escape sequences; `None` if the try printed nothing. A short output is in
 /// the head alone, so the function reads the head and then the tail.
 fn kept(dir: &Path, seq: u32) -> Option<String> {
     let part = |name: &str, most: u64| end_of(&dir.join(format!("out.{seq}.{name}")), most).unwrap_or_default();
-    let tail = part("tail", TAIL);
-    let mut bytes = part("head", TAIL.saturating_sub(tail.len() as u64));
+    let tail = part("tail", READ);
+    let mut bytes = part("head", READ.saturating_sub(tail.len() as u64));
     bytes.extend(tail);
-    // A cut through a character leaves continuation bytes.
-    let from = bytes.iter().position(|b| b & 0xc0 != 0x80).unwrap_or(0);
+    let from = output::after_cut(&bytes, bytes.len().saturating_sub(TAIL));
     Some(String::from_utf8_lossy(&bytes[from..]).into_owned()).filter(|text| !text.is_empty())
 }
 

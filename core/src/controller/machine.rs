@@ -246,7 +246,7 @@ impl Machine {
                 Change::Ended(end) => self.on_ended(end),
                 Change::Drain { task, what, is_stuck } => {
                     let fault = if is_stuck { self.facts().stuck(task) } else { Fault::Other };
-                    self.drain_task(task, &format!(": {what}"), fault);
+                    self.drain_task(task, &*format!(": {what}"), fault);
                 }
                 Change::Unorphaned(host) => {
                     if !defect!(OrphanDrainStays) {
@@ -290,8 +290,8 @@ impl Machine {
         if !end.is_ok {
             self.nodes.remember_failed(&self.jobs, task);
         }
-        if let Some((what, fault)) = end.blame.and_then(|ended| self.facts().fault_of(task, &ended)) {
-            self.drain_task(task, &what, fault);
+        if let Some((why, fault)) = end.blame.and_then(|ended| self.facts().fault_of(task, &ended)) {
+            self.drain_task(task, why, fault);
         }
     }
 

@@ -63,7 +63,7 @@ impl Machine {
         for (task, what) in lingering {
             // A restarted controller does not drain again: the operator who undrains the node has seen the processes.
             self.jobs.action_mut(id).into_iter().for_each(|action| action.lingers_too_long(task.rank));
-            self.drain_task(task, &what, self.facts().stuck(task));
+            self.drain_task(task, &*what, self.facts().stuck(task));
         }
         let lease_at = self.jobs.check_lease(id, &mut self.cx);
         let (boot_at, unbooted) = self.facts().unbooted(id);

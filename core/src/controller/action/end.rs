@@ -115,7 +115,7 @@ impl Machine {
     /// in force, if the job may go on without the rank: otherwise one straggler would hold all nodes of the job. The
     /// script goes on, and its own end is recorded as late.
     pub(crate) fn on_overdue(&mut self, task: TaskId, what: &str) {
-        self.drain_task(task, &format!(": {what}"), self.facts().stuck(task));
+        self.drain_task(task, &*format!(": {what}"), self.facts().stuck(task));
         let forgiveness = self.jobs.forgiveness(task.action, &self.cx);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         let is_before = !self.cx.settings.after.contains(&action.row.name) && action.row.external.is_none();

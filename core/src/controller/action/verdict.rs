@@ -9,6 +9,7 @@ use crate::controller::job::tolerance::Forgiveness;
 use crate::defect;
 use crate::idset::IdSet;
 use crate::outcome::{ExitStatus, Outcome, Verdict};
+use crate::output;
 use crate::task::{Ended, Step};
 
 impl Action {
@@ -106,14 +107,14 @@ pub(crate) fn blamed(ended: &Ended) -> Option<&Step> {
     ended.steps.iter().find(|step| status.is_some() && step.status.map(ExitStatus::shell) == status)
 }
 
-/// Returns the last line that the script to blame wrote. Without a script to blame, returns the last line of the last
+/// Returns the last line ([`output::last_line`]) that the script to blame wrote. Without a script to blame, returns the last line of the last
 /// failed script whose output was kept. `None`: no such line was kept.
 pub(crate) fn last_line(ended: &Ended) -> Option<String> {
     let tail = match blamed(ended) {
         Some(step) => ended.tails.iter().find(|tail| tail.script == step.script)?,
         None => ended.tails.last()?,
     };
-    tail.text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+    output::last_line(&tail.text)
 }
 
 #[cfg(test)]

@@ -21,9 +21,10 @@ use crate::controller::giveback::drain::{Cause, Fault, MAX_REASON, Told};
 use crate::controller::io::Settings;
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::duration::Span;
+use crate::duration::took;
 use crate::ids::TaskId;
 use crate::outcome::{Loss, Outcome};
+use crate::output;
 use crate::task::Ended;
 
 /// Returns `true` if this outcome is the fault of the task's node.
@@ -36,6 +37,24 @@ fn is_at_fault(outcome: &Outcome) -> bool {
     }
 }
 
+/// Number of characters that a reason keeps of a script's last line, however long the text before the line is.
+const LEAST_OF_LINE: usize = 80;
+
+/// Reason of a drain, without the action and the job.
+#[derive(Debug)]
+pub(crate) struct Why {
+    /// What happened, after the action's name: `: a.sh is past its limit of 10m`.
+    what: String,
+    /// The last line that the script to blame wrote. If the reason is too long, the end of the line stays.
+    line: Option<String>,
+}
+
+impl From<&str> for Why {
+    fn from(what: &str) -> Self {
+        Self { what: what.to_owned(), line: None }
+    }
+}
+
 impl Facts<'_> {
     /// Builds the [`Fault::Stuck`] for the drain of the task's node, with the number of the node's present boot. Does
     /// not check whether a script is stuck there: the caller decides that.
@@ -45,7 +64,7 @@ impl Facts<'_> {
 
     /// Returns the reason to drain the task's node because of this end, for [`Machine::drain_task`], and the kind of
     /// fault. `None`: the end is not the node's fault, and no clean-up was cancelled.
-    pub(crate) fn fault_of(&self, task: TaskId, ended: &Ended) -> Option<(String, Fault)> {
+    pub(crate) fn fault_of(&self, task: TaskId, ended: &Ended) -> Option<(Why, Fault)> {
         let action = self.jobs.action(task.action)?;
         // A cancelled after-action has not cleaned up.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.jobs.follows(action);
@@ -67,7 +86,7 @@ impl Facts<'_> {
             what.push_str(&format!(" ({status})"));
         }
         if let Some(elapsed) = ended.elapsed_ms {
-            what.push_str(&format!(" after {}", Span::from_millis(elapsed)));
+            what.push_str(&format!(" after {}", took(elapsed)));
         }
         if let Some(name) = unfollowed {
             what.push_str(&format!(", and {name} had been cancelled"));
@@ -75,11 +94,7 @@ impl Facts<'_> {
         for check in ended.checks.iter().take(1) {
             what.push_str(&format!(": {}: {}", check.check, check.message));
         }
-        if ended.checks.is_empty()
-            && let Some(line) = last_line(ended)
-        {
-            what.push_str(&format!(": {line}"));
-        }
+        let line = last_line(ended).filter(|_| ended.checks.is_empty());
         let fault = match ended.outcome {
             // A reboot does not replace the after-action.
             _ if unfollowed.is_some() => Fault::Other,
@@ -88,20 +103,25 @@ impl Facts<'_> {
             Outcome::Lost { why: Loss::Rebooted | Loss::Offline | Loss::Unreachable } => Fault::Away,
             _ => Fault::Other,
         };
-        Some((what, fault))
+        Some((Why { what, line }, fault))
     }
 }
 
 impl Machine {
     /// Drains the host of a task, and logs the reason unless the drain has the reason already. The reason is the
-    /// action's name, then `what`, then the job and attempt; `what` is for example `: a.sh is past its limit of 10m`. A
-    /// long `what` is cut, so that the reason has at most [`MAX_REASON`] characters.
-    pub(crate) fn drain_task(&mut self, task: TaskId, what: &str, fault: Fault) {
+    /// action's name, then `why`, then the job and attempt. A long `why` is cut, so that the reason has at most
+    /// [`MAX_REASON`] characters.
+    pub(crate) fn drain_task(&mut self, task: TaskId, why: impl Into<Why>, fault: Fault) {
         let Some(host) = self.jobs.host_of(task) else { return };
         let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
-        let (reason, suffix) = (format!("{}{what}", row.name), format!(" (job {} attempt {})", row.job, row.attempt));
+        let Why { what, line } = why.into();
+        let suffix = format!(" (job {} attempt {})", row.job, row.attempt);
         let room = MAX_REASON.saturating_sub(suffix.chars().count());
-        let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(room).collect();
+        let (what, line) = (format!("{}{what}", row.name), line.map(|line| format!(": {line}")).unwrap_or_default());
+        let what = output::beginning(&what, room.saturating_sub(line.chars().count().min(LEAST_OF_LINE)));
+        let line = output::end(&line, room.saturating_sub(what.chars().count()));
+        let reason = format!("{what}{line}");
+        let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let cause = Cause { reason: format!("{reason}{suffix}"), by: None, fault };
         if self.drains.drain(&host, cause, &mut self.cx) == Told::Known {
             return;

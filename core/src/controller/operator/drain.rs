@@ -9,6 +9,7 @@ use crate::controller::node::Nodes;
 use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::HostName;
+use crate::output;
 
 /// Time (ms) for which, without a drain hook, a later reason of a drain counts as unseen: an operator who types
 /// `undrain` this soon cannot have read the reason.
@@ -31,7 +32,7 @@ impl Drains {
         if reason.trim().is_empty() {
             return Err(Refusal::Invalid("drain needs a reason".to_owned()));
         }
-        let reason: String = reason.trim().chars().take(MAX_REASON).collect();
+        let reason = output::beginning(reason.trim(), MAX_REASON);
         if !force {
             nodes.check_known(hosts, self, "nothing was drained; to drain such hosts too:")?;
         }

@@ -133,7 +133,7 @@ impl Machine {
         if stand == Stand::Waiting {
             return false;
         }
-        self.drain_task(task, &format!(": resolved by hand while it may be alive: {}", reason.trim()), Fault::Other);
+        self.drain_task(task, &*format!(": resolved by hand while it may be alive: {}", reason.trim()), Fault::Other);
         let host = self.jobs.host_of(task);
         let node = host.as_ref().and_then(|host| self.nodes.get(host));
         // The last report may be old: a task that has begun since gets a TERM by this Cancel.

@@ -18,6 +18,7 @@ use crate::hostlist::HostList;
 use crate::ids::ActionName;
 use crate::idset::IdSet;
 use crate::message::Phase;
+use crate::output;
 
 /// Maximum number of failed ranks of an action that are grouped into faults, in rank order. Further failed ranks count
 /// in the number of bad ranks, but belong to no fault.
@@ -181,7 +182,7 @@ impl Facts<'_> {
             action.ended.iter().filter(|(rank, row)| action.row.ended.contains(rank.0) && !row.ended.outcome.is_ok());
         for (rank, row) in bad.take(COMPARED) {
             let script = blamed(&row.ended).map(|step| clip(&step.script));
-            let line = last_line(&row.ended).map(|line| clip(&line));
+            let line = last_line(&row.ended).map(|line| output::end(&line, MAX_TEXT));
             by.entry((clip(&row.ended.outcome.to_string()), script, line)).or_default().insert(rank.0);
         }
         let layout = self.jobs.layout(action.row.id);
@@ -197,7 +198,7 @@ impl Facts<'_> {
         faults.extend(resources.take(MAX_ROWS).map(|(name, ended)| Fault {
             result: clip(&format!("{name}: {}", ended.outcome)),
             script: None,
-            line: last_line(ended).map(|line| clip(&line)),
+            line: last_line(ended).map(|line| output::end(&line, MAX_TEXT)),
             count: 0,
             hosts: HostList::new(),
         }));
@@ -232,10 +233,7 @@ pub(super) fn first(ranks: &IdSet) -> IdSet {
 }
 
 fn clip(text: &str) -> String {
-    match text.char_indices().nth(MAX_TEXT) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
+    output::beginning(text, MAX_TEXT)
 }
 
 /// Cuts the lists of tasks and holds in a node's view to [`MAX_ROWS`], and removes the output of scripts.

@@ -154,7 +154,7 @@ fn lists_have_a_bound_and_say_what_is_left_out() {
     b.ask(add("wide", "n[0-199]", Terms::default())).0.unwrap();
     b.run("prolog", "wide", "n[0-199]");
     for (rank, session) in n.iter().enumerate() {
-        failed(&mut b, *session, task("prolog", "wide", rank as u32), &format!("{rank} {wide}"));
+        failed(&mut b, *session, task("prolog", "wide", rank as u32), &format!("{wide} {rank}"));
     }
     for (job, session) in n.iter().enumerate().take(2 * MAX_VERDICTS) {
         b.run("prolog", &format!("j{job}"), &format!("n{job}"));
