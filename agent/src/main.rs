@@ -9,9 +9,8 @@ use perilog_agent::arguments::{PROGRAM, await_tasks, run_dir};
 use perilog_agent::config::{self, Config};
 use perilog_agent::daemon::{self, Places};
 use perilog_agent::farewell;
+use perilog_core::task::RUNNER;
 use perilog_host::command::{Act, Arguments};
-
-const RUNNER: &str = "/usr/libexec/perilog/perilog-runner";
 
 fn main() -> ExitCode {
     perilog_core::switch_on_defect!(perilog_host::defect::chosen());

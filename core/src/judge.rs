@@ -14,7 +14,9 @@ mod tests;
 
 use crate::defect;
 use crate::outcome::{ExitStatus, Failure, Loss, Outcome};
-use crate::task::{Claim, Ended, Intent, NO_CLAIM, Process, RAN_NOTHING, RunResult, StepRecord, Tail, UnitFacts};
+use crate::task::{
+    Claim, Ended, Intent, NO_CLAIM, Process, RAN_NOTHING, RUNNER, RunResult, StepRecord, Tail, UnitFacts,
+};
 
 pub use boot::if_it_boots;
 pub(crate) use boot::is_announced;
@@ -140,6 +142,9 @@ fn exit_of(unit: &UnitFacts) -> Option<ExitStatus> {
 /// Advice where systemd, and not the runner, ended a unit: the runner names drop-ins only where it runs.
 const DROP_INS: &str = "its unit's journal says why; on that node, `perilog doctor` names drop-ins that change it";
 
+/// systemd's exit code (systemd.exec(5)) of a child that could not execute the unit's program.
+const NOT_EXECUTED: u8 = 203;
+
 /// Returns `true` for systemd's exit codes (systemd.exec(5)) of a child that failed before it executed the program.
 const fn is_exec_code(code: u8) -> bool {
     code >= 200 && code <= 245
@@ -181,6 +186,9 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
         return failed(Failure::Oom);
     }
     match (claim, exit) {
+        (None, Some(ExitStatus::Exit(NOT_EXECUTED))) => failed(Failure::Exec(format!(
+            "systemd cannot execute {RUNNER}, exit code {NOT_EXECUTED}: is it there? {DROP_INS}"
+        ))),
         (None, Some(ExitStatus::Exit(code))) if is_exec_code(code) => {
             failed(Failure::Exec(format!("systemd exit code {code}, systemd.exec(5): {DROP_INS}")))
         }
@@ -195,14 +203,12 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
                 "the runner did not claim the task and ran nothing (exit {code}): its unit's journal says why"
             ),
         },
-        // The unit ran, so a runner made the claim, and another program removed the claim.
-        (None, Some(ExitStatus::Exit(_))) => failed(Failure::NoResult(exit)),
-        (None, Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
+        // The runner was killed before its claim; or it made the claim, and another program removed the claim.
+        (None, Some(_)) => failed(Failure::NoResult(exit)),
         (None, None) => {
             failed(Failure::Unit(format!("it never ran its main process (result {}): {DROP_INS}", unit.result)))
         }
         (Some(_), _) if evidence.was_cancelled() || defect!(KilledIsCancelled) => Outcome::Cancelled { status: exit },
-        (Some(_), Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
         (Some(_), exit) => failed(Failure::NoResult(exit)),
     }
 }

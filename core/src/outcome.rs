@@ -264,8 +264,11 @@ impl fmt::Display for Outcome {
                 Failure::Exec(text) => write!(f, " (cannot execute: {text})"),
                 Failure::Configuration(text) => write!(f, " ({text})"),
                 Failure::Unit(text) => write!(f, " (systemd: {text})"),
-                Failure::NoResult(Some(status)) => write!(f, " (the runner ended with {status} and no result)"),
-                Failure::NoResult(None) => f.write_str(" (the runner ended without a result)"),
+                Failure::NoResult(Some(ExitStatus::Signal(signal))) => {
+                    write!(f, " (its runner was killed: signal {})", signal_name(*signal))
+                }
+                Failure::NoResult(Some(status)) => write!(f, " (its runner ended with {status} and no result)"),
+                Failure::NoResult(None) => f.write_str(" (its runner ended without a result)"),
                 Failure::Reported => f.write_str(" (reported by its service)"),
             },
             Self::Timeout { status } | Self::Cancelled { status } => match status {

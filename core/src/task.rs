@@ -294,7 +294,7 @@ pub enum StepRecord {
         at_ms: u64,
         why: String,
     },
-    /// A limit has passed, of the script or of the whole task. `forensics`: the state of the script's processes before
+    /// A limit has passed, of the script or of the whole task; or a script past a limit was sent KILL in vain. `forensics`: the state of the script's processes before
     /// the runner acts on the limit.
     Overdue {
         seq: u32,
@@ -379,6 +379,12 @@ pub struct RunResult {
     #[serde(default)]
     pub skipped: Vec<String>,
 }
+
+/// Program of a task's unit, as the packages install it.
+pub const RUNNER: &str = "/usr/libexec/perilog/perilog-runner";
+
+/// Beginning of `doing` for a script past its limit that was sent SIGKILL and has not ended: it hangs in the kernel.
+pub const KILLED_IN_VAIN: &str = "SIGKILL was sent, in vain";
 
 /// One try of a script: its begin, duration and exit status, as operators see them in the end of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,7 +25,7 @@ fn killed(body: &str) -> Result<(Cluster, Running)> {
 
 /// Asserts the outcomes: rank 0 ran both scripts; rank 1 failed by the signal KILL, before its second script.
 fn told(cluster: &Cluster) -> Result<()> {
-    assert_eq!(cluster.outcome("j", "epilog", 1)?.1, "failed (signal KILL)");
+    assert_eq!(cluster.outcome("j", "epilog", 1)?.1, "failed (its runner was killed: signal KILL)");
     assert!(!lives(cluster)?, "its script lives");
     let ledger = cluster.ledger()?;
     let began = |rank: u32| {

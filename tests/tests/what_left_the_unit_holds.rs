@@ -119,7 +119,7 @@ fn a_runner_that_is_killed_while_it_waits_makes_a_failure() -> Result<()> {
     wait_named(&cluster, "session-c1.scope")?;
     cluster.node(0)?.sh("systemctl kill --kill-whom=main --signal=KILL 'perilog-task-epilog-j-0-*.service'")?;
     ensure!(cluster.wait_end(&mut run)? == 1);
-    ensure!(cluster.outcome("j", "epilog", 0)?.1 == "failed (signal KILL)");
+    ensure!(cluster.outcome("j", "epilog", 0)?.1 == "failed (its runner was killed: signal KILL)");
     let drained = cluster.perilog(&["drain"])?.ok()?;
     ensure!(drained.contains("n0"), "{drained}");
     Ok(())

@@ -1,8 +1,8 @@
 //! `perilog show`: everything that the controller knows of a job, newest attempt first.
 
 use perilog_core::controller::view::{ActionView, AttemptView, JobView, PsRow, RankView};
-use perilog_core::task::Ended;
-use perilog_core::{Attempt, HostList, IdSet, JobId};
+use perilog_core::task::{Ended, Step};
+use perilog_core::{Attempt, HostList, IdSet, JobId, output};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -199,8 +199,7 @@ fn groups(ended: &[RankView]) -> Vec<Group<'_>> {
 /// Returns the last line that the failed scripts printed, empty lines apart, escaped for a terminal; `None`: they
 /// printed nothing.
 pub(crate) fn last_line(ended: &Ended) -> Option<String> {
-    let lines = ended.tails.iter().rev().flat_map(|tail| tail.text.lines().rev());
-    lines.map(str::trim).find(|line| !line.is_empty()).map(text::line)
+    ended.tails.iter().rev().find_map(|tail| output::last_line(&tail.text)).map(|line| text::of_script(&line))
 }
 
 impl Group<'_> {
@@ -234,29 +233,35 @@ fn detail<'a>(result: &'a str, outcome: &str) -> &'a str {
     rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(rest)
 }
 
+/// Returns how a try of a script ended: `exit 7 after 380ms`. A runner that wrote its result, with the time that the
+/// task took, waited for the end of each script: a script without an end was then never executed.
+pub(crate) fn status_of(step: &Step, ended: &Ended) -> String {
+    match step.status {
+        Some(status) => format!("{status} after {}", text::took(step.elapsed_ms)),
+        None if ended.elapsed_ms.is_some() => "not executed".to_owned(),
+        None => "had not ended".to_owned(),
+    }
+}
+
 /// Prints the details of a task's end: scripts that were not plainly ok, their output, and remarks for people. `whose`:
 /// a text before each line, such as `on n3: `, or empty.
 pub(crate) fn details(ended: &Ended, whose: &str, page: &mut Page) {
     for step in ended.steps.iter().filter(|step| {
         step.tolerable || step.timed_out || !step.status.is_some_and(perilog_core::ExitStatus::is_success)
     }) {
-        let status = step.status.map_or_else(|| "did not end".to_owned(), |status| status.to_string());
+        let status = status_of(step, ended);
         let past = if step.timed_out { ", past its limit" } else { "" };
         let again = if step.attempt > 1 { format!(", try {}", step.attempt) } else { String::new() };
         let tolerable = if step.tolerable { ", tolerable" } else { "" };
-        page.line(format_args!(
-            "      {whose}{}: {status} after {}{past}{again}{tolerable}",
-            text::line(&step.script),
-            text::took(step.elapsed_ms)
-        ));
+        page.line(format_args!("      {whose}{}: {status}{past}{again}{tolerable}", text::line(&step.script),));
     }
     for check in &ended.checks {
         page.line(format_args!("      {whose}check {}: {}", text::line(&check.check), text::quoted(&check.message)));
     }
     for tail in &ended.tails {
-        let lines: Vec<&str> = tail.text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let lines: Vec<String> = output::lines(&tail.text).collect();
         for line in lines.iter().skip(lines.len().saturating_sub(LAST_LINES)) {
-            page.line(format_args!("      {}", style::QUIET.style(format!("| {}", text::line(line)))));
+            page.line(format_args!("      {}", style::QUIET.style(format!("| {}", text::of_script(line)))));
         }
     }
     if let Some(forensics) = &ended.forensics {
@@ -324,6 +329,17 @@ mod tests {
              \u{20} released: rank 3\n\
              \u{20} no action yet\n"
         );
+    }
+
+    /// Regression test: a script that could not be executed, and one whose runner was killed, "did not end after 0ms".
+    #[test]
+    fn a_script_without_an_end_says_why() {
+        let step = json!({"script": "10-a", "digest": "d", "attempt": 1, "began_ms": 1, "elapsed_ms": 0, "status": null,
+                          "tolerable": false, "timed_out": false});
+        let step = Step::deserialize(&step).unwrap();
+        let ended = |elapsed_ms: Option<u64>| Ended { elapsed_ms, ..Ended::bare(perilog_core::Outcome::Ok, 1) };
+        assert_eq!(status_of(&step, &ended(Some(7))), "not executed");
+        assert_eq!(status_of(&step, &ended(None)), "had not ended");
     }
 
     #[test]

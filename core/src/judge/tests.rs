@@ -82,9 +82,10 @@ fn ok_needs_everything_and_anything_missing_is_something_else() {
         // If the judge believes the unit, unit and result must agree.
         ("no main process", with_unit(|u| u.main_code = 0), failed(F::NoResult(None))),
         ("killed after its result", with_unit(|u| { u.main_code = 2; u.main_status = 9; u.result = "signal".into() }),
-         failed(F::Signal(9))),
+         failed(F::NoResult(Some(Signal(9))))),
         ("dumped after its result",
-         with_unit(|u| { u.main_code = 3; u.main_status = 11; u.result = "core-dump".into() }), failed(F::Signal(11))),
+         with_unit(|u| { u.main_code = 3; u.main_status = 11; u.result = "core-dump".into() }),
+         failed(F::NoResult(Some(Signal(11))))),
         ("a unit whose stop waits for its turn",
          with_unit(|u| { u.job_pending = true; u.main_status = 5; u.result = "exit-code".into() }), failed(F::Exit(5))),
         ("another status than its result", with_unit(|u| { u.main_status = 5; u.result = "exit-code".into() }),
@@ -130,8 +131,11 @@ fn without_a_result_the_unit_speaks_and_never_says_ok() {
         // No readable claim: another program removed the claim.
         (None, exited(0), failed(F::NoResult(Some(Exit(0))))),
         (None, exited(3), failed(F::NoResult(Some(Exit(3))))),
-        (None, exited(203), failed(F::Exec(format!("systemd exit code 203, systemd.exec(5): {DROP_INS}")))),
-        (None, unit("signal", 2, 9), failed(F::Signal(9))),
+        (None, exited(203), failed(F::Exec(format!(
+            "systemd cannot execute /usr/libexec/perilog/perilog-runner, exit code 203: is it there? {DROP_INS}"
+        )))),
+        (None, exited(226), failed(F::Exec(format!("systemd exit code 226, systemd.exec(5): {DROP_INS}")))),
+        (None, unit("signal", 2, 9), failed(F::NoResult(Some(Signal(9))))),
         (None, unit("oom-kill", 2, 9), failed(F::Oom)),
         (
             None,
@@ -142,9 +146,9 @@ fn without_a_result_the_unit_speaks_and_never_says_ok() {
         (Some(&runner), exited(0), failed(F::NoResult(Some(Exit(0))))),
         (Some(&runner), exited(74), failed(F::NoResult(Some(Exit(74))))),
         (Some(&runner), exited(203), failed(F::NoResult(Some(Exit(203))))),
-        (Some(&runner), unit("signal", 2, 9), failed(F::Signal(9))),
+        (Some(&runner), unit("signal", 2, 9), failed(F::NoResult(Some(Signal(9))))),
         (Some(&runner), unit("oom-kill", 2, 9), failed(F::Oom)),
-        (Some(&runner), unit("watchdog", 3, 6), failed(F::Signal(6))),
+        (Some(&runner), unit("watchdog", 3, 6), failed(F::NoResult(Some(Signal(6))))),
     ];
     for (claim, unit, expect) in table {
         assert_eq!(ended(&evidence(Some(&unit), claim, None)).outcome, expect, "{claim:?} {unit:?}");
@@ -199,8 +203,9 @@ fn the_worse_of_unit_and_result_stands_and_both_are_shown() {
         (unit("success", 1, 0), result(3), failed(F::Exit(3)), "success (exit 0), the result failed (exit 3)"),
         (exited(9), result(3), failed(F::Exit(9)), "exit-code (exit 9), the result failed (exit 3)"),
         (exited(2), result(3), failed(F::Exit(3)), "exit-code (exit 2), the result failed (exit 3)"),
-        (unit("signal", 2, 9), result(0), failed(F::Signal(9)), "signal (signal KILL), the result ok"),
-        (unit("signal", 2, 9), timed_out, failed(F::Signal(9)), "signal (signal KILL), the result timeout (exit 3)"),
+        (unit("signal", 2, 9), result(0), failed(F::NoResult(Some(Signal(9)))), "signal (signal KILL), the result ok"),
+        (unit("signal", 2, 9), timed_out, failed(F::NoResult(Some(Signal(9)))),
+         "signal (signal KILL), the result timeout (exit 3)"),
         // The kernel killed a process for lack of memory. systemd then sent TERM to all processes, and the runner
         // recorded a cancel.
         (unit("oom-kill", 1, 143), cancelled, failed(F::Oom),

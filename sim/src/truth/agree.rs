@@ -51,7 +51,7 @@ impl Truth {
         if nothing_ran(outcome) && runs.iter().all(|run| run.local && run.rebooted) {
             return Ok(());
         }
-        if let Outcome::Failed { why: Failure::Signal(signal) } = outcome
+        if let Outcome::Failed { why: Failure::NoResult(Some(ExitStatus::Signal(signal))) } = outcome
             && traceless
             && self.died_unclaimed.contains(&(task, *signal))
         {

@@ -101,7 +101,7 @@ fn end(reply: &Reply, page: &mut Page) {
     if let Some(ended) = &reply.ended {
         let mut columns = Columns::new(["SCRIPT", "RESULT", "TOOK", "NOTE"]).right(2);
         for step in &ended.steps {
-            let (word, result) = result(step);
+            let (word, result) = result(step, ended);
             columns.row([
                 cell(text::line(&step.script)),
                 styled(result, style::of(word)),
@@ -137,11 +137,12 @@ fn end(reply: &Reply, page: &mut Page) {
     }
 }
 
-fn result(step: &Step) -> (&'static str, String) {
+fn result(step: &Step, ended: &perilog_core::task::Ended) -> (&'static str, String) {
     match step.status {
         _ if step.tolerable => ("tolerable", "tolerable".to_owned()),
         Some(ExitStatus::Exit(0)) => ("ok", "ok".to_owned()),
         Some(status) => ("failed", status.to_string()),
+        None if ended.elapsed_ms.is_some() => ("failed", "not executed".to_owned()),
         None => ("lost", "did not end".to_owned()),
     }
 }

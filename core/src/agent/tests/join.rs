@@ -185,7 +185,7 @@ fn a_unit_with_our_ids_and_no_directory_is_rebuilt_and_adopted() {
     bed.check(stirred(id), &["inspect j.1.sweep.0"]);
     // The removed directory held the result: the outcome is then never a success.
     let over = Seen { result: None, ..seen_exited(&intent, 1, 0) };
-    bed.check(inspected(id, over), &["write-outcome j.1.sweep.0 failed (the runner ended with exit 0 and no result)"]);
+    bed.check(inspected(id, over), &["write-outcome j.1.sweep.0 failed (its runner ended with exit 0 and no result)"]);
 }
 
 /// Regression test: systemd handled a start after the tombstone of its task was removed, and a failed unit stayed

@@ -38,8 +38,8 @@ fn what_its_unit_did_is_its_outcome() {
     let intent = intent("j", 1, "prolog", 0);
     let lost = "lost (its unit vanished without a result)";
     for (seen, expect) in [
-        (seen_exited(&intent, 1, 0), "failed (the runner ended with exit 0 and no result)"),
-        (seen_exited(&intent, 1, 3), "failed (the runner ended with exit 3 and no result)"),
+        (seen_exited(&intent, 1, 0), "failed (its runner ended with exit 0 and no result)"),
+        (seen_exited(&intent, 1, 3), "failed (its runner ended with exit 3 and no result)"),
         (seen_nothing(), lost),
     ] {
         let mut bed = Bed::up();
@@ -92,7 +92,7 @@ fn a_rebuilt_intent_counts_as_begun_without_its_claim() {
     let intent = intent("j", 1, "prolog", 0);
     for (seen, expect) in [
         (seen_running(&intent, 1), "watch j.1.prolog.0"),
-        (seen_exited(&intent, 1, 3), "write-outcome j.1.prolog.0 failed (the runner ended with exit 3 and no result)"),
+        (seen_exited(&intent, 1, 3), "write-outcome j.1.prolog.0 failed (its runner ended with exit 3 and no result)"),
         (seen_nothing(), "write-outcome j.1.prolog.0 lost (its unit vanished without a result)"),
     ] {
         Bed::cold().check(joined(vec![rebuilt(&intent, seen)], vec![]), &[expect]);

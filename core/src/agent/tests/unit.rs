@@ -89,7 +89,7 @@ fn a_foreign_unit_with_the_name_of_a_queued_one_is_left_alone() {
 fn a_runner_that_never_claimed_is_never_a_success() {
     let intent = intent("j", 1, "prolog", 0);
     for (code, outcome) in [
-        (0, "failed (the runner ended with exit 0 and no result)"),
+        (0, "failed (its runner ended with exit 0 and no result)"),
         (
             73,
             "refused (its runner could not write its claim in /run/perilog and ran nothing (exit 73): is there room \
@@ -97,8 +97,8 @@ fn a_runner_that_never_claimed_is_never_a_success() {
         ),
         (
             203,
-            "failed (cannot execute: systemd exit code 203, systemd.exec(5): its unit's journal says why; on that \
-             node, `perilog doctor` names drop-ins that change it)",
+            "failed (cannot execute: systemd cannot execute /usr/libexec/perilog/perilog-runner, exit code 203: is it \
+             there? its unit's journal says why; on that node, `perilog doctor` names drop-ins that change it)",
         ),
     ] {
         let mut bed = Bed::up();
@@ -176,7 +176,7 @@ fn leftovers_of_a_killed_runner_linger_until_the_unit_stops() {
         (stopping(&[7]), &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 1", "wake 250"]),
         (message(ToAgent::Signal { task: id, signal: 9 }), &["kill-lingering j.1.prolog.0"]),
         (stirred(id), &["inspect j.1.prolog.0"]),
-        (inspected(id, failed), &["write-outcome j.1.prolog.0 failed (signal KILL)"]),
+        (inspected(id, failed), &["write-outcome j.1.prolog.0 failed (its runner was killed: signal KILL)"]),
     ]);
 }
 
