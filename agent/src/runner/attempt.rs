@@ -3,7 +3,8 @@
 use std::io;
 
 use perilog_core::Span;
-use perilog_core::task::StepRecord;
+use perilog_core::duration::took;
+use perilog_core::task::{KILLED_IN_VAIN, StepRecord};
 use perilog_host::clock;
 use rustix::process::Signal;
 
@@ -120,7 +121,7 @@ impl Sequence<'_> {
         let tolerable = planned.tolerable && !status.is_success() && !timed_out && !self.cancelled;
         if !status.is_success() {
             let (level, also) = if tolerable { (Level::Warning, ", which is tolerable") } else { (Level::Error, "") };
-            self.sinks.say(level, &format!("{name}: {status} after {}{also}", Span::from_millis(elapsed_ms)));
+            self.sinks.say(level, &format!("{name}: {status} after {}{also}", took(elapsed_ms)));
         }
         self.note(&StepRecord::End {
             seq,
@@ -139,15 +140,7 @@ impl Sequence<'_> {
     fn enforce(&mut self, due: Due, running: &Running, seq: u32, name: &str) {
         match due {
             Due::Overdue { limit, term } => {
-                let forensics::Seen { text: forensics, doing } = forensics::gather();
-                self.note(&StepRecord::Overdue {
-                    seq,
-                    script: name.to_owned(),
-                    at_ms: clock::wall_ms(),
-                    limit_ms: limit.limit_ms,
-                    forensics,
-                    doing: doing.clone(),
-                });
+                let doing = self.note_overdue(seq, name, limit.limit_ms, None);
                 let text = format!("past its limit of {}", Span::from_millis(limit.limit_ms));
                 self.headline.detail(&text);
                 let doing = if doing.is_empty() { doing } else { format!(": {doing}") };
@@ -160,7 +153,28 @@ impl Sequence<'_> {
                 self.sinks.say(Level::Error, &format!("{name}: killed, as its action's policy says"));
                 running.kill();
             }
+            Due::InVain { limit_ms } => {
+                let doing = self.note_overdue(seq, name, limit_ms, Some(KILLED_IN_VAIN));
+                self.sinks.say(Level::Error, &format!("{name}: {doing}"));
+            }
         }
+    }
+
+    /// Inspects the processes of a script past its limit, records what they do, and returns that in one line, after
+    /// `first`.
+    fn note_overdue(&mut self, seq: u32, name: &str, limit_ms: u64, first: Option<&str>) -> String {
+        let forensics::Seen { text: forensics, doing } = forensics::gather();
+        let doing = first.into_iter().chain([doing.as_str()]).filter(|part| !part.is_empty()).collect::<Vec<_>>();
+        let doing = doing.join(": ");
+        self.note(&StepRecord::Overdue {
+            seq,
+            script: name.to_owned(),
+            at_ms: clock::wall_ms(),
+            limit_ms,
+            forensics,
+            doing: doing.clone(),
+        });
+        doing
     }
 
     fn not_run(&mut self, seq: u32, name: &str, why: String, status: u8) -> io::Result<End> {

@@ -279,7 +279,10 @@ impl<'a> Sequence<'a> {
                     script.signal(Signal::TERM);
                 }
             }
-            (Asked::Forward(Signal::KILL), Some((script, _))) => script.kill(),
+            (Asked::Forward(Signal::KILL), Some((script, dog))) => {
+                script.kill();
+                dog.killed(clock::mono_ms());
+            }
             (Asked::Forward(signal), Some((script, _))) => script.signal(signal),
             (Asked::Forward(Signal::KILL), None) => self.leftovers.iter_mut().for_each(Leftovers::kill),
             (Asked::Reap, running) => {

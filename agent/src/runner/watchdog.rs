@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   running --limit--> overdue (forensics, then TERM once) --drain--> the script goes on without a limit
-//!                                                          --kill, after the grace--> KILL, once
+//!                                                          --kill, after the grace--> KILL, once --> in vain
 //! ```
 
 use perilog_core::defect;
@@ -11,6 +11,8 @@ use perilog_core::task::OnTimeout;
 
 /// Time between TERM and KILL for a script past its limit, if the policy is to kill the script.
 pub(crate) const KILL_GRACE_MS: u64 = 10_000;
+/// Time after a KILL in which a script ends that does not hang in the kernel.
+const VAIN_MS: u64 = 5_000;
 /// Time after a limit within which the end of a script still counts as in time: the runner may see the end a little
 /// late on a busy node.
 const LATE_MS: u64 = 1_000;
@@ -37,6 +39,10 @@ pub(crate) enum Due {
         term: bool,
     },
     Kill,
+    /// The script has not ended since it was sent KILL: record that. `limit_ms`: the limit that it had passed.
+    InVain {
+        limit_ms: u64,
+    },
 }
 
 #[derive(Debug)]
@@ -49,14 +55,17 @@ pub(crate) struct Watchdog {
     /// would end the cleanup.
     termed: bool,
     kill_at: Option<u64>,
-    overdue: bool,
+    /// The time at which a script that was sent KILL should have ended.
+    vain_at: Option<u64>,
+    /// The last limit (ms) that the script passed, its own or the task's; `None`: it has passed none.
+    overdue: Option<u64>,
 }
 
 impl Watchdog {
     pub(crate) fn new(script: Option<Limit>, task: Option<Limit>, policy: OnTimeout) -> Self {
         let mut limits: Vec<Limit> = script.into_iter().chain(task).collect();
         limits.sort_by_key(|limit| std::cmp::Reverse(limit.at));
-        Self { limits, policy, termed: false, kill_at: None, overdue: false }
+        Self { limits, policy, termed: false, kill_at: None, vain_at: None, overdue: None }
     }
 
     /// Records that the runner sent the script TERM for a cancel, so that a limit sends no second TERM.
@@ -66,7 +75,13 @@ impl Watchdog {
 
     /// Returns `true` if the script ran past its own limit or the task's.
     pub(crate) fn overdue(&self) -> bool {
-        self.overdue
+        self.overdue.is_some()
+    }
+
+    /// Records that the script was sent KILL at `now` (CLOCK_MONOTONIC, ms). The kernel ends the script at once, unless
+    /// it hangs in the kernel.
+    pub(crate) fn killed(&mut self, now: u64) {
+        self.vain_at = Some(now.saturating_add(VAIN_MS));
     }
 
     /// Returns the limit (ms) that a script passed which ended at `ended`, if it ended more than [`LATE_MS`] past it.
@@ -75,11 +90,11 @@ impl Watchdog {
         self.limits.iter().rev().find(late).map(|limit| limit.limit_ms)
     }
 
-    /// Returns CLOCK_MONOTONIC (ms) at which to call [`Self::due`] next; `None`: no limit is left, and no
-    /// KILL is to follow.
+    /// Returns CLOCK_MONOTONIC (ms) at which to call [`Self::due`] next; `None`: no limit is left, and
+    /// nothing is to follow.
     pub(crate) fn next(&self) -> Option<u64> {
         let limit = self.limits.last().map(|limit| limit.at);
-        limit.into_iter().chain(self.kill_at).min()
+        limit.into_iter().chain(self.kill_at).chain(self.vain_at).min()
     }
 
     /// Returns the next thing that the runner must do at `now` (CLOCK_MONOTONIC, ms); `None`: nothing is due. The
@@ -87,14 +102,18 @@ impl Watchdog {
     pub(crate) fn due(&mut self, now: u64) -> Option<Due> {
         if self.limits.last().is_some_and(|limit| limit.at <= now) {
             let limit = self.limits.pop()?;
-            if self.policy == OnTimeout::Kill && !self.overdue {
+            if self.policy == OnTimeout::Kill && self.overdue.is_none() {
                 self.kill_at = Some(now.saturating_add(KILL_GRACE_MS));
             }
-            self.overdue = true;
+            self.overdue = Some(limit.limit_ms);
             let term = !std::mem::replace(&mut self.termed, true);
             return Some(Due::Overdue { limit, term });
         }
-        self.kill_at.take_if(|at| *at <= now).map(|_| Due::Kill)
+        if self.kill_at.take_if(|at| *at <= now).is_some() {
+            self.killed(now);
+            return Some(Due::Kill);
+        }
+        self.vain_at.take_if(|at| *at <= now).and(self.overdue).map(|limit_ms| Due::InVain { limit_ms })
     }
 }
 
@@ -126,7 +145,24 @@ mod tests {
         assert_eq!(dog.due(31), overdue(30, true));
         assert_eq!(dog.next(), Some(31 + KILL_GRACE_MS));
         assert_eq!(dog.due(30 + KILL_GRACE_MS), None);
-        assert_eq!((dog.due(31 + KILL_GRACE_MS), dog.due(u64::MAX)), (Some(Due::Kill), None));
+        let killed = 31 + KILL_GRACE_MS;
+        assert_eq!((dog.due(killed), dog.due(killed)), (Some(Due::Kill), None));
+        assert_eq!((dog.next(), dog.due(killed + VAIN_MS - 1)), (Some(killed + VAIN_MS), None));
+        let in_vain = Some(Due::InVain { limit_ms: 30 });
+        assert_eq!((dog.due(killed + VAIN_MS), dog.due(u64::MAX), dog.next()), (in_vain, None, None));
+    }
+
+    /// An operator may send KILL before a limit has passed: then there is no limit to name.
+    #[test]
+    fn a_kill_by_hand_is_in_vain_past_a_limit_only() {
+        let mut dog = Watchdog::new(None, Some(limit(30)), OnTimeout::Drain);
+        dog.killed(1);
+        assert_eq!((dog.next(), dog.due(29)), (Some(30), None));
+        dog.killed(20);
+        assert_eq!(
+            (dog.due(20 + VAIN_MS), dog.due(20 + VAIN_MS)),
+            (overdue(30, true), Some(Due::InVain { limit_ms: 30 }))
+        );
     }
 
     #[test]

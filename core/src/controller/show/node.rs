@@ -13,6 +13,7 @@ use crate::controller::view::{NodeView, PsRow, WhyTask, WhyView};
 use crate::hostlist::HostList;
 use crate::ids::{HostName, JobId, Rank, TaskId, stem, unit_of};
 use crate::message::Phase;
+use crate::task::KILLED_IN_VAIN;
 
 impl Facts<'_> {
     /// Returns the views of the nodes in `targets`; `None`: of all nodes.
@@ -195,6 +196,7 @@ impl Facts<'_> {
                 vec![status(&format!("'{unit}'")), kill]
             }
             // No `cancel` here: past its limit, the script was asked to stop already.
+            ("overdue", true) if is_killed_in_vain(phase.as_ref()) => vec![logs, status(&format!("'{unit}'")), resolve],
             ("overdue", true) => vec![logs, status(&format!("'{unit}'")), kill, resolve],
             _ => vec![logs, status(&format!("'{unit}'")), cancel],
         };
@@ -212,4 +214,9 @@ impl Facts<'_> {
             next,
         }
     }
+}
+
+/// Returns `true` if SIGKILL did not end the script: another one would not either.
+fn is_killed_in_vain(phase: Option<&Phase>) -> bool {
+    matches!(phase, Some(Phase::Overdue { doing, .. }) if doing.starts_with(KILLED_IN_VAIN))
 }

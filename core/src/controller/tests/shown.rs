@@ -72,6 +72,22 @@ fn a_job_holds_its_nodes_and_a_stuck_script_is_the_next_step() {
     assert_eq!(view.held[0].why, "a job that perilog run has made; to give it back: perilog job finish j");
 }
 
+/// Regression test: for a script that hangs in the kernel, `perilog why` advised SIGKILL again after it had been sent.
+#[test]
+fn a_script_that_sigkill_did_not_end_is_not_to_be_killed_again() {
+    let (mut b, n) = bench(1, |_| {});
+    b.run("prolog", "j", "n0");
+    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+    let in_vain = format!("{}: 467 D 10-a in percpu_rwsem_wait", crate::task::KILLED_IN_VAIN);
+    for (doing, advised) in [("467 D 10-a in percpu_rwsem_wait".to_owned(), true), (in_vain, false)] {
+        let phase = Phase::Overdue { script: "10-a".into(), limit_ms: 5, doing };
+        b.says(n[0], FromAgent::Moved { task: task("prolog", "j", 0), phase, age_ms: 1 });
+        let next = why(&mut b, "n0").open.remove(0).next;
+        assert_eq!(next.iter().any(|line| line.contains("perilog kill")), advised, "{next:?}");
+        assert!(next.iter().any(|line| line.contains("perilog resolve")), "{next:?}");
+    }
+}
+
 #[test]
 fn a_name_of_the_other_kind_is_pointed_to_its_verb() {
     let (mut b, _) = bench(1, |_| {});
