@@ -9,6 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::StatVfsMountFlags;
+
 use crate::trust::{self, Untrusted};
 
 /// An entry of a directory of scripts.
@@ -20,9 +22,29 @@ pub enum Entry {
         path: PathBuf,
     },
     /// A skipped entry that the administrator may have meant as a script.
-    Skipped { path: PathBuf, why: &'static str },
+    Skipped { path: PathBuf, why: Skip },
     /// A problem that forbids running any script of the directory.
     Wrong(Wrong),
+}
+
+/// The reason why an entry is skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Skip {
+    #[error("not executable")]
+    NotExecutable,
+    #[error("not a regular file")]
+    NoFile,
+}
+
+impl Skip {
+    /// Returns what an administrator does about the skipped entry.
+    pub fn remedy(self, path: &Path) -> String {
+        let path = path.display();
+        match self {
+            Self::NotExecutable => format!("a script: chmod 0755 {path}; or take it away"),
+            Self::NoFile => "take it away".to_owned(),
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +55,8 @@ pub enum Wrong {
     Unreadable { path: PathBuf, source: io::Error },
     #[error("{}: its name is not UTF-8", path.display())]
     Name { path: PathBuf },
+    #[error("{}: its file system is mounted noexec, so nothing there can be executed", path.display())]
+    NoExec { path: PathBuf },
 }
 
 /// Lists the entries of `directory`, an absolute path, in byte order of their names. The list has no bound, because
@@ -73,13 +97,28 @@ pub fn list(directory: &Path) -> Result<Vec<Entry>, Wrong> {
 fn entry(path: PathBuf, name: std::ffi::OsString) -> Result<Entry, Wrong> {
     let meta = fs::metadata(&path).map_err(|source| Wrong::Unreadable { path: path.clone(), source })?;
     if !meta.is_file() {
-        return Ok(Entry::Skipped { path, why: "not a regular file" });
+        return Ok(Entry::Skipped { path, why: Skip::NoFile });
     }
     if meta.permissions().mode() & 0o111 == 0 {
-        return Ok(Entry::Skipped { path, why: "not executable" });
+        return Ok(Entry::Skipped { path, why: Skip::NotExecutable });
     }
     let name = name.into_string().map_err(|_| Wrong::Name { path: path.clone() })?;
+    if is_noexec(&path) {
+        return Err(Wrong::NoExec { path });
+    }
     Ok(Entry::Script { name, path })
+}
+
+/// Returns `true` if the file system of `path` is mounted `noexec`; also follows a link.
+pub fn is_noexec(path: &Path) -> bool {
+    rustix::fs::statvfs(path).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::NOEXEC))
+}
+
+/// Returns `true` for a name that people give to a script in order to park it. The runner runs the script all the same:
+/// perilog does not guess what a name means.
+pub fn is_parked(name: &str) -> bool {
+    const ENDS: [&str; 7] = [".disabled", ".orig", ".save", ".rej", ".old", ".off", ".pacsave"];
+    ENDS.iter().any(|end| name.ends_with(end)) || (name.len() > 1 && name.starts_with('#') && name.ends_with('#'))
 }
 
 /// Returns `true` for a file that an editor, rpm or dpkg left behind, and for every hidden file.
@@ -107,7 +146,7 @@ mod tests {
         let path = dir.path().join(&name);
         fs::write(&path, "#!/bin/sh\n").unwrap();
         let skipped = entry(path.clone(), name.clone()).unwrap();
-        assert!(matches!(skipped, Entry::Skipped { why: "not executable", .. }), "{skipped:?}");
+        assert!(matches!(skipped, Entry::Skipped { why: Skip::NotExecutable, .. }), "{skipped:?}");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         let wrong = entry(path, name).unwrap_err().to_string();
         assert!(wrong.ends_with("10-caf\u{fffd}: its name is not UTF-8"), "{wrong}");
@@ -133,6 +172,26 @@ mod tests {
             ("10-mount.swp", true),
         ] {
             assert_eq!(is_leaving(name.as_bytes()), expect, "{name}");
+        }
+    }
+
+    #[test]
+    fn parked_scripts_are_told_from_others() {
+        for (name, expect) in [
+            ("10-mount", false),
+            ("10-mount.sh", false),
+            ("10-old", false),
+            ("#", false),
+            ("10-mount.disabled", true),
+            ("10-mount.sh.orig", true),
+            ("10-mount.save", true),
+            ("10-mount.rej", true),
+            ("10-mount.old", true),
+            ("10-mount.off", true),
+            ("10-mount.pacsave", true),
+            ("#10-mount#", true),
+        ] {
+            assert_eq!(is_parked(name), expect, "{name}");
         }
     }
 }

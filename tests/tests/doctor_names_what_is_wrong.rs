@@ -60,6 +60,24 @@ fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
     ensure!(found.len() == 2, "{found:?}");
     node.sh("chmod 0755 /etc/perilog/prolog.d/10-quick; chmod 0600 /etc/perilog/tls/key.pem")?;
 
+    // A file system where nothing can be executed, and a node without the program of its tasks.
+    node.sh(
+        "mount -t tmpfs -o noexec,mode=0755 tmpfs /etc/perilog/prolog.d; echo '#!/bin/sh' > /etc/perilog/prolog.d/10-x",
+    )?;
+    node.sh("chmod 0755 /etc/perilog/prolog.d/10-x; mv /usr/libexec/perilog/perilog-runner /root/")?;
+    let found = wrong(node, "node")?;
+    names(&found, "scripts", "/etc/perilog/prolog.d/10-x: its file system is mounted noexec")?;
+    names(&found, "runner", "/usr/libexec/perilog/perilog-runner: No such file")?;
+    ensure!(found.len() == 2, "{found:?}");
+    let checked = node.sh("/usr/sbin/perilog-agent --check-config 2>&1")?;
+    ensure!(checked.contains("mounted noexec"), "{checked}");
+    ensure!(node.run(&["perilog", "lint", "/etc/perilog/prolog.d"])?.stdout.contains("mounted noexec"));
+    node.sh("umount /etc/perilog/prolog.d")?;
+    cluster.perilog(&["run", "prolog", "--job", "r", "--nodes", "n0"])?;
+    let (_, outcome) = cluster.outcome("r", "prolog", 0)?;
+    ensure!(outcome.contains("cannot execute /usr/libexec/perilog/perilog-runner"), "{outcome}");
+    node.sh("mv /root/perilog-runner /usr/libexec/perilog/")?;
+
     // Another node's certificate.
     let other = cluster.node(1)?;
     let (cert, key) = (other.read_file("/etc/perilog/tls/cert.pem")?, other.read_file("/etc/perilog/tls/key.pem")?);

@@ -74,14 +74,13 @@ fn look_at(action: &Action) -> Vec<Seen> {
     }
     if let Some(program) = action.command.iter().flatten().next().cloned() {
         looks.push(Look::begin(format!("program {program}"), move || {
-            let is_there = Path::new(&program).is_file();
-            (
-                0,
-                (!is_there)
-                    .then(|| format!("there is no program {program}; the action will fail"))
-                    .into_iter()
-                    .collect(),
-            )
+            let path = Path::new(&program);
+            let noexec = || scripts::Wrong::NoExec { path: path.to_owned() }.to_string();
+            let wrong = match path.is_file() {
+                false => Some(format!("there is no program {program}")),
+                true => scripts::is_noexec(path).then(noexec),
+            };
+            (0, wrong.map(|wrong| format!("{wrong}; the action will fail")).into_iter().collect())
         }));
     }
     let users = action.script.values().filter_map(|script| script.user.as_ref());
@@ -103,8 +102,7 @@ fn of_directory(path: &str) -> (usize, Vec<String>) {
         match entry {
             Entry::Script { .. } => found += 1,
             Entry::Skipped { path, why } => {
-                let path = path.display();
-                warnings.push(format!("{path} is skipped: {why} (a script: chmod 0755 {path})"));
+                warnings.push(format!("{} is skipped: {why} ({})", path.display(), why.remedy(&path)));
             }
             Entry::Wrong(wrong) => warnings.push(format!("{wrong}; the action will fail")),
         }
@@ -138,7 +136,7 @@ mod tests {
         assert_eq!(warned("empty = \"fail\"\n"), [nothing]);
         fs::write(dir.path().join("10-hello"), "#!/bin/sh\n").unwrap();
         fs::set_permissions(dir.path().join("10-hello"), Permissions::from_mode(0o644)).unwrap();
-        let skipped = "action.prolog: DIR/10-hello is skipped: not executable (a script: chmod 0755 DIR/10-hello)";
+        let skipped = "action.prolog: DIR/10-hello is skipped: not executable (a script: chmod 0755 DIR/10-hello; or take it away)";
         assert_eq!(warned(""), [skipped]);
         fs::set_permissions(dir.path().join("10-hello"), Permissions::from_mode(0o755)).unwrap();
         assert_eq!(warned("empty = \"fail\"\n"), [""; 0]);

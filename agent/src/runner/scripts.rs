@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use perilog_core::task::Run;
-use perilog_host::scripts::{self, Entry};
+use perilog_host::scripts::{self, Entry, Wrong};
 use perilog_host::trust;
 
 /// A script to execute: its name, path and arguments.
@@ -44,6 +44,9 @@ pub(crate) fn find(run: &Run) -> Result<Found, String> {
             let (program, args) = words.split_first().ok_or("the command is empty")?;
             let path = absolute(program, "command")?;
             trust::check(path).map_err(|untrusted| untrusted.to_string())?;
+            if scripts::is_noexec(path) {
+                return Err(Wrong::NoExec { path: path.to_owned() }.to_string());
+            }
             let name = path.file_name().map_or_else(|| program.clone(), |n| n.to_string_lossy().into_owned());
             found.scripts.push(Script { name, path: path.to_owned(), args: args.to_vec() });
         }

@@ -101,9 +101,10 @@ fn look(directory: &Path, passed: Option<&BTreeSet<String>>) -> Vec<Finding> {
         match entry {
             Entry::Script { name, path } => {
                 count += 1;
+                findings.extend(doctor::parked(name, path));
                 findings.extend(script::look(name, path, passed));
             }
-            Entry::Skipped { path, why } => findings.push(doctor::skipped(path, why)),
+            Entry::Skipped { path, why } => findings.push(doctor::skipped(path, *why)),
             Entry::Wrong(why) => findings.push(doctor::refused("scripts", why)),
         }
     }
@@ -168,8 +169,13 @@ mod tests {
         put("20-data", 0o644, "#!/bin/sh\n");
         put("30-old.bak", 0o755, "#!/bin/sh\n");
         put("40-no-line", 0o755, "exit 0\n");
+        put("50-x.disabled", 0o755, "#!/bin/sh\n");
+        fs::create_dir(dir.path().join("__pycache__")).unwrap();
         let found = whats();
-        assert_eq!(found.len(), 4, "{found:?}");
+        assert!(found.iter().any(|what| what.ends_with("__pycache__ is skipped: not a regular file")), "{found:?}");
+        let parked = "50-x.disabled is run as any other script: a name does not park it";
+        assert!(found.iter().any(|what| what.ends_with(parked)), "{found:?}");
+        assert_eq!(found.len(), 6, "{found:?}");
         assert!(found.iter().any(|what| what.ends_with("20-data is skipped: not executable")), "{found:?}");
         assert!(found.contains(&"skipped names: never run, by their names: 30-old.bak".to_owned()), "{found:?}");
         assert!(found.iter().any(|what| what.starts_with("wrong #!: 40-no-line")), "{found:?}");

@@ -14,7 +14,7 @@
 //! | `limits` | limits of the daemon on this host: files, processes, memory, inotify instances |
 //! | `version` | systemd, agent, controller and this program |
 //! | `scripts` | the scripts of each action, as perilog-runner finds them |
-//! | `node` | the bus, /run, the agent, the connection to the controller |
+//! | `node` | the runner, the bus, /run, the agent, the connection to the controller |
 //! | `slurm` | on a node of Slurm: settings that let a job run during an epilog |
 //! | `flux` | beside rank 0 of Flux: the edge, its permissions, the plugin, what Flux forgets; on each node: the IMP |
 //! | `controller` | the store's disk, the socket, hooks, versions of agents |
@@ -38,7 +38,7 @@ mod tls;
 mod version;
 
 pub(super) use drop_ins::overriding;
-pub(super) use scripts::{skipped, wrong as refused};
+pub(super) use scripts::{parked, skipped, wrong as refused};
 
 use std::path::{Path, PathBuf};
 

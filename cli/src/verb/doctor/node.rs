@@ -7,7 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use perilog_core::task::RUNNER;
 use perilog_host::link::{Dial, dial};
+use perilog_host::scripts::is_noexec;
 use perilog_host::tls::{ClientTls, TlsFault};
 use perilog_proto::negotiate;
 use serde::Deserialize;
@@ -30,6 +32,7 @@ const REACH: Duration = Duration::from_secs(5);
 pub(super) fn look(config: Option<&Table>, findings: &mut Vec<Finding>) {
     findings.push(bus());
     findings.extend(run_directory(Path::new(RUN)));
+    findings.extend(runner(Path::new(RUNNER)));
     drop_ins::look(findings);
     let door = Door { daemon: Daemon::Agent, path: SOCKET.into() };
     let agent_version = version::of_agent(&door, &config::program(Role::Node).to_string_lossy());
@@ -42,6 +45,18 @@ pub(super) fn look(config: Option<&Table>, findings: &mut Vec<Finding>) {
     findings.extend(flux::on_a_node());
     findings.extend(agent(&door, config.is_none_or(has_controller)));
     limits::look(Role::Node, None, findings);
+}
+
+/// Checks that systemd can execute the program of a task's unit; `None`: it can.
+fn runner(path: &Path) -> Option<Finding> {
+    let why = match std::fs::metadata(path) {
+        Err(error) => error.to_string(),
+        Ok(found) if !found.is_file() || found.mode() & 0o111 == 0 => "not an executable file".to_owned(),
+        Ok(_) if is_noexec(path) => "its file system is mounted noexec".to_owned(),
+        Ok(_) => return None,
+    };
+    let what = format!("{}: {why}: systemd cannot execute it, so every task fails", path.display());
+    Some(Finding::wrong("runner", what, "install the package perilog-agent again"))
 }
 
 fn bus() -> Finding {

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use perilog_host::limited::{Look, NoAnswer};
-use perilog_host::scripts::{self, Entry, Wrong};
+use perilog_host::scripts::{self, Entry, Skip, Wrong};
 use perilog_host::trust::{self, Untrusted};
 use toml::Table;
 
@@ -41,17 +41,20 @@ fn of_action(name: &str, action: &Table) -> Vec<Finding> {
     let mut count = 0;
     if let Some(program) = config::texts(action, "command").first() {
         count = 1;
-        found.extend(trust::check(Path::new(program)).err().map(|untrusted| wrong(name, &untrusted.into())));
+        let path = Path::new(program);
+        let noexec = || scripts::is_noexec(path).then(|| Wrong::NoExec { path: path.to_owned() });
+        let why = trust::check(path).err().map(Wrong::from).or_else(noexec);
+        found.extend(why.map(|why| wrong(name, &why)));
     } else {
         for directory in config::texts(action, "directories") {
             match scripts::directory(Path::new(directory)) {
                 Err(why) => found.push(wrong(name, &why)),
                 Ok(entries) => found.extend(entries.iter().filter_map(|entry| match entry {
-                    Entry::Script { .. } => {
+                    Entry::Script { name, path } => {
                         count += 1;
-                        None
+                        parked(name, path)
                     }
-                    Entry::Skipped { path, why } => Some(skipped(path, why)),
+                    Entry::Skipped { path, why } => Some(skipped(path, *why)),
                     Entry::Wrong(why) => Some(wrong(name, why)),
                 })),
             }
@@ -75,9 +78,15 @@ fn of_action(name: &str, action: &Table) -> Vec<Finding> {
     found
 }
 
-pub(in crate::verb) fn skipped(path: &Path, why: &str) -> Finding {
-    let path = path.display();
-    Finding::warning(ABOUT, format!("{path} is skipped: {why}"), format!("chmod +x {path}, or take it away"))
+pub(in crate::verb) fn skipped(path: &Path, why: Skip) -> Finding {
+    Finding::warning(ABOUT, format!("{} is skipped: {why}", path.display()), why.remedy(path))
+}
+
+/// Warns of a script whose name looks parked, although the runner runs the script.
+pub(in crate::verb) fn parked(name: &str, path: &Path) -> Option<Finding> {
+    let what = || format!("{} is run as any other script: a name does not park it", path.display());
+    let todo = || format!("chmod -x {0}, or take it away", path.display());
+    scripts::is_parked(name).then(|| Finding::warning(ABOUT, what(), todo()))
 }
 
 pub(in crate::verb) fn wrong(name: &str, why: &Wrong) -> Finding {
@@ -92,6 +101,9 @@ pub(in crate::verb) fn wrong(name: &str, why: &Wrong) -> Finding {
             if source.kind() == ErrorKind::NotFound =>
         {
             format!("make {}, or take away what names it", path.display())
+        }
+        Wrong::NoExec { path } => {
+            format!("keep scripts on another file system, or mount this one with exec: findmnt -T {}", path.display())
         }
         Wrong::Untrusted(Untrusted::Unseen { path, .. } | Untrusted::Links { path } | Untrusted::Relative { path })
         | Wrong::Unreadable { path, .. }
@@ -151,6 +163,9 @@ mod tests {
         let found = levels("");
         assert!(found[0].1.ends_with("10-hello is skipped: not executable"), "{found:?}");
         assert_eq!(found[1], (Level::Warning, "prolog: no script runs, and every task is ok".to_owned()));
+        // A directory has no `chmod +x` that makes it a script.
+        let todo = skipped(Path::new("/x/__pycache__"), Skip::NoFile).todo;
+        assert_eq!(todo, "take it away");
     }
 
     /// A script that the runner refuses is wrong for doctor, and a script that the runner skips is a warning. The test
