@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::MissedTickBehavior;
 
@@ -105,6 +105,8 @@ async fn visit<R: Registrar>(incoming: Incoming, registrar: &Arc<R>) -> Result<(
     let late = |_| format!("it was not done within {VISIT_LIMIT:?}");
     let heard = tokio::time::timeout(VISIT_LIMIT, hear(incoming)).await.map_err(late)??;
     let Some(Visitor { peer, mut stream, shown, ask }) = heard else { return Ok(()) };
+    // One form of an IPv4 address, also where the listener is one of IPv6.
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     let answer = match tokio::time::timeout(DECISION_LIMIT, registrar.clone().decide(peer, shown, ask)).await {
         Ok(Ok(cert)) => Answer::Cert(cert),
         Ok(Err(why)) => Answer::Refused(why),
@@ -129,22 +131,25 @@ struct Visitor {
     ask: Ask,
 }
 
-/// Reads the visitor's question. `None`: the visitor left before the end of its handshake, as a monitor or
-/// `perilog doctor` does that only checks whether the port is open.
+/// Reads the visitor's question. `None`: the visitor left before it asked anything, as a monitor or `perilog doctor` does
+/// that only checks whether the port is open, and as `perilog init` does that learns the authority.
 async fn hear(incoming: Incoming) -> Result<Option<Visitor>, String> {
     let said = |error: LinkError| plain(&error.to_string());
-    let peer = incoming.peer;
     let (peer, stream) = match incoming.shake().await {
-        Err(LinkError::Cut { .. }) => {
-            tracing::debug!("{peer} left before its handshake");
-            return Ok(None);
-        }
+        Err(LinkError::Cut { .. }) => return Ok(None),
         shaken => shaken.map_err(said)?,
     };
     // An unreadable certificate counts as not shown.
     let shown = |cert| Some(Shown { names: dns_names(cert), serial: serial_number(cert)? });
     let shown = stream.peer_certificate().and_then(shown);
     let mut stream = BufReader::new(stream);
+    let is_left = match stream.fill_buf().await {
+        Ok(bytes) => bytes.is_empty(),
+        Err(source) => matches!(LinkError::of(peer, source), LinkError::Cut { .. }),
+    };
+    if is_left {
+        return Ok(None);
+    }
     let asked = read_line(&mut stream, MAX_ASK).await.map_err(|source| said(LinkError::of(peer, source)))?;
     let asked = asked.ok_or_else(|| format!("it asks with more than {MAX_ASK} bytes"))?;
     let ask = serde_json::from_slice(&asked).map_err(|error| format!("it asks what is no question: {error}"))?;

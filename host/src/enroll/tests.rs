@@ -116,6 +116,23 @@ async fn what_is_too_long_or_no_question_is_turned_away() {
     assert!(said.contains("what is no question"), "{said}");
 }
 
+/// Regression test: `perilog init` learns the authority over a connection of its own, and each good enrolment was logged
+/// as a refused one, too.
+#[tokio::test]
+async fn a_visitor_that_asks_nothing_is_not_reported() {
+    let bed = Bed::new();
+    drop(link::connect(&bed.anonymous()).await.unwrap());
+    ask(&bed.anonymous(), &question("n0", Some("t"))).await.unwrap();
+    let Bed { mut said, _tls, .. } = bed;
+    // The door closes, and the last visit ends.
+    drop(_tls);
+    let mut all = Vec::new();
+    while let Some(line) = said.recv().await {
+        all.push(line);
+    }
+    assert_eq!(all, [r#"n0 Some("t") "#]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_visitor_is_dropped_at_the_limit() {
     let mut bed = Bed::new();
