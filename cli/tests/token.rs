@@ -29,6 +29,12 @@ fn tokens_are_shown_once_and_listed_without_themselves() {
         assert_eq!(asked, [asked_for], "{args:?}");
     }
 
+    // A controller that knows how says the line to type.
+    let mut said_how = made(until_ms);
+    said_how["command"] = json!("perilog init node --controller ctl --pin 5f0c");
+    let (said, _) = Place::new().ask(&["token", "create", "n[0-1]"], vec![vec![Call("TokenMake"), Done(said_how)]]);
+    assert!(said.out.contains("\n  n1# perilog init node --controller ctl --pin 5f0c --token _x-9\n"), "{}", said.out);
+
     // Used; over; good for ever, as far as this test lives.
     let far_ms = 4_102_444_799_000;
     let token = |host: &str, until_ms: u64, used_ms: Value| {

@@ -92,6 +92,14 @@ fn three_hosts_from_nothing_to_a_line_of_a_prolog_and_back() -> Result<()> {
     }
     let ran = ctl.sh("perilog run prolog --job first --nodes 'n[0-1]' --timeout 1m && perilog logs first")?;
     ensure!(ran.contains("hello, job first on rank 0") && ran.contains("hello, job first on rank 1"), "{ran}");
+    // A good enrolment is one line of the log, with the address as the nodes have it, and no refusal.
+    let log = ctl.sh("journalctl --no-pager -o cat -u perilog-controller")?;
+    ensure!(log.contains(&format!("enrolled n0 ({}:", n0.address())), "{log}");
+    ensure!(!log.contains("::ffff:") && !log.contains("refused"), "{log}");
+    // New hardware under an old name: the token comes with the line to type, which is init's own.
+    let again = ctl.sh("perilog token create n1; perilog -q token revoke n1")?;
+    let own = typed.get("n1").and_then(|line| line.rsplit_once(' ')).context("a line for n1")?.0;
+    ensure!(again.contains(&format!("  n1# {own} ")), "no {own:?} in {again}");
     let key = n0.sh("stat -c '%a' /var/lib/perilog-agent /var/lib/perilog-agent/tls/key.pem")?;
     assert_eq!(key, "700\n600");
     let token = line("n0")?.rsplit_once(' ').map(|(_, token)| token.to_owned()).context("a token")?;

@@ -22,9 +22,10 @@ pub(crate) struct Args {
 enum What {
     /// Makes a token for each of these nodes.
     ///
-    /// A token is good once, for its node, for the time of --for. Put it into the file that the node's agent.toml names
-    /// ([enroll] token); only root may be able to read that file. The token is shown only now: the controller keeps a
-    /// digest.
+    /// Prints the line to type on each node, for a new node and for new hardware under an old name. A token is good
+    /// once, for its node, for the time of --for. Without `perilog init`: put it into the file that the node's agent.toml
+    /// names ([enroll] token); only root may be able to read that file. The token is shown only now: the controller
+    /// keeps a digest. With --quiet: the tokens.
     Create {
         #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
         nodes: HostList,
@@ -64,6 +65,9 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
 #[derive(Debug, Deserialize)]
 struct Made {
     tokens: Vec<New>,
+    /// The command that sets up a node, without its token. `None`: the controller is older, or has no name to say.
+    #[serde(default)]
+    command: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -75,6 +79,14 @@ struct New {
 
 impl Faces for Answer<Made> {
     fn table(&self, page: &mut Page) {
+        if let Some(command) = &self.body.command {
+            for New { host, token, until_ms } in &self.body.tokens {
+                let (host, command, token) = (text::line(host), text::line(command), text::line(token));
+                page.line(format_args!("until {} on {host}:", when::second(*until_ms)));
+                page.line(format_args!("  {host}# {command} --token {token}"));
+            }
+            return;
+        }
         let mut columns = Columns::new(["NODE", "UNTIL", "TOKEN"]);
         for new in &self.body.tokens {
             columns.row([cell(text::line(&new.host)), cell(when::second(new.until_ms)), cell(text::line(&new.token))]);

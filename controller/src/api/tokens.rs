@@ -48,7 +48,8 @@ pub(super) async fn make(api: &Api, call: Call) -> Result<(), Gone> {
             on_files(api, move |enrolment| {
                 let made = enrolment.tokens.make(&hosts, peer.uid, now_ms, until_ms)?;
                 let one = |(host, token)| json!({ "host": host, "token": token, "until_ms": until_ms });
-                Ok(json!({ "tokens": made.into_iter().map(one).collect::<Vec<_>>() }))
+                let made = made.into_iter().map(one).collect::<Vec<_>>();
+                Ok(json!({ "tokens": made, "command": enrolment.invitation() }))
             })
             .await
         }

@@ -66,7 +66,7 @@ impl Reload {
 
     async fn apply(&mut self) -> Result<Changes, String> {
         let new = Config::read(&self.file).map_err(|error| error.to_string())?;
-        let changes = Changes::between(&self.started, &self.last, &new, &TAKES_RESTART)?;
+        let mut changes = Changes::between(&self.started, &self.last, &new, &TAKES_RESTART)?;
         let config = new.value;
         let certificates =
             Certificates::read(&with_authority_of(&self.started, &config)).map_err(|error| error.to_string())?;
@@ -75,7 +75,7 @@ impl Reload {
         }
         let mut settings = config.settings();
         settings.cluster = self.started.settings().cluster;
-        self.certificates.apply(certificates);
+        changes.certificates = self.certificates.apply(certificates);
         self.hooks.configure(&config);
         // An ending writer needs no settings.
         let _ = self.inlet.put(Entry::Settings(settings)).await;

@@ -102,6 +102,7 @@ pub(super) struct Certificates {
 pub(super) struct Renewed {
     tls: Option<ServerTls>,
     enroll_tls: Option<ServerTls>,
+    enroll_port: u16,
     lifetime_ms: u64,
     munged: Option<Munged>,
 }
@@ -110,18 +111,26 @@ impl Certificates {
     pub(super) fn read(config: &Config) -> Result<Renewed, TlsError> {
         let lifetime_ms = config.enroll.lifetime.as_millis();
         let munged = config.enroll.munged();
-        Ok(Renewed { tls: config.server_tls()?, enroll_tls: config.enroll_tls()?, lifetime_ms, munged })
+        let (tls, enroll_tls) = (config.server_tls()?, config.enroll_tls()?);
+        Ok(Renewed { tls, enroll_tls, enroll_port: port_of(config), lifetime_ms, munged })
     }
 
-    pub(super) fn apply(&self, Renewed { tls, enroll_tls, lifetime_ms, munged }: Renewed) {
-        self.tls.send_replace(tls);
+    /// Applies what a reload has read. Returns what of the certificates is new, for people.
+    pub(super) fn apply(
+        &self,
+        Renewed { tls, enroll_tls, enroll_port, lifetime_ms, munged }: Renewed,
+    ) -> Vec<&'static str> {
+        let before = self.tls.send_replace(tls.clone());
+        let changes = tls.zip(before).map(|(tls, before)| tls.changes_since(&before)).unwrap_or_default();
         // Without new settings the enrolment server keeps its earlier ones, because switching it off needs a restart.
+        if let Some(enrolment) = &self.enrolment {
+            enroll_tls.iter().for_each(|tls| enrolment.invite(tls, enroll_port));
+            enrolment.set(lifetime_ms, munged);
+        }
         if enroll_tls.is_some() {
             self.enroll_tls.send_replace(enroll_tls);
         }
-        if let Some(enrolment) = &self.enrolment {
-            enrolment.set(lifetime_ms, munged);
-        }
+        changes
     }
 }
 
@@ -222,6 +231,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     let (enroll_tls, enroll_changes) = watch::channel(enroll_tls);
     if let (Some(socket), Some(enrolment)) = (visited, &enrolment) {
         let tls = enroll_tls.borrow().clone();
+        tls.iter().for_each(|tls| enrolment.invite(tls, port_of(config)));
         let listener = Listener::new(socket, tls, Keepalive::default()).map_err(Fault::Listen)?;
         tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "enrolling nodes");
         agents.spawn(perilog_host::enroll::serve(listener, enroll_changes, enrolment.clone()));
@@ -329,6 +339,11 @@ fn bind(address: SocketAddr) -> Result<TcpListener, LinkError> {
         }
         bound => bound,
     }
+}
+
+/// Returns the port of the enrolment server; 0 if there is none.
+fn port_of(config: &Config) -> u16 {
+    config.enroll.listen.map_or(0, |listen| listen.port())
 }
 
 /// Opens the authority and the tokens of enrolment; `None` if `enroll.listen` is not set, or TLS is off.

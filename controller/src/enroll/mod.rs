@@ -19,14 +19,15 @@ mod tokens;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use perilog_core::HostName;
 use perilog_host::authority::{Lock, Requested, canonical};
 use perilog_host::clock;
 use perilog_host::enroll::{Ask, Registrar, Shown};
+use perilog_host::tls::ServerTls;
 use tokio::sync::OwnedMutexGuard;
 
 pub(crate) use authority::{AuthorityError, enrols};
@@ -52,11 +53,16 @@ const MOST_AN_HOUR: usize = 10;
 /// The text that a visitor gets whose munge credential is rejected, whatever the reason.
 const NOT_MUNGED: &str = "the munge credential does not do; the controller's log says why";
 
+/// The port at which `perilog init node` enrols where nothing else is said.
+const PORT: u16 = 5117;
+
 pub(crate) struct Enrolment {
     dir: PathBuf,
     authority: Authority,
     munge: Munge,
     pub(crate) tokens: Tokens,
+    /// The command that sets up a node, without the token; `None`: this host's certificate does not say how.
+    invitation: Mutex<Option<String>>,
     /// Records of issued and revoked certificates. Only the holder of this lock may sign; others wait in order, without
     /// blocking a thread.
     records: Arc<tokio::sync::Mutex<Records>>,
@@ -125,12 +131,27 @@ impl Enrolment {
             authority,
             munge: Munge::new(munged),
             tokens,
+            invitation: Mutex::default(),
             records: Arc::default(),
             lasts_ms: AtomicU64::new(lasts_ms),
             complaints: Complaints::default(),
             weighty: ComplaintsOfEach::default(),
             expiries,
         })
+    }
+
+    /// Sets the command that sets up a node, from the certificate and the port of the enrolment server.
+    pub(crate) fn invite(&self, tls: &ServerTls, port: u16) {
+        let line = tls.names().first().zip(tls.pin()).map(|(name, pin)| {
+            let enroll = if port == PORT { String::new() } else { format!(" --enroll {name}:{port}") };
+            format!("perilog init node --controller {name} --pin {pin}{enroll}")
+        });
+        *self.invitation.lock().unwrap_or_else(PoisonError::into_inner) = line;
+    }
+
+    /// Returns the command that sets up a node, without the token.
+    pub(crate) fn invitation(&self) -> Option<String> {
+        self.invitation.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Sets how long later certificates are valid, and the hosts that munge enrols.

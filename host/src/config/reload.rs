@@ -29,6 +29,8 @@ pub struct Changes {
     pub applied: Vec<Change>,
     /// Changes that take effect only at the daemon's next start. Each reload reports them until then.
     pub waiting: Vec<Change>,
+    /// What the daemon has read anew of certificates, for people: `certificate`, `revocation lists`.
+    pub certificates: Vec<&'static str>,
 }
 
 impl Changes {
@@ -53,14 +55,18 @@ impl Changes {
         Ok(Self {
             applied: differing(&last, &now).filter(|key| !is_late(key)).map(change).collect(),
             waiting: differing(&started, &now).filter(|key| is_late(key)).map(change).collect(),
+            certificates: Vec::new(),
         })
     }
 
     /// Writes one log line for each change, or a single line if nothing has changed. The line of a change that waits
     /// for a restart has the command for it: `systemctl restart` of `unit`.
     pub fn tell(&self, unit: &str) {
-        if self.applied.is_empty() && self.waiting.is_empty() {
-            tracing::info!("the configuration was read again; nothing has changed");
+        if self.applied.is_empty() && self.waiting.is_empty() && self.certificates.is_empty() {
+            tracing::info!("the configuration was read again; nothing in it has changed");
+        }
+        if !self.certificates.is_empty() {
+            tracing::info!("reloaded: new {} in force, for new connections", self.certificates.join(", "));
         }
         for change in &self.applied {
             tracing::info!(key = change.key, "reloaded: {change} is in force");

@@ -18,6 +18,7 @@ mod pin;
 mod usage;
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -65,6 +66,33 @@ pub struct ServerTls {
     /// hosts.
     revoked_too: Arc<HashSet<String>>,
     names: Arc<[String]>,
+    read: Read,
+    pin: Option<Pin>,
+}
+
+/// Digests of what the files contained, to tell what a reload has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Read {
+    chain: u64,
+    roots: u64,
+    crls: u64,
+}
+
+impl Read {
+    fn of(trusted: &files::Trusted, chain: &[CertificateDer<'_>]) -> Self {
+        let digest = |text: &dyn Fn(&mut DefaultHasher)| {
+            let mut hasher = DefaultHasher::new();
+            text(&mut hasher);
+            hasher.finish()
+        };
+        Self {
+            chain: digest(&|hasher| chain.iter().for_each(|der| der.as_ref().hash(hasher))),
+            roots: digest(&|hasher| {
+                trusted.roots.roots.iter().for_each(|root| root.subject_public_key_info.as_ref().hash(hasher));
+            }),
+            crls: digest(&|hasher| trusted.crls.iter().for_each(|der| der.as_ref().hash(hasher))),
+        }
+    }
 }
 
 /// TLS settings of the dialling side of a link. Cheap to clone.
@@ -95,12 +123,12 @@ impl ServerTls {
         if let Some(Clients { ca, crl }) = clients {
             trusted.add(ca, Some(crl))?;
         }
-        let has_lists = !trusted.crls.is_empty();
+        let (has_lists, read) = (!trusted.crls.is_empty(), Read::of(&trusted, &chain));
         let verifier = client_verifier(trusted);
         let verifier = if files.crl.is_none() { verifier.allow_unknown_revocation_status() } else { verifier };
         let verifier = verifier.build().map_err(|source| TlsError::verifier(files, source))?;
         let verifier: Arc<dyn ClientCertVerifier> = Arc::new(usage::OfClients(verifier));
-        let served = Self::serving(files, verifier.clone(), chain, key)?;
+        let served = Self::serving(files, verifier.clone(), chain, key, read)?;
         Ok(Self { revocations: has_lists.then_some(verifier), ..served })
     }
 
@@ -116,11 +144,15 @@ impl ServerTls {
     /// client that knows the authority's digest can learn the authority ([`learn`]).
     pub fn load_open(files: &TlsFiles, clients: &Clients) -> Result<Self, TlsError> {
         let Loaded { mut chain, key, .. } = files::load(files)?;
-        chain.extend(files::issuer(&files.ca, &chain)?);
-        let verifier = client_verifier(files::Trusted::load(&clients.ca, Some(&clients.crl))?);
-        let verifier = verifier.allow_unauthenticated().build();
+        let issuer = files::issuer(&files.ca, &chain)?;
+        let pin = issuer.as_ref().map(|issuer| Pin::of(issuer));
+        chain.extend(issuer);
+        let trusted = files::Trusted::load(&clients.ca, Some(&clients.crl))?;
+        let read = Read::of(&trusted, &chain);
+        let verifier = client_verifier(trusted).allow_unauthenticated().build();
         let verifier = verifier.map_err(|source| TlsError::Verifier { path: clients.ca.clone(), source })?;
-        Self::serving(files, Arc::new(usage::OfClients(verifier)), chain, key)
+        let served = Self::serving(files, Arc::new(usage::OfClients(verifier)), chain, key, read)?;
+        Ok(Self { pin, ..served })
     }
 
     fn serving(
@@ -128,6 +160,7 @@ impl ServerTls {
         verifier: Arc<dyn ClientCertVerifier>,
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
+        read: Read,
     ) -> Result<Self, TlsError> {
         let names = chain.first().map(dns_names).unwrap_or_default().into();
         let mut config = ServerConfig::builder_with_provider(provider())
@@ -138,7 +171,24 @@ impl ServerTls {
             .map_err(|source| TlsError::pair(files, source))?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(Self { config: Arc::new(config), revocations: None, revoked_too: Arc::default(), names })
+        Ok(Self { config: Arc::new(config), revocations: None, revoked_too: Arc::default(), names, read, pin: None })
+    }
+
+    /// Returns the pin of the authority that signed this host's certificate, for an enrolment server; `None` for other
+    /// servers, and if `ca` does not have that authority.
+    pub fn pin(&self) -> Option<Pin> {
+        self.pin
+    }
+
+    /// Returns what was read anew since `before`, for people: `certificate`, `authorities`, `revocation lists`.
+    pub fn changes_since(&self, before: &Self) -> Vec<&'static str> {
+        let (new, old) = (self.read, before.read);
+        let parts = [
+            ("certificate", new.chain != old.chain),
+            ("authorities", new.roots != old.roots),
+            ("revocation lists", new.crls != old.crls),
+        ];
+        parts.into_iter().filter_map(|(part, is_new)| is_new.then_some(part)).collect()
     }
 
     /// Returns the DNS names in this host's certificate.

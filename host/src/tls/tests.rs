@@ -118,6 +118,22 @@ fn fault<T: std::fmt::Debug>(result: Result<T, LinkError>) -> TlsFault {
     error.tls_fault().unwrap_or_else(|| panic!("no TLS fault in {error}"))
 }
 
+/// Regression test: after its certificate was replaced, the log of a reload said that nothing had changed.
+#[test]
+fn what_was_read_anew_is_named() {
+    let ca = Authority::new();
+    let files = ca.issue("ctl", SERVER);
+    let load = |files: &TlsFiles| ServerTls::load(files).unwrap();
+    let before = load(&files);
+    assert_eq!(load(&files).changes_since(&before), [""; 0]);
+    let renewed = ca.issue("ctl", SERVER);
+    assert_eq!(load(&renewed).changes_since(&before), ["certificate"]);
+    let with_list = TlsFiles { crl: Some(ca.revoke(66)), ..renewed.clone() };
+    assert_eq!(load(&with_list).changes_since(&load(&renewed)), ["revocation lists"]);
+    let strangers = TlsFiles { ca: Authority::new().issue("x", SERVER).ca, ..renewed.clone() };
+    assert_eq!(load(&strangers).changes_since(&load(&renewed)), ["authorities"]);
+}
+
 #[tokio::test]
 async fn each_side_learns_the_other_names() {
     let ca = Authority::new();
