@@ -51,7 +51,8 @@ impl Ca {
     fn issue(&self, role: &str, hosts: &[&str], out: &str) -> Said {
         let (dir, out) = (self.path("ca"), self.path(out));
         let said = self.run(&[&["ca", "issue", "--dir", &dir, "--role", role, "--out", &out], hosts].concat());
-        let made: Vec<_> = std::fs::read_dir(&out).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
+        let made = std::fs::read_dir(&out).into_iter().flatten().map(|entry| entry.unwrap().path());
+        let made: Vec<_> = made.filter(|path| path.is_dir()).collect();
         if let (Some(0), [host]) = (said.code, &made[..]) {
             for file in std::fs::read_dir(host).unwrap().map(|entry| entry.unwrap()) {
                 std::fs::copy(file.path(), Path::new(&out).join(file.file_name())).unwrap();
@@ -171,7 +172,7 @@ fn keys_are_for_their_owner_and_nothing_is_overwritten_unasked() {
     assert_eq!(ca.fingerprint("n0/cert.pem"), before);
     assert_eq!(ca.issue("node", &["n0", "--force"], "n0").code, Some(0));
     assert_ne!(ca.fingerprint("n0/cert.pem"), before);
-    let files: Vec<_> = std::fs::read_dir(ca.path("n0")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let files: Vec<_> = std::fs::read_dir(ca.path("n0/n0")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(files.len(), 3, "no temporary file is left: {files:?}");
 
     let again = ca.run(&["ca", "init", "--dir", &ca.path("ca")]);
@@ -522,8 +523,8 @@ fn what_stands_is_renewed_and_the_old_certificate_goes_on() {
     assert!(!Path::new(&ca.path("out")).exists());
 }
 
-/// One host and many get the same layout, and so does a renewal: `OUT/HOST`. Where the controller's host is a node, too,
-/// one of the two is named by its role.
+/// One host and many get the same layout, and so does a renewal: `OUT/HOST`. Where the controller's host is a node,
+/// too, one of the two is named by its role.
 #[test]
 fn files_are_in_a_directory_of_the_hosts_name() {
     let ca = Ca::new();

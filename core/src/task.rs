@@ -294,8 +294,8 @@ pub enum StepRecord {
         at_ms: u64,
         why: String,
     },
-    /// A limit has passed, of the script or of the whole task; or a script past a limit was sent KILL in vain. `forensics`: the state of the script's processes before
-    /// the runner acts on the limit.
+    /// A limit has passed, of the script or of the whole task; or a script past a limit was sent KILL in vain.
+    /// `forensics`: the state of the script's processes before the runner acts on the limit.
     Overdue {
         seq: u32,
         script: String,

@@ -176,9 +176,8 @@ fn the_key_that_enrols_is_no_controllers() -> Result<()> {
             "/root/forged",
         ])?
         .ok()?;
-    ctl.sh(
-        "cat /root/forged/ctl/cert.pem > /etc/perilog/tls/cert.pem && cat /root/forged/ctl/key.pem > /etc/perilog/tls/key.pem",
-    )?;
+    ctl.sh("cat /root/forged/ctl/cert.pem > /etc/perilog/tls/cert.pem && \
+         cat /root/forged/ctl/key.pem > /etc/perilog/tls/key.pem")?;
     ctl.systemctl(&["restart", "perilog-controller"])?;
     cluster.wait_logged(n0, "perilog-agent", &["no session", "is signed by no authority of ours"])?;
     ensure!(!cluster.is_online("n0")?, "n0 obeys a controller that enrolment signed");

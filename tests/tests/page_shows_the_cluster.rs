@@ -217,7 +217,7 @@ fn nothing_overlaps_at_three_widths() -> Result<()> {
          told.groups = [{ state: 'offline', count: 1, hosts: 'n4' }, { state: 'drained', count: 2, hosts: 'n[0-1]' }, \
          { state: 'free', count: 2, hosts: 'n[2-3]' }]; \
          told.drains = [{ reason: 'bad dimm', age_ms: 1000, count: 10000, hosts: 'm[0-63]' }, \
-         { reason: 'bad fan', age_ms: 86400000, count: 300, hosts: 'a[0-63]' }]; \
+         { reason: 'bad fan', age_ms: 90000000, count: 300, hosts: 'a[0-63]' }]; \
          const row = { job: 'j', attempt: '0', action: 'epilog', state: 'overdue', stuck: true, \
          why: '50-umount is past its limit', age_ms: 434000, count: 300, hosts: 'm[0-63]' }; \
          told.open = [row]; \
@@ -227,7 +227,7 @@ fn nothing_overlaps_at_three_widths() -> Result<()> {
          document.querySelector('main').classList.add('detailed'); draw(told)",
     )?;
     let text = browser.text()?;
-    for part in ["4 of 5 online", "10,300 nodes, 2 of them online", "1d00h", "7m14s"] {
+    for part in ["4 of 5 online", "10,300 nodes, 2 of them online", "1d01h", "7m14s"] {
         ensure!(text.contains(part), "no {part:?} in {text}");
     }
     for (width, beside) in [(360, false), (1280, true), (1600, true)] {

@@ -136,7 +136,8 @@ mod tests {
         assert_eq!(warned("empty = \"fail\"\n"), [nothing]);
         fs::write(dir.path().join("10-hello"), "#!/bin/sh\n").unwrap();
         fs::set_permissions(dir.path().join("10-hello"), Permissions::from_mode(0o644)).unwrap();
-        let skipped = "action.prolog: DIR/10-hello is skipped: not executable (a script: chmod 0755 DIR/10-hello; or take it away)";
+        let skipped = "action.prolog: DIR/10-hello is skipped: not executable (a script: chmod 0755 DIR/10-hello; or \
+                       take it away)";
         assert_eq!(warned(""), [skipped]);
         fs::set_permissions(dir.path().join("10-hello"), Permissions::from_mode(0o755)).unwrap();
         assert_eq!(warned("empty = \"fail\"\n"), [""; 0]);

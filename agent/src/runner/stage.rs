@@ -106,8 +106,8 @@ fn read(socket: &mut UnixStream) -> io::Result<Order> {
     Ok(order)
 }
 
-/// Makes the order's user the owner of the pipes for stdout and stderr. A script that opens `/dev/stderr` opens the pipe
-/// anew, and the kernel asks the pipe's owner and mode (0600).
+/// Makes the order's user the owner of the pipes for stdout and stderr. A script that opens `/dev/stderr` opens the
+/// pipe anew, and the kernel asks the pipe's owner and mode (0600).
 fn give_output(order: &Order) -> Result<(), String> {
     let (uid, gid) = (Some(Uid::from_raw(order.uid)), Some(Gid::from_raw(order.gid)));
     for (name, pipe) in [("stdout", io::stdout().as_fd()), ("stderr", io::stderr().as_fd())] {

@@ -367,7 +367,7 @@ mod tests {
         let exit7 = json!({"outcome": "failed", "why": {"exit": 7}});
         let step = json!({"script": "10-mount.sh", "digest": "d", "attempt": 2, "began_ms": 1000, "elapsed_ms": 380,
             "status": {"exit": 7}, "tolerable": false, "timed_out": false});
-        let tails = json!([{"script": "10-mount.sh", "text": "trying\nmount: no such device\u{1b}[m\n"}]);
+        let tails = json!([{"script": "10-mount.sh", "text": "trying\nmount: no such device\u{1b}[m\u{7}\n"}]);
         let told = json!({"steps": [step], "tails": tails, "note": "unit and result differ"});
         let attempts = json!([
             {"attempt": "0", "open": false, "hosts": "n[0-5]",
@@ -403,7 +403,7 @@ mod tests {
                  \u{20}   failed  n2 (rank 2): exit 7 after 400ms\n\
                  \u{20}     10-mount.sh: exit 7 after 380ms, try 2\n\
                  \u{20}     | trying\n\
-                 \u{20}     | mount: no such device\\u{{1b}}[m\n\
+                 \u{20}     | mount: no such device\\u{{7}}\n\
                  \u{20}     unit and result differ\n\
                  \u{20}   lost  n[3-4] (ranks 3-4): the node rebooted\n"
             )

@@ -23,9 +23,9 @@ enum What {
     /// Makes a token for each of these nodes.
     ///
     /// Prints the line to type on each node, for a new node and for new hardware under an old name. A token is good
-    /// once, for its node, for the time of --for. Without `perilog init`: put it into the file that the node's agent.toml
-    /// names ([enroll] token); only root may be able to read that file. The token is shown only now: the controller
-    /// keeps a digest. With --quiet: the tokens.
+    /// once, for its node, for the time of --for. Without `perilog init`: put it into the file that the node's
+    /// agent.toml names ([enroll] token); only root may be able to read that file. The token is shown only now: the
+    /// controller keeps a digest. With --quiet: the tokens.
     Create {
         #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
         nodes: HostList,

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use super::Evidence;
+use crate::duration::Span;
 use crate::outcome::Outcome;
 use crate::task::{
     self, Check, Ended, Intent, Leftover, Process, RunResult, Step, StepRecord, Tail, Treatment, UnitFacts,
@@ -114,7 +115,11 @@ impl Told {
                 }
                 StepRecord::Overdue { script, limit_ms, forensics, .. } => {
                     // Writing to a String never fails.
-                    let _ = writeln!(told.forensics, "{script} past its limit of {limit_ms} ms:\n{forensics}");
+                    let _ = writeln!(
+                        told.forensics,
+                        "{script} past its limit of {}:\n{forensics}",
+                        Span::from_millis(*limit_ms)
+                    );
                 }
                 StepRecord::Report { report, .. } => told.hear(report),
                 StepRecord::Left { treatment: Treatment::Hold { .. }, .. } => {}

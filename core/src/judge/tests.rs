@@ -348,7 +348,7 @@ fn everything_that_was_recorded_is_told() {
         (["data-out".to_owned()].as_slice(), Some("sorry"))
     );
     assert!(ended.expect_reboot);
-    assert_eq!(ended.forensics.as_deref(), Some("a past its limit of 50 ms:\nstate D\n"));
+    assert_eq!(ended.forensics.as_deref(), Some("a past its limit of 50ms:\nstate D\n"));
     assert_eq!((ended.tails.as_slice(), ended.lingering.as_slice()), (tails.as_slice(), lingering.as_slice()));
     assert_eq!(ended.note, None);
 }

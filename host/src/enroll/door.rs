@@ -131,8 +131,8 @@ struct Visitor {
     ask: Ask,
 }
 
-/// Reads the visitor's question. `None`: the visitor left before it asked anything, as a monitor or `perilog doctor` does
-/// that only checks whether the port is open, and as `perilog init` does that learns the authority.
+/// Reads the visitor's question. `None`: the visitor left before it asked anything, as a monitor or `perilog doctor`
+/// does that only checks whether the port is open, and as `perilog init` does that learns the authority.
 async fn hear(incoming: Incoming) -> Result<Option<Visitor>, String> {
     let said = |error: LinkError| plain(&error.to_string());
     let (peer, stream) = match incoming.shake().await {

@@ -116,8 +116,8 @@ async fn what_is_too_long_or_no_question_is_turned_away() {
     assert!(said.contains("what is no question"), "{said}");
 }
 
-/// Regression test: `perilog init` learns the authority over a connection of its own, and each good enrolment was logged
-/// as a refused one, too.
+/// Regression test: `perilog init` learns the authority over a connection of its own, and each good enrolment was
+/// logged as a refused one, too.
 #[tokio::test]
 async fn a_visitor_that_asks_nothing_is_not_reported() {
     let bed = Bed::new();

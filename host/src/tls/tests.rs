@@ -130,7 +130,8 @@ fn what_was_read_anew_is_named() {
     assert_eq!(load(&renewed).changes_since(&before), ["certificate"]);
     let with_list = TlsFiles { crl: Some(ca.revoke(66)), ..renewed.clone() };
     assert_eq!(load(&with_list).changes_since(&load(&renewed)), ["revocation lists"]);
-    let strangers = TlsFiles { ca: Authority::new().issue("x", SERVER).ca, ..renewed.clone() };
+    let stranger = Authority::new();
+    let strangers = TlsFiles { ca: stranger.issue("x", SERVER).ca, ..renewed.clone() };
     assert_eq!(load(&strangers).changes_since(&load(&renewed)), ["authorities"]);
 }
 

@@ -21,8 +21,9 @@ const DAYS: u32 = 1825;
 /// Issues what a daemon needs under /etc/perilog/tls: ca.pem, cert.pem and key.pem.
 ///
 /// The files go to OUT/HOST. Each node gets a certificate of its own. A controller gets one under all the names and
-/// addresses by which agents dial it; its HOST is the first. A key is made only once: hand the files over and delete OUT. DIR/issued.jsonl
-/// records each certificate and its host, so that it can be revoked; keys are stored nowhere else.
+/// addresses by which agents dial it; its HOST is the first. A key is made only once: hand the files over and delete
+/// OUT. DIR/issued.jsonl records each certificate and its host, so that it can be revoked; keys are stored nowhere
+/// else.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the authority is (ca init).

@@ -107,8 +107,8 @@ pub(crate) fn blamed(ended: &Ended) -> Option<&Step> {
     ended.steps.iter().find(|step| status.is_some() && step.status.map(ExitStatus::shell) == status)
 }
 
-/// Returns the last line ([`output::last_line`]) that the script to blame wrote. Without a script to blame, returns the last line of the last
-/// failed script whose output was kept. `None`: no such line was kept.
+/// Returns the last line ([`output::last_line`]) that the script to blame wrote. Without a script to blame, returns the
+/// last line of the last failed script whose output was kept. `None`: no such line was kept.
 pub(crate) fn last_line(ended: &Ended) -> Option<String> {
     let tail = match blamed(ended) {
         Some(step) => ended.tails.iter().find(|tail| tail.script == step.script)?,

@@ -15,8 +15,8 @@ use crate::ids::ActionName;
 use crate::idset::IdSet;
 use crate::nearest::nearest;
 
-/// Time (ms) after the end of a session in which the actions of its node count as unknown. An agent whose reload changed
-/// its actions ends its session, and reports the new actions in the next one.
+/// Time (ms) after the end of a session in which the actions of its node count as unknown. An agent whose reload
+/// changed its actions ends its session, and reports the new actions in the next one.
 const RENEWED_MS: u64 = 5_000;
 
 impl Facts<'_> {

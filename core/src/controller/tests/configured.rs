@@ -55,8 +55,8 @@ fn an_action_that_no_node_configures_is_refused() {
     assert!(b.ask(Request::Run(request("prolgo", "j", Some("n[0,9]"), None))).0.is_ok());
 }
 
-/// Regression test: a run of a new action a moment after `systemctl reload` was refused, because the agent had ended its
-/// session in order to report the new action.
+/// Regression test: a run of a new action a moment after `systemctl reload` was refused, because the agent had ended
+/// its session in order to report the new action.
 #[test]
 fn a_node_that_renews_its_session_may_configure_any_action() {
     let (mut b, n) = site(&[Some("epilog prolog")]);
