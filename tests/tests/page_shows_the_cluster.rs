@@ -217,7 +217,7 @@ fn nothing_overlaps_at_three_widths() -> Result<()> {
          told.groups = [{ state: 'offline', count: 1, hosts: 'n4' }, { state: 'drained', count: 2, hosts: 'n[0-1]' }, \
          { state: 'free', count: 2, hosts: 'n[2-3]' }]; \
          told.drains = [{ reason: 'bad dimm', age_ms: 1000, count: 10000, hosts: 'm[0-63]' }, \
-         { reason: 'bad fan', age_ms: 90000000, count: 300, hosts: 'a[0-63]' }]; \
+         { reason: 'bad fan', age_ms: 90010000, count: 300, hosts: 'a[0-63]' }]; \
          const row = { job: 'j', attempt: '0', action: 'epilog', state: 'overdue', stuck: true, \
          why: '50-umount is past its limit', age_ms: 434000, count: 300, hosts: 'm[0-63]' }; \
          told.open = [row]; \
