@@ -15,7 +15,7 @@ use crate::{remote, verb};
 /// Runs and watches prologs, epilogs and housekeeping, and repairs what is stuck.
 ///
 /// Wherever --ranks stands, ranks are an idset (0-3,7) or a hostlist ("n[0-3,7]"). Lengths of time are 500ms, 30s,
-/// 1.5m, 2h. Quote a hostlist with brackets: a shell replaces it by the names of matching files. A job has the name
+/// 5m, 1h30m, 7d, 1w; --since takes dates, too. Quote a hostlist with brackets: a shell replaces it by the names of matching files. A job has the name
 /// that its resource manager gives it. A Flux id may have its sign (ƒuZZybuNNy is fuZZybuNNy); in other forms it is
 /// another job's name (flux job id --to=f58plain).
 #[derive(Debug, Parser)]
@@ -64,6 +64,7 @@ enum Color {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Run(verb::run::Args),
+    Jobs(verb::jobs::Args),
     Job(verb::job::Args),
     Action(verb::action::Args),
     Ps(verb::ps::Args),
@@ -139,6 +140,7 @@ mod tests {
             "perilog logs f1 --rank 3",
             "perilog resolve f1 prolog --ranks 3 --reason TEXT",
             "perilog kill f1 prolog --ranks 3 -s KILL",
+            "perilog job cancel f1",
             "perilog cancel f1 prolog --ranks 3",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");

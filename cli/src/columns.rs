@@ -1,19 +1,18 @@
 //! Aligned columns without lines, as `ps` prints them.
 //!
 //! A column that is empty in every row does not appear. On a terminal, the last column wraps at words under its own
-//! head, and long cells of other columns are cut. In a pipe no cell is cut, so `grep` sees everything. Widths count
-//! characters: names are ASCII, and foreign text is in the last column.
+//! head. Cells of other columns are cut only where the last column would otherwise have no room, the widest first. In a
+//! pipe no cell is cut, so `grep` sees everything. Widths count characters: names are ASCII, and foreign text is in the
+//! last column.
 
 use owo_colors::Style;
 
 use crate::style;
 
-/// The terminal's width divided by this number is the greatest width of a cell in every column but the last;
-/// `WIDEST_LEAST` characters if that is more.
-const WIDEST_PART: usize = 4;
-const WIDEST_LEAST: usize = 20;
+/// Width in characters to which a cell of every column but the last may be cut.
+const LEAST: usize = 20;
 /// Minimum width of the last column in characters, also on a narrow terminal.
-const NARROWEST: usize = 24;
+const NARROWEST: usize = 18;
 const GAP: &str = "  ";
 
 pub(crate) struct Cell {
@@ -73,21 +72,24 @@ impl<const N: usize> Columns<N> {
         let shown: Vec<usize> = (0..N).filter(|&i| self.rows.iter().any(|row| !row[i].text.is_empty())).collect();
         let Some((&last, others)) = shown.split_last() else { return String::new() };
         let rows: Vec<&[Cell; N]> = heads.iter().chain(&self.rows).collect();
-        let widest = width.map(|width| (width / WIDEST_PART).max(WIDEST_LEAST));
-        let cut = |text: &str| match widest {
-            Some(widest) if text.chars().count() > widest => text.chars().take(widest - 1).chain(['…']).collect(),
-            _ => text.to_owned(),
+        let wide = |i: usize| rows.iter().map(|row| row[i].text.chars().count()).max().unwrap_or(0);
+        let mut widths: Vec<usize> = others.iter().map(|&i| wide(i)).collect();
+        let gaps = indent + GAP.len() * others.len();
+        if let Some(width) = width {
+            narrow(&mut widths, width.saturating_sub(gaps + wide(last).min(NARROWEST)));
+        }
+        let cut = |text: &str, wide: usize| match text.chars().count() > wide {
+            true => text.chars().take(wide - 1).chain(['…']).collect(),
+            false => text.to_owned(),
         };
-        let wide = |i: usize| rows.iter().map(|row| cut(&row[i].text).chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = others.iter().map(|&i| wide(i)).collect();
-        let before = indent + widths.iter().sum::<usize>() + GAP.len() * others.len();
+        let before = gaps + widths.iter().sum::<usize>();
         let room = width.map(|width| width.saturating_sub(before).max(NARROWEST));
 
         let mut text = String::new();
         for row in rows {
             let mut line = " ".repeat(indent);
             for (&i, &wide) in others.iter().zip(&widths) {
-                let shown = cut(&row[i].text);
+                let shown = cut(&row[i].text, wide);
                 let pad = " ".repeat(wide - shown.chars().count());
                 let shown = row[i].style.style(shown);
                 match self.sides[i] {
@@ -110,8 +112,21 @@ impl<const N: usize> Columns<N> {
     }
 }
 
-/// Breaks `text` into lines of at most `room` characters, at spaces if possible. With `room` of `None` the text stays
-/// one line.
+/// Narrows the widest of these widths until their sum is at most `room`; none below [`LEAST`].
+fn narrow(widths: &mut [usize], room: usize) {
+    let mut over = widths.iter().sum::<usize>().saturating_sub(room);
+    while over > 0 {
+        let Some(widest) = widths.iter_mut().max().filter(|widest| **widest > LEAST) else { return };
+        *widest -= 1;
+        over -= 1;
+    }
+}
+
+/// Characters after which a word that is longer than a line may break: those of hostlists, paths and units.
+const BREAKS: [char; 5] = [',', '/', ':', '=', '-'];
+
+/// Breaks `text` into lines of at most `room` characters, at spaces if possible, or else after one of [`BREAKS`]. With
+/// `room` of `None` the text stays one line.
 fn wrap(text: &str, room: Option<usize>) -> Vec<String> {
     let Some(room) = room else { return if text.is_empty() { Vec::new() } else { vec![text.to_owned()] } };
     let mut lines: Vec<String> = Vec::new();
@@ -128,7 +143,8 @@ fn wrap(text: &str, room: Option<usize>) -> Vec<String> {
             }
         }
         while word.len() > left {
-            let rest = word.split_off(left);
+            let fits = word[..left].iter().rposition(|c| BREAKS.contains(c)).map_or(left, |at| at + 1);
+            let rest = word.split_off(fits);
             if let Some(line) = lines.last_mut() {
                 line.extend(word);
             }
@@ -141,6 +157,36 @@ fn wrap(text: &str, room: Option<usize>) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Breaks a line that has colours at spaces, so that no line has more than `width` characters, as far as its words let
+/// it. Further lines are indented by two more than the first.
+pub(crate) fn fold(line: &str, width: usize) -> String {
+    let long = |text: &str| anstream::adapter::strip_str(text).to_string().chars().count();
+    if long(line) <= width {
+        return line.to_owned();
+    }
+    let indent = line.len() - line.trim_start_matches(' ').len();
+    let under = " ".repeat((indent + 2).min(width / 2));
+    let (mut folded, mut used, mut pending) = (String::new(), 0, 0);
+    for (at, word) in line.split(' ').enumerate() {
+        pending += usize::from(at > 0);
+        if word.is_empty() {
+            continue;
+        }
+        let long = long(word);
+        if used > 0 && used + pending + long > width {
+            folded.push('\n');
+            folded.push_str(&under);
+            used = under.len();
+        } else {
+            folded.push_str(&" ".repeat(pending));
+            used += pending;
+        }
+        folded.push_str(word);
+        (used, pending) = (used + long, 0);
+    }
+    folded
 }
 
 #[cfg(test)]
@@ -179,9 +225,15 @@ mod tests {
                 "                 lives there"
             ]
         );
-        let mut columns = Columns::new(["NODES", "WHY"]);
-        columns.row([cell("n".repeat(60)), cell("x")]);
-        assert!(plain(&columns.render(Some(80), 0)).contains(&format!("{}…  x", "n".repeat(19))));
+        // Regression test: "online, drained, held" was cut although the line had room.
+        let row = |nodes: usize, why: usize| {
+            let mut columns = Columns::new(["NODES", "WHY"]);
+            columns.row([cell("n".repeat(nodes)), cell("x".repeat(why))]);
+            plain(&columns.render(Some(80), 0)).lines().nth(1).unwrap().to_owned()
+        };
+        assert_eq!(row(60, 18), format!("{}  {}", "n".repeat(60), "x".repeat(18)));
+        assert_eq!(row(70, 24), format!("{}…  {}", "n".repeat(59), "x".repeat(18)));
+        assert_eq!(row(75, 1), format!("{}  x", "n".repeat(75)));
         let mut columns = Columns::new(["NODES", "WHY"]);
         columns.row([cell("n".repeat(60)), cell("x")]);
         assert!(plain(&columns.render(None, 0)).contains(&"n".repeat(60)));
@@ -195,8 +247,24 @@ mod tests {
             ("ab cd ef", 5, vec!["ab cd", "ef"]),
             ("abcdefghijkl m", 5, vec!["abcde", "fghij", "kl m"]),
             ("a bcdefgh", 4, vec!["a", "bcde", "fgh"]),
+            ("n[0-3,7,11],m2", 9, vec!["n[0-3,7,", "11],m2"]),
         ] {
             assert_eq!(wrap(text, Some(room)), expect, "{text:?}");
+        }
+    }
+
+    /// Regression test: lines of `why`, `show`, `events` and `logs` broke in the middle of a word on 80 columns.
+    #[test]
+    fn lines_with_colours_break_at_words() {
+        let red = style::BAD.style("drained since").to_string();
+        for (line, width, expect) in [
+            ("short", 20, "short".to_owned()),
+            ("  one two three four", 12, "  one two\n    three\n    four".to_owned()),
+            (&format!("  {red} now"), 80, format!("  {red} now")),
+            (&format!("  {red} now"), 17, format!("  {red}\n    now")),
+            ("a  b  longer-than-it-all", 9, "a  b\n  longer-than-it-all".to_owned()),
+        ] {
+            assert_eq!(fold(line, width), expect, "{line:?}");
         }
     }
 }

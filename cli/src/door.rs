@@ -225,7 +225,7 @@ mod tests {
         let door = Door { daemon: Daemon::Controller, path: "/c.sock".into() };
         #[rustfmt::skip]
         let table = [
-            ("io.perilog.Controller.Refused", json!({"code": "no-such-job", "text": "no job f1"}), 2, "no job f1"),
+            ("io.perilog.Controller.Refused", json!({"code": "no-such-job", "text": "no job f1"}), 9, "no job f1"),
             ("io.perilog.Controller.PermissionDenied", json!({"text": "reading is for group ops"}), 8,
              "not permitted: reading is for group ops"),
             ("org.varlink.service.PermissionDenied", json!({}), 8,

@@ -16,6 +16,10 @@ pub(crate) enum Exit {
     Cancelled,
     NoDaemon,
     Other,
+    /// No such job, attempt, action or node.
+    NotFound,
+    /// The controller refuses a request that is well-formed.
+    NotNow,
     StillRunning,
     Detached,
     PipeClosed,
@@ -29,13 +33,17 @@ pub(crate) enum Exit {
 const TABLE: &[(Exit, u8, &str)] = &[
     (Exit::Ok,           0,   "ok"),
     (Exit::Failed,       1,   "failed: a script ended with another status than 0, or a check failed"),
-    (Exit::Usage,        2,   "wrong usage, or a request that contradicts what exists"),
+    (Exit::Usage,        2,   "wrong usage"),
     (Exit::Timeout,      3,   "a script ended past its limit"),
     (Exit::Lost,         4,   "lost: a node rebooted, vanished or cannot be reached"),
     (Exit::Refused,      5,   "a node refused to begin"),
     (Exit::Cancelled,    6,   "cancelled"),
     (Exit::NoDaemon,     7,   "no controller on this host (`try`, `hook` on a node: no agent)"),
     (Exit::Other,        8,   "not permitted, or another error"),
+    (Exit::NotFound,     9,   "no such job, attempt, action or node"),
+    (Exit::NotNow,       10,
+     "the controller refuses the request: it contradicts what exists, or the controller is quiesced, in recovery, or its \
+      disk is full"),
     (Exit::StillRunning, 124,
      "the time to wait is over (`wait --timeout`, `quiesce --wait`, `init --wait`), what is waited for is not"),
     (Exit::Detached,     130, "detached by a signal (Ctrl-C); the scripts go on"),
@@ -99,15 +107,15 @@ mod tests {
         let contract = [
             (Exit::Ok, 0), (Exit::Failed, 1), (Exit::Usage, 2), (Exit::Timeout, 3), (Exit::Lost, 4), (Exit::Refused, 5),
             (Exit::Cancelled, 6),
-            (Exit::NoDaemon, 7), (Exit::Other, 8), (Exit::StillRunning, 124), (Exit::Detached, 130),
+            (Exit::NoDaemon, 7), (Exit::Other, 8), (Exit::NotFound, 9), (Exit::NotNow, 10), (Exit::StillRunning, 124), (Exit::Detached, 130),
             (Exit::PipeClosed, 141), (Exit::NoHost, 255),
             (Exit::Status(7), 7), (Exit::Status(0), 0),
         ];
         for (exit, code) in contract {
             assert_eq!(exit.code(), code, "{exit:?}");
         }
-        assert_eq!(TABLE.len(), 13);
-        assert_eq!(help().lines().count(), 14);
+        assert_eq!(TABLE.len(), 15);
+        assert_eq!(help().lines().count(), 16);
     }
 
     #[test]

@@ -67,6 +67,10 @@ pub(crate) enum Fault {
     #[error("{0}")]
     Usage(String),
 
+    /// A part of what the controller knows that does not exist, found before the verb asked for it.
+    #[error("{0}")]
+    NotFound(String),
+
     /// The awaited event has not come within the time limit.
     #[error("{0}")]
     Late(String),
@@ -97,8 +101,9 @@ impl Fault {
             Self::NoDaemon { .. } | Self::OnNode { .. } | Self::WentAway { .. } | Self::NoAnswer { .. } => {
                 Exit::NoDaemon
             }
-            // The controller is unavailable, for example because its disk is full: no mistake of the caller.
-            Self::Refused { code, .. } if code == UNAVAILABLE => Exit::Other,
+            Self::Refused { code, .. } if code.starts_with("no-such-") => Exit::NotFound,
+            Self::Refused { code, .. } if code != INVALID => Exit::NotNow,
+            Self::NotFound(_) => Exit::NotFound,
             Self::Refused { .. } | Self::Usage(_) => Exit::Usage,
             Self::RefusedByNode { .. } => Exit::Refused,
             Self::Late(_) => Exit::StillRunning,
@@ -133,6 +138,7 @@ impl Fault {
     }
 }
 
+const INVALID: &str = "invalid";
 const UNAVAILABLE: &str = "unavailable";
 const ATTEMPT_CLOSED: &str = "attempt-closed";
 const NO_SUCH_JOB: &str = "no-such-job";
@@ -165,10 +171,13 @@ mod tests {
                               source: io::Error::from_raw_os_error(13) }, 8, true,
              "may not open /a.sock (Permission denied (os error 13)): be root, or in the group that the agent is \
               configured for"),
-            (refused("no-such-job"), 2, false, "no job f1\\u{1b}[31m"),
+            (refused("no-such-job"), 9, false, "no job f1\\u{1b}[31m"),
             (Fault::Busy { daemon: Daemon::Controller, text: "9 clients wait already".to_owned() }, 8, true,
              "the controller has no room for another client: 9 clients wait already"),
-            (refused("unavailable"), 8, true, "no job f1\\u{1b}[31m"),
+            (refused("no-such-node"), 9, false, "no job f1\\u{1b}[31m"),
+            (refused("conflict"), 10, false, "no job f1\\u{1b}[31m"),
+            (refused("invalid"), 2, false, "no job f1\\u{1b}[31m"),
+            (refused("unavailable"), 10, true, "no job f1\\u{1b}[31m"),
             (Fault::RefusedByNode { text: "too many tasks".to_owned() }, 5, false, "this node refuses: too many tasks"),
             (Fault::from(io::Error::from(io::ErrorKind::BrokenPipe)), 141, false, "nobody reads the output"),
         ];

@@ -15,6 +15,7 @@ mod door;
 mod exec;
 mod exit;
 mod fault;
+mod guide;
 mod log;
 mod out;
 mod patience;
@@ -26,10 +27,9 @@ mod values;
 mod verb;
 mod when;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 
 use crate::args::Cli;
 use crate::exit::Exit;
@@ -41,6 +41,7 @@ pub fn main() -> ExitCode {
     let exit = run().unwrap_or_else(|fault| {
         if !matches!(fault, Fault::PipeClosed) {
             out::aside(&fault);
+            guide::remark(&fault).iter().for_each(out::aside);
         }
         fault.exit()
     });
@@ -51,19 +52,17 @@ fn run() -> Result<Exit, Fault> {
     if let Some(remote) = Remote::of(std::env::args_os()) {
         return Err(remote.become_ssh());
     }
-    let cli = Cli::parse_from(help_of(std::env::args_os().collect()));
+    let words = guide::help_of(std::env::args_os().collect());
+    let matches = match guide::guided(command()).try_get_matches_from(words) {
+        Ok(matches) => matches,
+        Err(error) => match guide::advice(&error) {
+            Some(text) => return Err(Fault::Usage(text)),
+            None => error.exit(),
+        },
+    };
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let out = cli.global.out();
     verb::run(cli, out)
-}
-
-/// Rewrites `perilog help VERB ...` as `perilog VERB ... --help`. The verb `help` that clap offers is off: it would
-/// appear in the manual, in completions, and again below each verb that has verbs of its own.
-fn help_of(mut words: Vec<OsString>) -> Vec<OsString> {
-    if words.get(1).is_some_and(|word| word == "help") {
-        words.remove(1);
-        words.push("--help".into());
-    }
-    words
 }
 
 /// Returns the definition of the command line, from which clap makes `--help`.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use perilog_core::task::{Check, Process};
-use perilog_core::{ActionName, Attempt, HostList, IdSet, JobId, Part, Verdict};
+use perilog_core::{ActionName, Attempt, HostList, IdSet, JobId, Part, Span, Verdict};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -199,7 +199,7 @@ impl Entry {
                 (at(), "lingering", format!("lingering: the scripts ended, these processes did not: {left}"))
             }
             "lease-expired" => {
-                let lease = field("lease");
+                let lease = field("lease").parse::<Span>().map_or_else(|_| field("lease"), |lease| lease.to_string());
                 (at(), "lost", format!("its service was silent for its lease of {lease}: {} lost", self.part()))
             }
             "cancel" => {
@@ -426,17 +426,17 @@ mod tests {
                                                 {"check": "gpu", "message": "x"}]})),
              "finish        prolog        n3: tolerable: lustre \"no mount\" and 1 more check"),
             ("expect-reboot", prolog(json!({"within_ms": 600_000})),
-             "expect-reboot  prolog        n3: its node is to boot within 10m00s, and that is its end"),
+             "expect-reboot  prolog        n3: its node is to boot within 10m, and that is its end"),
             ("milestone", prolog(json!({"name": "data-out"})), "milestone     prolog        n3: reached data-out"),
             ("milestone", json!({"attempt": "0", "name": "data-out", "ranks": "0-1", "hosts": "n[0-1]", "by": 0}),
              "milestone                   n[0-1]: reached data-out, by the word of uid 0"),
             ("milestone", json!({"attempt": "0", "name": "data-out", "without": "3"}),
              "milestone                   the job has reached data-out, without rank 3"),
             ("overdue", prolog(json!({"script": "10-mount.sh", "limit_ms": 600_000})),
-             "overdue       prolog        n3: overdue: 10-mount.sh is past its limit of 10m00s, and goes on"),
+             "overdue       prolog        n3: overdue: 10-mount.sh is past its limit of 10m, and goes on"),
             ("overdue", prolog(json!({"script": "10-mount.sh", "limit_ms": 600_000,
                                       "doing": "4711 D mount in rpc_wait"})),
-             "overdue       prolog        n3: overdue: 10-mount.sh is past its limit of 10m00s, and goes on: 4711 D \
+             "overdue       prolog        n3: overdue: 10-mount.sh is past its limit of 10m, and goes on: 4711 D \
               mount in rpc_wait"),
             ("lingering", prolog(json!({"processes": [{"pid": 42, "command": "mountd"}]})),
              "lingering     prolog        n3: lingering: the scripts ended, these processes did not: 42 (mountd)"),
@@ -458,7 +458,7 @@ mod tests {
         for (name, context, expect) in table {
             let entry = entry(name, context);
             let [people, json, quiet] = faces(&entry, 0);
-            let rest = &people.trim_end()[5 + 2 + 23 + 2..];
+            let rest = &people.trim_end()[5 + 2 + when::milli(entry.wall_ms()).len() + 2..];
             assert_eq!(rest, expect);
             assert_eq!(json, entry.raw.to_string());
             assert_eq!(quiet, format!("{name}\n"));

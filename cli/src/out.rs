@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal, Write};
 
 use serde_json::Value;
 
-use crate::columns::Columns;
+use crate::columns::{Columns, fold};
 use crate::fault::Fault;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +44,11 @@ impl Page {
         Self { text: String::new(), width, now_ms }
     }
 
+    /// Adds a line; on a terminal, it breaks at words.
     pub(crate) fn line(&mut self, line: impl Display) {
-        self.text.push_str(&format!("{line}\n"));
+        let line = line.to_string();
+        self.text.push_str(&self.width.map_or_else(|| line.clone(), |width| fold(&line, width)));
+        self.text.push('\n');
     }
 
     pub(crate) fn blank(&mut self) {
@@ -54,6 +57,11 @@ impl Page {
 
     pub(crate) fn columns<const N: usize>(&mut self, columns: Columns<N>) {
         self.indented(0, columns);
+    }
+
+    /// Adds a table of which nothing is cut, however narrow the terminal is.
+    pub(crate) fn uncut<const N: usize>(&mut self, columns: Columns<N>) {
+        self.text.push_str(&columns.render(None, 0));
     }
 
     pub(crate) fn indented<const N: usize>(&mut self, indent: usize, columns: Columns<N>) {
@@ -81,7 +89,9 @@ impl Out {
 
     /// Prints `what` in the requested face (table, JSON or quiet) and flushes the output.
     pub(crate) fn show(&mut self, what: &dyn Faces) -> Result<(), Fault> {
-        let mut page = Page::new(self.width, perilog_host::clock::wall_ms());
+        // Only a table is for a terminal: names and JSON stay whole.
+        let width = self.width.filter(|_| self.face == Face::Table);
+        let mut page = Page::new(width, perilog_host::clock::wall_ms());
         match self.face {
             Face::Table => what.table(&mut page),
             Face::Json => what.json().into_iter().for_each(|json| page.line(crate::text::json(&json))),

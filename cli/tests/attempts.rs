@@ -78,7 +78,7 @@ fn a_hook_counts_the_requested_attempts() {
         hook.env("SLURM_JOB_ID", "f1").env("SLURM_JOB_NODELIST", "n[0-1]").env_remove("SLURM_JOB_RESTART_COUNT");
         let said = Said::of(hook.output().unwrap());
         let asked = daemon.asked();
-        assert_eq!((said.code, asked[1]["attempt"].as_str()), (Some(2), Some(attempt)), "{}", said.err);
+        assert_eq!((said.code, asked[1]["attempt"].as_str()), (Some(10), Some(attempt)), "{}", said.err);
     }
 }
 

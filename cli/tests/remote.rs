@@ -134,7 +134,7 @@ fn a_real_sshd_passes_on_the_hosts_answer_and_status() {
     let said = with(&place, &bin, &there_is(&["show", "f1"]));
     daemon.asked();
     let (here, _) = place.ask(&["show", "f1"], refused());
-    assert_eq!((said.code, &said.err, &said.out), (Some(2), &here.err, &here.out), "{}", said.err);
+    assert_eq!((said.code, &said.err, &said.out), (Some(9), &here.err, &here.out), "{}", said.err);
 
     fs::remove_file(there.join("perilog")).unwrap();
     assert_eq!(with(&place, &bin, &there_is(&["ps"])).code, Some(127));

@@ -85,7 +85,7 @@ fn what_is_given_is_what_is_asked() {
     ];
     let refused = Error("io.perilog.Controller.Refused", json!({"code": "conflict", "text": "it exists over ranks 0"}));
     let (said, asked) = place.ask(&[RUN, &args].concat(), vec![vec![Call("Run"), refused]]);
-    assert_eq!((said.code, said.err.as_str()), (Some(2), "perilog: it exists over ranks 0\n"));
+    assert_eq!((said.code, said.err.as_str()), (Some(10), "perilog: it exists over ranks 0\n"));
     assert_eq!(
         asked[0],
         json!({"job": "f1", "attempt": "1.5", "action": "prolog", "nodes": "n[0-3]", "targets": "n[1-2]",

@@ -14,7 +14,8 @@ fn tokens_are_shown_once_and_listed_without_themselves() {
             {"host": "n0", "token": "4sJm", "until_ms": until_ms, "brand_new": 1},
             {"host": "n1", "token": "_x-9", "until_ms": until_ms}]})
     };
-    let shown = "NODE  UNTIL                TOKEN\nn0    2026-11-22 10:10:00  4sJm\nn1    2026-11-22 10:10:00  _x-9\n";
+    let shown =
+        "NODE  UNTIL                 TOKEN\nn0    2026-11-22T10:10:00Z  4sJm\nn1    2026-11-22T10:10:00Z  _x-9\n";
     let once = "perilog: each is good once, for its node; they are not shown again\n";
     let until_ms = 1_795_342_200_000;
     // Only the table warns that tokens are shown once.
@@ -45,10 +46,10 @@ fn tokens_are_shown_once_and_listed_without_themselves() {
         json!({"tokens": [token("n0", far_ms, json!(1_795_341_660_000_u64)), token("n1", 1, Value::Null),
                                    token("n2", far_ms, Value::Null)]})
     };
-    let rows = "MADE                 NODE  BY     STATE\n\
-                2026-11-22 10:00:00  n0    uid 7  used 2026-11-22 10:01:00\n\
-                2026-11-22 10:00:00  n1    uid 7  over\n\
-                2026-11-22 10:00:00  n2    uid 7  good until 2099-12-31 23:59:59\n";
+    let rows = "MADE                  NODE  BY     STATE\n\
+                2026-11-22T10:00:00Z  n0    uid 7  used 2026-11-22T10:01:00Z\n\
+                2026-11-22T10:00:00Z  n1    uid 7  over\n\
+                2026-11-22T10:00:00Z  n2    uid 7  good until 2099-12-31T23:59:59Z\n";
     for (args, reply, out) in [
         (&["token", "list"][..], all(), rows.to_owned()),
         (&["token", "list", "-q"], all(), "n2\n".to_owned()),
@@ -76,7 +77,7 @@ fn a_token_that_cannot_be_made_says_what_to_do() {
     for (error, code, err) in [
         (
             Error("io.perilog.Controller.Refused", json!({"code": "unavailable", "text": off})),
-            8,
+            10,
             format!("perilog: {off}\n"),
         ),
         (

@@ -100,7 +100,7 @@ fn wait_has_its_forms() {
         (&["--for", "data-out:epilog"], vec![milestone()], 0, "data-out of f1\n", ""),
         // A rank's is not the job's.
         (&["--for", "data-out", "--timeout", "0s"], vec![of_rank()], 124, "",
-         "perilog: still waiting for data-out of f1; see: perilog ps\n"),
+         "perilog: f1 has not come to data-out yet; see: perilog ps\n"),
         (&["--for", "data-out"], vec![of_rank(), release(false), of_job(9)], 0, "data-out of f1\n", ""),
         (&["--for", "data-out"], vec![of_rank(), release(true)], 1, "f1: everything was given back without data-out\n",
          ""),
@@ -125,8 +125,8 @@ fn wait_has_its_forms() {
         (&["--action", "epilog"], vec![closed()], 1, "f1: the attempt was closed (a newer one) before epilog began\n",
          ""),
         (&["--action", "epilog", "--timeout", "0s"], vec![], 124, "",
-         "perilog: still waiting for epilog of f1; see: perilog ps\n"),
-        (&["--attempt", "3"], vec![], 2, "", "perilog: f1 has no attempt 3; it has: 0\n"),
+         "perilog: epilog of f1 has not ended yet; see: perilog ps\n"),
+        (&["--attempt", "3"], vec![], 9, "", "perilog: f1 has no attempt 3; it has: 0\n"),
     ];
     for (args, follow, code, out, err) in table {
         let place = Place::new();
@@ -197,7 +197,7 @@ fn events_are_lines_for_people_and_rfc_18_for_programs() {
     let place = Place::new();
     let script = || vec![vec![Call("Events"), Done(log())]];
     let (said, asked) = place.ask(&["events", "f1", "--after", "3"], script());
-    let last = "    4  2026-11-20 03:12:07.000  verdict       prolog        ok on 2 ranks";
+    let last = "    4  2026-11-20T03:12:07.000Z  verdict       prolog        ok on 2 ranks";
     assert_eq!(said.out.lines().last(), Some(last));
     assert_eq!((said.code, asked[0]["after"].as_u64()), (Some(0), Some(3)));
     let (json, _) = Place::new().ask(&["events", "f1", "--json"], script());
@@ -239,7 +239,7 @@ fn a_job_lets_go_of_ranks_resources_or_both() {
          part("", &["rabbit1", "rabbit2"]),
          format!("f1 is finished with rabbit1, rabbit2; {then}")),
         (&["--ranks", "0", "--resources", "rabbit1"], json!("0"), json!(["rabbit1"]), part("", &[]),
-         "f1 held nothing of that any more\n".to_owned()),
+         "f1 is finished already: it holds none of that\n".to_owned()),
     ];
     for (args, targets, resources, reply, out) in table {
         let args = [&["job", "finish", "f1"][..], args].concat();
@@ -305,7 +305,7 @@ fn quiet_is_asked_for_waited_for_and_lifted() {
         assert_eq!(asked[0], json!({"reason": "new release", "wait": false}));
         assert!(asked.iter().skip(1).all(|asked| asked["wait"] == true));
     }
-    for (was_quiet, out) in [(true, "new starts begin again\n"), (false, "it was not quiet\n")] {
+    for (was_quiet, out) in [(true, "new starts begin again\n"), (false, "the controller was not quiesced\n")] {
         let script = vec![vec![Call("Resume"), Done(json!({ "was_quiet": was_quiet }))]];
         let (said, _) = Place::new().ask(&["resume"], script);
         assert_eq!((said.code, said.out.as_str()), (Some(0), out));
@@ -406,19 +406,20 @@ fn logs_name_the_nodes_that_could_not_be_asked() {
         ]]
     };
     let (said, asked) = Place::new().ask(&["logs", "f1", "--rank", "n[0-3]", "-n", "20"], script());
-    assert_eq!(said.out, "n0: mounting\nn1: ready\nn0: mounted\n");
+    assert_eq!(said.out, "n0: mounting\nn0: mounted\nn1: ready\n");
     assert_eq!(
         (said.code, said.err.as_str()),
         (Some(4), "perilog: could not ask n[2-3]; on the node itself: journalctl PERILOG_JOB=f1\n")
     );
     assert_eq!(asked[0], json!({"job": "f1", "targets": "n[0-3]", "action": null, "attempt": null, "lines": 20}));
-    assert_eq!(Place::new().ask(&["logs", "f1", "-q"], script()).0.out, "mounting\nready\nmounted\n");
+    assert_eq!(Place::new().ask(&["logs", "f1", "-q"], script()).0.out, "mounting\nmounted\nready\n");
 }
 
 #[test]
 fn why_is_a_chain_down_to_the_next_command() {
+    let since_ms = perilog_host::clock::wall_ms() - 7_385_000;
     let why = json!({"why": {
-        "node": {"host": "n3", "state": "online", "since_ms": 7_380_000, "machine": "m", "boot": "b", "boot_number": 2,
+        "node": {"host": "n3", "state": "online", "since_ms": since_ms, "machine": "m", "boot": "b", "boot_number": 2,
                  "version": "0.1.0",
                  "peer": "10.0.0.3:40000", "tasks": 1, "note": null},
         "open": [{"job": "f1", "attempt": "0", "action": "prolog", "rank": 3,
@@ -438,8 +439,8 @@ fn why_is_a_chain_down_to_the_next_command() {
         said.out,
         "n3  online  for 2h03m, boot #2, perilog 0.1.0, from 10.0.0.3:40000\n\
          \n\
-         \u{20} prolog of f1, rank 3: overdue 12m00s\n\
-         \u{20}   script  10-mount.sh, limit 10m00s\n\
+         \u{20} prolog of f1, rank 3: overdue 12m\n\
+         \u{20}   script  10-mount.sh, limit 10m\n\
          \u{20}   doing   4711 D mount in rpc_wait\n\
          \u{20}   why     10-mount.sh is past its limit of 10m\n\
          \u{20}   unit    perilog-task-prolog-f1-3-0123456789ab.service\n\
@@ -448,7 +449,7 @@ fn why_is_a_chain_down_to_the_next_command() {
          \n\
          ended badly before, newest first:\n\
          \n\
-         \u{20} epilog of f0, rank 0, attempt 1: failed (exit 7) 1h00m ago\n\
+         \u{20} epilog of f0, rank 0, attempt 1: failed (exit 7) 1h ago\n\
          \u{20}   last line  \"device busy\"\n\
          \u{20}   unit       u.service\n\
          \u{20}   next       perilog logs f0 --rank 0\n\
@@ -521,7 +522,7 @@ fn a_dismantled_node_is_forgotten_or_the_refusal_says_why() {
     let refusal = json!({"code": "conflict", "text": "n4 is connected: stop its agent first"});
     let script = vec![vec![Call("NodeForget"), Error("io.perilog.Controller.Refused", refusal)]];
     let (said, _) = place.ask(&["node", "forget", "n4"], script);
-    assert_eq!((said.code, said.err.as_str()), (Some(2), "perilog: n4 is connected: stop its agent first\n"));
+    assert_eq!((said.code, said.err.as_str()), (Some(10), "perilog: n4 is connected: stop its agent first\n"));
 }
 
 #[test]
@@ -551,4 +552,131 @@ fn copies_are_kept_by_number_and_each_is_reported() {
         vec![Call("BackupKept"), Error("org.varlink.service.MethodNotFound", json!({"method": "BackupKept"}))];
     let (said, _) = place.ask(&["controller", "backup", file.to_str().unwrap()], vec![take(), unknown]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+}
+
+/// Regression tests: `perilog drain "n[1-2]"` with n2 drained already said that it drained both. `perilog undrain
+/// "n[1-2]"` with n2 in service was refused as a whole. `--reason` was refused, with the tip `--json`.
+#[test]
+fn drains_are_made_and_lifted_host_by_host() {
+    let drained = |already: &str| json!({"tasks": 1, "already": already});
+    let undrained = |already: &str, lifting: &str| json!({"tasks": 1, "already": already, "lifting": lifting});
+    let drain = |host: &str, reason: &str| json!({"nodes": host, "reason": reason});
+    let older = || json!({"tasks": 2});
+    #[rustfmt::skip]
+    let table: Vec<(&[&str], &'static str, Value, Value, &str)> = vec![
+        (&["drain", "n[1-2]", "fan"], "Drain", drain("n[1-2]", "fan"), drained("n2"),
+         "n1: drained\nn2: drained already; the first reason stays, and yours is added\n"),
+        (&["drain", "n1", "--reason", "fan"], "Drain", drain("n1", "fan"), drained(""), "n1: drained\n"),
+        (&["drain", "n[1-2]", "fan"], "Drain", drain("n[1-2]", "fan"), older(), "n[1-2]: drained\n"),
+        (&["undrain", "n[1-3]"], "Undrain", json!({"nodes": "n[1-3]"}), undrained("n2", "n3"),
+         "n1: drain lifted\nn2: not drained\nn3: drain lifted already, and the drain hook has not carried that out; to \
+          drop it without the hook: perilog undrain n3 --forget\n"),
+        (&["undrain", "n2"], "Undrain", json!({"nodes": "n2"}), undrained("n2", ""), "n2: not drained\n"),
+    ];
+    for (args, method, asked, reply, out) in table {
+        let mut script = vec![vec![Call(method), Done(reply)]];
+        script.extend((method == "Undrain").then(|| vec![Call("Ps"), Done(json!({"rows": []}))]));
+        let (said, calls) = Place::new().ask(args, script);
+        assert_eq!((said.code, said.out.as_str(), &calls[0]), (Some(0), out, &asked), "{args:?}: {}", said.err);
+    }
+    let said = Said::of(Place::new().command(&["drain", "n3"]).output().unwrap());
+    let text = "perilog: say why n3 is to be drained: perilog drain n3 \"REASON\"\n";
+    assert_eq!((said.code, said.err.as_str()), (Some(2), text));
+}
+
+#[test]
+fn jobs_asks_for_a_page_of_the_newest() {
+    let reply = || vec![vec![Call("Jobs"), Done(json!({"jobs": [], "truncated": false}))]];
+    let (said, asked) = Place::new().ask(&["jobs", "--failed", "-S", "2026-11-20T03:12:07Z", "-n", "5"], reply());
+    assert_eq!((said.code, said.out.starts_with("no action began in that time")), (Some(0), true), "{}", said.err);
+    assert_eq!(asked, [json!({"action": null, "since_ms": 1_795_144_327_000_u64, "failed": true, "limit": 5})]);
+    let (_, asked) = Place::new().ask(&["jobs", "epilog", "--since", "infinity"], reply());
+    assert_eq!(asked, [json!({"action": "epilog", "since_ms": 0, "failed": false, "limit": 100})]);
+}
+
+#[test]
+fn the_newest_events_are_chosen() {
+    let script = || vec![vec![Call("Events"), Done(log())]];
+    let (said, _) = Place::new().ask(&["events", "f1", "-n", "2", "-q"], script());
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "finish\nverdict\n"));
+    let (said, _) = Place::new().ask(&["events", "f1", "--since", "2000-01-01", "-q"], script());
+    assert_eq!(said.out, "action-start\nfinish\nverdict\n");
+    // Of all jobs, the controller chooses.
+    let all = vec![vec![Call("EventsOfAll"), Done(json!({"events": [], "spot": "1-000000000000000a:2"}))]];
+    let (said, asked) = Place::new().ask(&["events", "--all", "-S", "2026-11-20T03:12:07Z", "-n", "9"], all);
+    let expect = json!({"after": null, "follow": false, "since_ms": 1_795_144_327_000_u64, "last": 9});
+    assert_eq!((said.code, &asked[0]), (Some(0), &expect), "{}", said.err);
+    // Regression test: bare `events` asked for JOB, and did not name --all.
+    let said = Said::of(Place::new().command(&["events"]).output().unwrap());
+    assert_eq!((said.code, said.err.contains("perilog events --all")), (Some(2), true), "{}", said.err);
+}
+
+#[test]
+fn nodes_are_chosen_by_state() {
+    let drained =
+        |host: &str| json!({"host": host, "since_ms": 1, "reason": "fan", "by": 0, "confirmed": true, "lifted": false});
+    let node = |host: &str, state: &str, drain: Value, held: bool| {
+        json!({"host": host, "state": state, "since_ms": 1, "machine": null, "boot": null, "boot_number": null,
+               "version": null, "peer": null, "tasks": 0, "note": null, "drain": drain, "held": held})
+    };
+    let nodes = || {
+        let all = [
+            node("n0", "online", Value::Null, false),
+            node("n1", "online", drained("n1"), true),
+            node("n10", "offline", Value::Null, false),
+            node("n2", "online", Value::Null, true),
+        ];
+        vec![vec![Call("Nodes"), Done(json!({ "nodes": all }))]]
+    };
+    for (states, out) in [
+        (&[][..], "n0\nn1\nn2\nn10\n"),
+        (&["--state", "drained,offline"], "n1\nn10\n"),
+        (&["-t", "held"], "n1\nn2\n"),
+        (&["--state", "free"], "n0\n"),
+        (&["--state", "lifting"], ""),
+    ] {
+        let (said, _) = Place::new().ask(&[&["nodes", "-q"][..], states].concat(), nodes());
+        assert_eq!((said.code, said.out.as_str()), (Some(0), out), "{states:?}: {}", said.err);
+    }
+    let (said, _) = Place::new().ask(&["nodes", "--state", "lifting"], nodes());
+    assert_eq!(said.out, "no node is in that state\n");
+    let (said, _) = Place::new().ask(&["nodes", "--json", "--state", "free"], nodes());
+    let value: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((value["nodes"].as_array().unwrap().len(), &value["nodes"][0]["host"]), (1, &json!("n0")));
+}
+
+/// SIGTERM is the default of every other program that sends a signal.
+#[test]
+fn kill_sends_term_where_nothing_is_said() {
+    let (said, asked) =
+        Place::new().ask(&["kill", "f1", "epilog"], vec![vec![Call("Signal"), Done(json!({"tasks": 1}))]]);
+    assert_eq!((said.code, asked[0]["signal"].as_str()), (Some(0), Some("TERM")), "{}", said.err);
+}
+
+/// A job on hosts that never connected was taken silently.
+#[test]
+fn a_job_on_unknown_hosts_is_warned_of() {
+    let reply = json!({"job": "big", "attempt": "0", "hosts": "n0,m[0-1999]", "attached": false, "over": false,
+                       "unknown": "m[0-1999]"});
+    let (said, _) =
+        Place::new().ask(&["job", "add", "big", "--nodes", "n0,m[0-1999]"], vec![vec![Call("JobAdd"), Done(reply)]]);
+    let err = "perilog: no node m[0-1999] has ever said hello to this controller: what runs for big waits for it\n";
+    assert_eq!((said.code, said.err.as_str()), (Some(0), err));
+}
+
+/// A script tells a name that does not exist (9) from wrong usage (2) and from a request that the controller refuses (10).
+#[test]
+fn what_is_not_found_is_no_wrong_usage() {
+    let refused = |code: &str| {
+        let error = Error("io.perilog.Controller.Refused", json!({"code": code, "text": "no"}));
+        Place::new().ask(&["show", "f1"], vec![vec![Call("Show"), error]]).0.code
+    };
+    let codes = ["no-such-job", "no-such-node", "invalid", "conflict", "attempt-closed", "unavailable"].map(refused);
+    assert_eq!(codes, [9, 9, 2, 10, 10, 10].map(Some));
+    // A task of a job array in Slurm is named by its own JobId.
+    let error = Error("io.perilog.Controller.Refused", json!({"code": "no-such-job", "text": "no job 12345_7"}));
+    let (said, _) = Place::new().ask(&["show", "12345_7"], vec![vec![Call("Show"), error]]);
+    assert!(said.code == Some(9) && said.err.contains("squeue -h -j 12345_7 -o %A"), "{}", said.err);
+    let said = Said::of(Place::new().command(&["sacct"]).output().unwrap());
+    assert_eq!((said.code, said.err.contains("perilog jobs")), (Some(2), true), "{}", said.err);
 }

@@ -1,4 +1,6 @@
-//! Durations in the form of RFC 23 (Flux Standard Duration): `500ms`, `30`, `1.5m`, `infinity`.
+//! Durations in the form of RFC 23 (Flux Standard Duration): `500ms`, `30`, `1.5m`, `infinity`. The parser also takes
+//! `min` for `m`, weeks (`2w`), and the form in which perilog shows durations: whole numbers with falling units, such as
+//! `7m14s` or `3d04h`.
 //!
 //! A span counts whole milliseconds. The parser rounds a finer text, but never rounds a duration above zero to zero,
 //! because zero often means "no limit".
@@ -73,22 +75,27 @@ impl Span {
     }
 }
 
-/// Formats a length of time in milliseconds for people, to two units: `42s`, `4m12s`, `2h03m`, `3d04h`.
+/// Formats a length of time in milliseconds for people: `42s`, `4m12s`, `2h03m`, `3d04h`. At most two units; the second
+/// is left out where it is zero: `5m`.
 pub fn age(ms: u64) -> String {
+    let two = |big: u64, unit: char, small: u64, less: char| match small {
+        0 => format!("{big}{unit}"),
+        small => format!("{big}{unit}{small:02}{less}"),
+    };
     let (s, m, h) = (ms / 1000, ms / 60_000, ms / 3_600_000);
     match () {
         () if s < 60 => format!("{s}s"),
-        () if m < 60 => format!("{m}m{:02}s", s % 60),
-        () if h < 24 => format!("{h}h{:02}m", m % 60),
-        () => format!("{}d{:02}h", h / 24, h % 24),
+        () if m < 60 => two(m, 'm', s % 60, 's'),
+        () if h < 24 => two(h, 'h', m % 60, 'm'),
+        () => two(h / 24, 'd', h % 24, 'h'),
     }
 }
 
-/// Formats how long something took, as [`age`] does, but finer below a minute: `420ms`, `4.2s`, `42.0s`.
+/// Formats a length of time in milliseconds as [`age`] does, but finer below a minute: `420ms`, `4.2s`, `42s`.
 pub fn took(ms: u64) -> String {
-    match ms {
-        0..1000 => format!("{ms}ms"),
-        1000..60_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
+    match (ms / 1000, ms % 1000 / 100) {
+        (0, _) if ms > 0 => format!("{ms}ms"),
+        (s @ 0..60, tenths @ 1..) => format!("{s}.{tenths}s"),
         _ => age(ms),
     }
 }
@@ -100,18 +107,10 @@ impl std::str::FromStr for Span {
     }
 }
 
-/// Formats for people, as [`took`] does, but without a last unit of zero: `10m`, `1m30s`, `1.5s`, `200ms`. Not for a
-/// parser: [`Span::to_exact`] is.
+/// Formats for people, as [`took`] does. [`Span::to_exact`] has the exact text, for programs.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(ms) = self.as_millis() else { return f.pad("infinity") };
-        if ms == 0 {
-            return f.pad("0s");
-        }
-        let text = took(ms);
-        let whole = [(".0s", "s"), ("m00s", "m"), ("h00m", "h"), ("d00h", "d")];
-        let short = whole.iter().find_map(|(long, short)| Some(format!("{}{short}", text.strip_suffix(long)?)));
-        f.pad(&short.unwrap_or(text))
+        f.pad(&self.as_millis().map_or_else(|| "infinity".to_owned(), took))
     }
 }
 

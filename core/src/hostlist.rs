@@ -1,7 +1,7 @@
 //! Hostlists: ordered lists of host names, with duplicates, in the form of RFC 29: `n[0-3,7]-ib,login1`.
 //!
 //! The position of a name matters: the ranks of a job are the positions in the job's hostlist. So no function here
-//! sorts or merges. A name is printable ASCII without space, `,`, `[` and `]`; this module does not check whether a
+//! sorts or merges, but [`HostList::sorted`], which is for people. A name is printable ASCII without space, `,`, `[` and `]`; this module does not check whether a
 //! name is a legal host name.
 //!
 //! The parser reads what Flux writes as Flux reads it: the leading zeros of an id pad that id or range alone. So
@@ -64,6 +64,17 @@ impl HostList {
             list.push(name.as_ref())?;
         }
         Ok(list)
+    }
+
+    /// Creates a list of these names in the order of people ([`by_number`]), for a text of few brackets. Leaves out names
+    /// that no list can hold.
+    pub fn sorted<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
+        let mut names: Vec<&str> = names.into_iter().collect();
+        names.sort_unstable_by(|a, b| by_number(a, b));
+        let mut list = Self::new();
+        // An error is about this name alone, or the list is full.
+        names.into_iter().for_each(|name| drop(list.push(name)));
+        list
     }
 
     /// Appends one name.
@@ -183,5 +194,24 @@ impl Serialize for HostList {
 impl<'de> Deserialize<'de> for HostList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// Compares names by the numbers in them: `n2` comes before `n10`.
+pub fn by_number(a: &str, b: &str) -> std::cmp::Ordering {
+    let (mut one, mut other) = (a, b);
+    loop {
+        let same = one.bytes().zip(other.bytes()).take_while(|(x, y)| x == y && !x.is_ascii_digit()).count();
+        (one, other) = (&one[same..], &other[same..]);
+        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+        let (many, more) = (digits(one), digits(other));
+        if many == 0 || more == 0 {
+            return one.cmp(other).then_with(|| a.cmp(b));
+        }
+        let (x, y) = (one[..many].trim_start_matches('0'), other[..more].trim_start_matches('0'));
+        match x.len().cmp(&y.len()).then_with(|| x.cmp(y)).then_with(|| many.cmp(&more)) {
+            std::cmp::Ordering::Equal => (one, other) = (&one[many..], &other[more..]),
+            unequal => return unequal,
+        }
     }
 }

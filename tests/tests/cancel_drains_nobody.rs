@@ -24,7 +24,7 @@ fn a_cancelled_job_is_cleaned_up_and_leaves_no_drain() -> Result<()> {
     })?;
     let heard = cluster.heard()?;
     ensure!(heard.drains.is_empty(), "{:?}", heard.drains);
-    ensure!(cluster.perilog(&["drain"])?.ok()? == "nobody is drained", "somebody is drained");
+    ensure!(cluster.perilog(&["drain"])?.ok()? == "no node is drained", "somebody is drained");
     for rank in [0, 1] {
         let (word, text) = cluster.outcome("j", "prolog", rank)?;
         ensure!(word == "cancelled", "{text}");

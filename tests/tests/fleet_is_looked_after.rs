@@ -46,7 +46,7 @@ fn certificates_copies_failures_and_a_node_that_is_gone() -> Result<()> {
 
     let forget = || cluster.perilog(&["node", "forget", "n1"]);
     let refused = forget()?;
-    ensure!(refused.code() == Some(2) && refused.stderr.contains("n1 is connected"), "{refused}");
+    ensure!(refused.code() == Some(10) && refused.stderr.contains("n1 is connected"), "{refused}");
     cluster.perilog(&["job", "finish", "j"])?.ok()?;
     cluster.perilog(&["wait", "j", "--for", "clean"])?.ok()?;
     cluster.node(1)?.shutdown()?;

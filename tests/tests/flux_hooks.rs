@@ -276,7 +276,7 @@ fn perilog_drains_in_flux_and_leaves_other_drains_alone() -> Result<()> {
     cluster.perilog(&["drain", "n1", "new firmware"])?.ok()?;
     wait("the drain of n1 is in force", &|| shows(" drained "))?;
     cluster.perilog(&["undrain", "n1"])?.ok()?;
-    wait("the drain of n1 is lifted", &|| shows("nobody is drained"))?;
+    wait("the drain of n1 is lifted", &|| shows("no node is drained"))?;
     ensure!(drained("n1")? == "bad DIMM\n", "somebody else's drain was lifted: {:?}", drained("n1")?);
 
     let run = cluster.perilog(&["run", "prolog", "--job", "f1", "--nodes", "n[0-1]"])?;

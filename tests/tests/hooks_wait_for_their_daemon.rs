@@ -31,7 +31,11 @@ fn an_agent_that_is_away_is_waited_for_and_not_for_ever() -> Result<()> {
     cluster.kill_agent(0)?;
     let mut short = hook(node, "slurm-prolog", "4", &["--patience", "300ms"])?;
     ensure!(cluster.wait_end(&mut short)? == 7, "{}", short.output()?);
-    says(&cluster, &mut short, "prolog of 4: the agent was away for 0.3s; nothing was begun, as far as is known here")?;
+    says(
+        &cluster,
+        &mut short,
+        "prolog of 4: the agent was away for 300ms; nothing was begun, as far as is known here",
+    )?;
     let mut patient = hook(node, "slurm-prolog", "5", &[])?;
     says(&cluster, &mut patient, "waiting for it, at most 2m")?;
     cluster.start_agent(0)?;

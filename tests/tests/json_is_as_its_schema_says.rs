@@ -56,12 +56,15 @@ perilog-report tolerable --check fan 'fan 2 is slow'; [ $PERILOG_RANK = 0 ] || e
         judge("logs", &["logs", job])?;
     }
     judge("event", &["events", "--all"])?;
+    judge("event", &["events", "--all", "--since", "1h", "-n", "3"])?;
+    judge("jobs", &["jobs"])?;
+    judge("jobs", &["jobs", "--failed", "-n", "1"])?;
     judge("wait", &["wait", "good"])?;
     judge("nodes", &["nodes"])?;
     judge("why", &["why", "n0"])?;
     judge("drain", &["drain"])?;
-    judge("tasks", &["undrain", "n[0-1]"])?;
-    judge("tasks", &["drain", "n1", "a look inside"])?;
+    judge("drained-nodes", &["undrain", "n[0-1]"])?;
+    judge("drained-nodes", &["drain", "n1", "a look inside"])?;
     judge("drain", &["drain"])?;
     judge("status", &["status"])?;
     judge("action", &["action", "start", "good", "copy", "--external", "--resources", "rabbit1", "--lease", "1h"])?;

@@ -15,7 +15,7 @@ fn each_is_refused_with_its_position() -> Result<()> {
         (&["run", "prolog", "--job", "j/k", "--nodes", "n0"], "j/k", 2),
         (&["run", "Prolog", "--job", "j", "--nodes", "n0"], "Prolog", 1),
         (&[&run[..], &["--ranks", "3,2"]].concat(), "3,2", 3),
-        (&[&run[..], &["--timeout", "5min"]].concat(), "5min", 2),
+        (&[&run[..], &["--timeout", "5mon"]].concat(), "5mon", 2),
         (&[&run[..], &["--env", "A-B=1"]].concat(), "A-B=1", 2),
         (&[&run[..], &["--attempt", "1.x"]].concat(), "1.x", 3),
         (&["ps", "--older-than", "5 s"], "5 s", 2),

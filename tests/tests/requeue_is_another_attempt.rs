@@ -30,7 +30,7 @@ fn a_quick_requeue_runs_its_own_scripts() -> Result<()> {
     let again = cluster.perilog(&["run", "epilog", "--job", "j", "--attempt", "0"])?.ok()?;
     assert!(again.contains("attached"), "{again}");
     let late = cluster.perilog(&["run", "check", "--job", "j", "--attempt", "0"])?;
-    assert_eq!(late.code(), Some(2), "{late}");
+    assert_eq!(late.code(), Some(10), "{late}");
     assert!(late.stderr.contains("closed"), "{late}");
     assert_eq!(cluster.ledger()?.of_job("j"), ledger.of_job("j"), "something was run again");
     Ok(())

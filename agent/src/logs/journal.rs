@@ -84,7 +84,7 @@ async fn query(about: &About) -> Result<String, String> {
 /// Ids contain no character that journalctl treats specially.
 fn arguments(about: &About) -> Vec<String> {
     let mut arguments: Vec<String> =
-        ["--quiet", "--no-pager", "--no-hostname", "--all", "--output=short-iso"].map(str::to_owned).to_vec();
+        ["--quiet", "--no-pager", "--no-hostname", "--all", "--output=short-iso-precise"].map(str::to_owned).to_vec();
     arguments.push(format!("--lines={}", about.lines));
     arguments.push("_TRANSPORT=stdout".to_owned());
     arguments.push(format!("PERILOG_JOB={}", about.job));

@@ -1,6 +1,8 @@
 //! `perilog events`: prints the event log of a job (RFC 18) or of all jobs, and with `--follow` also new events as they
 //! come.
 
+use std::collections::VecDeque;
+
 use perilog_core::JobId;
 use perilog_host::varlink::Client;
 use serde::Deserialize;
@@ -9,11 +11,11 @@ use serde_json::json;
 use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::log::Events;
+use crate::log::{Entry, Events};
 use crate::out::{Out, aside};
 use crate::patience::{Happening, Stop, Teller, keep};
 use crate::tail::{News, Tail};
-use crate::values;
+use crate::{values, when};
 
 /// Event log of a job, or of all jobs
 ///
@@ -22,7 +24,7 @@ use crate::values;
 /// its job, and with --json also with its spot, for --after.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    #[arg(value_name = "JOB", value_parser = values::job, required_unless_present = "all")]
+    #[arg(value_name = "JOB", value_parser = values::job)]
     job: Option<JobId>,
     /// The events of all jobs.
     #[arg(long, conflicts_with = "job")]
@@ -30,13 +32,25 @@ pub(crate) struct Args {
     /// Follow new events until Ctrl-C; waits for a controller that goes away.
     #[arg(short, long)]
     follow: bool,
+    /// Only events since then: a length of time (90s, 5m, 2h, 7d, 1w), a date, or a date and time.
+    #[arg(short = 'S', long = "since", value_name = "TIME", value_parser = when::parse, conflicts_with = "after")]
+    since_ms: Option<u64>,
+    /// Only the last so many of these events; with --follow, and those that follow.
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "after")]
+    lines: Option<u64>,
     /// Only events after this sequence; with --all after this spot of an earlier line, or from "now" on.
     #[arg(long, value_name = "N")]
     after: Option<String>,
 }
 
 pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
-    let follow = args.follow;
+    let (follow, since_ms, lines) = (args.follow, args.since_ms, args.lines);
+    if args.job.is_none() && !args.all {
+        let text = "say of which job: perilog events JOB; of all jobs: perilog events --all (perilog jobs lists jobs)";
+        return Err(Fault::Usage(text.to_owned()));
+    }
+    // The controller chooses among the events of all jobs; a job has few, and the verb itself chooses.
+    let mut newest = args.job.as_ref().and(Some(Newest { since_ms, lines, kept: Some(VecDeque::new()) }));
     let happenings = match args.job {
         Some(job) => {
             let after = args.after.as_deref().unwrap_or("0");
@@ -49,14 +63,21 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
             })?
         }
         None => {
-            let mut all = All { door: door.clone(), spot: args.after };
+            let mut all = All { door: door.clone(), spot: args.after, since_ms, last: lines };
             keep(door, false, move |client, teller: &mut Teller<News>| all.read(client, follow, teller))?
         }
     };
     for happening in happenings {
         match happening {
-            Happening::Told(News::Event(entry)) => out.show(&entry)?,
-            Happening::Told(News::CaughtUp | News::Attached(_) | News::Waits(..) | News::Anew) => {}
+            Happening::Told(News::Event(entry)) => {
+                let shown = newest.as_mut().map_or_else(|| Some(entry.clone()), |newest| newest.take(entry.clone()));
+                shown.iter().try_for_each(|entry| out.show(entry))?;
+            }
+            Happening::Told(News::CaughtUp) => {
+                let kept = newest.as_mut().and_then(|newest| newest.kept.take());
+                kept.iter().flatten().try_for_each(|entry| out.show(entry))?;
+            }
+            Happening::Told(News::Attached(_) | News::Waits(..) | News::Anew) => {}
             Happening::Away(fault) => aside(format_args!("{fault}; waiting for it to come back")),
             Happening::Back(back) => aside(back),
             Happening::Over(fault) => return Err(fault),
@@ -66,12 +87,37 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
+/// Chooses the newest events of a job, before the verb has read the job's log to its present end.
+struct Newest {
+    since_ms: Option<u64>,
+    lines: Option<u64>,
+    /// The events to show, so far. `None`: the log was read to its end, and each further event is shown at once.
+    kept: Option<VecDeque<Entry>>,
+}
+
+impl Newest {
+    /// Keeps an event, or returns it to be shown at once.
+    fn take(&mut self, entry: Entry) -> Option<Entry> {
+        let Some(kept) = &mut self.kept else { return Some(entry) };
+        if self.since_ms.is_none_or(|since_ms| entry.wall_ms() >= since_ms) {
+            kept.push_back(entry);
+        }
+        if self.lines.is_some_and(|lines| kept.len() as u64 > lines) {
+            kept.pop_front();
+        }
+        None
+    }
+}
+
 /// Reads the events of all jobs, and keeps its place between connections.
 struct All {
     door: Door,
     /// The spot (the controller's word for a place in the log) of the last reported event, or `now`. `None`: the reader
     /// begins at the oldest event.
     spot: Option<String>,
+    /// Choose the newest events where there is no spot yet: those since this time, and only the last so many.
+    since_ms: Option<u64>,
+    last: Option<u64>,
 }
 
 /// The body of a reply of the method `EventsOfAll`.
@@ -88,7 +134,13 @@ impl All {
         if follow {
             self.door.wait_for_ever(client)?;
         }
-        let parameters = json!({"after": self.spot, "follow": follow});
+        let mut parameters = json!({"after": self.spot, "follow": follow});
+        // Left out for older controllers, which refuse them.
+        if self.spot.is_none() {
+            for (name, value) in [("since_ms", self.since_ms), ("last", self.last)] {
+                value.into_iter().for_each(|value| parameters[name] = value.into());
+            }
+        }
         let spot = &mut self.spot;
         self.door.follow(client, "EventsOfAll", &parameters, |answer: Answer<Page>| {
             teller.met()?;

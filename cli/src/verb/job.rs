@@ -12,7 +12,7 @@ use super::reached::reach;
 use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Faces, Out, Page, aside};
 use crate::{text, values};
 
 /// Add a job, or finish it
@@ -125,8 +125,16 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
                 "tolerate": add.tolerate, "tolerate_checks": checks, "keep": add.keep, "shrink": add.shrink,
                 "resources": add.resources});
             let added = door.ask::<Added>("JobAdd", &parameters)?;
-            let exit = if added.body.over { Exit::Usage } else { Exit::Ok };
+            let exit = if added.body.over { Exit::Refused } else { Exit::Ok };
+            let unknown = added.body.unknown.clone();
             out.show(&Told(add.job.clone(), added))?;
+            if !unknown.is_empty() {
+                let unknown = HostList::sorted(unknown.iter());
+                aside(format_args!(
+                    "no node {unknown} has ever said hello to this controller: what runs for {} waits for it",
+                    add.job
+                ));
+            }
             return Ok(exit);
         }
         What::Finish(finish) => {
@@ -173,6 +181,9 @@ struct Added {
     attached: bool,
     #[serde(default)]
     over: bool,
+    /// Hosts that have never connected to the controller. Empty from an older controller.
+    #[serde(default)]
+    unknown: HostList,
 }
 
 impl Sentence for Added {
@@ -197,7 +208,7 @@ impl Sentence for Added {
 impl Sentence for Part {
     fn of(&self, job: &JobId) -> String {
         if self.is_empty() {
-            return format!("{job} held nothing of that any more");
+            return format!("{job} is finished already: it holds none of that");
         }
         format!("{job} is finished with {self}; given back when its epilog has ended: perilog wait {job} --for clean")
     }

@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[serde(flatten)]
     which: Which,
     /// HUP, INT, USR1, USR2, TERM or KILL. KILL reaches all of the unit where its runner is stopped or hangs.
-    #[arg(short, long, value_name = "SIGNAL", value_parser = values::signal)]
+    #[arg(short, long, value_name = "SIGNAL", default_value = "TERM", value_parser = values::signal)]
     signal: String,
 }
 

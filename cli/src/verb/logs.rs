@@ -1,22 +1,28 @@
 //! `perilog logs`: the output of a job's scripts, read from the nodes themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::thread;
+use std::time::Duration;
 
+use jiff::Timestamp;
+use perilog_core::hostlist::by_number;
 use perilog_core::message::MAX_LOG_LINES;
 use perilog_core::{ActionName, Attempt, JobId, Targets};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Face, Faces, Out, Page, aside};
-use crate::{style, text, values};
+use crate::patience::{Happening, Stop, keep};
+use crate::{style, text, values, when};
 
 /// Output of a job's scripts, read from the nodes
 ///
-/// The kept output of each script, and its lines in the node's journal. A node that cannot be asked is named at the
-/// end, and makes the exit status 4. With --quiet: the lines without their host.
+/// The kept output of each script, and its lines in the node's journal, in order of time, then of nodes. A node that
+/// cannot be asked is named at the end, and makes the exit status 4. With --quiet: the lines without their host. With
+/// --json: the parts as they come.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
@@ -30,26 +36,51 @@ pub(crate) struct Args {
     /// The attempt; the open one, or the newest, if absent.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
-    /// At most so many of the last lines of each node; a node sends at most 10000.
+    /// At most so many of the last lines of each node; a node sends at most 10000. 100 if absent, 10000 with --since.
     #[arg(short = 'n', long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_LOG_LINES)))]
     lines: Option<u32>,
+    /// Only lines since then: a length of time (90s, 5m, 2h, 7d, 1w), a date, or a date and time.
+    #[arg(short = 'S', long = "since", value_name = "TIME", value_parser = when::parse)]
+    #[serde(skip)]
+    since_ms: Option<u64>,
+    /// Show new lines as they come, until Ctrl-C: the nodes are asked every two seconds.
+    #[arg(short, long)]
+    #[serde(skip)]
+    follow: bool,
 }
 
 /// Number of bytes of an unfinished line above which the verb prints what has come of the line.
 const LONGEST_LINE: usize = 64 * 1024;
+/// Number of bytes of lines that the verb holds back to bring them into order. If more come, it prints what it holds.
+const HELD: usize = 64 * 1024 * 1024;
+/// Pause of `--follow` between two questions to the nodes: a second more for each hundred nodes.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Number of the last lines that `--follow` asks each node for after the first answer.
+const NEW: u32 = 1000;
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(mut args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    args.lines = args.lines.or(args.since_ms.and(Some(MAX_LOG_LINES)));
+    if args.follow {
+        return follow(args, door.clone(), out);
+    }
     let mut client = door.open()?;
-    let mut lines = Lines::default();
+    let mut lines = Lines { since_ms: args.since_ms, ..Lines::default() };
     let mut unreachable = String::new();
     door.follow(&mut client, "Logs", &args, |answer: Answer<Part>| {
         if let Some(hosts) = &answer.body.unreachable {
             unreachable.clone_from(hosts);
         }
-        let shown = Shown { lines: lines.take(&answer.body), answer };
-        out.show(&shown)
+        lines.take(&answer.body);
+        match out.face {
+            Face::Json => out.show(&Raw(answer.raw)),
+            _ if lines.bytes > HELD => out.show(&Shown(lines.sorted())),
+            _ => Ok::<_, Fault>(()),
+        }
     })?;
+    if out.face != Face::Json {
+        out.show(&Shown(lines.sorted()))?;
+    }
     if lines.none && unreachable.is_empty() && out.face == Face::Table {
         aside(format_args!("the scripts of {} printed nothing that was kept", args.job));
     }
@@ -59,6 +90,37 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     let hosts = text::line(&unreachable);
     aside(format_args!("could not ask {hosts}; on the node itself: journalctl PERILOG_JOB={}", args.job));
     Ok(Exit::Lost)
+}
+
+/// Asks the nodes again and again, and prints the lines that are new.
+fn follow(mut args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
+    let at = door.clone();
+    let mut seen = Seen::default();
+    let happenings = keep(door, false, move |client, teller| {
+        loop {
+            let mut lines = Lines { since_ms: args.since_ms, ..Lines::default() };
+            at.follow(client, "Logs", &args, |answer: Answer<Part>| {
+                lines.take(&answer.body);
+                teller.met()
+            })?;
+            let pause = PAUSE + Duration::from_millis(10) * u32::try_from(lines.hosts().count()).unwrap_or(u32::MAX);
+            teller.tell(seen.news(lines))?;
+            args.lines = args.lines.max(Some(NEW));
+            thread::park_timeout(pause);
+        }
+        #[expect(unreachable_code, reason = "gives the closure its type")]
+        Ok::<(), Stop>(())
+    })?;
+    for happening in happenings {
+        match happening {
+            Happening::Told(lines) => out.show(&Shown(lines))?,
+            Happening::Away(fault) => aside(format_args!("{fault}; waiting for it to come back")),
+            Happening::Back(back) => aside(back),
+            Happening::Over(fault) => return Err(fault),
+            Happening::Done | Happening::Interrupted => break,
+        }
+    }
+    Ok(Exit::Ok)
 }
 
 #[derive(Debug, Deserialize)]
@@ -73,23 +135,38 @@ struct Part {
     unreachable: Option<String>,
 }
 
-/// Joins the parts of output that the controller sends into whole lines, separately for each host.
+/// A line of output with its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Line {
+    /// Time in the journal, in microseconds since 1970; of a line without one, that of the line before it. `None`: no line
+    /// of the node before it has a time.
+    at_us: Option<i64>,
+    host: String,
+    text: String,
+}
+
+/// Joins the parts of output that the controller sends into whole lines, separately for each host, and brings the lines
+/// into order.
 struct Lines {
-    /// By host: the text of a line whose end has not arrived yet, at most [`LONGEST_LINE`] bytes.
-    begun: BTreeMap<String, String>,
+    /// By host: the text of a line whose end has not arrived yet, at most [`LONGEST_LINE`] bytes, and the time of the
+    /// last whole line.
+    begun: BTreeMap<String, (String, Option<i64>)>,
+    lines: Vec<Line>,
+    bytes: usize,
+    since_ms: Option<u64>,
     none: bool,
 }
 
 impl Default for Lines {
     fn default() -> Self {
-        Self { begun: BTreeMap::new(), none: true }
+        Self { begun: BTreeMap::new(), lines: Vec::new(), bytes: 0, since_ms: None, none: true }
     }
 }
 
 impl Lines {
-    fn take(&mut self, part: &Part) -> Vec<(String, String)> {
-        let Some(host) = &part.host else { return Vec::new() };
-        let begun = self.begun.entry(host.clone()).or_default();
+    fn take(&mut self, part: &Part) {
+        let Some(host) = &part.host else { return };
+        let (begun, last_us) = self.begun.entry(host.clone()).or_default();
         begun.push_str(part.text.as_deref().unwrap_or_default());
         let mut whole = match begun.rfind('\n') {
             Some(end) => begun.drain(..=end).collect(),
@@ -98,30 +175,110 @@ impl Lines {
         if begun.len() > LONGEST_LINE || part.last == Some(true) {
             whole.push_str(&std::mem::take(begun));
         }
-        let lines: Vec<_> = text::block(&whole).lines().map(|line| (text::line(host), line.to_owned())).collect();
-        self.none &= lines.is_empty();
+        for line in text::block(&whole).lines() {
+            self.none = false;
+            let (at_us, text) = match timed(line) {
+                Some((at_us, rest)) => (Some(at_us), format!("{} {rest}", when::milli(at_us.unsigned_abs() / 1000))),
+                None => (*last_us, line.to_owned()),
+            };
+            // A node's lines stay in the node's order, even where its clock was set back.
+            *last_us = (*last_us).max(at_us);
+            let is_old = |since_ms: u64| last_us.is_some_and(|at_us| at_us.unsigned_abs() / 1000 < since_ms);
+            if !self.since_ms.is_some_and(is_old) {
+                self.bytes += text.len();
+                self.lines.push(Line { at_us: *last_us, host: text::line(host), text });
+            }
+        }
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.begun.keys().map(String::as_str)
+    }
+
+    /// Takes the lines so far, in order of time, then of nodes.
+    fn sorted(&mut self) -> Vec<Line> {
+        self.bytes = 0;
+        let mut lines = std::mem::take(&mut self.lines);
+        // The sort is stable: lines of a node stay in their order.
+        lines.sort_by(|a, b| a.at_us.cmp(&b.at_us).then_with(|| by_number(&a.host, &b.host)));
         lines
     }
 }
 
-struct Shown {
-    lines: Vec<(String, String)>,
-    answer: Answer<Part>,
+/// Returns the time at the beginning of a line of the journal, in microseconds since 1970, and the rest of the line.
+fn timed(line: &str) -> Option<(i64, &str)> {
+    let (time, rest) = line.split_once(' ')?;
+    let parsed = || Timestamp::strptime("%Y-%m-%dT%H:%M:%S%.f%z", time).ok();
+    let at = time.parse::<Timestamp>().ok().or_else(parsed)?;
+    Some((at.as_microsecond(), rest))
 }
+
+/// The lines that `--follow` has shown, by host: those of the last answer.
+#[derive(Default)]
+struct Seen(BTreeMap<String, VecDeque<String>>);
+
+impl Seen {
+    /// Returns the lines of the new answers that come after the lines of the answers before.
+    fn news(&mut self, mut lines: Lines) -> Vec<Line> {
+        let mut by_host: BTreeMap<String, Vec<Line>> = BTreeMap::new();
+        for line in std::mem::take(&mut lines.lines) {
+            by_host.entry(line.host.clone()).or_default().push(line);
+        }
+        for (host, mut answer) in by_host {
+            let before = self.0.entry(host).or_default();
+            // The answer begins within the one before it, and goes on past its end.
+            let overlaps = |from: &usize| {
+                let common = before.len() - from;
+                common <= answer.len() && before.iter().skip(*from).eq(answer[..common].iter().map(|line| &line.text))
+            };
+            let common = (0..before.len()).find(overlaps).map_or(0, |from| before.len() - from);
+            // An answer of fewer lines than the one before (an overlap that its end cuts) has nothing new.
+            let is_part = common == 0 && !answer.is_empty() && answer.len() <= before.len() && {
+                let texts: Vec<&String> = answer.iter().map(|line| &line.text).collect();
+                (0..=before.len() - texts.len())
+                    .any(|from| before.iter().skip(from).take(texts.len()).eq(texts.iter().copied()))
+            };
+            if is_part {
+                continue;
+            }
+            before.extend(answer.iter().skip(common).map(|line| line.text.clone()));
+            while before.len() > MAX_LOG_LINES as usize {
+                before.pop_front();
+            }
+            lines.lines.extend(answer.drain(common..));
+        }
+        lines.sorted()
+    }
+}
+
+struct Raw(Value);
+
+impl Faces for Raw {
+    fn table(&self, _page: &mut Page) {}
+
+    fn json(&self) -> Option<Value> {
+        Some(self.0.clone())
+    }
+
+    fn quiet(&self, _page: &mut Page) {}
+}
+
+struct Shown(Vec<Line>);
 
 impl Faces for Shown {
     fn table(&self, page: &mut Page) {
-        for (host, line) in &self.lines {
-            page.line(format_args!("{} {line}", style::QUIET.style(format!("{host}:"))));
+        for Line { host, text, .. } in &self.0 {
+            page.line(format_args!("{} {text}", style::QUIET.style(format!("{host}:"))));
         }
     }
 
     fn json(&self) -> Option<Value> {
-        Some(self.answer.raw.clone())
+        let line = |Line { host, text, .. }: &Line| json!({"host": host, "text": format!("{text}\n"), "last": false});
+        (!self.0.is_empty()).then(|| self.0.iter().map(line).collect())
     }
 
     fn quiet(&self, page: &mut Page) {
-        self.lines.iter().for_each(|(_, line)| page.line(line));
+        self.0.iter().for_each(|line| page.line(&line.text));
     }
 }
 
@@ -129,13 +286,20 @@ impl Faces for Shown {
 mod tests {
     use super::*;
 
+    fn part(host: &str, text: &str, last: bool) -> Part {
+        Part { host: Some(host.to_owned()), text: Some(text.to_owned()), last: Some(last), unreachable: None }
+    }
+
+    fn shown(lines: Vec<Line>) -> Vec<String> {
+        lines.into_iter().map(|line| format!("{}: {}", line.host, line.text)).collect()
+    }
+
     #[test]
     fn parts_of_several_hosts_become_whole_lines() {
         let mut lines = Lines::default();
         let mut take = |host: &str, text: &str, last: bool| {
-            let part =
-                Part { host: Some(host.to_owned()), text: Some(text.to_owned()), last: Some(last), unreachable: None };
-            lines.take(&part).into_iter().map(|(host, line)| format!("{host}: {line}")).collect::<Vec<_>>()
+            lines.take(&part(host, text, last));
+            shown(lines.sorted())
         };
         assert_eq!(take("n0", "one\ntw", false), ["n0: one"]);
         assert_eq!(take("n1", "\u{1b}[2Jx\n", false), ["n1: \\u{1b}[2Jx"]);
@@ -143,5 +307,42 @@ mod tests {
         assert_eq!(take("n1", "no end", true), ["n1: no end"]);
         assert_eq!(take("n0", &"y".repeat(LONGEST_LINE + 1), false).len(), 1);
         assert!(!lines.none);
+    }
+
+    /// Regression test: `perilog logs` printed the nodes in the order of their answers (n0, n3, n2, n1), each with all of
+    /// its lines.
+    #[test]
+    fn lines_are_in_order_of_time_then_of_nodes() {
+        let mut lines = Lines { since_ms: Some(1_795_144_326_500), ..Lines::default() };
+        let at = |time: &str, text: &str| format!("2026-11-20T{time} perilog[7]: {text}\n");
+        lines.take(&part("n10", &at("03:12:07.000001+0000", "b"), true));
+        lines.take(&part("n2", &(at("04:12:06+0100", "old") + &at("04:12:07.000001+0100", "b") + "no time\n"), true));
+        lines.take(&part("n1", &(at("03:12:07.000000+00:00", "a") + &at("03:12:08+00:00", "c")), true));
+        let time = |ms: u64| when::milli(1_795_144_327_000 + ms);
+        assert_eq!(
+            shown(lines.sorted()),
+            [
+                format!("n1: {} perilog[7]: a", time(0)),
+                format!("n2: {} perilog[7]: b", time(0)),
+                "n2: no time".to_owned(),
+                format!("n10: {} perilog[7]: b", time(0)),
+                format!("n1: {} perilog[7]: c", time(1000)),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_follower_sees_each_line_once() {
+        let mut seen = Seen::default();
+        let mut news = |texts: &[(&str, &str)]| {
+            let mut lines = Lines::default();
+            texts.iter().for_each(|(host, text)| lines.take(&part(host, text, true)));
+            shown(seen.news(lines))
+        };
+        assert_eq!(news(&[("n0", "a\nb\n"), ("n1", "x\n")]), ["n0: a", "n0: b", "n1: x"]);
+        assert_eq!(news(&[("n0", "a\nb\n"), ("n1", "x\n")]), [""; 0]);
+        assert_eq!(news(&[("n0", "b\nb\nc\n")]), ["n0: b", "n0: c"]);
+        assert_eq!(news(&[("n0", "c\n"), ("n1", "x\nx\n")]), ["n1: x"]);
+        assert_eq!(news(&[("n0", "q\nr\n")]), ["n0: q", "n0: r"]);
     }
 }

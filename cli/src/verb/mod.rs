@@ -14,6 +14,7 @@ pub(crate) mod failed;
 pub(crate) mod hook;
 pub(crate) mod init;
 pub(crate) mod job;
+pub(crate) mod jobs;
 pub(crate) mod kill;
 pub(crate) mod lint;
 pub(crate) mod logs;
@@ -57,6 +58,7 @@ pub(crate) fn run(cli: Cli, out: Out) -> Result<Exit, Fault> {
         Verb::Milestone(args) => milestone::run(args, &door, out),
         Verb::Cancel(args) => cancel::run(args, &door, out),
         Verb::Action(args) => action::run(args, &door, out),
+        Verb::Jobs(args) => jobs::run(args, &door, out),
         Verb::Job(args) => job::run(args, &door, out),
         Verb::Hook(args) => hook::run(args, door, out),
         Verb::Failed(args) => failed::run(args, &door, out),

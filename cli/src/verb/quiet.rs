@@ -1,6 +1,7 @@
 //! `perilog quiesce` and `perilog resume`: let the controller begin nothing new but after-actions, for example before
 //! it is replaced, and let it begin all work again.
 
+use std::convert::Infallible;
 use std::sync::mpsc::RecvTimeoutError;
 
 use perilog_core::Span;
@@ -31,12 +32,23 @@ pub(crate) struct Args {
 }
 
 /// Let new starts begin again
+///
+/// Ends what perilog quiesce began. To put a node back into service: perilog undrain NODE.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Resume {}
+pub(crate) struct Resume {
+    #[arg(hide = true, value_name = "NAME", value_parser = elsewhere)]
+    name: Option<Infallible>,
+}
+
+/// Refuses any name as an argument of `resume`. The error names the verb that is `scontrol update state=resume`.
+fn elsewhere(name: &str) -> Result<Infallible, String> {
+    let name = text::line(name);
+    Err(format!("resume ends perilog quiesce, for all nodes; to put {name} back into service: perilog undrain {name}"))
+}
 
 fn help() -> String {
     format!(
-        "{}\n\nWith --wait: 0 when nothing is open; 124 when the time is over and something is; 2 when somebody \
+        "{}\n\nWith --wait: 0 when nothing is open; 124 when the time is over and something is; 10 when an operator \
          resumes meanwhile. It stays quiet\n\
          however this ends.",
         exit::help()
@@ -127,7 +139,7 @@ impl Faces for Answer<Open> {
 
 impl Faces for Answer<Resumed> {
     fn table(&self, page: &mut Page) {
-        page.line(if self.body.was_quiet { "new starts begin again" } else { "it was not quiet" });
+        page.line(if self.body.was_quiet { "new starts begin again" } else { "the controller was not quiesced" });
     }
 
     fn json(&self) -> Option<Value> {

@@ -39,7 +39,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
         let attempts = &mut answer.body.job.attempts;
         let known: Vec<String> = attempts.iter().map(|view| view.attempt.to_string()).collect();
         let Some(at) = attempts.iter().position(|view| view.attempt == wanted) else {
-            return Err(Fault::Usage(format!("{} has no attempt {wanted}; it has: {}", args.job, known.join(", "))));
+            return Err(Fault::NotFound(format!("{} has no attempt {wanted}; it has: {}", args.job, known.join(", "))));
         };
         let only = attempts.swap_remove(at);
         *attempts = vec![only];
@@ -397,7 +397,7 @@ mod tests {
                  \u{20}   running  n[0-5]  10-mount.sh (1 of 2)  (42s)\n\
                  \n\
                  attempt 0  closed  6 nodes: n[0-5]\n\
-                 \u{20} prolog  failed  {began}, took 12.3s, limit 10m00s\n\
+                 \u{20} prolog  failed  {began}, took 12.3s, limit 10m\n\
                  \u{20}   ok  rank 0\n\
                  \u{20}   ok  rank 1  no script ran\n\
                  \u{20}   failed  n2 (rank 2): exit 7 after 400ms\n\

@@ -9,7 +9,7 @@ use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
-use crate::{style, text, values};
+use crate::{style, text, values, when};
 
 /// Scripts that differ between nodes, by their last run there
 ///
@@ -21,8 +21,9 @@ pub(crate) struct Args {
     /// Only this action.
     #[arg(value_name = "ACTION", value_parser = values::action)]
     action: Option<ActionName>,
-    /// Only actions that began within this time; `infinity` for all kept ones.
-    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = values::span)]
+    /// Only actions that began since then: a length of time (90s, 5m, 2h, 7d, 1w; infinity for all), a date, or a date
+    /// and time.
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = when::ago)]
     since: Span,
 }
 
@@ -88,7 +89,11 @@ impl Faces for Answer<Skew> {
                     }
                 }
                 page.columns(columns);
-                page.line(style::QUIET.style(format!("of {seen} on {over}")));
+                let differ = match rows.len() {
+                    1 => "1 script differs".to_owned(),
+                    n => format!("{n} scripts differ"),
+                };
+                page.line(style::QUIET.style(format!("{differ} between nodes, of {seen} on {over}.")));
             }
         }
         if *truncated {
@@ -131,11 +136,11 @@ mod tests {
         let [table, json, quiet] = faces(&some, 120_000);
         assert_eq!(
             table,
-            "ACTION  SCRIPT       VERSION       COUNT   LAST RAN  NODES\n\
-             prolog  10-mount.sh  5891b5b522d5      2  1m00s ago  n[0,2]\n\
-             \u{20}                    e3b0c44298fc      1  2m00s ago  n7\n\
-             \u{20}                    missing           1    59s ago  n3\n\
-             of 9 scripts on 4 nodes\n"
+            "ACTION  SCRIPT       VERSION       COUNT  LAST RAN  NODES\n\
+             prolog  10-mount.sh  5891b5b522d5      2    1m ago  n[0,2]\n\
+             \u{20}                    e3b0c44298fc      1    2m ago  n7\n\
+             \u{20}                    missing           1   59s ago  n3\n\
+             1 script differs between nodes, of 9 scripts on 4 nodes.\n"
         );
         assert_eq!((json, quiet.as_str()), (some.raw.to_string(), "n3\nn7\n"));
         let none = |nodes: u64| answer(json!({"rows": [], "nodes": nodes, "scripts": 3, "truncated": false}));

@@ -9,7 +9,7 @@ use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
-use crate::{style, text, values};
+use crate::{style, text, values, when};
 
 /// How often scripts ran and failed, and how long they took
 ///
@@ -22,8 +22,9 @@ pub(crate) struct Args {
     /// Only this action.
     #[arg(value_name = "ACTION", value_parser = values::action)]
     action: Option<ActionName>,
-    /// Only actions that began within this time; `infinity` for all kept ones.
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = values::span)]
+    /// Only actions that began since then: a length of time (90s, 5m, 2h, 7d, 1w; infinity for all), a date, or a date
+    /// and time.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = when::ago)]
     since: Span,
     /// By `node` instead of by script: tasks as a whole, the worst nodes of each action first.
     #[arg(long, value_enum, value_name = "WHAT")]

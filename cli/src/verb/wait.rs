@@ -50,7 +50,10 @@ fn help() -> String {
         "{}\n\nWith --for: 0 as soon as it has come, at once where it has come already (by a verdict's status where it \
          is a verdict); 1 where it\n\
          will not come: another attempt took this one's place, everything was given back without it, or its action \
-         ended without it.",
+         ended without it.\n\
+         With --for clean: 0 when every rank was given back, also where the epilog failed or timed out there (its node is \
+         drained, and is named);\n\
+         --action epilog ends by the epilog's verdict.",
         exit::help()
     )
 }
@@ -220,7 +223,7 @@ impl Ledger {
             None => {
                 let known: Vec<String> = self.attempts.keys().map(ToString::to_string).collect();
                 let asked = chosen.map(|number| number.to_string()).unwrap_or_default();
-                return Err(Fault::Usage(format!(
+                return Err(Fault::NotFound(format!(
                     "{} has no attempt {asked}; it has: {}",
                     self.args.job,
                     known.join(", ")
@@ -303,10 +306,14 @@ impl Ledger {
 
     /// Returns the message for a wait whose time limit is over, with the open work or the awaited event.
     fn still(&self) -> String {
-        let waits = |text: String| format!("still waiting for {text}; see: perilog ps");
+        let waits = |text: String| format!("{text}; see: perilog ps");
         let (Some(log), None) = (self.chosen.and_then(|n| self.attempts.get(&n)), &self.args.awaited) else {
-            let event = self.args.awaited.as_ref().map_or("the controller", |awaited| &awaited.event);
-            return waits(format!("{event} of {}", self.args.job));
+            let job = &self.args.job;
+            return waits(match self.args.awaited.as_ref().map(|awaited| awaited.event.as_str()) {
+                Some("clean") => format!("{job} has not been given back yet"),
+                Some(event) => format!("{job} has not come to {event} yet"),
+                None => format!("the log of {job} has not been read yet"),
+            });
         };
         let named = self.args.action.as_ref().map(ActionName::as_str);
         let mut open: Vec<&str> =
@@ -315,7 +322,7 @@ impl Ledger {
         if open.is_empty() {
             open.extend(named);
         }
-        waits(format!("{} of {}", text::line(&open.join(", ")), self.args.job))
+        waits(format!("{} of {} has not ended yet", text::line(&open.join(", ")), self.args.job))
     }
 }
 

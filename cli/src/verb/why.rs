@@ -38,7 +38,7 @@ struct Why {
 impl Faces for Answer<Why> {
     fn table(&self, page: &mut Page) {
         let WhyView { node, open, failed, held, next } = &self.body.why;
-        let mut known = vec![format!("for {}", text::age(node.since_ms))];
+        let mut known = vec![format!("for {}", text::age(page.now_ms.saturating_sub(node.since_ms)))];
         known.extend(node.boot_number.map(|n| format!("boot #{n}")));
         known.extend(node.version.as_deref().map(|version| format!("perilog {}", text::line(version))));
         known.extend(node.peer.as_deref().map(|peer| format!("from {}", text::line(peer))));

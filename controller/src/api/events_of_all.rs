@@ -17,13 +17,19 @@ use crate::store::{EventReader, Ordered, Spot, StoreError};
 struct EventsOfAll {
     after: Option<String>,
     follow: Option<bool>,
+    since_ms: Option<u64>,
+    last: Option<u64>,
 }
 
 pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     let more = call.more;
     let Some((parameters, _, mut reply)) = call.parse::<EventsOfAll>().await else { return Ok(()) };
     let follow = parameters.follow.unwrap_or(false);
-    match send(api, parameters.after.as_deref(), more, follow, &mut reply).await? {
+    let after = match start(api, &parameters).await {
+        Ok(after) => after,
+        Err(refusal) => return refuse(reply, &refusal).await,
+    };
+    match send(api, after, more, follow, &mut reply).await? {
         Ok(last) => reply.done(last).await,
         Err(refusal) => refuse(reply, &refusal).await,
     }
@@ -34,16 +40,12 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
 /// `more`: the client takes more than one reply.
 async fn send(
     api: &Api,
-    after: Option<&str>,
+    mut after: Option<Spot>,
     more: bool,
     follow: bool,
     reply: &mut ReplySink,
 ) -> Result<Result<Value, Refusal>, Gone> {
     let _waiting = if follow { Some(reply.wait().await?) } else { None };
-    let mut after = match start(api, after).await {
-        Ok(after) => after,
-        Err(refusal) => return Ok(Err(refusal)),
-    };
     if follow {
         // A follower that reads from now on has a spot even if the controller dies before the next event.
         reply.more(page_value(&[], after.as_ref())).await?;
@@ -78,11 +80,16 @@ async fn send(
 }
 
 /// Returns the position in the order of all events from which a client wants events. `after` is the text of a [`Spot`],
-/// or `now` for the position after the newest commit. Without `after`, returns `None`: the client gets all events from
-/// the oldest on.
-async fn start(api: &Api, after: Option<&str>) -> Result<Option<Spot>, Refusal> {
-    match after {
-        None => Ok(None),
+/// or `now` for the position after the newest commit. Without `after`, `since_ms` and `last` choose the newest events.
+/// `None`: the client gets all events from the oldest on.
+async fn start(api: &Api, asked: &EventsOfAll) -> Result<Option<Spot>, Refusal> {
+    let (since_ms, last) = (asked.since_ms, asked.last);
+    match asked.after.as_deref() {
+        Some(_) if since_ms.is_some() || last.is_some() => {
+            Err(Refusal::Invalid("after does not go with since_ms or last".to_owned()))
+        }
+        None if since_ms.is_none() && last.is_none() => Ok(None),
+        None => read(api, move |reader| reader.back(last, since_ms)).await,
         Some("now") => read(api, |reader| reader.newest()).await.map(Some),
         Some(spot) => parse(spot).map(Some),
     }

@@ -128,7 +128,7 @@ impl Access {
 const fn kind(method: &str) -> Kind {
     match method.as_bytes() {
         b"Events" | b"EventsOfAll" | b"Ps" | b"Show" | b"Nodes" | b"Why" | b"Status" | b"Failed" | b"Drains"
-        | b"Timeline" | b"Stats" | b"Skew" => Kind::Look,
+        | b"Jobs" | b"Timeline" | b"Stats" | b"Skew" => Kind::Look,
         b"Sync" | b"Attempts" | b"JobAdd" | b"JobFinish" | b"Run" | b"ActionStart" | b"Cancel" | b"DrainTold"
         | b"Undrain" => Kind::Edge,
         _ => Kind::Change,
@@ -174,6 +174,7 @@ impl Api {
             "Events" => events::serve(self, call).await,
             "EventsOfAll" => events_of_all::serve(self, call).await,
             "Logs" => logs::serve(self, call).await,
+            "Jobs" => took::jobs(self, call).await,
             "Timeline" => took::timeline(self, call).await,
             "Stats" => took::stats(self, call).await,
             "Skew" => took::skew(self, call).await,
@@ -312,6 +313,10 @@ fn value(reply: Reply) -> Value {
             "events_after": events_after, "waits": waits,
         }),
         Reply::Reached { tasks } => json!({ "tasks": tasks }),
+        Reply::Drained { tasks, already } => json!({ "tasks": tasks, "already": already }),
+        Reply::Undrained { tasks, already, lifting } => {
+            json!({ "tasks": tasks, "already": already, "lifting": lifting })
+        }
         Reply::Ps { rows, notes } => json!({ "rows": rows, "notes": notes }),
         Reply::Resolved { tasks, waiting } => json!({ "tasks": tasks, "waiting": waiting }),
         Reply::Quiet { actions, tasks } => json!({ "actions": actions, "tasks": tasks }),
@@ -326,9 +331,9 @@ fn value(reply: Reply) -> Value {
         Reply::Status(status) => json!({ "status": status }),
         Reply::Looked(looked) => json!({ "looked": looked }),
         Reply::Outbox(entries) => json!({ "entries": entries }),
-        Reply::Added { job, attempt, hosts, attached, over } => {
-            json!({ "job": job, "attempt": attempt, "hosts": hosts, "attached": attached, "over": over })
-        }
+        Reply::Added { job, attempt, hosts, attached, over, unknown } => json!({
+            "job": job, "attempt": attempt, "hosts": hosts, "attached": attached, "over": over, "unknown": unknown,
+        }),
         Reply::Finished(part) => json!({ "ranks": part.ranks, "resources": part.resources }),
         Reply::Failed { ranks, hosts, resources, checks } => {
             json!({ "ranks": ranks, "hosts": hosts, "resources": resources, "checks": checks })

@@ -23,6 +23,8 @@ pub(super) fn output(reply: &mut Reply) {
         }
         Reply::Running { .. }
         | Reply::Reached { .. }
+        | Reply::Drained { .. }
+        | Reply::Undrained { .. }
         | Reply::Ps { .. }
         | Reply::Resolved { .. }
         | Reply::Quiet { .. }

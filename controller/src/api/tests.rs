@@ -55,6 +55,7 @@ fn what_is_not_known_to_look_only_is_a_change() {
             "Nodes",
             "Why",
             "Status",
+            "Jobs",
             "Timeline",
             "Stats",
             "Skew"

@@ -1,5 +1,5 @@
-//! The methods `Timeline`, `Stats` and `Skew`: durations of one job's scripts, sums of durations over a time, and
-//! scripts that differ between nodes. A blocking thread reads the store, without the writer.
+//! The methods `Jobs`, `Timeline`, `Stats` and `Skew`: the newest actions of all jobs, durations of one job's scripts, sums
+//! of durations over a time, and scripts that differ between nodes. A blocking thread reads the store, without the writer.
 
 use perilog_core::controller::io::Refusal;
 use perilog_core::{ActionName, Span};
@@ -12,7 +12,7 @@ use super::parameters::{parse, perhaps};
 use super::{Api, refuse, to_json};
 use crate::store::{Page, Place, Since, StepReader, StoreError, Which};
 
-/// Maximum number of tasks in one reply: some 500 bytes each, more with many scripts.
+/// Maximum number of tasks, or of actions, in one reply: some 500 bytes each, more with many scripts.
 const PAGE: usize = 1_000;
 /// Default of the parameter `since`: the last 24 hours.
 const SINCE: Span = Span::from_millis(24 * 3600 * 1000);
@@ -101,6 +101,28 @@ pub(super) async fn stats(api: &Api, call: Call) -> Result<(), Gone> {
     let answer = match (Over { since, action }).since() {
         Ok(since) => {
             read(api, move |steps| if by_node { steps.totals_by_node(&since) } else { steps.totals(&since) }).await
+        }
+        Err(refusal) => Err(refusal),
+    };
+    say(reply, answer.map(|answer| to_json(&answer))).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Jobs {
+    since_ms: Option<u64>,
+    action: Option<String>,
+    failed: Option<bool>,
+    limit: Option<u32>,
+}
+
+pub(super) async fn jobs(api: &Api, call: Call) -> Result<(), Gone> {
+    let Some((Jobs { since_ms, action, failed, limit }, _, reply)) = call.parse::<Jobs>().await else { return Ok(()) };
+    let limit = limit.map_or(PAGE, |limit| PAGE.min(limit as usize));
+    let answer = match perhaps(action) {
+        Ok(action) => {
+            let of = Since { since_ms: since_ms.unwrap_or(0), action };
+            read(api, move |steps| steps.newest(&of, failed.unwrap_or(false), limit)).await
         }
         Err(refusal) => Err(refusal),
     };

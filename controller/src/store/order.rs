@@ -59,6 +59,38 @@ impl EventReader {
         Ok(Some(ordered.collect()))
     }
 
+    /// Returns the position after which the newest events begin: at most the newest `last`, and only those with a time
+    /// stamp of `since_ms` (milliseconds since 1970) or later. `None`: these are all events. Walks the events from the
+    /// newest on, in pages, and holds the reader for a page at a time.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the file cannot be read.
+    pub(crate) fn back(&self, last: Option<u64>, since_ms: Option<u64>) -> Result<Option<Spot>, StoreError> {
+        let (mut count, mut before) = (0, (i64::MAX, String::new(), 0_i64));
+        loop {
+            let db = self.lock();
+            let mut statement = db.prepare_cached(
+                "SELECT written, job, sequence, timestamp FROM events WHERE (written, job, sequence) < (?1, ?2, ?3)
+                 ORDER BY written DESC, job DESC, sequence DESC LIMIT ?4",
+            )?;
+            let mut rows = statement.query(params![before.0, before.1, before.2, WALKED])?;
+            let mut walked = 0;
+            while let Some(row) = rows.next()? {
+                let timestamp: f64 = row.get(3)?;
+                before = (row.get(0)?, row.get(1)?, row.get(2)?);
+                if last == Some(count) || since_ms.is_some_and(|since_ms| timestamp * 1000.0 < since_ms as f64) {
+                    let Ok(job) = before.1.parse() else { return Ok(None) };
+                    let commit = commit(&load::history(&db)?, before.0.unsigned_abs());
+                    return Ok(Some(Spot { commit, event: Some((job, before.2.unsigned_abs())) }));
+                }
+                (count, walked) = (count + 1, walked + 1);
+            }
+            if walked < WALKED {
+                return Ok(None);
+            }
+        }
+    }
+
     /// Returns the position just after the newest commit, for a reader who wants only later events.
     ///
     /// # Errors
@@ -68,6 +100,9 @@ impl EventReader {
         Ok(Spot { commit: commit(&history, history.last), event: None })
     }
 }
+
+/// Number of events that [`EventReader::back`] walks at a time.
+const WALKED: i64 = 4096;
 
 /// Returns the commit of this number, with its epoch; epoch 0 if the store has forgotten that life.
 fn commit(history: &History, number: u64) -> Commit {

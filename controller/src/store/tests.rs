@@ -21,6 +21,7 @@ use super::*;
 
 mod crash;
 mod export;
+mod jobs;
 mod order;
 mod rebuild;
 mod steps;

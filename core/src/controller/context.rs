@@ -43,6 +43,8 @@ pub(super) struct Context {
     pub(super) let_go: BTreeMap<(JobId, Attempt), Part>,
     /// Milestones reported in this batch, each with the ranks that had not reported the milestone before.
     pub(super) said: BTreeMap<Saying, IdSet>,
+    /// Ranks whose hosts were drained in this batch for a fault of the action, by the reason.
+    pub(super) drained: BTreeMap<(ActionId, String), IdSet>,
     /// Hosts whose drain came into force or was lifted in this batch. The end of the batch settles the resolutions that
     /// waited for these drains.
     pub(super) in_force: BTreeSet<HostName>,
@@ -118,6 +120,7 @@ impl Context {
             given: BTreeMap::new(),
             let_go: BTreeMap::new(),
             said: BTreeMap::new(),
+            drained: BTreeMap::new(),
             in_force: BTreeSet::new(),
             wake_ms: None,
         }

@@ -39,6 +39,7 @@ mod tests;
 mod writer;
 
 pub use action::stands::{Holds, Stands};
+pub use action::verdict::{blamed, last_line};
 pub use interface::{io, overview, request, view};
 pub use io::{Effect, Input, Now, Output, Record, Settings, Snapshot};
 pub use job::layout::Layout;

@@ -79,7 +79,8 @@ impl Machine {
             Request::JobAdd(add) => {
                 let of_r = add.terms.r.as_ref().map(|r| r.hosts());
                 let spelt = add.nodes.as_ref().or(of_r).map_or(Ok(()), |hosts| self.nodes.check_spelling(hosts));
-                spelt.and_then(|()| self.jobs.job_add(*add, uid, self.recovery.is_on(), &mut self.cx))
+                let added = spelt.and_then(|()| self.jobs.job_add(*add, uid, self.recovery.is_on(), &mut self.cx));
+                added.map(|reply| self.nodes.with_unknown(reply))
             }
             Request::JobFinish { job, attempt, targets, resources } => {
                 self.jobs.job_finish(&Which { job, attempt, action: None, targets, resources }, &mut self.cx)

@@ -1,5 +1,6 @@
 //! Parses RFC 23 text to [`Span`]: `N[ms|s|m|h|d]`, where N is a number as in C99's strtod. `inf` and `infinity`, in
-//! upper or lower case, have no unit.
+//! upper or lower case, have no unit. Beyond RFC 23: the units `min` and `w`, and several whole numbers with falling units
+//! (`7m14s`).
 
 use super::Span;
 use crate::ParseError;
@@ -18,19 +19,40 @@ pub(super) fn parse(text: &str) -> Result<Span, ParseError> {
         return err(sign, "a number that is not negative, or \"infinity\"");
     }
     let (digits, suffix) = rest.split_at(length);
-    let unit = match suffix {
-        "ms" => 1,
-        "" | "s" => 1000,
-        "m" => 60 * 1000,
-        "h" => 3600 * 1000,
-        "d" => 86400 * 1000,
-        _ => return err(sign + length, "nothing, or one of the units ms, s, m, h, d"),
+    let Some(unit) = (if suffix.is_empty() { Some(1000) } else { unit(suffix) }) else {
+        return compound(rest).map_or_else(|| err(sign + length, "a length of time such as 90s, 5m, 2h, 7d"), Ok);
     };
     let span = match hex_digits(digits) {
         Some(hex) => u64::from_str_radix(hex, 16).ok().and_then(|n| from_whole(n, unit)),
         None => decimal(digits, unit),
     };
     span.map_or_else(|| err(sign, "less than 2^64 milliseconds, or \"infinity\""), Ok)
+}
+
+/// Returns the milliseconds of a unit.
+fn unit(name: &str) -> Option<u64> {
+    Some(match name {
+        "ms" => 1,
+        "s" => 1000,
+        "m" | "min" => 60 * 1000,
+        "h" => 3600 * 1000,
+        "d" => 86400 * 1000,
+        "w" => 7 * 86400 * 1000,
+        _ => return None,
+    })
+}
+
+/// Parses whole numbers with falling units, such as `7m14s`; `None`: the text has another form, or is too long a time.
+fn compound(text: &str) -> Option<Span> {
+    let (mut rest, mut sum, mut smallest) = (text, 0_u64, u64::MAX);
+    while !rest.is_empty() {
+        let (number, more) = rest.split_at(digits(rest, |b| b.is_ascii_digit()));
+        let (name, more) = more.split_at(digits(more, |b| b.is_ascii_lowercase()));
+        let unit = unit(name).filter(|unit| *unit < smallest)?;
+        sum = sum.checked_add(number.parse::<u64>().ok()?.checked_mul(unit)?)?;
+        (rest, smallest) = (more, unit);
+    }
+    from_whole(sum, 1)
 }
 
 fn decimal(digits: &str, unit: u64) -> Option<Span> {

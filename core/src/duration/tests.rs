@@ -36,8 +36,8 @@ fn texts_that_are_refused_and_where() {
     #[rustfmt::skip]
     let table = [
         ("-1.", 0), ("-1", 0), ("-0", 0), ("-inf", 0), ("+-1", 1), ("++1", 1),
-        ("1.0f", 3), ("1.0sec", 3), ("5 s", 1), ("5s ", 1), ("5M", 1), ("5min", 1), ("5MS", 1), ("5S", 1), ("5s5", 1),
-        ("5m30s", 1),
+        ("1.0f", 3), ("1.0sec", 3), ("5 s", 1), ("5s ", 1), ("5M", 1), ("5mins", 1), ("5MS", 1), ("5S", 1), ("5s5", 1),
+        ("5s30m", 1), ("5m30m", 1), ("1.5m30s", 3), ("5m30", 1), ("5m3.5s", 1), ("5m-3s", 1), ("5m 30s", 1), ("5mo", 1),
         ("NaNs", 0), ("nan", 0), ("infinites", 0), ("infd", 0), ("infs", 0), ("infinitys", 0), ("in", 0),
         ("", 0), ("s", 0), ("ms", 0), (" 5s", 0), (".", 0), (".s", 0), ("+", 1), ("e5", 0), (".e5", 0), ("1e", 1),
         ("1e+", 1), ("1.5e-s", 3),
@@ -52,26 +52,28 @@ fn texts_that_are_refused_and_where() {
         let error = Span::parse(text).unwrap_err();
         assert_eq!((error.what, error.at), ("duration", at), "{text:?}: {error}");
     }
-    let error = Span::parse("5min").unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "malformed duration \"5min\": at character 2: expected nothing, or one of the units ms, s, m, h, d"
-    );
+    let error = Span::parse("5y").unwrap_err().to_string();
+    assert_eq!(error, "malformed duration \"5y\": at character 2: expected a length of time such as 90s, 5m, 2h, 7d");
 }
 
 #[test]
-fn shown_to_people_in_one_way_and_stored_exactly() {
+fn shown_in_one_form_and_stored_exactly() {
     #[rustfmt::skip]
     let table = [
-        (0, "0s", "0s"), (1, "1ms", "1ms"), (123, "123ms", "123ms"), (500, "500ms", "500ms"), (S, "1s", "1s"),
-        (1500, "1.5s", "1500ms"), (59 * S, "59s", "59s"), (59_999, "59.9s", "59999ms"), (60 * S, "1m", "60s"),
-        (62 * S, "1m02s", "62s"), (90 * S, "1m30s", "90s"), (600 * S, "10m", "600s"), (434_248, "7m14s", "434248ms"),
-        (3599 * S, "59m59s", "3599s"), (3600 * S, "1h", "3600s"), (4500 * S, "1h15m", "4500s"),
-        (86_400 * S, "1d", "86400s"), (93_600 * S, "1d02h", "93600s"), (86_400_000 * S, "1000d", "86400000s"),
+        (0, "0s", "0s"), (1, "1ms", "1ms"), (99, "99ms", "99ms"), (100, "100ms", "100ms"), (999, "999ms", "999ms"),
+        (1000, "1s", "1s"), (1500, "1.5s", "1500ms"), (42_050, "42s", "42050ms"), (59_999, "59.9s", "59999ms"),
+        (60 * S, "1m", "60s"), (62 * S, "1m02s", "62s"), (3599 * S, "59m59s", "3599s"), (3600 * S, "1h", "3600s"),
+        // Regression: a reason said "after 7.23747m".
+        (434_248, "7m14s", "434248ms"), (4500 * S, "1h15m", "4500s"),
+        (86_400 * S, "1d", "86400s"), (103_680 * S, "1d04h", "103680s"), (86_400_000 * S, "1000d", "86400000s"),
     ];
     for (millis, shown, exact) in table {
         let span = Span::from_millis(millis);
         assert_eq!((span.to_string().as_str(), span.to_exact().as_str()), (shown, exact));
+        assert_eq!(Span::parse(exact), Ok(span));
+        // An operator can type what perilog shows.
+        let typed = Span::parse(shown).unwrap();
+        assert!(typed <= span && typed.to_string() == shown, "{shown}");
     }
     assert_eq!((Span::INFINITE.to_string().as_str(), Span::INFINITE.to_exact().as_str()), ("infinity", "infinity"));
     assert_eq!(format!("{:>5}|{:<5}|", Span::from_secs(30), Span::from_secs(60)), "  30s|1m   |");
@@ -128,8 +130,17 @@ proptest! {
     }
 
     #[test]
+    fn the_shown_text_reads_back_to_its_last_unit(span in span()) {
+        if let Some(millis) = span.as_millis() {
+            let again = Span::parse(&span.to_string()).unwrap().as_millis().unwrap();
+            let last = match millis { 0..1000 => 1, ..60_000 => 100, ..3_600_000 => S, ..86_400_000 => 60 * S, _ => 3600 * S };
+            prop_assert!(again <= millis && millis - again < last, "{millis} {again}");
+        }
+    }
+
+    #[test]
     fn any_text_is_read_or_refused(any in ".{0,20}",
-                                   near in "[+-]?(0x)?[0-9a-f.]{0,6}([eE][+-]?[0-9]{0,3})?(ms|[smhd])?") {
+                                   near in "[+-]?(0x)?[0-9a-f.]{0,6}([eE][+-]?[0-9]{0,3})?(ms|min|[smhdw])?([0-9]{0,2}(ms|[smh]))?") {
         for text in [any, near] {
             if let Err(error) = Span::parse(&text) {
                 prop_assert!(error.at <= text.len() && text.is_char_boundary(error.at), "{text:?}");

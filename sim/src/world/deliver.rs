@@ -278,6 +278,8 @@ const fn is_news(effect: &Effect) -> bool {
                 reply,
                 Reply::Running { .. }
                     | Reply::Reached { .. }
+                    | Reply::Drained { .. }
+                    | Reply::Undrained { .. }
                     | Reply::TookOver { .. }
                     | Reply::Synced(_)
                     | Reply::Recovery(_)

@@ -231,7 +231,7 @@ mod tests {
     fn an_overdue_renewal_is_told_before_the_certificate_ends() {
         let day = 86_400_000;
         for (now, level, part) in [
-            (day, Level::Ok, "ends in 29d00h and renews itself before"),
+            (day, Level::Ok, "ends in 29d and renews itself before"),
             (25 * day, Level::Ok, "renews itself"),
             (25 * day + 1, Level::Wrong, "ends in 4d23h and should have been renewed"),
             (31 * day, Level::Wrong, "has run out"),

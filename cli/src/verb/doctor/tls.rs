@@ -136,7 +136,7 @@ mod tests {
         };
         for (from, to, level, part) in [
             (0, 365, Level::Ok, "is valid for 265 days"),
-            (0, 129, Level::Warning, "in 29d00h"),
+            (0, 129, Level::Warning, "in 29d"),
             (0, 130, Level::Ok, "30 days"),
             (0, 99, Level::Wrong, "has expired"),
             (101, 365, Level::Wrong, "and here it is"),

@@ -309,7 +309,7 @@ mod tests {
         watch.event(&event("finish", "0", "n0", ok()), 0).unwrap();
         let overdue = event("overdue", "3", "n3", json!({"script": "10-mount.sh", "limit_ms": 600_000}));
         watch.event(&overdue, 0).unwrap();
-        assert_eq!(recorder.take(), "n0: ok\nn3: overdue: 10-mount.sh is past its limit of 10m00s, and goes on\n");
+        assert_eq!(recorder.take(), "n0: ok\nn3: overdue: 10-mount.sh is past its limit of 10m, and goes on\n");
         assert_eq!(watch.odd.len(), 1);
         watch
             .event(&event("finish", "3", "n3", json!({"outcome": "timeout", "result": "timeout (exit 7)"})), 0)

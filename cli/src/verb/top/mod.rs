@@ -49,8 +49,6 @@ struct Picture {
     drains: Vec<DrainRow>,
     /// Time at which all replies of the last successful refresh had come, in milliseconds since 1970.
     asked_ms: u64,
-    /// Time at which the reply with `nodes` had come, in milliseconds since 1970.
-    nodes_ms: u64,
     /// The error of the last refresh, as text: the screen then still shows older data. `None`: the last refresh
     /// succeeded.
     trouble: Option<String>,
@@ -134,7 +132,7 @@ impl Picture {
         let drains: Answer<Drains> = door.ask_on(client, "Drains", &nothing)?;
         if turn.is_multiple_of(NODES_EVERY) {
             let nodes: Answer<Nodes> = door.ask_on(client, "Nodes", &nothing)?;
-            (self.nodes, self.nodes_ms) = (nodes.body.nodes, clock::wall_ms());
+            self.nodes = nodes.body.nodes;
         }
         (self.status, self.rows, self.drains) = (Some(status.body.status), rows.body.rows, drains.body.drains);
         self.asked_ms = clock::wall_ms();

@@ -121,8 +121,7 @@ fn troubles(picture: &Picture) -> Vec<[String; 4]> {
         let key = (text::line(&node.state), node.note.as_deref().map(text::line).unwrap_or_default());
         let (names, since) = alike.entry(key).or_default();
         names.push(&node.host);
-        // The list is requested only now and then; the age grows in between.
-        *since = (node.since_ms + picture.asked_ms.saturating_sub(picture.nodes_ms)).max(*since);
+        *since = picture.asked_ms.saturating_sub(node.since_ms).max(*since);
     }
     for drain in &picture.drains {
         let key = (drain::state(drain).to_owned(), text::line(&drain.newest().reason));
@@ -259,8 +258,9 @@ mod tests {
                 "age_ms": age_ms, "local": false}))
             .unwrap()
         };
+        let asked_ms = perilog_host::clock::wall_ms();
         let node = |host: &str, state: &str| {
-            NodeView::deserialize(json!({"host": host, "state": state, "since_ms": 42_000, "machine": null,
+            NodeView::deserialize(json!({"host": host, "state": state, "since_ms": asked_ms - 42_000, "machine": null,
                                          "boot": null, "boot_number": 1,
                 "version": "0.1.0", "peer": null, "tasks": 0, "note": null}))
             .unwrap()
@@ -279,8 +279,7 @@ mod tests {
             ],
             nodes: vec![node("n0", "online"), node("n4", "offline")],
             drains: Vec::new(),
-            asked_ms: perilog_host::clock::wall_ms(),
-            nodes_ms: perilog_host::clock::wall_ms(),
+            asked_ms,
             trouble: None,
             scrolled: 0,
         }
@@ -328,7 +327,7 @@ mod tests {
     #[test]
     fn a_node_that_is_away_grows_older_between_two_looks_at_it() {
         let mut picture = picture();
-        picture.nodes_ms -= 20_000;
+        picture.asked_ms += 20_000;
         let lines = drawn(&mut picture, 110, 20);
         assert!(lines.iter().any(|line| line.starts_with("offline  n4     1m02s")), "{}", lines.join("\n"));
     }

@@ -81,7 +81,7 @@ function list(element, rows, key, draw) {
 /** A duration as perilog writes them. */
 function span(ms) {
   const s = Math.max(0, Math.floor(ms / 1000));
-  const two = (big, unit, small, less) => `${big}${unit}${String(small).padStart(2, "0")}${less}`;
+  const two = (big, unit, small, less) => `${big}${unit}${small ? `${String(small).padStart(2, "0")}${less}` : ""}`;
   if (s < 60) return `${s}s`;
   if (s < 3600) return two(Math.floor(s / 60), "m", s % 60, "s");
   if (s < 86400) return two(Math.floor(s / 3600), "h", Math.floor((s % 3600) / 60), "m");
@@ -89,7 +89,7 @@ function span(ms) {
 }
 
 /** How long something took. */
-const took = (ms) => (ms < 1000 ? `${Math.round(ms)}ms` : ms < 10000 ? `${(ms / 1000).toFixed(1)}s` : span(ms));
+const took = (ms) => (ms < 1000 ? `${Math.round(ms)}ms` : ms < 60000 ? `${Math.floor(ms / 100) / 10}s` : span(ms));
 
 /** Ages grow between two answers: the moment is kept, and `tick` writes the age. */
 function age(ms, at, class_) {
@@ -492,7 +492,7 @@ function actionLine(action, begin, length, at) {
 function why(view) {
   const at = now(), { node } = view, drain = node.drain;
   const shown = [facts(
-    ["agent", make("span", null, text(node.state), ", ", age(node.since_ms, at, "since"))],
+    ["agent", make("span", null, text(node.state), ", ", age(Math.max(0, Date.now() - node.since_ms), at, "since"))],
     ["version", node.version ?? null],
     ["boot", node.boot ? `${node.boot.slice(0, 8)} (number ${node.boot_number})` : null],
     ["drained", drain ? text(drain.reason) : null],

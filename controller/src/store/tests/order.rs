@@ -54,6 +54,21 @@ fn all_events_come_in_the_order_of_commits() {
     }
     assert_eq!(read(&reader, Some("1-000000000000000a:2"), 9), expect[3..], "after a whole commit");
     assert_eq!(reader.newest().unwrap().to_string(), "2-000000000000000b:4");
+    // From the back: the newest events alone.
+    for (last, since_ms, from) in [
+        (Some(0), None, 4),
+        (Some(1), None, 3),
+        (Some(3), None, 1),
+        (Some(4), None, 0),
+        (Some(9), None, 0),
+        (None, Some(0), 0),
+        (None, Some(u64::MAX), 4),
+        (Some(2), Some(0), 2),
+        (None, None, 0),
+    ] {
+        let spot = reader.back(last, since_ms).unwrap().map(|spot| spot.to_string());
+        assert_eq!(read(&reader, spot.as_deref(), 9), expect[from..], "{last:?} {since_ms:?}");
+    }
     let plan = crate::store::order::plan(&store.db);
     assert!(plan.starts_with("SEARCH events USING INDEX events_in_order"), "no page walks the log: {plan}");
 }

@@ -96,7 +96,7 @@ impl Action {
 
 /// Returns the script to blame for an outcome: the first script that ended with the outcome's status. For `tolerable`,
 /// the first failed script whose failure a job may tolerate. `None`: no script is to blame.
-pub(crate) fn blamed(ended: &Ended) -> Option<&Step> {
+pub fn blamed(ended: &Ended) -> Option<&Step> {
     if ended.outcome == Outcome::Tolerable {
         return ended
             .steps
@@ -109,7 +109,7 @@ pub(crate) fn blamed(ended: &Ended) -> Option<&Step> {
 
 /// Returns the last line ([`output::last_line`]) that the script to blame wrote. Without a script to blame, returns the
 /// last line of the last failed script whose output was kept. `None`: no such line was kept.
-pub(crate) fn last_line(ended: &Ended) -> Option<String> {
+pub fn last_line(ended: &Ended) -> Option<String> {
     let tail = match blamed(ended) {
         Some(step) => ended.tails.iter().find(|tail| tail.script == step.script)?,
         None => ended.tails.last()?,

@@ -22,7 +22,7 @@ use crate::controller::io::Settings;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::duration::took;
-use crate::ids::TaskId;
+use crate::ids::{HostName, TaskId};
 use crate::outcome::{Loss, Outcome};
 use crate::output;
 use crate::task::Ended;
@@ -108,9 +108,9 @@ impl Facts<'_> {
 }
 
 impl Machine {
-    /// Drains the host of a task, and logs the reason unless the drain has the reason already. The reason is the
-    /// action's name, then `why`, then the job and attempt. A long `why` is cut, so that the reason has at most
-    /// [`MAX_REASON`] characters.
+    /// Drains the host of a task; [`Self::tell_drained`] logs the reason, unless the drain has the reason already. The
+    /// reason is the action's name, then `why`, then the job and attempt. A long `why` is cut, so that the reason has at
+    /// most [`MAX_REASON`] characters.
     pub(crate) fn drain_task(&mut self, task: TaskId, why: impl Into<Why>, fault: Fault) {
         let Some(host) = self.jobs.host_of(task) else { return };
         let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
@@ -126,11 +126,24 @@ impl Machine {
         if self.drains.drain(&host, cause, &mut self.cx) == Told::Known {
             return;
         }
-        let (job, drain) = (row.job.clone(), self.drains.get(&host));
-        let newest = drain.map(|drain| drain.newest().reason).unwrap_or_default();
-        let context = json!({"ranks": task.rank.0.to_string(), "hosts": host, "reason": newest});
-        self.jobs.action_event(task.action, "drain", context, &mut self.cx);
-        self.cx.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
+        let newest = self.drains.get(&host).map(|drain| drain.newest().reason).unwrap_or_default();
+        self.cx.drained.entry((task.action, newest)).or_default().insert(task.rank.0);
+    }
+
+    /// Logs the drains of the batch, in the job's event log and in the journal. Hosts that were drained for the same
+    /// reason share an event and a line: a job on two thousand hosts that never connected is one of each.
+    pub(crate) fn tell_drained(&mut self) {
+        for ((action, reason), ranks) in std::mem::take(&mut self.cx.drained) {
+            let (Some(layout), Some(of)) = (self.jobs.layout(action), self.jobs.action(action)) else { continue };
+            let (hosts, job) = (layout.hosts_of(&ranks), of.row.job.clone());
+            let (host, text) = match (hosts.len(), hosts.get(0).map(HostName::new)) {
+                (1, Some(Ok(host))) => (Some(host), format!("drained: {reason}")),
+                _ => (None, format!("drained {hosts}: {reason}")),
+            };
+            let context = json!({"ranks": ranks, "hosts": hosts, "reason": reason});
+            self.jobs.action_event(action, "drain", context, &mut self.cx);
+            self.cx.note(Level::Warning, Some(&job), host.as_ref(), text);
+        }
     }
 
     /// Applies new settings. Warns if the outbox has notices for the release hook and no release hook is configured.

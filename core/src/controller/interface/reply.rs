@@ -30,6 +30,19 @@ pub enum Reply {
     Reached {
         tasks: u64,
     },
+    /// Number of hosts that the request drained (`tasks`), and the hosts that were drained before: their drains got the
+    /// reason as a later one.
+    Drained {
+        tasks: u64,
+        already: HostList,
+    },
+    /// Number of hosts whose drains the request lifted (`tasks`), the hosts without a drain (`already`), and the hosts
+    /// whose drains were lifted before and whose lifts the drain hook has not carried out (`lifting`).
+    Undrained {
+        tasks: u64,
+        already: HostList,
+        lifting: HostList,
+    },
     /// `tasks`: number of resolved tasks and named resources. `waiting`: number of tasks among them whose resolution
     /// waits for the drain of the node.
     Resolved {
@@ -81,6 +94,8 @@ pub enum Reply {
         attached: bool,
         /// `true` if the job no longer holds any rank or resource of the attempt.
         over: bool,
+        /// The hosts of the attempt whose agents have never connected to this controller.
+        unknown: HostList,
     },
     /// The ranks and named resources that the request handed over to the after-actions.
     Finished(Part),

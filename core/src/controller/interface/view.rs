@@ -131,6 +131,7 @@ pub struct NodeView {
     pub host: String,
     /// One of `online`, `offline`, `probing`.
     pub state: String,
+    /// Begin of the agent's state, in milliseconds since 1970.
     pub since_ms: u64,
     pub machine: Option<String>,
     pub boot: Option<String>,

@@ -6,6 +6,7 @@ use crate::controller::io::{JobAdd, Refusal, Reply, Source, Which};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
+use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, JobId, ResourceName};
 use crate::job::{Part, Terms};
 
@@ -109,7 +110,7 @@ impl Jobs {
         self.release_again(&add.job, number, &left, owed, cx);
         let there = self.attempt(&add.job, number);
         let over = there.is_some_and(|there| there.hold.is_empty());
-        Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })
+        Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over, unknown: HostList::new() })
     }
 
     /// Returns why the edge of `source` must leave the job alone: an attempt that is not released whole has a source of

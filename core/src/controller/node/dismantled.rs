@@ -7,6 +7,7 @@ use crate::controller::facts::Facts;
 use crate::controller::io::{Record, Refusal, Reply};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
+use crate::duration::age;
 use crate::hostlist::HostList;
 use crate::ids::HostName;
 
@@ -34,7 +35,7 @@ impl Machine {
             let age_ms =
                 self.nodes.unlearn(host).map_or(0, |node| self.cx.now.wall_ms.saturating_sub(node.row.seen_ms));
             self.cx.records.push(Record::NodeForgotten { host: host.clone() });
-            let text = format!("uid {uid} had the controller forget this node; it said hello {} s ago", age_ms / 1_000);
+            let text = format!("uid {uid} had the controller forget this node; it said hello {} ago", age(age_ms));
             self.cx.note(Level::Info, None, Some(host), text);
         }
         Ok(Reply::Reached { tasks: dismantled.len() as u64 })

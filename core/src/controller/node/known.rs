@@ -2,7 +2,7 @@
 //! host is most often a typing mistake, so the controller refuses the request, unless the operator insists.
 
 use crate::controller::giveback::drain::Drains;
-use crate::controller::io::Refusal;
+use crate::controller::io::{Refusal, Reply};
 use crate::controller::node::Nodes;
 use crate::hostlist::HostList;
 
@@ -22,5 +22,17 @@ impl Nodes {
         };
         let text = format!("no node {unknown} has ever said hello to this controller{meant} {force} --force");
         Err(Refusal::NoSuchNode(text))
+    }
+
+    /// Returns the reply to a request that added a job, with those of its hosts whose agents have never connected.
+    pub(crate) fn with_unknown(&self, reply: Reply) -> Reply {
+        match reply {
+            Reply::Added { job, attempt, hosts, attached, over, .. } => {
+                let unknown = hosts.iter().filter(|host| !self.contains_key(*host));
+                let unknown = HostList::from_names(unknown).unwrap_or_default();
+                Reply::Added { job, attempt, hosts, attached, over, unknown }
+            }
+            other => other,
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! `drain` and `undrain`: decides whether an operator's request to drain hosts, or to lift their drains, is carried
 //! out.
 
+use std::collections::BTreeSet;
+
 use crate::agent::io::Level;
 use crate::controller::context::Context;
 use crate::controller::giveback::drain::{Cause, Drains, Fault, MAX_REASON, Told};
@@ -16,7 +18,7 @@ use crate::output;
 const UNSEEN_MS: u64 = 1_000;
 
 impl Drains {
-    /// Drains hosts by an operator's request. Returns the number of hosts that were not drained before.
+    /// Drains hosts by an operator's request.
     ///
     /// # Errors
     /// The reason is empty, or without `force` a host is unknown: its agent has never connected, and it has no drain.
@@ -37,22 +39,25 @@ impl Drains {
             nodes.check_known(hosts, self, "nothing was drained; to drain such hosts too:")?;
         }
         let (list, hosts) = (hosts, names(hosts)?);
-        let mut count = 0;
-        for host in hosts {
+        let (mut tasks, mut already) = (0, Vec::new());
+        for host in &hosts {
             let cause = Cause { reason: reason.clone(), by: Some(uid), fault: Fault::Other };
-            count += u64::from(self.drain(&host, cause, cx) == Told::First);
+            match self.drain(host, cause, cx) {
+                Told::First => tasks += 1,
+                Told::Again | Told::Known => already.push(host.as_str()),
+            }
         }
         cx.note(Level::Warning, None, None, format!("uid {uid} drained {list}: {reason}"));
-        Ok(Reply::Reached { tasks: count })
+        Ok(Reply::Drained { tasks, already: HostList::sorted(already) })
     }
 
-    /// Lifts the drains of all `hosts`; after an error, no drain is lifted. With `forget`, the drain hook gets no
-    /// notice. An operator sets `forget` for example for a host that the resource manager does not know. With
-    /// `telling`, lifts only a drain whose newest notice has this number.
+    /// Lifts the drains of those of `hosts` that have one; after an error, no drain is lifted. With `forget`, the drain
+    /// hook gets no notice, also of a drain that is lifted already. An operator sets `forget` for example for a host that
+    /// the resource manager does not know. With `telling`, lifts only a drain whose newest notice has this number.
     ///
     /// # Errors
-    /// A host is not drained, its drain is lifted already and `forget` is not set, its drain has a newer notice than
-    /// `telling`, or the operator cannot have read the newest reason yet ([`Self::check_seen`]).
+    /// A host has no drain and is unknown, its drain has a newer notice than `telling`, or the operator cannot have read
+    /// the newest reason yet ([`Self::check_seen`]).
     pub(crate) fn undrain(
         &mut self,
         hosts: &HostList,
@@ -62,29 +67,28 @@ impl Drains {
         nodes: &Nodes,
         cx: &mut Context,
     ) -> Result<Reply, Refusal> {
-        let (list, hosts) = (hosts, names(hosts)?);
+        let hosts: BTreeSet<HostName> = names(hosts)?.into_iter().collect();
+        let (mut lifts, mut already, mut lifting) = (Vec::new(), Vec::new(), Vec::new());
         for host in &hosts {
             match self.get(host) {
+                None if nodes.contains_key(host) => already.push(host.as_str()),
                 None => {
-                    let meant =
-                        if nodes.contains_key(host) { String::new() } else { nodes.did_you_mean(host.as_str()) };
-                    return Err(Refusal::Conflict(format!("{host} is not drained{meant}")));
+                    let meant = nodes.did_you_mean(host.as_str());
+                    let text = format!("{host} is no node and is not drained; nothing was lifted{meant}");
+                    return Err(Refusal::NoSuchNode(text));
                 }
-                Some(drain) if drain.lifted && !forget => {
-                    let text = format!(
-                        "the drain of {host} is lifted, and the drain hook has not carried that out; to drop it \
-                         without the hook: --forget"
-                    );
-                    return Err(Refusal::Conflict(text));
-                }
+                Some(drain) if drain.lifted && !forget => lifting.push(host.as_str()),
                 Some(drain) if telling.is_some_and(|telling| telling != drain.telling) => {
                     let text = format!("{host} was drained again, and nothing was lifted: {}", drain.newest().reason);
                     return Err(Refusal::Conflict(text));
                 }
-                Some(drain) => self.check_seen(drain, forget, cx.now)?,
+                Some(drain) => {
+                    self.check_seen(drain, forget, cx.now)?;
+                    lifts.push(host);
+                }
             }
         }
-        for host in &hosts {
+        for host in &lifts {
             if forget {
                 self.in_force(host, cx);
                 self.remove(host, cx);
@@ -92,9 +96,13 @@ impl Drains {
                 self.lift(host, cx);
             }
         }
-        let without = if forget { ", without the drain hook" } else { "" };
-        cx.note(Level::Warning, None, None, format!("uid {uid} lifted the drain of {list}{without}"));
-        Ok(Reply::Reached { tasks: hosts.len() as u64 })
+        if !lifts.is_empty() {
+            let list = HostList::sorted(lifts.iter().map(|host| host.as_str()));
+            let without = if forget { ", without the drain hook" } else { "" };
+            cx.note(Level::Warning, None, None, format!("uid {uid} lifted the drain of {list}{without}"));
+        }
+        let (already, lifting) = (HostList::sorted(already), HostList::sorted(lifting));
+        Ok(Reply::Undrained { tasks: lifts.len() as u64, already, lifting })
     }
 
     /// Fails if the operator cannot have read the newest reason of the drain, which the controller found a moment ago.

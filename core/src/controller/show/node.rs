@@ -19,7 +19,8 @@ impl Facts<'_> {
     /// Returns the views of the nodes in `targets`; `None`: of all nodes.
     ///
     /// # Errors
-    /// `NoSuchNode`. The text has a hint: the name is the id of a job or of a drained host, or a known host is like it.
+    /// `NoSuchNode`. The text has a hint: a job holds the host, the name is the id of a job or of a drained host, or a
+    /// known host is like it.
     pub(crate) fn list_nodes(&self, targets: Option<&HostList>) -> Result<Vec<NodeView>, Refusal> {
         let held = self.held_hosts();
         let Some(targets) = targets else {
@@ -31,7 +32,14 @@ impl Facts<'_> {
     fn node_named(&self, host: &str) -> Result<&Node, Refusal> {
         let unknown = || {
             let is_job = JobId::new(host).is_ok_and(|job| self.jobs.contains_key(&job));
+            let held = self.attempts_on(host).next().map(|(job, attempt)| (job, attempt.layout.hosts().len()));
             let hint = match () {
+                () if held.is_some() => held.map_or_else(String::new, |(job, hosts)| {
+                    let of = if hosts == 1 { "its only host".to_owned() } else { format!("one of its {hosts} hosts") };
+                    format!(
+                        "; job {job} holds it as {of} (perilog show {job}; to give it up: perilog job cancel {job})"
+                    )
+                }),
                 () if is_job => format!("; {host} is a job: perilog show {host}"),
                 () if self.drains.contains_key(host) => "; it is drained: perilog drain".to_owned(),
                 () => self.nodes.did_you_mean(host),
@@ -51,7 +59,7 @@ impl Facts<'_> {
         NodeView {
             host: node.row.host.to_string(),
             state: state.to_owned(),
-            since_ms: self.cx.now.mono_ms.saturating_sub(node.since_ms),
+            since_ms: self.cx.now.wall_ms.saturating_sub(self.cx.now.mono_ms.saturating_sub(node.since_ms)),
             machine: Some(node.row.machine.to_string()),
             boot: Some(node.row.boot.to_string()),
             boot_number: Some(node.row.boot_number),
@@ -85,6 +93,13 @@ impl Facts<'_> {
             hosts.extend(attempt.layout.pairs(&ranks).map(|(_, host)| host));
         }
         hosts
+    }
+
+    /// Returns the attempts that have a rank on this host and are not released whole.
+    fn attempts_on(&self, host: &str) -> impl Iterator<Item = (&JobId, &JobAttempt)> {
+        let attempts =
+            self.jobs.iter().flat_map(|(job, entry)| entry.attempts.values().map(move |attempt| (job, attempt)));
+        attempts.filter(move |(_, attempt)| !attempt.complete && attempt.layout.rank(host).is_some())
     }
 
     /// Returns a row for each job and action that holds a rank of this host, with the reason.

@@ -1,7 +1,7 @@
 //! Overview of the cluster, for the web page. The page asks every few seconds, so most lists group equal entries and
 //! have a bound.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::action::Action;
@@ -14,7 +14,7 @@ use crate::controller::overview::{
     Overview, VerdictRow,
 };
 use crate::controller::view::{PsRow, WhyView};
-use crate::hostlist::HostList;
+use crate::hostlist::{HostList, by_number};
 use crate::ids::ActionName;
 use crate::idset::IdSet;
 use crate::message::Phase;
@@ -244,24 +244,5 @@ fn bound(view: &mut WhyView) {
     for ended in view.open.iter_mut().chain(&mut view.failed).filter_map(|task| task.ended.as_mut()) {
         ended.tails.clear();
         ended.forensics = None;
-    }
-}
-
-/// Compares names by the numbers in them: `n2` comes before `n10`.
-fn by_number(a: &str, b: &str) -> Ordering {
-    let (mut one, mut other) = (a, b);
-    loop {
-        let same = one.bytes().zip(other.bytes()).take_while(|(x, y)| x == y && !x.is_ascii_digit()).count();
-        (one, other) = (&one[same..], &other[same..]);
-        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-        let (many, more) = (digits(one), digits(other));
-        if many == 0 || more == 0 {
-            return one.cmp(other).then_with(|| a.cmp(b));
-        }
-        let (x, y) = (one[..many].trim_start_matches('0'), other[..more].trim_start_matches('0'));
-        match x.len().cmp(&y.len()).then_with(|| x.cmp(y)).then_with(|| many.cmp(&more)) {
-            Ordering::Equal => (one, other) = (&one[many..], &other[more..]),
-            unequal => return unequal,
-        }
     }
 }

@@ -148,7 +148,7 @@ fn a_host_that_was_never_heard_of_is_drained_only_by_force() {
         "{reply:?}"
     );
     assert_eq!(b.store.drains, []);
-    assert_eq!(b.ask(drain(true)).0, Ok(Reply::Reached { tasks: 3 }));
+    assert_eq!(b.ask(drain(true)).0, Ok(Reply::Drained { tasks: 3, already: crate::HostList::new() }));
     // A drained host counts as known.
-    assert_eq!(b.ask(drain(false)).0, Ok(Reply::Reached { tasks: 0 }));
+    assert_eq!(b.ask(drain(false)).0, Ok(Reply::Drained { tasks: 0, already: "n[0-2]".parse().unwrap() }));
 }

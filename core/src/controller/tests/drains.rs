@@ -92,12 +92,34 @@ fn a_drain_that_the_hook_will_not_lift_is_dropped_by_hand() {
     let undrain = |forget| Request::Undrain { hosts: "typo".parse().unwrap(), forget, telling: None };
     b.ask(Request::Drain { hosts: "typo".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     b.ask(undrain(false)).0.unwrap();
-    let again = b.ask(undrain(false)).0;
-    assert!(matches!(&again, Err(Refusal::Conflict(text)) if text.contains("--forget")), "{again:?}");
+    assert_eq!(b.ask(undrain(false)).0, Ok(undrained(0, "", "typo")));
     b.ask(undrain(true)).0.unwrap();
     assert_eq!(b.store.drains, []);
     let again = b.ask(undrain(true)).0;
-    assert!(matches!(&again, Err(Refusal::Conflict(text)) if text == "typo is not drained"), "{again:?}");
+    let text = "typo is no node and is not drained; nothing was lifted";
+    assert_eq!(again, Err(Refusal::NoSuchNode(text.to_owned())));
+}
+
+fn undrained(tasks: u64, already: &str, lifting: &str) -> Reply {
+    Reply::Undrained { tasks, already: already.parse().unwrap(), lifting: lifting.parse().unwrap() }
+}
+
+/// Regression test: `perilog undrain "n[1-2]"` with n2 in service was refused, and n1 stayed drained. `perilog drain
+/// "n[1-2]"` with n2 drained already said that it drained both.
+#[test]
+fn each_host_of_a_list_is_drained_or_lifted_once() {
+    let (mut b, _) = bench(11, |_| {});
+    let drain = |hosts: &str| Request::Drain { hosts: hosts.parse().unwrap(), reason: "fan".into(), force: false };
+    let undrain = |hosts: &str| Request::Undrain { hosts: hosts.parse().unwrap(), forget: false, telling: None };
+    let drained = |tasks, already: &str| Ok(Reply::Drained { tasks, already: already.parse().unwrap() });
+    assert_eq!(b.ask(drain("n[2,10]")).0, drained(2, ""));
+    assert_eq!(b.ask(drain("n[10,1-2]")).0, drained(1, "n[2,10]"));
+    assert_eq!(b.ask(undrain("n[1,3]")).0, Ok(undrained(1, "n3", "")));
+    let refused = b.ask(undrain("n[2,99]")).0;
+    assert!(matches!(&refused, Err(Refusal::NoSuchNode(text)) if text.contains("nothing was lifted")), "{refused:?}");
+    assert_eq!(b.store.drains.len(), 2);
+    assert_eq!(b.ask(undrain("n[0-10]")).0, Ok(undrained(2, "n[0-1,3-9]", "")));
+    assert_eq!(b.store.drains, []);
 }
 
 /// An operator undrained the host in the resource manager alone. The controller does not know, so it sends a notice of
@@ -124,7 +146,7 @@ fn a_further_fault_of_a_drained_host_is_told_and_awaited() {
     // The same fault again causes no notice; an operator's drain always does.
     let again = |b: &mut Bench, reason: &str| {
         let request = Request::Drain { hosts: "n0".parse().unwrap(), reason: reason.into(), force: true };
-        assert_eq!(b.ask(request).0, Ok(Reply::Reached { tasks: 0 }));
+        assert_eq!(b.ask(request).0, Ok(Reply::Drained { tasks: 0, already: "n0".parse().unwrap() }));
         let drain = &b.store.drains[0];
         (drain.reason.clone(), drain.newest().reason, drain.confirmed)
     };

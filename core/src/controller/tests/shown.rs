@@ -175,3 +175,44 @@ fn an_ok_that_ran_nothing_says_so_to_everybody_and_for_good() {
     let held = rows.iter().find(|row| row.state == "held").map(|row| row.why.clone()).unwrap_or_default();
     assert!(held.starts_with("done here (no script ran); given back together with n[1-3] ("), "{held}");
 }
+
+/// Regression test: `since_ms` of a node was an age, and of a drain a time.
+#[test]
+fn since_is_a_time_of_nodes_as_of_drains() {
+    let (mut b, _) = bench(1, |_| {});
+    let up_ms = b.now.wall_ms;
+    b.pass(33_360);
+    b.ask(drain("n0", "fan")).0.unwrap();
+    let drained_ms = b.now.wall_ms;
+    let view = why(&mut b, "n0");
+    assert_eq!((view.node.since_ms, view.node.drain.unwrap().since_ms), (up_ms, drained_ms));
+}
+
+/// Regression test: a job took 2,000 hosts that never connected, silently. `perilog why` said of each that it never said
+/// hello, and not that the job holds it. A cancel of its epilog drained them with 2,000 lines in the journal.
+#[test]
+fn a_job_on_two_thousand_unknown_hosts_is_named_and_makes_one_line() {
+    let (mut b, _) = bench(1, |_| {});
+    let Ok(Reply::Added { unknown, .. }) = b.ask(add("big", "n0,m[0-1999]", Terms::default())).0 else {
+        panic!("no add")
+    };
+    assert_eq!(unknown.to_string(), "m[0-1999]");
+    let text = match b.ask(Request::Why { host: HostName::new("m1000").unwrap() }).0 {
+        Err(Refusal::NoSuchNode(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        text,
+        "no node m1000 has ever said hello to this controller; job big holds it as one of its 2001 hosts (perilog show \
+         big; to give it up: perilog job cancel big)"
+    );
+    b.ask(finish("big", None)).0.unwrap();
+    let cancel = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("big", Some("1-2000")) };
+    let reply = b.ask(Request::Cancel { which: cancel, why: "gone".into() }).0;
+    assert_eq!(reply, Ok(Reply::Reached { tasks: 2000 }));
+    assert_eq!(b.store.drains.len(), 2000);
+    let lines: Vec<&String> = b.notes.iter().filter(|note| note.contains("drained")).collect();
+    assert!(matches!(lines[..], [line] if line.starts_with("drained m[0-1999]: epilog: cancelled")), "{lines:?}");
+    let events: Vec<String> = contexts(&b, "drain").iter().map(|of| of["hosts"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(events, ["m[0-1999]"]);
+}

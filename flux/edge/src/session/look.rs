@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use perilog_core::duration::age;
 use perilog_core::{Fluid, IdSet, JobId};
 use serde_json::{Value, json};
 
@@ -98,8 +99,8 @@ pub(super) fn waits(view: &View, now_ms: u64) -> String {
         0 => String::new(),
         others => format!(" (and {others} more)"),
     };
-    let minutes = now_ms.saturating_sub(wait.since_ms) / 60_000;
-    format!("; {job}: {wait}, for {minutes}m{others}")
+    let age = age(now_ms.saturating_sub(wait.since_ms));
+    format!("; {job}: {wait}, for {age}{others}")
 }
 
 #[cfg(test)]
