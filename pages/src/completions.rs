@@ -3,18 +3,19 @@
 //! clap_complete can ask the program itself for values only with an unstable feature. So each script here runs
 //! `perilog --quiet`, and waits for the controller at most two seconds. Without an answer, the script offers no jobs
 //! and nodes; for another host (`-H`), no names at all. The placeholder of an argument in `--help` decides what the
-//! script offers: names of jobs for `JOB`, of nodes for `NODE`.
+//! script offers: names of jobs for `JOB`, of nodes for `NODE`, of signals for `SIGNAL`.
 
 use std::fmt::Write as _;
 
 use clap::{Arg, Command};
 
 /// Each kind of names, with the shell command that prints these names, one a line.
-const LISTS: [(&str, &str); 3] = [
+const LISTS: [(&str, &str); 4] = [
     ("jobs", "timeout 2 perilog --quiet ps --held"),
     ("nodes", "timeout 2 perilog --quiet nodes"),
     // The actions of the package's configuration. A site's own actions are not completed.
     ("actions", "printf '%s\\n' epilog housekeeping prolog"),
+    ("signals", "printf '%s\\n' HUP INT KILL TERM USR1 USR2"),
 ];
 
 /// Returns which names complete an argument whose placeholder in `--help` is `value`: `jobs` for `JOB`, for example.
@@ -24,6 +25,7 @@ fn kind(value: &str) -> Option<&'static str> {
         "JOB" => Some("jobs"),
         "NODE" | "HOSTLIST" => Some("nodes"),
         "ACTION" => Some("actions"),
+        "SIGNAL" => Some("signals"),
         _ => None,
     }
 }
@@ -65,6 +67,7 @@ pub fn bash(root: &Command, script: &str) -> String {
     for (kind, command) in LISTS {
         let _ = writeln!(lists, "        {kind}) {command} ;;");
     }
+    let kinds = LISTS.map(|(kind, _)| kind).join(" | ");
     let _ = write!(
         text,
         r#"
@@ -113,6 +116,10 @@ _perilog_with_names() {{
     done
     [ -n "$kind" ] || kind=${{own[at]-}}
     [[ $cur != -* ]] || return 0
+    # Names alone: without this, clap's own answer adds options to an empty word, and files to a value.
+    case ${{kind%-}} in
+        {kinds}) COMPREPLY=() ;;
+    esac
     # Only what a shell leaves as it is: a name is the resource manager's, and stands on a command line next.
     while read -r name; do
         [[ $name == "$cur"* && $name =~ ^[A-Za-z0-9._:@+-]+$ ]] && COMPREPLY+=("$name")
