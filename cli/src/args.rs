@@ -14,10 +14,10 @@ use crate::{remote, verb};
 
 /// Runs and watches prologs, epilogs and housekeeping, and repairs what is stuck.
 ///
-/// Wherever --ranks stands, ranks are an idset (0-3,7) or a hostlist ("n[0-3,7]"). Lengths of time are 500ms, 30s,
-/// 5m, 1h30m, 7d, 1w; --since takes dates, too. Quote a hostlist with brackets: a shell replaces it by the names of matching files. A job has the name
-/// that its resource manager gives it. A Flux id may have its sign (ƒuZZybuNNy is fuZZybuNNy); in other forms it is
-/// another job's name (flux job id --to=f58plain).
+/// Wherever --ranks stands, ranks are an idset (0-3,7) or a hostlist ("n[0-3,7]"). Lengths of time are 500ms, 30s, 5m,
+/// 1h30m, 7d, 1w; --since takes dates, too. Quote a hostlist with brackets: a shell replaces it by the names of
+/// matching files. A job has the name that its resource manager gives it. A Flux id may have its sign (ƒuZZybuNNy is
+/// fuZZybuNNy); in other forms it is another job's name (flux job id --to=f58plain).
 #[derive(Debug, Parser)]
 #[command(name = "perilog", version, after_help = exit::help(), max_term_width = 120, disable_help_subcommand = true)]
 pub(crate) struct Cli {

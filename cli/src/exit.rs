@@ -42,8 +42,8 @@ const TABLE: &[(Exit, u8, &str)] = &[
     (Exit::Other,        8,   "not permitted, or another error"),
     (Exit::NotFound,     9,   "no such job, attempt, action or node"),
     (Exit::NotNow,       10,
-     "the controller refuses the request: it contradicts what exists, or the controller is quiesced, in recovery, or its \
-      disk is full"),
+     "the controller refuses the request: it contradicts what exists, or the controller is quiesced, in recovery, \
+      or its disk is full"),
     (Exit::StillRunning, 124,
      "the time to wait is over (`wait --timeout`, `quiesce --wait`, `init --wait`), what is waited for is not"),
     (Exit::Detached,     130, "detached by a signal (Ctrl-C); the scripts go on"),
@@ -107,7 +107,8 @@ mod tests {
         let contract = [
             (Exit::Ok, 0), (Exit::Failed, 1), (Exit::Usage, 2), (Exit::Timeout, 3), (Exit::Lost, 4), (Exit::Refused, 5),
             (Exit::Cancelled, 6),
-            (Exit::NoDaemon, 7), (Exit::Other, 8), (Exit::NotFound, 9), (Exit::NotNow, 10), (Exit::StillRunning, 124), (Exit::Detached, 130),
+            (Exit::NoDaemon, 7), (Exit::Other, 8), (Exit::NotFound, 9), (Exit::NotNow, 10),
+            (Exit::StillRunning, 124), (Exit::Detached, 130),
             (Exit::PipeClosed, 141), (Exit::NoHost, 255),
             (Exit::Status(7), 7), (Exit::Status(0), 0),
         ];

@@ -27,7 +27,7 @@ pub(crate) enum Fault {
     #[error("the {} went away before it answered ({why}): ask again; journalctl -u {}", daemon.word(), daemon.unit())]
     WentAway { daemon: Daemon, why: String },
 
-    #[error("the {} did not answer within {} s: systemctl status {}", daemon.word(), limit.as_secs(), daemon.unit())]
+    #[error("the {} did not answer within {}s: systemctl status {}", daemon.word(), limit.as_secs(), daemon.unit())]
     NoAnswer { daemon: Daemon, limit: Duration },
 
     /// The error `Busy` of either daemon: the daemon has as many clients as it admits.

@@ -1,5 +1,5 @@
-//! Guides a newcomer through the command line: verbs in groups, examples in `--help`, and the verb that a word of another
-//! tool (`sacct`, `cordon`) stands for.
+//! Guides a newcomer through the command line: verbs in groups, examples in `--help`, and the verb that a word of
+//! another tool (`sacct`, `cordon`) stands for.
 
 use std::ffi::OsString;
 
@@ -69,7 +69,7 @@ pub(crate) fn guided(mut root: Command) -> Command {
         text.push('\n');
     }
     text.push_str("Daily tasks:\n");
-    TASKS.iter().for_each(|(task, command)| text.push_str(&format!("  {task:<37}{command}\n")));
+    TASKS.iter().for_each(|(task, command)| text.push_str(&format!("  {task:<38}{command}\n")));
     root = root.help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{text}\n{{options}}{{after-help}}"
     ));
@@ -99,8 +99,8 @@ fn examples(name: &str) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// Returns the text of an error about the command line that knows better than clap what was meant: for a word of another
-/// tool, the command of perilog; for a missing job, the verbs that list jobs. `None`: clap's own error says it.
+/// Returns the text of an error about the command line that knows better than clap what was meant: for a word of
+/// another tool, the command of perilog; for a missing job, the verbs that list jobs. `None`: clap's own error says it.
 pub(crate) fn advice(error: &clap::Error) -> Option<String> {
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
@@ -108,12 +108,18 @@ pub(crate) fn advice(error: &clap::Error) -> Option<String> {
             let (_, meant) = WORDS.iter().find(|(words, _)| words.contains(&typed.as_str()))?;
             Some(format!("perilog has no verb {typed}; it has: {meant}"))
         }
+        ErrorKind::MissingRequiredArgument => {
+            let ContextValue::Strings(missing) = error.get(ContextKind::InvalidArg)? else { return None };
+            let text =
+                "say of which job: perilog ps lists those with unfinished work, perilog jobs also those that ended";
+            (missing[..] == ["<JOB>"]).then(|| text.to_owned())
+        }
         _ => None,
     }
 }
 
-/// Returns a remark on an error of the controller: a task of Slurm's job array (`12345_7`) is no job's name, because each
-/// task has a JobId of its own. `None`: the error is about something else.
+/// Returns a remark on an error of the controller: a task of Slurm's job array (`12345_7`) is no job's name, because
+/// each task has a JobId of its own. `None`: the error is about something else.
 pub(crate) fn remark(fault: &Fault) -> Option<String> {
     let Fault::Refused { code, text } = fault else { return None };
     let is_task = |word: &&str| {
@@ -122,7 +128,8 @@ pub(crate) fn remark(fault: &Fault) -> Option<String> {
     };
     let task = text.split_whitespace().find(is_task).filter(|_| code == "no-such-job")?;
     Some(format!(
-        "Slurm gives each task of an array a JobId of its own, and perilog names the job by it: squeue -h -j {task} -o %A"
+        "Slurm gives each task of an array a JobId of its own, and perilog names the job by it: squeue -h -j {task} -o \
+         %A"
     ))
 }
 
@@ -199,6 +206,10 @@ mod tests {
                 let error = parse(&format!("perilog {word} n3")).unwrap_err();
                 assert_eq!(advice(&error), Some(format!("perilog has no verb {word}; it has: {meant}")));
             }
+        }
+        for verb in ["show", "logs", "timeline", "kill", "cancel", "failed", "wait"] {
+            let advice = advice(&parse(&format!("perilog {verb}")).unwrap_err());
+            assert!(advice.is_some_and(|text| text.contains("perilog jobs")), "{verb}");
         }
         for (line, part) in [
             ("perilog resume n3", "perilog undrain n3"),

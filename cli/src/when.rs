@@ -1,4 +1,5 @@
-//! Times as an operator's clock shows them: local time with its zone, as RFC 3339 and `journalctl -o short-iso` write it.
+//! Times as an operator's clock shows them: local time with its zone, as RFC 3339 and `journalctl -o short-iso` write
+//! it.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;

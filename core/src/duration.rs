@@ -1,6 +1,6 @@
 //! Durations in the form of RFC 23 (Flux Standard Duration): `500ms`, `30`, `1.5m`, `infinity`. The parser also takes
-//! `min` for `m`, weeks (`2w`), and the form in which perilog shows durations: whole numbers with falling units, such as
-//! `7m14s` or `3d04h`.
+//! `min` for `m`, weeks (`2w`), and the form in which perilog shows durations: whole numbers with falling units, such
+//! as `7m14s` or `3d04h`.
 //!
 //! A span counts whole milliseconds. The parser rounds a finer text, but never rounds a duration above zero to zero,
 //! because zero often means "no limit".

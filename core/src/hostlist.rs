@@ -1,8 +1,8 @@
 //! Hostlists: ordered lists of host names, with duplicates, in the form of RFC 29: `n[0-3,7]-ib,login1`.
 //!
 //! The position of a name matters: the ranks of a job are the positions in the job's hostlist. So no function here
-//! sorts or merges, but [`HostList::sorted`], which is for people. A name is printable ASCII without space, `,`, `[` and `]`; this module does not check whether a
-//! name is a legal host name.
+//! sorts or merges, but [`HostList::sorted`], which is for people. A name is printable ASCII without space, `,`, `[`
+//! and `]`; this module does not check whether a name is a legal host name.
 //!
 //! The parser reads what Flux writes as Flux reads it: the leading zeros of an id pad that id or range alone. So
 //! `[005,4]` is 005,4 and `[10-11,08-09]` is 10,11,08,09. (RFC 29 pads all ids of the brackets like the first; Flux and
@@ -66,8 +66,8 @@ impl HostList {
         Ok(list)
     }
 
-    /// Creates a list of these names in the order of people ([`by_number`]), for a text of few brackets. Leaves out names
-    /// that no list can hold.
+    /// Creates a list of these names in the order of people ([`by_number`]), for a text of few brackets. Leaves out
+    /// names that no list can hold.
     pub fn sorted<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
         let mut names: Vec<&str> = names.into_iter().collect();
         names.sort_unstable_by(|a, b| by_number(a, b));

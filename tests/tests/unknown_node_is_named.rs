@@ -9,10 +9,10 @@ fn an_unknown_node_is_refused_and_by_force_does_not_hang_a_run() -> Result<()> {
     let cluster = Cluster::builder(1).script("prolog", "10-gate", "exit 0").boot()?;
     let typed = ["run", "prolog", "--job", "j", "--nodes", "n0,ghost7"];
     let refused = cluster.perilog(&typed)?;
-    assert_eq!(refused.code(), Some(2), "{refused}");
+    assert_eq!(refused.code(), Some(9), "{refused}");
     assert!(refused.stderr.contains("no node ghost7 has ever said hello"), "{refused}");
     assert!(refused.stderr.contains("--force"), "{refused}");
-    assert_eq!(cluster.perilog(&["show", "j"])?.code(), Some(2), "a refused job exists");
+    assert_eq!(cluster.perilog(&["show", "j"])?.code(), Some(9), "a refused job exists");
     assert_eq!(cluster.perilog(&["drain", "--quiet"])?.stdout, "");
 
     // A restarted controller gives unknown nodes time to come.
@@ -23,7 +23,7 @@ fn an_unknown_node_is_refused_and_by_force_does_not_hang_a_run() -> Result<()> {
     assert!(run.stdout.contains("ghost7: lost (the controller knows no such node)"), "{run}");
     assert_eq!(cluster.outcome("j", "prolog", 0)?.0, "ok");
     let why = cluster.perilog(&["why", "ghost7"])?;
-    assert_eq!(why.code(), Some(2), "{why}");
+    assert_eq!(why.code(), Some(9), "{why}");
     assert!(why.stderr.contains("no node ghost7"), "{why}");
     Ok(())
 }

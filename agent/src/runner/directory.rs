@@ -20,9 +20,9 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use perilog_core::defect;
 use perilog_core::ids::{self, InvocationId};
 use perilog_core::task::{Claim, Intent};
+use perilog_core::{Span, defect};
 use perilog_host::clock;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -111,7 +111,8 @@ impl Directory {
         let _ = rustix::fs::unlinkat(&self.fd, &temp, AtFlags::empty());
         match linked {
             _ if late > 0 => {
-                Err(Refusal::new(NOT_OURS, format!("too late by {late} ms: this start is no longer wanted")))
+                let late = Span::from_millis(late);
+                Err(Refusal::new(NOT_OURS, format!("too late by {late}: this start is no longer wanted")))
             }
             Ok(()) => Ok(()),
             Err(Errno::EXIST) if defect!(RunnerIgnoresClaim) => Ok(()),

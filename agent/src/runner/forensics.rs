@@ -60,7 +60,7 @@ pub(crate) fn gather() -> Seen {
             Ok(Piece::Doing(line)) => doing = line,
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                let _ = writeln!(text, "(the rest could not be read within {} s)", WITHIN_MS / 1000);
+                let _ = writeln!(text, "(the rest could not be read within {}s)", WITHIN_MS / 1000);
                 break;
             }
         }

@@ -56,7 +56,7 @@ pub(crate) fn find(name: &str) -> Result<User, String> {
         .map_err(|e| format!("cannot look up user `{name}`: {e}"))?;
     match answered.recv_timeout(LOOKUP) {
         Ok(account) => user(account.map_err(|e| e.to_string())?),
-        Err(_) => Err(format!("cannot look up user `{name}`: no answer within {} s", LOOKUP.as_secs())),
+        Err(_) => Err(format!("cannot look up user `{name}`: no answer within {}s", LOOKUP.as_secs())),
     }
 }
 

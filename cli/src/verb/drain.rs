@@ -20,8 +20,8 @@ use crate::{text, values};
 /// Show drained nodes, or drain nodes
 ///
 /// Without arguments: the drained nodes; nodes with the same state and reason share a line, with the time of the first
-/// of them. With nodes and a reason: drain them. An existing reason stays; the latest problem found there since is shown
-/// under it. With --quiet: the names.
+/// of them. With nodes and a reason: drain them. An existing reason stays; the latest problem found there since is
+/// shown under it. With --quiet: the names.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]

@@ -26,8 +26,8 @@ pub(crate) struct Args {
     /// Only this job.
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: Option<JobId>,
-    /// Jobs of which something happened since then: a length of time (90s, 5m, 2h, 7d, 1w; infinity), a date, or a date and
-    /// time.
+    /// Jobs of which something happened since then: a length of time (90s, 5m, 2h, 7d, 1w; infinity), a date, or a date
+    /// and time.
     #[arg(long = "since", value_name = "TIME", value_parser = when::parse)]
     since_ms: Option<u64>,
     /// Jobs that began before then.

@@ -13,22 +13,24 @@ use crate::{style, text, values, when};
 
 /// Jobs of the last hours, ended or not: what ran and what failed
 ///
-/// A line for each prolog, epilog or other action, the newest first: when it began, its verdict (open: not ended yet), how
-/// long it took, its nodes, and what failed where. For one job: perilog show. For what is unfinished: perilog ps. With
-/// --quiet: the job ids.
+/// A line for each prolog, epilog or other action, the newest first: when it began, its verdict (open: not ended yet),
+/// how long it took, its nodes, and what failed where. For one job: perilog show. For what is unfinished: perilog ps.
+/// With --quiet: the job ids.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only this action.
     #[arg(value_name = "ACTION", value_parser = values::action)]
     action: Option<ActionName>,
-    /// Only actions that began since then: a length of time (90s, 5m, 2h, 7d, 1w; infinity), a date, or a date and time.
+    /// Only actions that began since then: a length of time (90s, 5m, 2h, 7d, 1w; infinity), a date, or a date and
+    /// time.
     #[arg(short = 'S', long = "since", value_name = "TIME", default_value = "24h", value_parser = when::parse)]
     since_ms: u64,
     /// Only actions that failed: their verdict is another than ok.
     #[arg(long)]
     failed: bool,
     /// At most so many lines.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 100,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
     lines: u32,
 }
 

@@ -95,11 +95,17 @@ pub(crate) fn run(mut args: Args, door: &Door, mut out: Out) -> Result<Exit, Fau
 /// Asks the nodes again and again, and prints the lines that are new.
 fn follow(mut args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
     let at = door.clone();
-    let mut seen = Seen::default();
+    let (mut seen, mut away) = (Seen::default(), String::new());
     let happenings = keep(door, false, move |client, teller| {
         loop {
             let mut lines = Lines { since_ms: args.since_ms, ..Lines::default() };
             at.follow(client, "Logs", &args, |answer: Answer<Part>| {
+                if let Some(hosts) = answer.body.unreachable.as_ref().filter(|hosts| **hosts != away) {
+                    if !hosts.is_empty() {
+                        aside(format_args!("could not ask {}; it is asked again", text::line(hosts)));
+                    }
+                    away.clone_from(hosts);
+                }
                 lines.take(&answer.body);
                 teller.met()
             })?;
@@ -138,8 +144,8 @@ struct Part {
 /// A line of output with its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Line {
-    /// Time in the journal, in microseconds since 1970; of a line without one, that of the line before it. `None`: no line
-    /// of the node before it has a time.
+    /// Time in the journal, in microseconds since 1970; of a line without one, that of the line before it. `None`: no
+    /// line of the node before it has a time.
     at_us: Option<i64>,
     host: String,
     text: String,
@@ -309,8 +315,8 @@ mod tests {
         assert!(!lines.none);
     }
 
-    /// Regression test: `perilog logs` printed the nodes in the order of their answers (n0, n3, n2, n1), each with all of
-    /// its lines.
+    /// Regression test: `perilog logs` printed the nodes in the order of their answers (n0, n3, n2, n1), each with all
+    /// of its lines.
     #[test]
     fn lines_are_in_order_of_time_then_of_nodes() {
         let mut lines = Lines { since_ms: Some(1_795_144_326_500), ..Lines::default() };

@@ -57,7 +57,8 @@ struct Nodes {
 }
 
 impl Answer<Nodes> {
-    /// Keeps the nodes in one of these states, or all where none is named, and sorts them by the numbers in their names.
+    /// Keeps the nodes in one of these states, or all where none is named, and sorts them by the numbers in their
+    /// names.
     fn choose(&mut self, states: &[String]) {
         let fits = |node: &NodeView| {
             let is = words(node);

@@ -52,7 +52,7 @@ pub(super) fn ask_within(limit: Duration, program: &str, arguments: &[&str]) -> 
             // If the program has ended meanwhile, the kill fails harmlessly, and the wait reaps it.
             let _ = child.kill();
             let _ = child.wait();
-            let why = other.err().map_or_else(|| format!("no answer within {} s", limit.as_secs()), |e| e.to_string());
+            let why = other.err().map_or_else(|| format!("no answer within {}s", limit.as_secs()), |e| e.to_string());
             return Err(format!("{program}: {why}"));
         }
     };

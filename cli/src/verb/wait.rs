@@ -51,8 +51,8 @@ fn help() -> String {
          is a verdict); 1 where it\n\
          will not come: another attempt took this one's place, everything was given back without it, or its action \
          ended without it.\n\
-         With --for clean: 0 when every rank was given back, also where the epilog failed or timed out there (its node is \
-         drained, and is named);\n\
+         With --for clean: 0 when every rank was given back, also where the epilog failed or timed out there (its node \
+         is drained, and is named);\n\
          --action epilog ends by the epilog's verdict.",
         exit::help()
     )

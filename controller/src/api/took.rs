@@ -1,5 +1,6 @@
-//! The methods `Jobs`, `Timeline`, `Stats` and `Skew`: the newest actions of all jobs, durations of one job's scripts, sums
-//! of durations over a time, and scripts that differ between nodes. A blocking thread reads the store, without the writer.
+//! The methods `Jobs`, `Timeline`, `Stats` and `Skew`: the newest actions of all jobs, durations of one job's scripts,
+//! sums of durations over a time, and scripts that differ between nodes. A blocking thread reads the store, without the
+//! writer.
 
 use perilog_core::controller::io::Refusal;
 use perilog_core::{ActionName, Span};

@@ -90,7 +90,7 @@ impl Looks {
         let began = Instant::now();
         let hangs = || {
             let text =
-                format!("the controller's writer did not answer within {} s: its disk may hang", ANSWER.as_secs());
+                format!("the controller's writer did not answer within {}s: its disk may hang", ANSWER.as_secs());
             unanswered(StatusCode::SERVICE_UNAVAILABLE, &text)
         };
         let seen = tokio::time::timeout(ANSWER, self.ask(&question)).await.unwrap_or_else(|_| hangs());

@@ -1,5 +1,6 @@
-//! Lists the newest actions, as `perilog jobs` shows them. The query walks the actions from the newest on and stops at the
-//! limit, so its cost does not grow with what the store keeps; only a filter that few actions pass makes it walk more.
+//! Lists the newest actions, as `perilog jobs` shows them. The query walks the actions from the newest on and stops at
+//! the limit, so its cost does not grow with what the store keeps; only a filter that few actions pass makes it walk
+//! more.
 
 use perilog_core::controller::{Layout, blamed, last_line};
 use perilog_core::task::Ended;
@@ -109,8 +110,8 @@ impl StepReader {
     }
 }
 
-/// Returns the ranks of an action that ended otherwise than ok, and how one of them ended: the first whose outcome is the
-/// verdict's, or else the first.
+/// Returns the ranks of an action that ended otherwise than ok, and how one of them ended: the first whose outcome is
+/// the verdict's, or else the first.
 fn bad(db: &Connection, action: &str, verdict: Option<&str>) -> rusqlite::Result<(IdSet, Option<Ended>)> {
     // `expects`: the end of an open task, if an announced boot comes.
     const BAD: &str = "FROM ranks WHERE action = ?1 AND outcome <> 'ok' AND expects IS NULL

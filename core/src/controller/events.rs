@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use crate::agent::io::Level;
 use crate::controller::action::{Action, Fresh};
 use crate::controller::context::{Change, Context};
 use crate::controller::job::Jobs;
 use crate::defect;
-use crate::ids::ActionId;
+use crate::ids::{ActionId, HostName};
 use crate::idset::IdSet;
 use crate::outcome::Verdict;
 
@@ -66,6 +67,22 @@ impl Jobs {
         }
         if verdict == Verdict::Ok {
             self.forgive(id, cx);
+        }
+    }
+
+    /// Logs the drains of the batch, in the jobs' event logs and in the journal. Hosts that were drained for the same
+    /// reason share an event and a line: a job on two thousand hosts that never connected is one of each.
+    pub(super) fn tell_drained(&mut self, cx: &mut Context) {
+        for ((action, reason), ranks) in std::mem::take(&mut cx.drained) {
+            let (Some(layout), Some(of)) = (self.layout(action), self.action(action)) else { continue };
+            let (hosts, job) = (layout.hosts_of(&ranks), of.row.job.clone());
+            let (host, text) = match (hosts.len(), hosts.get(0).map(HostName::new)) {
+                (1, Some(Ok(host))) => (Some(host), format!("drained: {reason}")),
+                _ => (None, format!("drained {hosts}: {reason}")),
+            };
+            let context = json!({"ranks": ranks, "hosts": hosts, "reason": reason});
+            self.action_event(action, "drain", context, cx);
+            cx.note(Level::Warning, Some(&job), host.as_ref(), text);
         }
     }
 }

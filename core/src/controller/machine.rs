@@ -183,7 +183,7 @@ impl Machine {
             in_force.retain(|host| !self.drains.is_draining(host));
             self.jobs.settle_resolved(&in_force, &mut self.cx);
             self.react();
-            self.tell_drained();
+            self.jobs.tell_drained(&mut self.cx);
             if let Some(id) = self.cx.touched.pop_first() {
                 self.jobs.tell(id, &mut self.cx);
                 self.jobs.settle_action(id, &mut self.cx);
@@ -200,7 +200,7 @@ impl Machine {
                 break;
             }
         }
-        self.tell_drained();
+        self.jobs.tell_drained(&mut self.cx);
         for id in changed {
             if let Some(action) = self.jobs.action_mut(id) {
                 action.take_records(&mut self.cx.records);

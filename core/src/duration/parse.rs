@@ -1,6 +1,6 @@
 //! Parses RFC 23 text to [`Span`]: `N[ms|s|m|h|d]`, where N is a number as in C99's strtod. `inf` and `infinity`, in
-//! upper or lower case, have no unit. Beyond RFC 23: the units `min` and `w`, and several whole numbers with falling units
-//! (`7m14s`).
+//! upper or lower case, have no unit. Beyond RFC 23: the units `min` and `w`, and several whole numbers with falling
+//! units (`7m14s`).
 
 use super::Span;
 use crate::ParseError;

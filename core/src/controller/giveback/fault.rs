@@ -12,8 +12,6 @@
 //! | an orphan lives there; a disowned rank waits for its clean-up | `recovery/orphans.rs`, `recovery/disowned.rs` |
 //! | what an operator typed, or the resource manager says | `operator/drain.rs`, `giveback/drain.rs` |
 
-use serde_json::json;
-
 use crate::agent::io::Level;
 use crate::controller::action::verdict::{blamed, last_line};
 use crate::controller::facts::Facts;
@@ -22,7 +20,7 @@ use crate::controller::io::Settings;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::duration::took;
-use crate::ids::{HostName, TaskId};
+use crate::ids::TaskId;
 use crate::outcome::{Loss, Outcome};
 use crate::output;
 use crate::task::Ended;
@@ -108,7 +106,7 @@ impl Facts<'_> {
 }
 
 impl Machine {
-    /// Drains the host of a task; [`Self::tell_drained`] logs the reason, unless the drain has the reason already. The
+    /// Drains the host of a task. The end of the batch logs the reason, unless the drain has the reason already. The
     /// reason is the action's name, then `why`, then the job and attempt. A long `why` is cut, so that the reason has at
     /// most [`MAX_REASON`] characters.
     pub(crate) fn drain_task(&mut self, task: TaskId, why: impl Into<Why>, fault: Fault) {
@@ -128,22 +126,6 @@ impl Machine {
         }
         let newest = self.drains.get(&host).map(|drain| drain.newest().reason).unwrap_or_default();
         self.cx.drained.entry((task.action, newest)).or_default().insert(task.rank.0);
-    }
-
-    /// Logs the drains of the batch, in the job's event log and in the journal. Hosts that were drained for the same
-    /// reason share an event and a line: a job on two thousand hosts that never connected is one of each.
-    pub(crate) fn tell_drained(&mut self) {
-        for ((action, reason), ranks) in std::mem::take(&mut self.cx.drained) {
-            let (Some(layout), Some(of)) = (self.jobs.layout(action), self.jobs.action(action)) else { continue };
-            let (hosts, job) = (layout.hosts_of(&ranks), of.row.job.clone());
-            let (host, text) = match (hosts.len(), hosts.get(0).map(HostName::new)) {
-                (1, Some(Ok(host))) => (Some(host), format!("drained: {reason}")),
-                _ => (None, format!("drained {hosts}: {reason}")),
-            };
-            let context = json!({"ranks": ranks, "hosts": hosts, "reason": reason});
-            self.jobs.action_event(action, "drain", context, &mut self.cx);
-            self.cx.note(Level::Warning, Some(&job), host.as_ref(), text);
-        }
     }
 
     /// Applies new settings. Warns if the outbox has notices for the release hook and no release hook is configured.

@@ -52,12 +52,12 @@ impl Drains {
     }
 
     /// Lifts the drains of those of `hosts` that have one; after an error, no drain is lifted. With `forget`, the drain
-    /// hook gets no notice, also of a drain that is lifted already. An operator sets `forget` for example for a host that
-    /// the resource manager does not know. With `telling`, lifts only a drain whose newest notice has this number.
+    /// hook gets no notice, also of a drain that is lifted already. An operator sets `forget` for example for a host
+    /// that the resource manager does not know. With `telling`, lifts only a drain whose newest notice has this number.
     ///
     /// # Errors
-    /// A host has no drain and is unknown, its drain has a newer notice than `telling`, or the operator cannot have read
-    /// the newest reason yet ([`Self::check_seen`]).
+    /// A host has no drain and is unknown, its drain has a newer notice than `telling`, or the operator cannot have
+    /// read the newest reason yet ([`Self::check_seen`]).
     pub(crate) fn undrain(
         &mut self,
         hosts: &HostList,

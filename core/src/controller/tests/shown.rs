@@ -188,8 +188,8 @@ fn since_is_a_time_of_nodes_as_of_drains() {
     assert_eq!((view.node.since_ms, view.node.drain.unwrap().since_ms), (up_ms, drained_ms));
 }
 
-/// Regression test: a job took 2,000 hosts that never connected, silently. `perilog why` said of each that it never said
-/// hello, and not that the job holds it. A cancel of its epilog drained them with 2,000 lines in the journal.
+/// Regression test: a job took 2,000 hosts that never connected, silently. `perilog why` said of each that it never
+/// said hello, and not that the job holds it. A cancel of its epilog drained them with 2,000 lines in the journal.
 #[test]
 fn a_job_on_two_thousand_unknown_hosts_is_named_and_makes_one_line() {
     let (mut b, _) = bench(1, |_| {});

@@ -1,0 +1,166 @@
+//! What an operator types who knows squeue, sacct and kubectl, against a scripted daemon: requests, output, exit codes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod fake;
+
+use fake::{Call, Done, Error, Hold, More, Place, Said, event, events, finish, serve};
+use serde_json::{Value, json};
+
+fn log() -> Value {
+    events(&[
+        json!({"sequence": 1, "timestamp": 1.0, "name": "attempt", "context": {"attempt": "0", "hosts": "n[0-1]"}}),
+        event(2, "action-start", json!({"id": "x", "ranks": "0-1", "hosts": "n[0-1]"})),
+        finish(3, "0-1", "n[0-1]", "ok", json!({})),
+        event(4, "verdict", json!({"verdict": "ok", "status": 0, "ok": "0-1", "by_outcome": {}})),
+    ])
+}
+
+/// Regression tests: `perilog drain "n[1-2]"` with n2 drained already said that it drained both. `perilog undrain
+/// "n[1-2]"` with n2 in service was refused as a whole. `--reason` was refused, with the tip `--json`.
+#[test]
+fn drains_are_made_and_lifted_host_by_host() {
+    let drained = |already: &str| json!({"tasks": 1, "already": already});
+    let undrained = |already: &str, lifting: &str| json!({"tasks": 1, "already": already, "lifting": lifting});
+    let drain = |host: &str, reason: &str| json!({"nodes": host, "reason": reason});
+    let older = || json!({"tasks": 2});
+    #[rustfmt::skip]
+    let table: Vec<(&[&str], &'static str, Value, Value, &str)> = vec![
+        (&["drain", "n[1-2]", "fan"], "Drain", drain("n[1-2]", "fan"), drained("n2"),
+         "n1: drained\nn2: drained already; the first reason stays, and yours is added\n"),
+        (&["drain", "n1", "--reason", "fan"], "Drain", drain("n1", "fan"), drained(""), "n1: drained\n"),
+        (&["drain", "n[1-2]", "fan"], "Drain", drain("n[1-2]", "fan"), older(), "n[1-2]: drained\n"),
+        (&["undrain", "n[1-3]"], "Undrain", json!({"nodes": "n[1-3]"}), undrained("n2", "n3"),
+         "n1: drain lifted\nn2: not drained\nn3: drain lifted already, and the drain hook has not carried that out; to \
+          drop it without the hook: perilog undrain n3 --forget\n"),
+        (&["undrain", "n2"], "Undrain", json!({"nodes": "n2"}), undrained("n2", ""), "n2: not drained\n"),
+    ];
+    for (args, method, asked, reply, out) in table {
+        let mut script = vec![vec![Call(method), Done(reply)]];
+        script.extend((method == "Undrain").then(|| vec![Call("Ps"), Done(json!({"rows": []}))]));
+        let (said, calls) = Place::new().ask(args, script);
+        assert_eq!((said.code, said.out.as_str(), &calls[0]), (Some(0), out, &asked), "{args:?}: {}", said.err);
+    }
+    let said = Said::of(Place::new().command(&["drain", "n3"]).output().unwrap());
+    let text = "perilog: say why n3 is to be drained: perilog drain n3 \"REASON\"\n";
+    assert_eq!((said.code, said.err.as_str()), (Some(2), text));
+}
+
+#[test]
+fn jobs_asks_for_a_page_of_the_newest() {
+    let reply = || vec![vec![Call("Jobs"), Done(json!({"jobs": [], "truncated": false}))]];
+    let (said, asked) = Place::new().ask(&["jobs", "--failed", "-S", "2026-11-20T03:12:07Z", "-n", "5"], reply());
+    assert_eq!((said.code, said.out.starts_with("no action began in that time")), (Some(0), true), "{}", said.err);
+    assert_eq!(asked, [json!({"action": null, "since_ms": 1_795_144_327_000_u64, "failed": true, "limit": 5})]);
+    let (_, asked) = Place::new().ask(&["jobs", "epilog", "--since", "infinity"], reply());
+    assert_eq!(asked, [json!({"action": "epilog", "since_ms": 0, "failed": false, "limit": 100})]);
+}
+
+#[test]
+fn the_newest_events_are_chosen() {
+    let script = || vec![vec![Call("Events"), Done(log())]];
+    let (said, _) = Place::new().ask(&["events", "f1", "-n", "2", "-q"], script());
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "finish\nverdict\n"));
+    let (said, _) = Place::new().ask(&["events", "f1", "--since", "2000-01-01", "-q"], script());
+    assert_eq!(said.out, "action-start\nfinish\nverdict\n");
+    // Of all jobs, the controller chooses.
+    let all = vec![vec![Call("EventsOfAll"), Done(json!({"events": [], "spot": "1-000000000000000a:2"}))]];
+    let (said, asked) = Place::new().ask(&["events", "--all", "-S", "2026-11-20T03:12:07Z", "-n", "9"], all);
+    let expect = json!({"after": null, "follow": false, "since_ms": 1_795_144_327_000_u64, "last": 9});
+    assert_eq!((said.code, &asked[0]), (Some(0), &expect), "{}", said.err);
+    // Regression test: bare `events` asked for JOB, and did not name --all.
+    let said = Said::of(Place::new().command(&["events"]).output().unwrap());
+    assert_eq!((said.code, said.err.contains("perilog events --all")), (Some(2), true), "{}", said.err);
+}
+
+#[test]
+fn nodes_are_chosen_by_state() {
+    let drained =
+        |host: &str| json!({"host": host, "since_ms": 1, "reason": "fan", "by": 0, "confirmed": true, "lifted": false});
+    let node = |host: &str, state: &str, drain: Value, held: bool| {
+        json!({"host": host, "state": state, "since_ms": 1, "machine": null, "boot": null, "boot_number": null,
+               "version": null, "peer": null, "tasks": 0, "note": null, "drain": drain, "held": held})
+    };
+    let nodes = || {
+        let all = [
+            node("n0", "online", Value::Null, false),
+            node("n1", "online", drained("n1"), true),
+            node("n10", "offline", Value::Null, false),
+            node("n2", "online", Value::Null, true),
+        ];
+        vec![vec![Call("Nodes"), Done(json!({ "nodes": all }))]]
+    };
+    for (states, out) in [
+        (&[][..], "n0\nn1\nn2\nn10\n"),
+        (&["--state", "drained,offline"], "n1\nn10\n"),
+        (&["-t", "held"], "n1\nn2\n"),
+        (&["--state", "free"], "n0\n"),
+        (&["--state", "lifting"], ""),
+    ] {
+        let (said, _) = Place::new().ask(&[&["nodes", "-q"][..], states].concat(), nodes());
+        assert_eq!((said.code, said.out.as_str()), (Some(0), out), "{states:?}: {}", said.err);
+    }
+    let (said, _) = Place::new().ask(&["nodes", "--state", "lifting"], nodes());
+    assert_eq!(said.out, "no node is in that state\n");
+    let (said, _) = Place::new().ask(&["nodes", "--json", "--state", "free"], nodes());
+    let value: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((value["nodes"].as_array().unwrap().len(), &value["nodes"][0]["host"]), (1, &json!("n0")));
+}
+
+/// SIGTERM is the default of every other program that sends a signal.
+#[test]
+fn kill_sends_term_where_nothing_is_said() {
+    let (said, asked) =
+        Place::new().ask(&["kill", "f1", "epilog"], vec![vec![Call("Signal"), Done(json!({"tasks": 1}))]]);
+    assert_eq!((said.code, asked[0]["signal"].as_str()), (Some(0), Some("TERM")), "{}", said.err);
+}
+
+/// A job on hosts that never connected was taken silently.
+#[test]
+fn a_job_on_unknown_hosts_is_warned_of() {
+    let reply = json!({"job": "big", "attempt": "0", "hosts": "n0,m[0-1999]", "attached": false, "over": false,
+                       "unknown": "m[0-1999]"});
+    let (said, _) =
+        Place::new().ask(&["job", "add", "big", "--nodes", "n0,m[0-1999]"], vec![vec![Call("JobAdd"), Done(reply)]]);
+    let err = "perilog: no node m[0-1999] has ever said hello to this controller: what runs for big waits for it\n";
+    assert_eq!((said.code, said.err.as_str()), (Some(0), err));
+}
+
+/// A script tells a name that does not exist (9) from wrong usage (2) and from a request that the controller refuses
+/// (10).
+#[test]
+fn what_is_not_found_is_no_wrong_usage() {
+    let refused = |code: &str| {
+        let error = Error("io.perilog.Controller.Refused", json!({"code": code, "text": "no"}));
+        Place::new().ask(&["show", "f1"], vec![vec![Call("Show"), error]]).0.code
+    };
+    let codes = ["no-such-job", "no-such-node", "invalid", "conflict", "attempt-closed", "unavailable"].map(refused);
+    assert_eq!(codes, [9, 9, 2, 10, 10, 10].map(Some));
+    // A task of a job array in Slurm is named by its own JobId.
+    let error = Error("io.perilog.Controller.Refused", json!({"code": "no-such-job", "text": "no job 12345_7"}));
+    let (said, _) = Place::new().ask(&["show", "12345_7"], vec![vec![Call("Show"), error]]);
+    assert!(said.code == Some(9) && said.err.contains("squeue -h -j 12345_7 -o %A"), "{}", said.err);
+    let said = Said::of(Place::new().command(&["sacct"]).output().unwrap());
+    assert_eq!((said.code, said.err.contains("perilog jobs")), (Some(2), true), "{}", said.err);
+}
+
+/// `perilog logs --follow` shows each line once, and says once of a node that cannot be asked.
+#[test]
+fn new_lines_of_output_are_followed() {
+    let place = Place::new();
+    let round = |text: &str| {
+        let part = json!({"host": "n0", "text": text, "last": true});
+        [Call("Logs"), More(part), Done(json!({"unreachable": "n1"}))]
+    };
+    let script: Vec<fake::Step> =
+        round("a\n").into_iter().chain(round("a\nb\n")).chain(round("b\nc\n")).chain([Hold]).collect();
+    let daemon = serve(&place.socket(), vec![script]);
+    let mut child = place.spawn(&["logs", "f1", "-f", "-n", "2"]);
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    assert_eq!(fake::read_until(&mut lines, "c"), ["n0: a", "n0: b", "n0: c"]);
+    child.kill().unwrap();
+    let said = Said::of(child.wait_with_output().unwrap());
+    assert_eq!(said.err, "perilog: could not ask n1; it is asked again\n");
+    let asked = daemon.asked();
+    assert_eq!((&asked[0]["lines"], &asked[1]["lines"]), (&json!(2), &json!(1000)));
+}
