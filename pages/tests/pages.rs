@@ -316,6 +316,8 @@ fn bash_completes_jobs_nodes_and_actions() {
         (&["run", "prolog", "--job", "f1", "--nodes", "n"], "n0 n1"),
         (&["job", "finish", "f"], "f1 f2"),
         (&["node", "forget", "n1"], "n1"),
+        (&["kill", "f1", "prolog", "-s", "K"], "KILL"),
+        (&["kill", "f1", "prolog", "--signal", "US"], "USR1 USR2"),
         // A value that is no name, an argument too many, another host.
         (&["run", "prolog", "--timeout", "f"], ""),
         (&["show", "f1", "f"], ""),
@@ -330,6 +332,9 @@ fn bash_completes_jobs_nodes_and_actions() {
         assert!(!offered.iter().any(|word| word.contains('$')), "{words:?}: {offered:?}");
     }
     assert_eq!(complete(&["mil"]), "milestone");
+    // Regression test: an empty word was offered options beside the nodes, and an action files.
+    assert_eq!(complete(&["why", ""]), "n0 n1");
+    assert_eq!(complete(&["try", "--action", ""]), "epilog housekeeping prolog");
 }
 
 #[test]
