@@ -24,6 +24,6 @@ fn an_unknown_node_is_refused_and_by_force_does_not_hang_a_run() -> Result<()> {
     assert_eq!(cluster.outcome("j", "prolog", 0)?.0, "ok");
     let why = cluster.perilog(&["why", "ghost7"])?;
     assert_eq!(why.code(), Some(9), "{why}");
-    assert!(why.stderr.contains("no node ghost7"), "{why}");
+    assert!(why.stderr.contains("no node ghost7") && why.stderr.contains("job j holds it"), "{why}");
     Ok(())
 }

@@ -135,9 +135,9 @@ proptest! {
             let again = Span::parse(&span.to_string()).unwrap().as_millis().unwrap();
             let last = match millis {
                 0..1000 => 1,
-                ..60_000 => 100,
-                ..3_600_000 => S,
-                ..86_400_000 => 60 * S,
+                1000..60_000 => 100,
+                60_000..3_600_000 => S,
+                3_600_000..86_400_000 => 60 * S,
                 _ => 3600 * S,
             };
             prop_assert!(again <= millis && millis - again < last, "{millis} {again}");
