@@ -43,8 +43,8 @@ fn ensure_undisturbed(slurm: &Slurm<'_>, job: &str) -> Result<()> {
     slurm.ensure_ran(job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
 }
 
-/// slurmd restarts, or reads a new configuration, while a hook runs: slurmd waits for the hook, and gets its status. One
-/// at a time: a slurmd of 24.11 that waits to read a new configuration misses the signal to stop.
+/// slurmd restarts, or reads a new configuration, while a hook runs: slurmd waits for the hook, and gets its status.
+/// One at a time: a slurmd of 24.11 that waits to read a new configuration misses the signal to stop.
 #[test]
 fn a_restart_or_a_new_configuration_disturbs_nothing() -> Result<()> {
     let cluster = gated(1).boot()?;

@@ -107,8 +107,8 @@ impl Facts<'_> {
 
 impl Machine {
     /// Drains the host of a task. The end of the batch logs the reason, unless the drain has the reason already. The
-    /// reason is the action's name, then `why`, then the job and attempt. A long `why` is cut, so that the reason has at
-    /// most [`MAX_REASON`] characters.
+    /// reason is the action's name, then `why`, then the job and attempt. A long `why` is cut, so that the reason has
+    /// at most [`MAX_REASON`] characters.
     pub(crate) fn drain_task(&mut self, task: TaskId, why: impl Into<Why>, fault: Fault) {
         let Some(host) = self.jobs.host_of(task) else { return };
         let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
