@@ -85,7 +85,7 @@ fn lengths_of_time_are_short() {
         assert_eq!(age(ms), expect, "{ms}");
     }
     for (ms, expect) in
-        [(0, "0ms"), (420, "420ms"), (4_260, "4.2s"), (59_999, "59.9s"), (60_000, "1m00s"), (434_248, "7m14s")]
+        [(0, "0s"), (420, "420ms"), (4_260, "4.2s"), (59_999, "59.9s"), (60_000, "1m"), (434_248, "7m14s")]
     {
         assert_eq!(took(ms), expect, "{ms}");
     }

@@ -135,8 +135,12 @@ struct Visitor {
 /// does that only checks whether the port is open, and as `perilog init` does that learns the authority.
 async fn hear(incoming: Incoming) -> Result<Option<Visitor>, String> {
     let said = |error: LinkError| plain(&error.to_string());
+    let peer = incoming.peer;
     let (peer, stream) = match incoming.shake().await {
-        Err(LinkError::Cut { .. }) => return Ok(None),
+        Err(LinkError::Cut { .. }) => {
+            tracing::debug!("{peer} left before its handshake");
+            return Ok(None);
+        }
         shaken => shaken.map_err(said)?,
     };
     // An unreadable certificate counts as not shown.
@@ -148,6 +152,7 @@ async fn hear(incoming: Incoming) -> Result<Option<Visitor>, String> {
         Err(source) => matches!(LinkError::of(peer, source), LinkError::Cut { .. }),
     };
     if is_left {
+        tracing::debug!("{peer} left before it asked anything");
         return Ok(None);
     }
     let asked = read_line(&mut stream, MAX_ASK).await.map_err(|source| said(LinkError::of(peer, source)))?;
