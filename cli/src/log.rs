@@ -156,15 +156,16 @@ impl Entry {
                 (at(), "", format!("attempt {}{}", field("attempt"), owner.unwrap_or_default()))
             }
             "attempt-closed" => (None, "", format!("attempt {} closed: {}", field("attempt"), field("why"))),
-            "attempt-unvouched" => {
+            "attempt-abandoned" => {
                 let text = format!(
-                    "attempt {} waits for a word on whether it goes on ({}): perilog controller recover",
+                    "attempt {} is abandoned until somebody asks for it ({}): perilog ps --abandoned",
                     field("attempt"),
                     field("why")
                 );
                 (None, "waiting", text)
             }
-            "attempt-vouched" => (None, "", format!("attempt {}: the word was given", field("attempt"))),
+            "attempt-taken-up" => (None, "", format!("attempt {} was asked for again", field("attempt"))),
+            "given-up" => (at(), "", format!("given up by attempt {}: {}", field("attempt"), field("why"))),
             "milestone" if self.context.contains_key("ranks") => {
                 let by = self.context.get("by").map(|by| format!(", by the word of uid {}", value(by)));
                 (at(), "", format!("reached {}{}", field("name"), by.unwrap_or_default()))

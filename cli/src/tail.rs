@@ -17,7 +17,7 @@ pub(crate) enum News {
     /// The controller's reply that the action exists, begun by this request or an earlier one. Only `run` and the
     /// prolog hook send this message.
     Attached(Answer<Running>),
-    /// The reason, for people, why this attempt waits for recovery.
+    /// The reason, for people, why this attempt waits since a restore or a start of the controller.
     Waits(Attempt, String),
     /// The job's log is no longer the one read so far, for example because an operator restored an older store. The
     /// verb forgets the events so far: the tail reports the log again, from the place where the tail began.
@@ -40,7 +40,7 @@ pub(crate) struct Running {
     pub(crate) attached: bool,
     /// Sequence number in the job's log after which all events of this action come.
     pub(crate) events_after: u64,
-    /// The reason why recovery makes the attempt wait; `None` if the attempt does not wait.
+    /// The reason why the attempt waits since a restore or a start of the controller; `None` if it does not wait.
     #[serde(default)]
     pub(crate) waits: Option<String>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Tail {
     /// Sequence number and time stamp (seconds since 1970) of the last reported event; `None`: no event was reported
     /// since the tail began, or began anew.
     last: Option<(u64, f64)>,
-    /// Whether the tail ends with [`Stop::Again`] when the attempt waits for vouching.
+    /// Whether the tail ends with [`Stop::Again`] when the attempt is abandoned.
     asks_again: bool,
 }
 
@@ -74,8 +74,8 @@ impl Tail {
         Self { door, job, start, last: None, asks_again: false }
     }
 
-    /// Makes the tail end with [`Stop::Again`] at an event that asks for vouching: the verb then repeats its request,
-    /// which vouches for the attempt.
+    /// Makes the tail end with [`Stop::Again`] when the attempt is abandoned: the verb then repeats its request, which
+    /// takes the attempt up.
     pub(crate) fn asking_again(self) -> Self {
         Self { asks_again: true, ..self }
     }
@@ -91,7 +91,7 @@ impl Tail {
         teller.tell(News::CaughtUp)
     }
 
-    /// Reports each attempt of the job that waits for recovery, with the reason.
+    /// Reports each attempt of the job that waits since a restore or a start of the controller, with the reason.
     pub(crate) fn waits(&self, client: &mut Client, teller: &mut Teller<News>) -> Result<(), Stop> {
         match self.door.ask_on::<Shown>(client, "Show", &json!({"job": self.job})) {
             Ok(shown) => {
@@ -141,7 +141,7 @@ impl Tail {
         self.door.follow(client, "Events", &parameters, |answer: Answer<Events>| {
             for entry in answer.body.events {
                 *last = Some((entry.sequence, entry.timestamp));
-                let again = asks_again && entry.name == UNVOUCHED;
+                let again = asks_again && entry.name == ABANDONED;
                 teller.tell(T::from(entry))?;
                 if again {
                     return Err(Stop::Again);
@@ -152,8 +152,7 @@ impl Tail {
     }
 }
 
-/// Name of the event by which a recovery marks an attempt as unvouched: the attempt waits until an edge, a request or
-/// an operator vouches for it.
-pub(crate) const UNVOUCHED: &str = "attempt-unvouched";
-/// Name of the event by which the controller tells that an attempt was vouched for.
-pub(crate) const VOUCHED: &str = "attempt-vouched";
+/// Name of the event that an attempt was abandoned: it waits until an edge, a request or an operator asks for it.
+pub(crate) const ABANDONED: &str = "attempt-abandoned";
+/// Name of the event that an abandoned attempt was asked for again.
+pub(crate) const TAKEN_UP: &str = "attempt-taken-up";

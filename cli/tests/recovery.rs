@@ -71,23 +71,23 @@ fn a_run_of_a_lost_job_asks_until_the_job_is_back() {
     assert!(lines[3].contains("asked for again"), "{lines:?}");
 }
 
-/// A `perilog run` vouches for its job: it repeats its request when its attempt waits for vouching.
+/// A `perilog run` takes its attempt up: it repeats its request when the attempt is abandoned.
 #[test]
-fn a_run_asks_again_when_its_attempt_waits_for_a_word() {
+fn a_run_asks_again_when_its_attempt_is_abandoned() {
     let why = "the controller has started, and waits for its nodes first";
     let mut reply = running(true, 4);
     reply["waits"] = json!(why);
     let daemon = vec![
-        vec![Call("Run"), Done(reply), Call("Events"), More(events(&[of_attempt(5, 1.0, "attempt-unvouched")]))],
+        vec![Call("Run"), Done(reply), Call("Events"), More(events(&[of_attempt(5, 1.0, "attempt-abandoned")]))],
         vec![
             Call("Show"),
             Done(shown(None)),
             Call("Run"),
             Done(running(true, 4)),
             Call("Events"),
-            Done(events(&[of_attempt(5, 1.0, "attempt-unvouched")])),
+            Done(events(&[of_attempt(5, 1.0, "attempt-abandoned")])),
             Call("Events"),
-            More(events(&[of_attempt(6, 1.0, "attempt-vouched"), verdict(7)])),
+            More(events(&[of_attempt(6, 1.0, "attempt-taken-up"), verdict(7)])),
             Hold,
         ],
     ];
@@ -97,8 +97,8 @@ fn a_run_asks_again_when_its_attempt_waits_for_a_word() {
         (
             Some(0),
             "prolog of f1 exists (attempt 0): attached\n\
-             attempt 0 waits for a word on whether it goes on (the store is a copy): perilog controller recover\n\
-             attempt 0: the word was given\nprolog of f1 ok on 4 ranks\n",
+             attempt 0 is abandoned until somebody asks for it (the store is a copy): perilog ps --abandoned\n\
+             attempt 0 was asked for again\nprolog of f1 ok on 4 ranks\n",
             &*format!("perilog: f1: {why}\n")
         )
     );
@@ -120,13 +120,13 @@ fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
         vec![Call("Events"), refused("no-such-job")],
         vec![
             Call("Events"),
-            Done(events(&[of_attempt(3, 2.0, "attempt-unvouched")])),
+            Done(events(&[of_attempt(3, 2.0, "attempt-abandoned")])),
             Call("Events"),
-            Done(events(&[begun, of_attempt(3, 2.0, "attempt-unvouched")])),
+            Done(events(&[begun, of_attempt(3, 2.0, "attempt-abandoned")])),
             Call("Show"),
-            Done(shown(Some("nobody has said whether f1 goes on"))),
+            Done(shown(Some("nobody has asked for f1 since"))),
             Call("Events"),
-            More(events(&[of_attempt(4, 2.0, "attempt-vouched"), verdict(5)])),
+            More(events(&[of_attempt(4, 2.0, "attempt-taken-up"), verdict(5)])),
             Hold,
         ],
     ];
@@ -138,8 +138,8 @@ fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
         [
             "perilog: f1 is there again",
             "perilog: the controller's store was put back: the log of f1 is read from its start",
-            "perilog: f1: nobody has said whether f1 goes on",
-            "perilog: f1: attempt 0: the word was given",
+            "perilog: f1: nobody has asked for f1 since",
+            "perilog: f1: attempt 0 was asked for again",
         ]
     );
     assert!(said.err.contains("does not know f1 any more"), "{}", said.err);
@@ -152,6 +152,6 @@ fn what_a_host_told_is_forgotten_by_one_command() {
     let (said, asked) = Place::new().ask(&["controller", "recover", "--forget", "n1"], daemon);
     assert_eq!((said.code, &asked[0]), (Some(0), &json!({"forget": "n1"})), "{}", said.err);
     assert!(said.out.starts_with("forgot 400 tasks that the store does not know\n"), "{}", said.out);
-    let (said, _) = Place::new().ask(&["controller", "recover", "--forget", "n1", "--all", "--over"], vec![]);
+    let (said, _) = Place::new().ask(&["controller", "recover", "--forget", "n1", "--take-over"], vec![]);
     assert_eq!(said.code, Some(2));
 }

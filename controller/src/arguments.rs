@@ -18,7 +18,7 @@ Has the agents of a cluster run the prologs, epilogs and housekeeping of jobs, a
     --until-ms MS     jobs that began before then
   --check-store FILE  say whether a file is a whole store of this version, or of an earlier one, and end
                       (perilog controller restore)
-    --copy-to NEW     and make NEW a whole copy of it, with which a controller starts in recovery
+    --copy-to NEW     and make NEW a whole copy of it, which a controller takes for a copy
   --version, --help
 
 Exit status: 0 it was told to end, 1 it cannot run, 2 wrong usage or configuration.

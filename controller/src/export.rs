@@ -12,7 +12,7 @@ use crate::arguments::{COPY_TO, JOB, SINCE, UNTIL};
 use crate::store::{Exporter, Wanted, export_head};
 
 /// Checks that `store` is a complete store. With the option `--copy-to NEW`, also makes NEW a copy, with which a
-/// controller starts in recovery.
+/// controller takes it for a copy.
 ///
 /// # Errors
 /// Text, for standard error.

@@ -25,9 +25,9 @@ pub const MAX_NAMES: usize = 64;
 /// `clean`, which means the job's last release. Operators and services may not use them as milestones. If a script
 /// does, perilog logs that milestone, but no client can wait for it.
 #[rustfmt::skip]
-pub const EVENTS: [&str; 27] = [
-    "action-start", "attempt", "attempt-closed", "attempt-forgotten", "attempt-over", "attempt-unvouched",
-    "attempt-vouched",
+pub const EVENTS: [&str; 28] = [
+    "action-start", "attempt", "attempt-abandoned", "attempt-closed", "attempt-forgotten", "attempt-over",
+    "attempt-taken-up", "given-up",
     "cancel", "clean", "closed", "drain", "exception", "expect-reboot", "finish", "job-finish", "job-let-go",
     "late", "lease-expired", "lingering", "milestone", "milestones-full", "overdue", "release", "release-forgotten",
     "resolve", "shrink", "verdict",

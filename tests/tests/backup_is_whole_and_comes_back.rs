@@ -1,5 +1,5 @@
-//! An operator copies the store while the controller and a script run. A controller started on the copy is in recovery
-//! until an operator has vouched for the job; no script runs twice. The store's content can be exported as lines: from
+//! An operator copies the store while the controller and a script run. A controller started on the copy abandons the job
+//! until somebody asks for it again; no script runs twice. The store's content can be exported as lines: from
 //! the running controller, from the controller's store, and from the copy.
 
 use anyhow::{Result, ensure};
@@ -40,13 +40,13 @@ fn while_a_script_runs() -> Result<()> {
     ensure!(cluster.perilog(&["export", "none"])?.code() != Some(0));
 
     let said = cluster.perilog(&["controller", "restore", COPY])?.ok()?;
-    ensure!(said.contains("perilog controller recover"), "{said}");
+    ensure!(said.contains("perilog ps --abandoned"), "{said}");
     cluster.wait_online()?;
-    let listed = cluster.perilog(&["controller", "recover"])?.ok()?;
-    ensure!(listed.contains("in recovery") && listed.contains("waits for a word"), "{listed}");
-    cluster.perilog(&["controller", "recover", "--confirm", "j", "--running"])?.ok()?;
+    let listed = cluster.perilog(&["ps", "--abandoned"])?.ok()?;
+    ensure!(listed.contains("perilog job finish j --attempt 0"), "{listed}");
+    cluster.perilog(&["run", "prolog", "--job", "j"])?;
     cluster.wait_verdicts("j")?;
-    ensure!(cluster.perilog(&["controller", "recover"])?.ok()?.contains("not in recovery"));
+    ensure!(cluster.perilog(&["ps", "--abandoned"])?.ok()?.contains("nothing is abandoned"));
     ensure!(cluster.outcome("j", "prolog", 0)? == outcome);
     cluster.assert_true("j", &["prolog"])
 }

@@ -129,7 +129,7 @@ fn a_job_lost_by_flux_is_cleaned_up_before_the_next() -> Result<()> {
 }
 
 /// The controller's store is put back to a copy while a job runs; the copy has the job's prolog as begun. The edge
-/// reports Flux's jobs, the recovery ends without an operator, and the scripts run once.
+/// reports Flux's jobs, nothing is abandoned without an operator, and the scripts run once.
 #[test]
 fn a_store_that_was_put_back_hears_of_its_jobs_from_the_edge() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -142,9 +142,9 @@ fn a_store_that_was_put_back_hears_of_its_jobs_from_the_edge() -> Result<()> {
     flux.let_go("prolog")?;
     flux.wait_event(&job, "start")?;
     says(&["controller", "restore", "/root/copy.db"])?;
-    flux.wait("the recovery is over", |_| {
-        let listed = cluster.perilog(&["controller", "recover"])?;
-        Ok(listed.stdout.contains("not in recovery"))
+    flux.wait("nothing is abandoned", |_| {
+        let listed = cluster.perilog(&["ps", "--abandoned"])?;
+        Ok(listed.stdout.contains("nothing is abandoned"))
     })?;
     cluster.nodes().iter().try_for_each(|node| node.write_file("/tmp/end", ""))?;
     flux.wait_clean(&job)?;

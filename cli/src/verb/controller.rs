@@ -21,11 +21,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Shows what a controller in recovery waits for, and takes your word for it.
+    /// Makes agents obey this controller, or forgets what a host reported.
     ///
-    /// A controller whose store was lost or restored from a copy is in recovery: it begins, tells and releases nothing
-    /// of its store until the resource manager, or you, vouched for the store. Without options: the store's jobs that
-    /// wait for a word, and the tasks on nodes that it does not know.
+    /// Without options: what a restore has left, as `perilog ps --abandoned` shows it.
     Recover(recover::Args),
     /// Copies the store, all of one moment, while the controller runs. The copy is checked, and written whole or not at
     /// all.
@@ -44,7 +42,8 @@ enum What {
     },
     /// Replaces the store by a copy: checks the copy, stops the controller, installs it, starts the controller.
     ///
-    /// The controller is in recovery then: see `perilog controller recover`. The copy stays where it is.
+    /// The copy's jobs are abandoned until somebody asks for them: see `perilog ps --abandoned`. The copy stays where
+    /// it is.
     Restore(restore::Args),
 }
 

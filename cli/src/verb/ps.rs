@@ -13,6 +13,7 @@ use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
+use crate::verb::recover;
 use crate::{style, text, values};
 
 /// Unfinished work: age, state, reason
@@ -29,6 +30,9 @@ pub(crate) struct Args {
     /// List also what jobs and actions hold, and until when.
     #[arg(long)]
     held: bool,
+    /// List the attempts that a restore of the controller's store has left, each with the command for it.
+    #[arg(long, conflicts_with_all = ["older_than", "held"])]
+    abandoned: bool,
 }
 
 /// Refuses any name as an argument of `ps`. The error names the verbs that show a node or a job.
@@ -38,6 +42,10 @@ fn elsewhere(name: &str) -> Result<Infallible, String> {
 }
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    if args.abandoned {
+        recover::list(door, out)?;
+        return Ok(Exit::Ok);
+    }
     let older_than = args.older_than.map(Span::to_exact);
     let answer: Answer<Ps> = door.ask("Ps", &json!({ "older_than": older_than, "held": args.held }))?;
     out.show(&answer)?;

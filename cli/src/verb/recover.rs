@@ -1,7 +1,7 @@
-//! `perilog controller recover`: the list of jobs that a store in recovery waits for, and an operator's vouching.
+//! `perilog controller recover` and `perilog ps --abandoned`: what a restore has left, and the take-over.
 
+use perilog_core::HostName;
 use perilog_core::controller::view::RecoveryView;
-use perilog_core::{Attempt, HostName, JobId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -16,49 +16,12 @@ use crate::text;
 pub(crate) struct Args {
     /// Be the controller that agents obey, whatever epoch they have obeyed before. First make sure that no other
     /// controller runs: this check keeps two controllers from commanding one node.
-    #[arg(long, conflicts_with_all = ["confirm", "all", "attempt", "forget"])]
+    #[arg(long, conflicts_with = "forget")]
     take_over: bool,
     /// Forget all reports of this host about tasks that the store does not have. The host's session ends, and its agent
     /// reports anew what it has. First revoke a stolen key.
-    #[arg(long, value_name = "HOST", conflicts_with_all = ["confirm", "all", "attempt", "word"])]
+    #[arg(long, value_name = "HOST")]
     forget: Option<HostName>,
-    /// Give your word for this job.
-    #[arg(long, value_name = "JOB", conflicts_with = "all", requires = "word")]
-    confirm: Option<JobId>,
-    /// Only this attempt.
-    #[arg(long, value_name = "N", requires = "confirm")]
-    attempt: Option<Attempt>,
-    /// Give your word for all jobs of the list.
-    #[arg(long, requires = "word")]
-    all: bool,
-    #[command(flatten)]
-    word: Words,
-}
-
-#[derive(Debug, clap::Args)]
-#[group(id = "word", multiple = false)]
-struct Words {
-    /// The job is over, and its nodes still belong to it: its epilog runs, and its nodes are released.
-    #[arg(long)]
-    over: bool,
-    /// The job goes on, and so does its unfinished work.
-    #[arg(long)]
-    running: bool,
-    /// The job is over, and its nodes were released, perhaps to other jobs: the controller runs nothing of it, and
-    /// tells no hook.
-    #[arg(long)]
-    gone: bool,
-}
-
-impl Words {
-    const fn said(&self) -> Option<&'static str> {
-        match (self.over, self.running, self.gone) {
-            (true, ..) => Some("over"),
-            (_, true, _) => Some("running"),
-            (.., true) => Some("gone"),
-            _ => None,
-        }
-    }
 }
 
 pub(crate) fn run(args: &Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
@@ -68,18 +31,16 @@ pub(crate) fn run(args: &Args, door: &Door, mut out: Out) -> Result<Exit, Fault>
     } else if let Some(host) = &args.forget {
         let answer: Answer<Forgotten> = door.ask("Recover", &json!({ "forget": host }))?;
         out.show(&answer)?;
-    } else if args.confirm.is_some() || args.all {
-        let parameters =
-            json!({ "confirm": args.word.said(), "job": args.confirm, "attempt": args.attempt, "all": args.all });
-        let answer: Answer<Confirmed> = door.ask("Recover", &parameters)?;
-        out.show(&answer)?;
-    } else if args.word.said().is_some() {
-        return Err(Fault::Usage("of which job? --confirm JOB, or --all".to_owned()));
     } else {
-        let answer: Answer<Listed> = door.ask("Recover", &json!({}))?;
-        out.show(&answer)?;
+        list(door, out)?;
     }
     Ok(Exit::Ok)
+}
+
+/// Prints the abandoned attempts, the tasks that the store does not know, and the hosts that are not welcomed.
+pub(crate) fn list(door: &Door, mut out: Out) -> Result<(), Fault> {
+    let answer: Answer<Listed> = door.ask("Recover", &json!({}))?;
+    out.show(&answer)
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,13 +50,10 @@ struct TookOver {
 
 impl Faces for Answer<TookOver> {
     fn table(&self, page: &mut Page) {
-        page.line(format_args!(
-            "this controller has epoch {} now; agents that it has heard come back under it within seconds (perilog \
-             nodes)",
-            self.body.epoch
-        ));
-        page.line("one that has obeyed a higher epoch is in perilog status when it dials: then take over again");
-        page.line("what it owes waits for a word: perilog controller recover");
+        page.line(format_args!("this controller has epoch {} now", self.body.epoch));
+        page.line("the agents that it has heard connect again within seconds: perilog nodes");
+        page.line("an agent that has obeyed a higher epoch shows in perilog status: then take over again");
+        page.line("what this store owed is dropped until somebody asks for it again: perilog ps --abandoned");
     }
 
     fn json(&self) -> Option<Value> {
@@ -115,7 +73,7 @@ struct Forgotten {
 impl Faces for Answer<Forgotten> {
     fn table(&self, page: &mut Page) {
         page.line(format_args!("forgot {} that the store does not know", text::count(self.body.tasks, "task")));
-        page.line("the host's agent comes back within seconds, and tells what it has (perilog nodes)");
+        page.line("the host's agent connects again within seconds, and reports its tasks: perilog nodes");
     }
 
     fn json(&self) -> Option<Value> {
@@ -128,23 +86,6 @@ impl Faces for Answer<Forgotten> {
 }
 
 #[derive(Debug, Deserialize)]
-struct Confirmed {
-    tasks: u64,
-}
-
-impl Faces for Answer<Confirmed> {
-    fn table(&self, page: &mut Page) {
-        page.line(format_args!("your word counts for {}", text::count(self.body.tasks, "attempt")));
-    }
-
-    fn json(&self) -> Option<Value> {
-        Some(self.raw.clone())
-    }
-
-    fn quiet(&self, _: &mut Page) {}
-}
-
-#[derive(Debug, Deserialize)]
 struct Listed {
     recovery: RecoveryView,
 }
@@ -152,80 +93,61 @@ struct Listed {
 impl Faces for Answer<Listed> {
     fn table(&self, page: &mut Page) {
         let view = &self.body.recovery;
-        match view.recovery.as_ref() {
-            Some(row) if row.ended_ms.is_none() => {
-                let age = text::age(page.now_ms.saturating_sub(row.since_ms));
-                page.line(format_args!("in recovery for {age}: {}", text::line(&row.why)));
-                page.line("nothing that was owed begins, is told or given back until somebody vouched for it");
+        if let Some(row) = &view.recovery {
+            let age = text::age(page.now_ms.saturating_sub(row.since_ms));
+            page.line(format_args!("put back {age} ago: {}", text::line(&row.why)));
+            if row.ended_ms.is_none() {
+                page.line("waiting jobs ask again within a minute; after that, hosts are drained that need a person");
             }
-            _ => page.line("not in recovery"),
         }
         if let Some(obeyed) = view.obeyed {
             page.line(format_args!(
-                "nodes have obeyed epoch {obeyed}, this controller has {}: is another controller at work? if none is: \
-                 perilog controller recover --take-over",
+                "nodes obey epoch {obeyed}, and this controller has {}: if no other controller runs: perilog \
+                 controller recover --take-over",
                 view.epoch
             ));
         }
         if !view.suspects.is_empty() {
             page.line(format_args!(
-                "not welcomed, for they tell of commits that nobody else knows: {}; if their store was lost: perilog \
-                 controller recover --take-over",
+                "not welcomed, because they obeyed commits that this store never made: {}; if no other controller \
+                 runs: perilog controller recover --take-over",
                 text::line(&view.suspects.join(", "))
             ));
         }
-        let mut columns = Columns::new(["JOB", "ATTEMPT", "NODES", "FROM", "STATE", "OPEN"]);
-        for of in &view.attempts {
-            let others = of.beside.iter().map(|(job, hosts)| format!("; job {job} has {hosts} now"));
-            let state = format!("waits for a word{}", others.collect::<String>());
-            let open: Vec<&str> = of.open.iter().map(perilog_core::ActionName::as_str).collect();
-            columns.row([
-                cell(of.job.as_str()),
-                cell(of.attempt.to_string()),
-                cell(of.hosts.to_string()),
-                cell(of.source.as_deref().map(text::line).unwrap_or_else(|| "by hand".to_owned())),
-                cell(state),
-                cell(open.join(", ")),
-            ]);
-        }
-        for of in &view.orphans {
-            columns.row([
-                cell(of.job.as_str()),
-                cell(of.attempt.to_string()),
-                cell(text::line(&of.host)),
-                cell("the node"),
-                cell(format!("unknown here, {}", text::line(&of.state))),
-                cell(of.action.as_str()),
-            ]);
-        }
-        if view.attempts.is_empty() && view.orphans.is_empty() {
-            if view.recovery.as_ref().is_some_and(|row| row.ended_ms.is_none()) {
-                page.line("nothing waits for a word: it is over once the nodes have told what they have");
-            }
+        if view.abandoned.is_empty() && view.unknown.is_empty() {
+            page.line("nothing is abandoned");
             return;
         }
-        page.columns(columns);
-        page.line("");
-        let from: std::collections::BTreeSet<&str> =
-            view.attempts.iter().filter_map(|of| of.source.as_deref()).collect();
-        for source in from {
-            let source = text::line(source);
-            page.line(format_args!(
-                "rows FROM {source}: its edge says it within seconds of its connection; wait for that"
-            ));
+        if !view.abandoned.is_empty() {
+            let mut columns = Columns::new(["JOB", "ATTEMPT", "NODES", "FROM", "OPEN", "IF IT IS OVER"]);
+            for of in &view.abandoned {
+                let open: Vec<&str> = of.open.iter().map(perilog_core::ActionName::as_str).collect();
+                columns.row([
+                    cell(of.job.as_str()),
+                    cell(of.attempt.to_string()),
+                    cell(of.hosts.to_string()),
+                    cell(of.source.as_deref().map(text::line).unwrap_or_else(|| "a hook or a person".to_owned())),
+                    cell(open.join(", ")),
+                    cell(text::line(&of.command)),
+                ]);
+            }
+            page.columns(columns);
+            page.line("a job that runs on needs nothing: its hook or edge asks for it when it ends");
         }
-        page.line("say what each is: perilog controller recover --confirm JOB, or --all, and one of");
-        page.line("  --running  it goes on, and so does what it was owed");
-        page.line("  --over     it is over, and its nodes are still its own: its epilog runs, they are given back");
-        page.line("  --gone     it is over, and its nodes were given back: nothing of it begins, nobody is told");
-        let jobs: Vec<&JobId> = view.attempts.iter().map(|of| &of.job).collect();
-        if let Some(twice) = jobs.iter().enumerate().find_map(|(at, job)| jobs[..at].contains(job).then_some(job)) {
-            page.line(format_args!("{twice} waits with two attempts: name one with --attempt N"));
+        if !view.unknown.is_empty() {
+            let mut columns = Columns::new(["NODE", "JOB", "ATTEMPT", "TASK", "STATE"]);
+            for of in &view.unknown {
+                columns.row([
+                    cell(text::line(&of.host)),
+                    cell(of.job.as_str()),
+                    cell(of.attempt.to_string()),
+                    cell(of.action.as_str()),
+                    cell(text::line(&of.state)),
+                ]);
+            }
+            page.columns(columns);
+            page.line("the store does not know these tasks; when they may be forgotten: perilog undrain NODE");
         }
-        if view.attempts.iter().any(|of| !of.beside.is_empty()) {
-            page.line("where another job has a node now, --over runs this one's epilog beside it, and --gone does not");
-        }
-        page.line("hooks say it too, as each job goes on: job add, run, job finish");
     }
 
     fn json(&self) -> Option<Value> {
@@ -234,9 +156,9 @@ impl Faces for Answer<Listed> {
 
     fn quiet(&self, page: &mut Page) {
         let view = &self.body.recovery;
-        let orphans = view.orphans.iter().map(|of| of.job.as_str());
+        let unknown = view.unknown.iter().map(|of| of.job.as_str());
         let jobs: std::collections::BTreeSet<&str> =
-            view.attempts.iter().map(|of| of.job.as_str()).chain(orphans).collect();
+            view.abandoned.iter().map(|of| of.job.as_str()).chain(unknown).collect();
         jobs.into_iter().for_each(|job| page.line(job));
     }
 }

@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::log::{Decided, Entry, Roster, Told};
 use crate::out::{Faces, Out, Page, aside};
 use crate::patience::{Happening, keep};
-use crate::tail::{News, Tail, UNVOUCHED, VOUCHED};
+use crate::tail::{ABANDONED, News, TAKEN_UP, Tail};
 use crate::values::{self, Awaited};
 use crate::{style, text};
 
@@ -171,10 +171,10 @@ impl Ledger {
         (self.attempts, self.asked, self.caught_up) = (BTreeMap::new(), Asked::default(), false);
     }
 
-    /// Prints a new event on standard error if it says that the awaited attempt waits for vouching, or was vouched for.
+    /// Prints a new event on standard error if it says that the awaited attempt was abandoned, or was asked for again.
     fn say(&self, entry: &Entry) {
-        let is_vouching = [UNVOUCHED, VOUCHED].contains(&entry.name.as_str());
-        if is_vouching
+        let is_of_restore = [ABANDONED, TAKEN_UP].contains(&entry.name.as_str());
+        if is_of_restore
             && self.caught_up
             && entry.attempt() == self.chosen
             && let Told::Other { text, .. } = entry.told()

@@ -122,7 +122,7 @@ struct Feed<'a> {
 }
 
 impl Feed<'_> {
-    /// Sends the attempts of the source that are not wholly released or that are unvouched. Then sends all attempts of
+    /// Sends the attempts of the source that are not wholly released or that are abandoned. Then sends all attempts of
     /// `jobs`, and, with the last page, the drains.
     async fn snapshot(&mut self, jobs: BTreeSet<JobId>) -> Result<(), End> {
         let mut after = None;

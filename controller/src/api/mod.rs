@@ -350,7 +350,7 @@ fn value(reply: Reply) -> Value {
             let refused: Vec<_> =
                 refused.map(|(job, attempt, why)| json!({ "job": job, "attempt": attempt, "why": why })).collect();
             json!({
-                "sync": told.sync, "vouched": told.vouched, "added": told.added, "over": over, "refused": refused,
+                "sync": told.sync, "known": told.known, "added": told.added, "over": over, "refused": refused,
             })
         }
         Reply::Done => json!({}),

@@ -1,15 +1,14 @@
-//! Parameters of `Sync` and `Recover`: statements of the resource manager and of operators about the jobs of a store
-//! that may be behind.
+//! Parameters of `Sync` and `Recover`: an edge's list of its jobs, and what an operator asks after a restore.
 
 use perilog_core::controller::io::{
-    Confirm, JobPhase, Listed as One, ListedDrain, Recover as Part, Refusal, Request, Source as Of, SyncPage, Unfit,
+    JobPhase, Listed as One, ListedDrain, Recover as Part, Refusal, Request, Source as Of, SyncPage, Unfit,
 };
 use perilog_core::{HostList, IdSet, Terms};
 use perilog_proto::check_start;
 use serde::Deserialize;
 
 use super::jobs::Forgiven;
-use super::parameters::{Parameters, parse, perhaps, text};
+use super::parameters::{Parameters, parse, text};
 use super::{MaxHosts, invalid};
 
 /// Marker in the reason of a drain in the resource manager: an edge made this drain for the controller.
@@ -129,32 +128,16 @@ impl Parameters for Page {
 pub(super) struct Recover {
     #[serde(default)]
     take_over: bool,
-    confirm: Option<Confirm>,
-    job: Option<String>,
-    attempt: Option<String>,
-    #[serde(default)]
-    all: bool,
     forget: Option<String>,
 }
 
 impl Parameters for Recover {
     fn request(self) -> Result<Request, Refusal> {
-        let (job, attempt) = (self.job.as_deref().map(parse).transpose()?, perhaps(self.attempt)?);
-        let alone = job.is_none() && attempt.is_none() && !self.all;
-        let part = match (self.take_over, self.confirm, self.forget) {
-            (false, None, None) if alone => Part::List,
-            (true, None, None) if alone => Part::TakeOver,
-            (false, None, Some(host)) if alone => Part::Forget { host: parse(&host)? },
-            // Confirms all jobs only if that was requested.
-            (false, Some(word), None) if job.is_some() != self.all && (attempt.is_none() || job.is_some()) => {
-                Part::Confirm { job, attempt, word }
-            }
-            _ => {
-                return Err(invalid(
-                    "`take_over` alone, or `forget` alone, or `confirm` (over, running, gone) with a `job` or with \
-                     `all`, or nothing of these",
-                ));
-            }
+        let part = match (self.take_over, self.forget) {
+            (false, None) => Part::List,
+            (true, None) => Part::TakeOver,
+            (false, Some(host)) => Part::Forget { host: parse(&host)? },
+            (true, Some(_)) => return Err(invalid("`take_over` alone, or `forget` alone, or neither")),
         };
         Ok(Request::Recover(part))
     }

@@ -171,7 +171,7 @@ async fn a_verdict_comes_with_the_drain_that_it_made() {
     let Some(Entry::FollowAll { feed, ready }) = entries.recv().await else { panic!("no follower") };
     ready.send(()).unwrap();
     let attempt = json!({"job": "f1", "attempt": "0", "ranks": "0", "hosts": "n0", "open": true, "hold": "0",
-        "released": "", "complete": false, "unvouched": false, "actions": [], "milestones": []});
+        "released": "", "complete": false, "abandoned": false, "actions": [], "milestones": []});
     let drain = DrainRow::new("n0".parse().unwrap(), "prolog: failed".to_owned(), None, 1);
     let mut is_changed = false;
     let writer = async {

@@ -28,7 +28,7 @@ fn row(name: &str, lifted: bool) -> DrainRow {
         again: None,
         telling: 1,
         asked_ms: 1,
-        unvouched: false,
+        doubtful: false,
         passing: None,
     }
 }

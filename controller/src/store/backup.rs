@@ -13,7 +13,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::statvfs;
 
-use super::{OpenError, StoreError, load, place, reserve, schema};
+use super::{OpenError, StoreError, load, log, place, reserve, schema};
 
 /// Copies the store. Returns the copy as an open file without a name, at its beginning, and the copy's size in bytes.
 /// Blocks for as long as the disk needs.
@@ -21,22 +21,30 @@ use super::{OpenError, StoreError, load, place, reserve, schema};
 /// # Errors
 /// [`StoreError`]: the disk beside the store has no room, or the store is unreadable or damaged.
 pub fn backup(store: &Path) -> Result<(File, u64), StoreError> {
-    let other = |error: &dyn std::fmt::Display| StoreError::Other(format!("backup: {error}"));
+    let path = place::beside(store, "copying");
+    let made = copy_beside(store, &path);
+    let _ = fs::remove_file(&path);
+    let file = made?;
+    let size = file.metadata().map_err(|error| other(&error))?.len();
+    Ok((file, size))
+}
+
+fn other(error: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Other(format!("backup: {error}"))
+}
+
+/// Copies the store to the file `to` beside it, in the place of a file that a killed controller left there.
+fn copy_beside(store: &Path, to: &Path) -> Result<File, StoreError> {
     let size = fs::metadata(store).map_err(|error| other(&error))?.len();
     let found = statvfs(super::directory(store)).map_err(|error| other(&error))?;
     let free = found.f_bavail.saturating_mul(found.f_frsize);
     // With less free room, the copy would fill the disk and use up the reserve.
     if free < size.saturating_add(reserve::ROOM) {
-        return Err(other(&format!("the copy needs {size} bytes beside the store for a moment, and {free} are free")));
+        return Err(other(&format!("the copy needs {size} bytes beside the store, and {free} are free")));
     }
-    let path = place::beside(store, "copying");
-    // A controller that was killed during a backup left this file.
-    let _ = fs::remove_file(&path);
-    let made = copy(store, &path).and_then(|()| File::open(&path).map_err(|error| other(&error)));
-    let _ = fs::remove_file(&path);
-    let file = made?;
-    let size = file.metadata().map_err(|error| other(&error))?.len();
-    Ok((file, size))
+    let _ = fs::remove_file(to);
+    copy(store, to)?;
+    File::open(to).map_err(|error| other(&error))
 }
 
 /// SQL that makes the table `stamp` in a copy of a store of an earlier version, as the schema has it. A row of this
@@ -73,6 +81,32 @@ fn stamp(copy: &Connection) -> Result<(), StoreError> {
     is_whole(copy)?.map_or(Ok(()), |wrong| {
         Err(StoreError::Other(format!("the copy is damaged, and so may be the store: {wrong}")))
     })
+}
+
+/// Keeps a copy of a store of an earlier version beside the store, before its tables are migrated: an earlier release can
+/// start with the copy. Does nothing for a store of this version. Replaces the copy that a start made which was cut off.
+///
+/// # Errors
+/// [`OpenError::NotKept`]: the disk has no room, or it failed. The store is as it was.
+pub(super) fn keep(db: &Connection, store: &Path) -> Result<(), OpenError> {
+    let Some(version) = schema::earlier(db)? else { return Ok(()) };
+    let kept = place::beside(store, &format!("version-{version}"));
+    let made = place::beside(store, "copying");
+    let keep = || -> Result<(), StoreError> {
+        copy_beside(store, &made)?.sync_all().map_err(|error| other(&error))?;
+        fs::rename(&made, &kept).map_err(|error| other(&error))?;
+        log::sync_names(store).map_err(|error| other(&error))
+    };
+    keep().map_err(|why| {
+        let _ = fs::remove_file(&made);
+        OpenError::NotKept { path: store.to_owned(), why: why.to_string() }
+    })?;
+    tracing::info!(
+        "{}: an earlier release wrote this store; it is migrated, and {} is a copy",
+        store.display(),
+        kept.display()
+    );
+    Ok(())
 }
 
 /// Finishes a copy at `to` that the controller is to start with: stamps it, migrates it, and reads all of its rows.

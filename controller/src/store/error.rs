@@ -39,6 +39,12 @@ pub enum OpenError {
         path.display()
     )]
     NoRoom { path: PathBuf, wrong: String },
+    #[error(
+        "{}: an earlier release wrote this store, and no copy of it can be kept before it is migrated ({why}): mend \
+         that, then start the controller again",
+        path.display()
+    )]
+    NotKept { path: PathBuf, why: String },
     #[error("the store has no write-ahead log (journal_mode={0}): does its file system lack shared memory maps?")]
     NoLog(String),
     #[error(

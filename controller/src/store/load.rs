@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use perilog_core::controller::io::{
-    ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, Quiet, RankRow, RecoveryRow, Source,
+    ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, Quiet, RankRow, Recovered, RecoveryRow, Source,
 };
 use perilog_core::controller::{Body, Holds, Snapshot, Stands};
 use perilog_core::ids::{ActionId, Epoch, TaskId};
@@ -216,11 +216,20 @@ fn attempt(row: &Row<'_>) -> Result<AttemptRow, Wrong> {
         complete: column(row, "complete")?,
         milestones: json(row, "milestones")?,
         source: source(row)?,
-        unvouched: column(row, "unvouched")?,
-        recovered: column(row, "recovered")?,
-        disowned: parsed(row, "disowned")?,
-        by_hand: column(row, "by_hand")?,
+        abandoned: column(row, "abandoned")?,
+        silent: column(row, "silent")?,
+        recovered: recovered(column(row, "recovered")?)?,
     })
+}
+
+fn recovered(number: i64) -> Result<Recovered, Wrong> {
+    match number {
+        0 => Ok(Recovered::No),
+        1 => Ok(Recovered::Added),
+        2 => Ok(Recovered::TakenUp),
+        3 => Ok(Recovered::Begun),
+        other => Err(format!("recovered: {other} is not 0 to 3")),
+    }
 }
 
 fn action(row: &Row<'_>) -> Result<ActionRow, Wrong> {
@@ -254,7 +263,6 @@ fn action(row: &Row<'_>) -> Result<ActionRow, Wrong> {
         overdue: json(row, "overdue")?,
         lingering: parsed(row, "lingering")?,
         limits: json(row, "limits")?,
-        unvouched: column(row, "unvouched")?,
         remarks: json(row, "remarks")?,
     })
 }
@@ -274,7 +282,7 @@ fn drain(row: &Row<'_>) -> Result<DrainRow, Wrong> {
             .transpose()?,
         telling: number(row, "telling")?,
         asked_ms: number(row, "asked_ms")?,
-        unvouched: column(row, "unvouched")?,
+        doubtful: column(row, "doubtful")?,
         passing: column::<Option<String>>(row, "passing")?
             .map(|text| serde_json::from_str(&text).map_err(|error| format!("passing: {error}")))
             .transpose()?,

@@ -228,6 +228,7 @@ fn open_whole(path: &Path, check: bool) -> Result<Option<Connection>, OpenError>
     if let Some(wrong) = wrong {
         return rebuild::rebuild(db, path, &wrong).map(|()| None);
     }
+    backup::keep(&db, path)?;
     schema::prepare(&mut db)?;
     Ok(Some(db))
 }

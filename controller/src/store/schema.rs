@@ -23,7 +23,7 @@ use super::OpenError;
 
 /// Version of the tables. A developer raises the version with every change; the controller refuses a file with a higher
 /// version.
-pub(super) const VERSION: i64 = 9;
+pub(super) const VERSION: i64 = 10;
 
 /// SQLite's `application_id` of perilog's stores ("peri"): distinguishes them from other SQLite files.
 const APPLICATION: i64 = 0x7065_7269;
@@ -42,11 +42,11 @@ CREATE TABLE stamp (                    -- one row in what `perilog controller b
     made_ms INTEGER NOT NULL
 ) STRICT;
 
-CREATE TABLE recovery (                 -- one row: the last time that the store may have been behind its nodes
+CREATE TABLE recovery (                 -- one row: the last generation, when the store was behind its nodes
     since_ms INTEGER NOT NULL,
     why TEXT NOT NULL,
-    epoch INTEGER NOT NULL,             -- that entered it
-    ended_ms INTEGER                    -- when all had been vouched for
+    epoch INTEGER NOT NULL,             -- that began it
+    ended_ms INTEGER                    -- when the grace was over
 ) STRICT;
 
 CREATE TABLE nodes (
@@ -74,10 +74,9 @@ CREATE TABLE attempts (
     milestones TEXT NOT NULL DEFAULT '{}', -- who said what, and who need not
     source TEXT,                        -- the resource manager's edge that added it, and the instance of that
     instance TEXT,
-    unvouched INTEGER NOT NULL DEFAULT 0, -- in recovery: nothing that it is owed is begun, told or given back
-    recovered INTEGER NOT NULL DEFAULT 0, -- vouched for in recovery
-    disowned TEXT NOT NULL DEFAULT '',  -- ranks that the resource manager does not hold for it any more
-    by_hand INTEGER NOT NULL DEFAULT 0, -- a person has vouched for their hosts
+    abandoned INTEGER NOT NULL DEFAULT 0, -- by a generation: nothing of it is begun, told or given back
+    silent INTEGER NOT NULL DEFAULT 0,  -- its edge does not list it: the resource manager is told nothing of it
+    recovered INTEGER NOT NULL DEFAULT 0, -- how a generation met it: 0 not, 1 added, 2 taken up, 3 taken up when it had begun
     PRIMARY KEY (job, attempt)
 ) STRICT, WITHOUT ROWID;
 
@@ -110,8 +109,7 @@ CREATE TABLE actions (
     overdue TEXT NOT NULL DEFAULT '{}', -- {script: open ranks} that were told of as past their limit
     lingering TEXT NOT NULL DEFAULT '', -- open ranks, nodes drained: for what scripts left behind, or as lost, alive
     limits TEXT NOT NULL DEFAULT '{}',  -- {milliseconds: ranks} that nodes told, where they differ from timeout_ms
-    remarks TEXT NOT NULL DEFAULT '{}', -- {text: ranks}: what is to be said of ranks that are ok
-    unvouched INTEGER NOT NULL DEFAULT 0 -- in recovery: not asked for again yet
+    remarks TEXT NOT NULL DEFAULT '{}'  -- {text: ranks}: what is to be said of ranks that are ok
 ) STRICT;
 CREATE INDEX actions_by_attempt ON actions (job, attempt);
 CREATE INDEX actions_open ON actions (began_ms) WHERE verdict IS NULL;
@@ -153,7 +151,7 @@ CREATE TABLE drains (
     again TEXT,                         -- {at_ms, reason, by}: what was found wrong there last, since it was drained
     telling INTEGER NOT NULL DEFAULT 0, -- names what the hook is told now: more with each
     asked_ms INTEGER NOT NULL DEFAULT 0, -- since when the hook is asked for what it has not carried out
-    unvouched INTEGER NOT NULL DEFAULT 0, -- in recovery: it may have been lifted since
+    doubtful INTEGER NOT NULL DEFAULT 0, -- in a grace: it may have been lifted since
     passing TEXT                        -- why recovery drained it, and for nothing else
 ) STRICT, WITHOUT ROWID;
 
@@ -220,6 +218,13 @@ pub(super) fn prepare(db: &mut Connection) -> Result<(), OpenError> {
         (APPLICATION, version) => Err(OpenError::Version { found: version, ours: VERSION }),
         _ => Err(OpenError::Foreign),
     }
+}
+
+/// Returns the version of the tables if an earlier release wrote the store; `None`: there is nothing to migrate.
+pub(super) fn earlier(db: &Connection) -> rusqlite::Result<Option<i64>> {
+    let pragma = |name: &str| db.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let (application, version) = (pragma("application_id")?, pragma("user_version")?);
+    Ok(Some(version).filter(|version| application == APPLICATION && (1..VERSION).contains(version)))
 }
 
 /// Checks that the database is a store of this version.
@@ -371,6 +376,17 @@ ALTER TABLE drains ADD COLUMN passing TEXT;
 ALTER TABLE events ADD COLUMN written INTEGER NOT NULL DEFAULT 0;
 UPDATE events SET written = (SELECT number FROM last_commit);
 CREATE INDEX events_in_order ON events (written);
+",
+    // An earlier version asked an operator about each attempt. What nobody had answered for is abandoned.
+    "
+ALTER TABLE attempts RENAME COLUMN unvouched TO abandoned;
+UPDATE attempts SET abandoned = 1 WHERE disowned <> '' AND NOT complete;
+UPDATE attempts SET recovered = 2 WHERE recovered;
+ALTER TABLE attempts ADD COLUMN silent INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE attempts DROP COLUMN disowned;
+ALTER TABLE attempts DROP COLUMN by_hand;
+ALTER TABLE actions DROP COLUMN unvouched;
+ALTER TABLE drains RENAME COLUMN unvouched TO doubtful;
 ",
 ];
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use perilog_core::controller::io::{
     ActionRow, Again, AttemptRow, DrainRow, Expects, External, NodeRow, OutboxEntry, Passing, Quiet, RankRow, Reader,
-    RecoveryRow, Resolving, ResourceEnd, Source,
+    Recovered, RecoveryRow, Resolving, ResourceEnd, Source,
 };
 use perilog_core::controller::{Body, Holds, Record, Snapshot, Stands};
 use perilog_core::ids::ResourceName;
@@ -109,7 +109,6 @@ fn action_row() -> impl Strategy<Value = Box<ActionRow>> {
                         reason: "gone \"x\"".to_owned(),
                         by,
                         overdue: by % 3 == 0,
-                        unbegun: by % 5 == 0,
                     })
                     .into_iter()
                     .collect(),
@@ -117,7 +116,6 @@ fn action_row() -> impl Strategy<Value = Box<ActionRow>> {
                 overdue: userid.map(|_| ("10-a \"x\"".to_owned(), IdSet::from(3..=4))).into_iter().collect(),
                 lingering: userid.map(|_| IdSet::from(5..=5)).unwrap_or_default(),
                 limits: userid.map(|_| (600_000, IdSet::from(6..=7))).into_iter().collect(),
-                unvouched: userid.is_some(),
                 remarks: userid.map(|_| ("no \"x\"".to_owned(), IdSet::from(8..=9))).into_iter().collect(),
             })
         },
@@ -152,10 +150,14 @@ fn record() -> impl Strategy<Value = Record> {
                 complete: !open,
                 milestones: milestones(open),
                 source: userid.map(|_| Source { name: "flux".to_owned(), instance: "system \"1\"".to_owned() }),
-                unvouched: open,
-                recovered: !open,
-                disowned: if open { IdSet::from(3..=3) } else { IdSet::new() },
-                by_hand: !open,
+                abandoned: open,
+                silent: !open,
+                recovered: match userid.map(|userid| userid % 3) {
+                    None => Recovered::No,
+                    Some(0) => Recovered::Added,
+                    Some(1) => Recovered::TakenUp,
+                    Some(_) => Recovered::Begun,
+                },
             })
         },
     );
@@ -193,10 +195,10 @@ fn record() -> impl Strategy<Value = Record> {
                 again,
                 telling: since_ms + 1,
                 asked_ms: since_ms,
-                unvouched: told,
+                doubtful: told,
                 passing: match by {
                     None => None,
-                    Some(by) if by % 2 == 0 => Some(Passing::Orphan),
+                    Some(by) if by % 2 == 0 => Some(Passing::Unknown),
                     Some(_) => Some(Passing::Cleaning { job: job(n), attempt: Attempt::FIRST }),
                 },
             })
@@ -224,7 +226,7 @@ fn record() -> impl Strategy<Value = Record> {
             let released = released.intersection(&ranks);
             Record::Given { job, attempt,
                            holds: Box::new(Holds { hold: ranks.difference(&released),
-                                                  disowned: ranks.intersection(&IdSet::from(2..=2)), ranks, released,
+                                                  ranks, released,
                                                   left: IdSet::new() }) }
         }),
         4 => rank,
@@ -400,21 +402,31 @@ fn a_copy_that_no_controller_could_start_with_is_refused() {
     }
 }
 
-/// A store of version 7 lacks two columns and an index: opening the store adds them, and keeps the attempts.
+/// A store of version 9 knows attempts that nobody has vouched for, and ranks that their attempt has lost: these attempts
+/// are abandoned.
 #[test]
 fn a_store_of_the_version_before_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("controller.db");
-    let row = attempt_row(job(1), 0..=1, "n[0-1]");
-    open(dir.path()).commit(&[Record::Attempt(row.clone())]).unwrap();
+    let rows: Vec<AttemptRow> = (1..=3).map(|n| attempt_row(job(n), 0..=1, "n[0-1]")).collect();
+    open(dir.path()).commit(&rows.iter().cloned().map(Record::Attempt).collect::<Vec<_>>()).unwrap();
     let db = Connection::open(&path).unwrap();
     db.execute_batch(
-        "ALTER TABLE attempts DROP COLUMN by_hand; DROP INDEX events_in_order; ALTER TABLE events DROP COLUMN written;
-         PRAGMA user_version = 7",
+        "ALTER TABLE attempts RENAME COLUMN abandoned TO unvouched; ALTER TABLE attempts DROP COLUMN silent;
+         ALTER TABLE attempts ADD COLUMN disowned TEXT NOT NULL DEFAULT '';
+         ALTER TABLE attempts ADD COLUMN by_hand INTEGER NOT NULL DEFAULT 0;
+         ALTER TABLE actions ADD COLUMN unvouched INTEGER NOT NULL DEFAULT 0;
+         ALTER TABLE drains RENAME COLUMN doubtful TO unvouched;
+         PRAGMA user_version = 9",
     )
     .unwrap();
+    let (first, second) = (job(1), job(2));
+    db.execute("UPDATE attempts SET unvouched = 1 WHERE job = ?1", [first.as_str()]).unwrap();
+    db.execute("UPDATE attempts SET disowned = '1', recovered = 1 WHERE job = ?1", [second.as_str()]).unwrap();
     drop(db);
-    assert_eq!(open(dir.path()).load().unwrap().attempts, [row]);
+    let rows: Vec<(bool, Recovered)> =
+        open(dir.path()).load().unwrap().attempts.iter().map(|row| (row.abandoned, row.recovered)).collect();
+    assert_eq!(rows, [(true, Recovered::No), (true, Recovered::TakenUp), (false, Recovered::No)]);
     assert_eq!(tables(&path), tables_of_a_new_file());
 }
 
@@ -461,10 +473,9 @@ fn attempt_row(job: JobId, ranks: std::ops::RangeInclusive<u32>, hosts: &str) ->
         complete: false,
         milestones: Milestones::default(),
         source: None,
-        unvouched: false,
-        recovered: false,
-        disowned: IdSet::new(),
-        by_hand: false,
+        abandoned: false,
+        silent: false,
+        recovered: Recovered::No,
     }
 }
 

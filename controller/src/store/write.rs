@@ -2,7 +2,7 @@
 
 use perilog_core::controller::Record;
 use perilog_core::controller::io::{
-    ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, Quiet, RankRow, RecoveryRow,
+    ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, Quiet, RankRow, Recovered, RecoveryRow,
 };
 use perilog_core::ids::Epoch;
 use perilog_core::mark::MAX_LIVES;
@@ -115,8 +115,8 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
         db,
         "INSERT OR REPLACE INTO attempts (job, attempt, ranks, hosts, userid, open, touched_ms, terms, added, hold, \
          released, complete,
-             milestones, source, instance, unvouched, recovered, disowned, by_hand)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
+             milestones, source, instance, abandoned, silent, recovered)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
         params![
             row.job.as_str(),
             row.attempt.to_string(),
@@ -133,10 +133,14 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
             json(&row.milestones)?,
             row.source.as_ref().map(|source| &source.name),
             row.source.as_ref().map(|source| &source.instance),
-            row.unvouched,
-            row.recovered,
-            row.disowned.to_string(),
-            row.by_hand
+            row.abandoned,
+            row.silent,
+            match row.recovered {
+                Recovered::No => 0,
+                Recovered::Added => 1,
+                Recovered::TakenUp => 2,
+                Recovered::Begun => 3,
+            }
         ],
     )
 }
@@ -150,17 +154,16 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
         "INSERT INTO actions (id, job, attempt, name, ranks, userid, env, timeout_ms, began_ms, waiting, sent, \
          accepted, ok, ended,
              cancelling, cancel_why, boots, verdict, ended_ms, events_from, held, growing, resolving, external,
-             overdue, lingering, limits, remarks, unvouched)
+             overdue, lingering, limits, remarks)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, \
          ?23, ?24, ?25,
-             ?26, ?27, ?28, ?29)
+             ?26, ?27, ?28)
          ON CONFLICT (id) DO UPDATE SET job = ?2, attempt = ?3, name = ?4, ranks = ?5, userid = ?6, env = ?7, \
          timeout_ms = ?8,
              began_ms = ?9, waiting = ?10, sent = ?11, accepted = ?12, ok = ?13, ended = ?14, cancelling = ?15, \
          cancel_why = ?16,
              boots = ?17, verdict = ?18, ended_ms = ?19, events_from = ?20, held = ?21, growing = ?22,
-             resolving = ?23, external = ?24, overdue = ?25, lingering = ?26, limits = ?27, remarks = ?28, unvouched = \
-         ?29",
+             resolving = ?23, external = ?24, overdue = ?25, lingering = ?26, limits = ?27, remarks = ?28",
         params![
             row.id.to_string(),
             row.job.as_str(),
@@ -190,7 +193,6 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
             set(&row.lingering),
             json(&row.limits)?,
             json(&row.remarks)?,
-            row.unvouched,
         ],
     )
 }
@@ -218,7 +220,7 @@ fn drain(db: &Connection, row: &DrainRow) -> Result<()> {
     run(
         db,
         "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted, told, stuck, again, \
-         telling, asked_ms, unvouched, passing)
+         telling, asked_ms, doubtful, passing)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         params![
             row.host.as_str(),
@@ -232,7 +234,7 @@ fn drain(db: &Connection, row: &DrainRow) -> Result<()> {
             row.again.as_ref().map(json).transpose()?,
             integer(row.telling),
             integer(row.asked_ms),
-            row.unvouched,
+            row.doubtful,
             row.passing.as_ref().map(json).transpose()?
         ],
     )

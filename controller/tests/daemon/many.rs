@@ -15,7 +15,7 @@ fn connect(bed: &Bed) -> Client {
 }
 
 /// Sends the pages of a list of `jobs` jobs, each on a host of its own, up to page `until`. Returns the sums of
-/// `vouched` and `added`, and the size of the largest page.
+/// `known` and `added`, and the size of the largest page.
 fn list(client: &mut Client, jobs: u64, until: u64) -> (u64, u64, usize) {
     const PAGE: u64 = 1_000;
     let (mut sync, mut sums, last) = (Value::Null, (0, 0, 0), jobs / PAGE - 1);
@@ -34,7 +34,7 @@ fn list(client: &mut Client, jobs: u64, until: u64) -> (u64, u64, usize) {
         sums.2 = sums.2.max(parameters.to_string().len());
         let told = client.call("io.perilog.Controller.Sync", parameters).unwrap();
         assert_eq!((&told["over"], &told["refused"]), (&json!([]), &json!([])), "{told}");
-        sums.0 += told["vouched"].as_u64().unwrap();
+        sums.0 += told["known"].as_u64().unwrap();
         sums.1 += told["added"].as_u64().unwrap();
         sync = told["sync"].clone();
     }
@@ -55,8 +55,8 @@ fn an_edge_with_20000_jobs_comes_back() {
     assert_eq!(list(&mut connect(&bed), 20_000, 4).0, 5_000);
     controller.kill();
     let _controller = bed.start();
-    let (vouched, added, _) = list(&mut connect(&bed), 20_000, u64::MAX);
-    assert_eq!((vouched, added), (20_000, 0), "nothing was lost or closed by half a list");
+    let (known, added, _) = list(&mut connect(&bed), 20_000, u64::MAX);
+    assert_eq!((known, added), (20_000, 0), "nothing was lost or closed by half a list");
     let mut client = connect(&bed);
     let replies = client.call_more("io.perilog.Controller.Attempts", json!({"source": source()})).unwrap();
     let seen: usize = replies.map(|reply| reply.unwrap()["attempts"].as_array().unwrap().len()).sum();

@@ -55,12 +55,16 @@ async fn a_copy_that_was_put_back_waits_for_a_word() {
     let controller = bed.start();
     let view = call(&bed, "Recover", json!({}))["recovery"].clone();
     assert!(view["recovery"]["ended_ms"].is_null() && view["recovery"]["why"].is_string(), "{view}");
-    assert_eq!((&view["attempts"][0]["job"], &view["attempts"][0]["source"]), (&json!("f1"), &json!("flux")), "{view}");
+    assert_eq!(
+        (&view["abandoned"][0]["job"], &view["abandoned"][0]["source"]),
+        (&json!("f1"), &json!("flux")),
+        "{view}"
+    );
     let status = call(&bed, "Status", json!({}))["status"].clone();
-    assert!(status["notes"][0].as_str().unwrap().contains("perilog controller recover"), "{status}");
+    assert!(status["notes"][0].as_str().unwrap().contains("perilog ps --abandoned"), "{status}");
 
     let told = call(&bed, "Sync", listed("preparing"));
-    assert_eq!((&told["vouched"], &told["added"], &told["refused"]), (&json!(1), &json!(0), &json!([])), "{told}");
+    assert_eq!((&told["known"], &told["added"], &told["refused"]), (&json!(1), &json!(0), &json!([])), "{told}");
     let drains = call(&bed, "Drains", json!({}))["drains"].clone();
     assert_eq!(drains[0]["host"], "n7", "adopted from the resource manager");
     // The node's task answers the repeated request: no script runs twice.
@@ -74,36 +78,22 @@ async fn a_copy_that_was_put_back_waits_for_a_word() {
     agent.finish(&again, Outcome::Ok).await;
     agent.acked(&again).await;
     let view = call(&bed, "Recover", json!({}))["recovery"].clone();
-    assert!(view["recovery"]["ended_ms"].is_u64() && view["attempts"] == json!([]), "{view}");
+    assert_eq!(view["abandoned"], json!([]), "{view}");
 }
 
 #[test]
 fn what_contradicts_itself_is_refused() {
     let mut bed = Bed::new();
     let _controller = bed.start();
-    for parameters in [
-        json!({"take_over": true, "confirm": "over", "job": "f1"}),
-        json!({"confirm": "over"}),
-        json!({"confirm": "over", "job": "f1", "all": true}),
-        json!({"job": "f1"}),
-        json!({"confirm": "over", "all": true, "attempt": "1"}),
-    ] {
-        let (error, told) = refused(&bed, "Recover", parameters.clone(), &[]);
-        assert_eq!(
-            (error.as_str(), told["code"].as_str()),
-            ("io.perilog.Controller.Refused", Some("invalid")),
-            "{parameters}"
-        );
-    }
-    let (_, told) = refused(&bed, "Recover", json!({"confirm": "over", "job": "f1"}), &[]);
-    assert_eq!(told["code"], "conflict", "{told}");
+    let (error, told) = refused(&bed, "Recover", json!({"take_over": true, "forget": "n1"}), &[]);
+    assert_eq!((error.as_str(), told["code"].as_str()), ("io.perilog.Controller.Refused", Some("invalid")), "{told}");
     let mut unknown = listed("ended");
     unknown["attempts"][0]["later"] = json!(1);
     let (error, _) = refused(&bed, "Sync", unknown, &[]);
     assert_eq!(error, "org.varlink.service.InvalidParameter");
 }
 
-/// A disk that loses a page costs no person's night where every row is left: the controller starts in recovery. A clean
+/// A disk that loses a page costs no person's night where every row is left: the controller begins a generation. A clean
 /// end leaves no log, so the next start reads nothing more than it needs.
 #[test]
 fn a_damaged_store_is_rebuilt_at_a_start_and_may_be_behind() {
@@ -132,7 +122,7 @@ fn a_damaged_store_is_rebuilt_at_a_start_and_may_be_behind() {
     let controller = bed.start();
     let view = call(&bed, "Recover", json!({}))["recovery"].clone();
     assert!(view["recovery"]["ended_ms"].is_null() && view["recovery"]["why"].is_string(), "{view}");
-    assert_eq!(view["attempts"][0]["job"], "f1", "{view}");
+    assert_eq!(view["abandoned"][0]["job"], "f1", "{view}");
     let names = fs::read_dir(store.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(names.filter(|name| name.to_string_lossy().contains("-damaged-")).count(), 1);
     controller.kill();

@@ -63,20 +63,25 @@ pub(super) enum Change {
     /// No session speaks for the host any more. The time limits of the node's tasks are checked again once the grace
     /// for an absent node has passed.
     Away(HostName),
-    /// The host has no orphan any more. The drain for its orphans is lifted, and waiting tasks on the host may begin.
-    Unorphaned(HostName),
+    /// These ranks of the action were given up. Tasks that their nodes have not begun get a Cancel.
+    GivenUp(ActionId, IdSet),
+    /// The host has no unknown task any more. The drain for them is lifted, and waiting tasks on the host may begin.
+    NoUnknown(HostName),
+    /// An abandoned attempt was taken up, or an attempt was added that a lost life may have had. Its unknown tasks are
+    /// adopted, and drains for its clean-ups are lifted.
+    TakenUp(JobId, Attempt),
     /// These ranks have joined the action, when the action began or later. Their nodes' task lists get the tasks, and
-    /// orphans on these ranks are adopted.
+    /// unknown tasks on these ranks are adopted.
     Joined(ActionId, IdSet),
     /// These ranks of the action may be able to begin. Each waits for its Start, or its task is unclaimed on the node.
     /// A rank begins unless an earlier action, its node or recovery keeps it waiting.
     Ready(ActionId, IdSet),
-    /// The action's attempt thawed, or a request named the action again. The action's waiting tasks may begin.
-    Thawed(ActionId),
+    /// The action's attempt proceeds. The action's waiting tasks may begin.
+    Proceeds(ActionId),
     /// The action has its verdict. Its tasks leave the task lists of their nodes.
     Decided(ActionId),
     /// The task must stop or never begin, for this reason. The task's node gets a Cancel if the node is connected,
-    /// unless the thaw of the attempt has still to decide about the task.
+    /// unless the attempt is suspended and the task is still to be decided about.
     Cancelled(TaskId, String),
     /// A task has ended. The node's task lists are updated, and the host may be drained.
     Ended(End),
@@ -86,8 +91,7 @@ pub(super) enum Change {
     /// The host of the task is to be drained for the reason `what`. `is_stuck`: a script of the task lives, and a
     /// reboot of the node ends the script.
     Drain { task: TaskId, what: String, is_stuck: bool },
-    /// Ranks on these hosts need no clean-up any more: they were released, or are disowned no more. The drains for the
-    /// cause `Passing` are lifted.
+    /// These hosts need no clean-up any more. The drains for the cause `Passing` are lifted.
     Cleaned(Vec<HostName>, Passing),
 }
 

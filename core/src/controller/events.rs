@@ -37,7 +37,7 @@ impl Jobs {
             folded.describe(&mut context);
             self.event(&job, "finish", Value::Object(context), cx);
         }
-        let may = !self.is_frozen_action(id) || defect!(FrozenJudged);
+        let may = !self.is_suspended_action(id) || defect!(SuspendedJudged);
         if !(may && self.action(id).is_some_and(Action::is_to_be_decided)) {
             return;
         }

@@ -97,6 +97,8 @@ impl Machine {
         machine.judge_store(snapshot.stamp, snapshot.anchor);
         let first = machine.history.last + 1;
         machine.history.begin(epoch, first);
+        machine.find_unlisted();
+        machine.begin_grace();
         machine.shut_gate();
         // A rank without a hold may have waited for its host's drain before the restart: the batch looks at every rank
         // that is not released.
@@ -136,6 +138,7 @@ impl Machine {
                 Input::Tick => {
                     self.nodes.probes_due(&mut self.cx);
                     self.open_gate_if_due();
+                    self.end_grace_if_due();
                     self.react();
                     self.on_tick();
                 }
@@ -181,6 +184,10 @@ impl Machine {
         loop {
             let mut in_force = std::mem::take(&mut self.cx.in_force);
             in_force.retain(|host| !self.drains.is_draining(host));
+            // A drain for a missing clean-up kept other jobs' setup actions waiting.
+            for host in in_force.iter().filter(|host| self.nodes.uncleaned_hosts.contains(*host)) {
+                self.jobs.reordered_on(host, &mut self.cx);
+            }
             self.jobs.settle_resolved(&in_force, &mut self.cx);
             self.react();
             self.jobs.tell_drained(&mut self.cx);
@@ -194,9 +201,8 @@ impl Machine {
             if defect!(ReleasedBeforeDrain) {
                 self.release_all();
             }
-            self.leave_recovery();
-            // `clean_disowned` runs before the releases: if it drains a host, the host's ranks wait for that drain.
-            if !(self.clean_disowned() || self.release_all()) && self.cx.changes.is_empty() {
+            // `clean_unlisted` runs before the releases: if it drains a host, the host's ranks wait for that drain.
+            if !(self.clean_unlisted() || self.release_all()) && self.cx.changes.is_empty() {
                 break;
             }
         }
@@ -228,7 +234,7 @@ impl Machine {
                         let at = self.cx.now.mono_ms.saturating_add(self.cx.settings.unreachable_grace_ms);
                         self.jobs.check_all(&node.tasks, at);
                     }
-                    if self.nodes.orphan_hosts.contains(&host) {
+                    if self.nodes.unknown_hosts.contains(&host) {
                         self.jobs.reordered_on(&host, &mut self.cx);
                     }
                 }
@@ -250,9 +256,11 @@ impl Machine {
                     let fault = if is_stuck { self.facts().stuck(task) } else { Fault::Other };
                     self.drain_task(task, &*format!(": {what}"), fault);
                 }
-                Change::Unorphaned(host) => {
-                    if !defect!(OrphanDrainStays) {
-                        self.drains.lift_passing(&host, &Passing::Orphan, &mut self.cx);
+                Change::TakenUp(job, number) => self.taken_up(&job, number),
+                Change::GivenUp(action, ranks) => self.given_up(action, &ranks),
+                Change::NoUnknown(host) => {
+                    if !defect!(UnknownDrainStays) {
+                        self.drains.lift_passing(&host, &Passing::Unknown, &mut self.cx);
                     }
                     self.jobs.reordered_on(&host, &mut self.cx);
                 }
@@ -267,7 +275,7 @@ impl Machine {
                         self.nodes.unindex(&self.jobs, action);
                     }
                 }
-                Change::Thawed(action) => self.thaw_action(action),
+                Change::Proceeds(action) => self.proceed_action(action),
                 Change::Cleaned(hosts, passing) => {
                     hosts.iter().for_each(|host| self.drains.lift_passing(host, &passing, &mut self.cx));
                 }

@@ -68,7 +68,7 @@ impl Jobs {
 
 impl Machine {
     pub(super) fn on_request(&mut self, client: Client, uid: u32, request: Request) {
-        let reply = match request {
+        let reply = match self.with_attempt(request) {
             Request::OfEdge(request) => match self.check_edge(&request) {
                 Err(refusal) if !defect!(EdgeAsksForAll) => Err(refusal),
                 _ => return self.on_request(client, uid, *request),
@@ -98,7 +98,12 @@ impl Machine {
                 self.drains.drain_by_hand(&hosts, &reason, force, uid, &self.nodes, &mut self.cx)
             }
             Request::Undrain { hosts, forget, telling } => {
-                self.drains.undrain(&hosts, forget, telling, uid, &self.nodes, &mut self.cx)
+                let reply = self.drains.undrain(&hosts, forget, telling, uid, &self.nodes, &mut self.cx);
+                if reply.is_ok() {
+                    let hosts: Vec<HostName> = hosts.iter().filter_map(|host| HostName::new(host).ok()).collect();
+                    hosts.iter().for_each(|host| self.undrained(host, uid));
+                }
+                reply
             }
             Request::DrainDone { host, telling, lifted } => {
                 self.drains.hook_done(&host, telling, lifted, &mut self.cx);
@@ -134,25 +139,21 @@ impl Machine {
             Request::Recover(Recover::List) => Ok(Reply::Recovery(Box::new(self.facts().show_recovery()))),
             Request::Recover(Recover::TakeOver) => {
                 // An epoch above every reported epoch: the agents obey this controller. The reported epochs prove a
-                // lost life, so a recovery begins.
+                // lost life, so a generation begins.
                 self.raise_epoch(self.facts().highest_reported());
-                self.enter_recovery(format!("uid {uid} said that this controller takes over"));
+                self.begin_generation(format!("uid {uid} said that this controller takes over"));
                 Ok(Reply::TookOver { epoch: self.epoch.number })
             }
-            Request::Recover(Recover::Confirm { job, attempt, word }) => self.confirm(job.as_ref(), attempt, word, uid),
             Request::Recover(Recover::Forget { host }) => self.forget_told(&host, uid),
-            Request::Attempts(of) => {
-                // A source without attempts is not remembered: made-up names cannot pile up.
-                if self.jobs.attempts().any(|(_, _, attempt)| attempt.source.as_ref() == Some(&of.source)) {
-                    self.recovery.followed.insert(of.source.clone());
-                }
-                Ok(self.facts().edge_attempts(&of))
-            }
+            Request::Attempts(of) => Ok(self.facts().edge_attempts(&of)),
             Request::Outbox { after, limit } => {
-                // An entry of a frozen attempt holds back all later entries: a reader confirms entries by one sequence
+                // An entry of a suspended attempt holds back all later entries: a reader confirms entries by one sequence
                 // number, up to which it has applied all.
-                let entries =
-                    self.cx.outbox.manager(after).take_while(|entry| !self.jobs.is_frozen(&entry.job, entry.attempt));
+                let entries = self
+                    .cx
+                    .outbox
+                    .manager(after)
+                    .take_while(|entry| !self.jobs.is_suspended(&entry.job, entry.attempt));
                 Ok(Reply::Outbox(entries.take(limit).cloned().collect()))
             }
             Request::OutboxApplied { through } => {
@@ -161,7 +162,8 @@ impl Machine {
                 Ok(Reply::Done)
             }
             Request::Releases { first, except, limit } => {
-                let told = |entry: &OutboxEntry| !self.jobs.is_frozen(&entry.job, entry.attempt) || defect!(FrozenTold);
+                let told =
+                    |entry: &OutboxEntry| !self.jobs.is_suspended(&entry.job, entry.attempt) || defect!(SuspendedTold);
                 Ok(Reply::Outbox(self.cx.outbox.oldest_releases(&first, &except, limit, told)))
             }
             Request::HookFailed { what, why } => {
@@ -182,6 +184,27 @@ impl Machine {
             }
         };
         self.cx.reply(client, reply.map_err(|refusal| self.facts().explain(refusal)));
+    }
+}
+
+impl Machine {
+    /// Names the attempt in a request that names none, if a node holds tasks of a newer attempt than the store knows: a
+    /// lost life added it, and the request is about it.
+    fn with_attempt(&self, mut request: Request) -> Request {
+        if !self.recovery.is_on() && self.nodes.unknown_hosts.is_empty() && self.nodes.uncleaned_hosts.is_empty() {
+            return request;
+        }
+        let of = match &mut request {
+            Request::Run(run) => Some((&run.job, &mut run.attempt)),
+            Request::ActionStart(start) => Some((&start.run.job, &mut start.run.attempt)),
+            Request::JobAdd(add) => Some((&add.job, &mut add.attempt)),
+            Request::JobFinish { job, attempt, .. } | Request::JobCancel { job, attempt, .. } => Some((&*job, attempt)),
+            _ => None,
+        };
+        if let Some((job, attempt)) = of.filter(|(_, attempt)| attempt.is_none() && !defect!(UnknownAttemptIgnored)) {
+            *attempt = self.facts().newest_unknown(job);
+        }
+        request
     }
 }
 

@@ -147,20 +147,11 @@ table! {
     ResolvedForgotten: "a script that goes on after its task was resolved is forgotten, and its node is shown as free",
         "8: what is, is shown",
         Hunt::Unit { program: "core", filter: "a_script_that_outlives_its_resolution_is_shown" };
-    GoneIsTold:
-        "of an attempt whose nodes were given back by the lost life the last named resource is told, as the whole",
-        "4: what is told adds up", Hunt::Unit { program: "core", filter: "nobody_is_told_of_what_was_given_back" };
     StragglerEndDropped: "the own end of a script that was given up is dropped as known, if it is a timeout too",
         "2: later facts are appended", Hunt::Unit { program: "core", filter: "the_own_end_of_a_straggler_is_late" };
     ServiceFollows: "a service's action has an after-action's name, and what it does not cover is not drained",
         "4: a rank goes back when it was cleaned up",
         Hunt::Unit { program: "core", filter: "no_service_cleans_up_for" };
-    UnclaimedNotCleaned: "an epilog that its node holds unclaimed on a disowned rank waits for the node's next Hello",
-        "8: what waits comes to its end",
-        Hunt::Unit { program: "core", filter: "an_unclaimed_epilog_on_a_disowned_rank_begins" };
-    GoneWhileUnderWay: "a rank whose Start is under way is given back when an operator says that the lost life did",
-        "4: nothing begins on a rank that was given back",
-        Hunt::Unit { program: "core", filter: "what_was_given_back_keeps_a_rank_whose_start_is_under_way" };
     ResolvedBegins: "what waits in its node's queue is resolved, and its node is not told",
         "2: one outcome", Hunt::Simulator;
     QuietForgotten: "a controller that comes up again is not quiet any more",
@@ -254,115 +245,109 @@ table! {
         "a controller that comes up again drains a node once more for a stuck script, though somebody has lifted that",
         "5: what was shown survives a crash", Hunt::Simulator;
     StampIgnored: "a copy that `controller backup` made passes for the store itself",
-        "docs/semantics.md B1: a store that may be behind is in recovery",
+        "docs/semantics.md B1: a store that is behind begins a generation",
         Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
     AnchorIgnored: "a store that is older than its directory passes for the newest",
-        "docs/semantics.md B1: a store that may be behind is in recovery",
+        "docs/semantics.md B1: a store that is behind begins a generation",
         Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
     MarksIgnored: "nodes that have obeyed a commit which the store never made are let in as any other",
-        "docs/semantics.md B1: a store that may be behind is in recovery", Hunt::Simulator;
-    LoneMarkBelieved: "one host alone puts the store in recovery",
+        "docs/semantics.md B1: a store that is behind begins a generation", Hunt::Simulator;
+    LoneMarkBelieved: "one host alone makes the store begin a generation",
         "docs/security.md: a stolen key of a node stops no controller",
         Hunt::Unit { program: "core", filter: "two_nodes_foreign_commits_are_evidence_and_one_is_refused" };
     UnmarkedBootIsLoss: "a boot that was announced is a loss where the node lost its mark of it",
         "3: the outcome is what the unit did",
         Hunt::Unit { program: "core", filter: "a_node_without_its_mark_ends_as_announced" };
     EpochOfTheCopy: "a store that was put back begins the epoch that its lost life had",
-        "docs/semantics.md B1: a store that may be behind is in recovery",
+        "docs/semantics.md B1: a store that is behind begins a generation",
         Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
     PutBackGoesOn: "a process whose memory was put back gives the numbers of its lost commits again",
-        "docs/semantics.md B1: a store that may be behind is in recovery",
+        "docs/semantics.md B1: a store that is behind begins a generation",
         Hunt::Unit { program: "core", filter: "a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own" };
-    OrphansUndrained: "a host with an orphan that nobody adopts is not drained",
-        "docs/semantics.md N2: no other job begins beside an orphan",
-        Hunt::Unit { program: "core", filter: "an_orphan_blocks_its_host_until_adopted_or_confirmed" };
-    OrphanDrainStays: "the drain for an orphan stays when the orphan was adopted",
-        "docs/semantics.md N2: the drain ends with the orphan",
-        Hunt::Unit { program: "core", filter: "an_orphan_blocks_its_host_until_adopted_or_confirmed" };
+    UnknownUndrained: "a host with an unknown task that nobody takes up is not drained",
+        "docs/semantics.md N2: no other job begins beside an unknown task",
+        Hunt::Unit { program: "core", filter: "an_unknown_task_blocks_its_host_until_adopted_or_undrained" };
+    UnknownDrainStays: "the drain for an unknown task stays when the task was adopted",
+        "docs/semantics.md N2: the drain ends with the unknown task",
+        Hunt::Unit { program: "core", filter: "an_unknown_task_blocks_its_host_until_adopted_or_undrained" };
     DrainsUndoubted: "drains of the copy count as in force",
-        "docs/semantics.md B3: in recovery nothing owed begins, is told or given back",
-        Hunt::Unit { program: "core", filter: "drains_of_a_copy_are_told_to_nobody_in_a_recovery" };
+        "docs/semantics.md B8: drains of a copy wait for the list or the grace",
+        Hunt::Unit { program: "core", filter: "drains_of_a_copy_wait_for_the_list_or_the_grace" };
     ListedDrainsIgnored: "a drain of perilog's that the resource manager lists is unknown to a store that was put back",
         "docs/semantics.md B8: listed drains are the store's again",
-        Hunt::Unit { program: "core", filter: "listed_drains_are_the_stores_again" };
+        Hunt::Unit { program: "core", filter: "drains_of_a_copy_wait_for_the_list_or_the_grace" };
     AnyInstanceLists: "what another instance of the resource manager does not list is over",
         "docs/semantics.md B4: what an edge does not list is over",
         Hunt::Unit { program: "core", filter: "a_list_of_another_instance_says_nothing" };
-    RecoveredUnbegun: "an attempt of the copy is cleaned up on those ranks alone where the store saw a prolog begin",
-        "docs/semantics.md B9: in doubt every rank is cleaned up",
-        Hunt::Unit { program: "core", filter: "a_recovered_attempt_is_cleaned_up_on_all_its_ranks" };
-    CleanedBesideRefused: "a disowned rank is cleaned up on a host that the list gives to an attempt which was refused",
-        "docs/semantics.md B4: on a drained host that no other attempt holds",
+    RecoveredUnbegun: "a taken-up attempt is cleaned up on those ranks alone where the store saw a prolog begin",
+        "docs/semantics.md B3: in doubt every rank is cleaned up",
+        Hunt::Unit { program: "core", filter: "a_taken_up_attempt_is_cleaned_up_on_all_its_ranks" };
+    CleanedBesideRefused: "an unlisted attempt is cleaned up on a host that the list gives to an attempt which was refused",
+        "docs/semantics.md B7: on a drained host that no other attempt has",
         Hunt::Unit { program: "core", filter: "a_refused_attempts_host_is_cleaned_up_once_unlisted" };
     GateOpen: "what the store owed goes on at a start before its nodes could say that it is behind",
         "docs/semantics.md B2: a start waits for its nodes",
         Hunt::Unit { program: "core", filter: "debts_wait_after_a_start_for_known_nodes_or_a_while" };
-    NothingFrozen: "a recovery freezes nothing",
-        "docs/semantics.md B3: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
+    NothingAbandoned: "a generation abandons nothing",
+        "docs/semantics.md B3: nothing owed begins, is told or given back before somebody asks again",
+        Hunt::Simulator;
     SetupAfterEpilog: "a setup action begins on a rank whose epilog has ended",
         "docs/semantics.md H9: the after-actions come last",
         Hunt::Unit { program: "core", filter: "a_setup_action_does_not_follow_the_epilog_of_a_lost_life" };
     AdoptedBesideSetup: "a setup action that waits begins after the adopted epilog of a lost life",
-        "docs/semantics.md B6: an adopted after-action withdraws the setup actions that wait on its rank",
-        Hunt::Unit { program: "core", filter: "no_setup_action_follows_an_adopted_epilog" };
+        "docs/semantics.md B4: an adopted after-action withdraws the setup actions that wait on its rank",
+        Hunt::Unit { program: "core", filter: "a_setup_action_does_not_follow_the_epilog_of_a_lost_life" };
     ReleasedBeforeDrain: "a rank is released in the batch that drains its host anew",
         "docs/semantics.md R3: a rank whose host is at fault is released only when the drain is in force",
         Hunt::Unit { program: "core", filter: "a_release_waits_for_the_drain_of_the_same_batch" };
     AddedRepeats: "a run without nodes makes the next attempt of an added job on the nodes of the one before",
         "docs/semantics.md A5: the resource manager chooses them anew",
         Hunt::Unit { program: "core", filter: "a_requeue_has_the_terms_of_the_attempt_before" };
-    WordBesideNewer: "by an operator's word an older attempt is cleaned up beside the newer one",
-        "docs/administration.md: the older attempt's epilog waits until the newer one has given the host back",
-        Hunt::Unit { program: "core", filter: "a_word_for_an_older_attempt_begins_nothing_beside" };
-    ListOfAnyInstance: "a list of another instance of the resource manager lets a disowned rank be cleaned up",
-        "docs/semantics.md B4: on a drained host that no other attempt holds",
+    ListOfAnyInstance: "a list of another instance of the resource manager lets an unlisted attempt be cleaned up",
+        "docs/semantics.md B7: on a drained host that no other attempt has",
         Hunt::Unit { program: "core", filter: "a_clean_up_waits_for_the_list_of_its_own_instance" };
-    OwedReleaseStays: "what the copy owed of hosts that were given on is told when its job was vouched for",
-        "4: no rank is given back twice",
-        Hunt::Unit { program: "core", filter: "an_owed_release_is_told_of_listed_ranks_alone" };
-    CleanedBeforeList: "a disowned rank is cleaned up before its edge has listed its jobs in this life",
-        "docs/semantics.md B4: on a drained host that no other attempt holds",
+    CleanedBeforeList: "an unlisted attempt is cleaned up before its edge has listed its jobs in this life",
+        "docs/semantics.md B7: on a drained host that no other attempt has",
         Hunt::Unit { program: "core", filter: "a_refused_attempts_host_is_not_cleaned_up_after_a_restart" };
-    OwnedWaitsOn: "what waited on a disowned rank waits on when the resource manager holds the rank again",
-        "docs/semantics.md B4: it begins once the resource manager vouches for the host",
-        Hunt::Unit { program: "core", filter: "a_rank_that_is_listed_again_is_cleaned_up" };
-    FrozenReleased: "in recovery a rank of an attempt that nobody vouched for is given back",
-        "docs/semantics.md B3: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
-    FrozenTold: "in recovery the release hook is told of an attempt that nobody vouched for",
-        "docs/semantics.md B3: in recovery nothing owed begins, is told or given back",
-        Hunt::Unit { program: "core", filter: "an_owed_release_is_told_when_its_attempt_was_vouched_for" };
-    FrozenJudged: "in recovery an action of an attempt that nobody vouched for gets its verdict",
-        "docs/semantics.md B3: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
-    PrunedInRecovery: "in recovery attempts are pruned",
-        "docs/semantics.md B3: in recovery nothing owed begins, is told or given back",
-        Hunt::Unit { program: "core", filter: "a_recovery_prunes_nothing" };
-    StaleSetupBegins: "a setup action that waits in the copy begins when its job was vouched for",
-        "docs/semantics.md B5: it begins when it is asked for again",
-        Hunt::Unit { program: "core", filter: "a_stale_setup_action_begins_only_when_it_is_asked_for_again" };
-    OrphansOverlooked: "tasks that the store does not know are nobody's business",
-        "docs/semantics.md N2: no other job begins beside an orphan", Hunt::Simulator;
-    OrphanIgnored: "another job's setup action begins beside an orphan",
-        "docs/semantics.md N2: no other job begins beside an orphan", Hunt::Simulator;
-    OrphanAcknowledged: "the end of an orphan is acknowledged unasked",
-        "docs/semantics.md B6: an orphan is never acknowledged unasked", Hunt::Simulator;
-    NothingDisowned: "hosts that the resource manager gave on count as the attempt's own still",
-        "4: no rank is given back twice; no clean-up beside another job", Hunt::Simulator;
-    DisownedCleaned: "what cleans up begins on hosts that the resource manager gave on",
+    ListedAgainWaits: "what waited for an unlisted attempt waits on when the resource manager lists it again",
+        "docs/semantics.md B7: it begins once the list names it",
+        Hunt::Unit { program: "core", filter: "an_attempt_that_is_listed_again_is_cleaned_up" };
+    SuspendedReleased: "a rank of an abandoned attempt is given back",
+        "docs/semantics.md B3: nothing owed begins, is told or given back before somebody asks again",
+        Hunt::Simulator;
+    SuspendedTold: "the release hook is told of an abandoned attempt",
+        "docs/semantics.md B3: nothing owed begins, is told or given back before somebody asks again",
+        Hunt::Unit { program: "core", filter: "a_pending_release_is_told_when_its_job_is_finished_again" };
+    SuspendedJudged: "an action of an abandoned attempt gets its verdict",
+        "docs/semantics.md B3: nothing owed begins, is told or given back before somebody asks again",
+        Hunt::Simulator;
+    PrunedInGrace: "in a grace attempts are pruned",
+        "docs/semantics.md B3: a grace prunes nothing",
+        Hunt::Unit { program: "core", filter: "a_grace_prunes_nothing" };
+    StaleSetupBegins: "a setup task of the copy begins although its job had begun or ended",
+        "docs/semantics.md B4: no setup task begins for a job that had begun",
+        Hunt::Unit { program: "core", filter: "a_setup_action_goes_on_for_who_asks_and_not_for_a_job_that_had_begun" };
+    UnknownOverlooked: "tasks that the store does not know are nobody's business",
+        "docs/semantics.md N2: no other job begins beside an unknown task",
+        Hunt::Simulator;
+    UnknownIgnored: "another job's setup action begins beside an unknown task",
+        "docs/semantics.md N2: no other job begins beside an unknown task",
+        Hunt::Simulator;
+    UnknownAcknowledged: "the end of an unknown task is acknowledged unasked",
+        "docs/semantics.md N2: an unknown task is never acknowledged unasked",
+        Hunt::Simulator;
+    UnlistedCleaned: "what cleans up begins on hosts that the resource manager gave on",
         "4: no clean-up beside another job",
         Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
-    CleanedBesideOthers: "on a drained host what cleans up begins beside another job that holds it",
-        "4: no clean-up beside another job", Hunt::Unit { program: "core", filter: "recovery" };
-    ReleasedHolderWaits: "a job whose repeated release is unread counts as one that waits to clean up",
-        "docs/semantics.md B4: on a drained host that no other attempt holds",
-        Hunt::Unit { program: "core", filter: "a_clean_up_waits_for_a_repeated_release" };
-    RunningHolderWaits: "a job that already cleans up on a host counts as one that waits to clean up there",
-        "docs/semantics.md B4: on a drained host that no other attempt holds",
+    CleanedBesideOthers: "what cleans up begins beside another job that has the host",
+        "4: no clean-up beside another job",
+        Hunt::Unit { program: "core", filter: "nothing_is_cleaned_up_beside_another_job" };
+    UnlistedRunIgnored: "an unlisted attempt that already cleans up on a host keeps no other from it",
+        "docs/semantics.md B7: on a drained host that no other attempt has",
         Hunt::Unit { program: "core", filter: "a_clean_up_waits_for_one_that_runs" };
-    FollowedOutlivesList: "an edge that asked for its attempts before its list counts as knowing the releases after it",
-        "docs/semantics.md B4: on a drained host that no other attempt holds",
-        Hunt::Unit { program: "core", filter: "a_clean_up_waits_for_a_repeated_release" };
-    DisownedTold: "the resource manager is told that hosts are free which it gave on long ago",
-        "4: no rank is given back twice", Hunt::Simulator;
+    UnlistedIsTold: "the resource manager is told that hosts are free which it gave on long ago",
+        "4: no rank is given back twice",
+        Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
     MissingGoesOn: "an attempt that its edge has no more goes on",
         "docs/semantics.md B4: what an edge does not list is over",
         Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
@@ -370,14 +355,8 @@ table! {
         "5: at least once",
         Hunt::Unit { program: "core", filter: "a_resource_manager_that_forgot_a_release_is_told_again" };
     DoubtedUndrainTold: "an undrain of the copy is told to the drain hook, though the node may have failed again since",
-        "docs/semantics.md B3: in recovery nothing owed begins, is told or given back",
-        Hunt::Unit { program: "core", filter: "drains_of_a_copy_are_told_to_nobody_in_a_recovery" };
-    SpentStaysOwner: "a bare run of the copy still has its hosts, and is cleaned up there beside another job",
-        "4: no clean-up beside another job",
-        Hunt::Unit { program: "core", filter: "a_bare_run_of_the_copy_has_its_hosts_no_more" };
-    LeftUnheard: "a recovery ends before the nodes could say what the store does not know",
-        "docs/semantics.md B1: a store that may be behind is in recovery",
-        Hunt::Unit { program: "core", filter: "a_recovery_that_owes_nothing_waits_for_its_nodes" };
+        "docs/semantics.md B8: an undrain of the copy is dropped",
+        Hunt::Unit { program: "core", filter: "an_undrain_of_the_copy_is_dropped" };
     BusTakesTerm: "a TERM that went into a bus that was lost is not sent again",
         "a cancel reaches the runner",
         Hunt::Unit { program: "core", filter: "a_cancel_that_the_bus_may_have_lost_is_sent_again" };
@@ -450,9 +429,9 @@ table! {
     HalfListCounts: "a clean-up begins on the word of a list whose last page has not come",
         "no clean-up begins beside another job",
         Hunt::Unit { program: "core", filter: "no_clean_up_begins_on_half_a_list" };
-    RecoveryEndsHalfListed: "a recovery ends between two pages of an edge's list",
+    GraceEndsHalfListed: "a grace ends between two pages of an edge's list",
         "what a restored store lacks is known before it is acted on",
-        Hunt::Unit { program: "core", filter: "no_recovery_ends_on_half_a_list" };
+        Hunt::Unit { program: "core", filter: "no_grace_ends_on_half_a_list" };
     MarksGo: "a tombstone that goes takes with it that its host had obeyed its commit",
         "what was obeyed last is not forgotten", Hunt::Unit { program: "core", filter: "what_goes_leaves_its_commit" };
     SetupAfterCleanup: "an action prepares an attempt on a host on which that was cleaned up",
@@ -469,6 +448,26 @@ table! {
     FollowsWithoutEnvironment: "an after-action that no request began has no environment",
         "an epilog of a lost attempt has the variables of its prolog",
         Hunt::Unit { program: "core", filter: "an_epilog_that_nobody_asked_for_has_the_variables_of_its_prolog" };
+    RivalIsEvidence: "a node that obeys another controller's epoch is welcomed without a take-over",
+        "docs/semantics.md B1: a store that is behind begins a generation",
+        Hunt::Unit { program: "core", filter: "a_rival_is_not_welcomed_before_a_take_over" };
+    GivenUpBegins: "an after-action begins on a host that was given up",
+        "4: no clean-up beside another job", Hunt::Unit { program: "core", filter: "generation" };
+    MissingUndrained: "a host whose clean-up may be missing is not drained",
+        "docs/semantics.md B6: a host whose clean-up may be missing is drained",
+        Hunt::Unit { program: "core", filter: "a_host_whose_clean_up_may_be_missing_is_drained_after_the_grace" };
+    UncleanedIgnored: "a setup action begins on a host before its drain for a missing clean-up is in force",
+        "docs/semantics.md B6: a host whose clean-up may be missing is drained",
+        Hunt::Unit { program: "core", filter: "a_new_job_waits_for_the_drain_for_a_missing_clean_up" };
+    UnknownAttemptIgnored: "a request without a number means an attempt that a node shows to be superseded",
+        "docs/semantics.md B4: a request without a number means the newest attempt",
+        Hunt::Unit { program: "core", filter: "a_request_without_a_number_means_the_newest_that_a_node_knows" };
+    UnknownSetupStays: "the unknown prolog of an attempt that was taken up is not adopted",
+        "docs/semantics.md B4: who takes up an attempt adopts its tasks",
+        Hunt::Unit { program: "core", filter: "the_unknown_setup_task_of_a_taken_up_job_is_adopted" };
+    UnlistedRankKept: "ranks that an edge's list lacks stay the attempt's",
+        "4: no clean-up beside another job",
+        Hunt::Unit { program: "core", filter: "a_list_gives_up_what_it_lacks_and_tells_again_what_it_names" };
 }
 
 /// The defect that is on in this process; at most one, and it stays on until the process ends.

@@ -20,8 +20,8 @@ pub(super) struct Attempts {
     open: BTreeMap<ActionId, Open>,
     /// Attempt and host of each epilog that has ended as `ok`.
     cleaned: BTreeSet<(JobId, Attempt, String)>,
-    /// Attempt and host of each disowned rank: a later attempt does not wait for the clean-up there.
-    disowned: BTreeSet<(JobId, Attempt, String)>,
+    /// Attempts that were abandoned or unlisted: a later attempt does not wait for their clean-up.
+    apart: BTreeSet<(JobId, Attempt)>,
     /// External actions whose beginning was already checked.
     served: BTreeSet<ActionId>,
 }
@@ -74,23 +74,15 @@ pub(super) fn prepares(name: &str) -> bool {
 }
 
 impl Truth {
-    /// Records the disowned ranks in a batch that the first controller is about to commit.
-    pub(crate) fn note_disowned(&mut self, store: &Snapshot, records: &[Record]) {
+    /// Records the abandoned and unlisted attempts in a batch that the first controller is about to commit: a later
+    /// attempt does not wait for their clean-up.
+    pub(crate) fn note_apart(&mut self, records: &[Record]) {
         for record in records {
-            let (job, attempt, ranks) = match record {
-                Record::Attempt(row) => (&row.job, row.attempt, &row.disowned),
-                Record::Given { job, attempt, holds } => (job, *attempt, &holds.disowned),
-                _ => continue,
-            };
-            let rows = records.iter().rev().filter_map(|record| match record {
-                Record::Attempt(row) => Some(row),
-                _ => None,
-            });
-            let Some(row) = rows.chain(&store.attempts).find(|row| row.job == *job && row.attempt == attempt) else {
-                continue;
-            };
-            let hosts = row.ranks.iter().zip(row.hosts.iter()).filter(|(rank, _)| ranks.contains(*rank));
-            self.attempts.disowned.extend(hosts.map(|(_, host)| (job.clone(), attempt, host.to_owned())));
+            if let Record::Attempt(row) = record
+                && (row.abandoned || row.silent)
+            {
+                self.attempts.apart.insert((row.job.clone(), row.attempt));
+            }
         }
     }
 
@@ -103,11 +95,10 @@ impl Truth {
             return;
         }
         let (host, number) = (site::host(run.node), run.step.0);
-        let is_disowned =
-            |open: &Open| self.attempts.disowned.contains(&(open.job.clone(), open.attempt, host.as_str().to_owned()));
+        let is_apart = |open: &Open| self.attempts.apart.contains(&(open.job.clone(), open.attempt));
         let before = |open: &&Open| {
             let older = open.job == run.job && open.attempt < number && open.hosts.contains(host.as_str());
-            older && !is_disowned(open)
+            older && !is_apart(open)
         };
         // Only the task's first script counts: a node that was away may bring back a pruned attempt whose scripts run
         // already.

@@ -27,7 +27,7 @@ struct Told {
     releases: BTreeMap<u64, (Part, Option<ResourceSet>)>,
     /// Ranks of the releases that the controller dropped from the outbox. The resource manager no longer counts these
     /// ranks to the attempt, so no release of them has to come.
-    gone: IdSet,
+    gone: Part,
     last: bool,
 }
 
@@ -49,7 +49,7 @@ impl Told {
     /// Forgets a release that the controller has dropped from the outbox, and adds its ranks to `gone`.
     fn drop_release(&mut self, sequence: u64) {
         if let Some((part, _)) = self.releases.remove(&sequence) {
-            self.gone.extend_with(&part.ranks);
+            self.gone.extend_with(&part);
             self.last = false;
         }
     }
@@ -72,11 +72,6 @@ impl Truth {
                 // The resource manager no longer has the attempt, or an operator says so: the hook gets no more notices
                 // of it.
                 Record::Event { job, event, .. } if ["attempt-over", "attempt-closed"].contains(&event.name()) => {
-                    self.owed_no_more(job, records);
-                    None
-                }
-                // The resource manager lists fewer ranks of a recovered attempt: the hook gets no notices of the rest.
-                Record::Event { job, event, .. } if event.name() == "release-forgotten" && vouches(records, job) => {
                     self.owed_no_more(job, records);
                     None
                 }
@@ -137,9 +132,10 @@ impl Truth {
                 let names = resources.filter_map(|name| perilog_core::ResourceName::new(name.as_str()?).ok());
                 let part = Part { ranks: ranks("ranks"), resources: names.collect() };
                 let told = self.books.told.entry((entry.job.clone(), entry.attempt)).or_default();
-                told.gone.subtract(&part.ranks);
-                let handed_out = attempt.ranks.difference(&attempt.disowned).difference(&told.gone);
-                let whole = Part { ranks: handed_out, resources: attempt.terms.resources.clone() };
+                told.gone.subtract(&part);
+                let given_up = self.given.given_up(&entry.job, entry.attempt);
+                let handed_out = attempt.ranks.difference(&given_up).difference(&told.gone.ranks);
+                let whole = Part { ranks: handed_out, resources: &attempt.terms.resources - &told.gone.resources };
                 let twice = !told.part().intersection(&part).is_empty();
                 let fragment = r().filter(|fragment| *fragment.ranks() == part.ranks);
                 told.releases.insert(entry.sequence, (part.clone(), fragment));
@@ -150,7 +146,7 @@ impl Truth {
                 }
                 let Some(all) = &attempt.terms.r else { return None };
                 let sum = told.r();
-                // Disowned ranks need no release, so the fragments may not add up to all of R.
+                // Ranks that were given up need no release, so the fragments may not add up to all of R.
                 let is_all = |sum: &ResourceSet| match whole.ranks == attempt.ranks {
                     true => *sum == **all,
                     false => *sum.ranks() == whole.ranks,
@@ -192,8 +188,8 @@ impl Truth {
         if before.is_none()
             && let Some(what) = stuck(&reason)
             && !self.books.stuck.insert((host.clone(), what))
-            // In a recovery the controller drops a pending undrain, so the same drain may come again.
-            && !row.unvouched
+            // A generation drops a pending undrain, so the same drain may come again.
+            && !row.doubtful
             && !forgetful
         {
             return Some(format!(
@@ -225,11 +221,4 @@ fn stuck(reason: &str) -> Option<String> {
     let (what, _) = reason.split_once(", processes did not within ")?;
     let of = reason.rfind("(job ").and_then(|at| reason.get(at..)).unwrap_or_default();
     Some(format!("{what} {of}"))
-}
-
-/// Returns `true` if the batch (`records`) contains the row of a recovered attempt of this job. An attempt is recovered
-/// if it was added or begun during a recovery, if an edge's list added it, or if an edge, a request or an operator
-/// vouched for it.
-fn vouches(records: &[Record], job: &JobId) -> bool {
-    records.iter().any(|record| matches!(record, Record::Attempt(row) if row.job == *job && row.recovered))
 }

@@ -40,6 +40,8 @@ pub(super) struct Given {
     /// The jobs of which the present store lacks releases, after a restore, or the resource manager has forgotten
     /// releases, after a rollback.
     forgotten: BTreeSet<JobId>,
+    /// Ranks that were given up, by attempt: they count as released, and no notice says so.
+    given_up: BTreeMap<(JobId, Attempt), IdSet>,
     /// Whether settings were ever in force under which jobs tolerate the outcome `lost` and have a second after-action,
     /// `sweep`.
     lenient: bool,
@@ -83,6 +85,10 @@ impl Given {
         self.drained.contains(host)
     }
 
+    pub(super) fn given_up(&self, job: &JobId, attempt: Attempt) -> IdSet {
+        self.given_up.get(&(job.clone(), attempt)).cloned().unwrap_or_default()
+    }
+
     /// Returns `true` if an operator undrained the host in perilog after the run with this index had begun.
     pub(super) fn is_lifted_for(&self, host: &str, index: usize) -> bool {
         self.lifted.get(host).is_some_and(|lifted| index < lifted.runs)
@@ -106,11 +112,30 @@ impl Given {
         let key = (job.clone(), attempt);
         self.shown.remove(&key);
         self.heard.remove(&key);
+        self.given_up.remove(&key);
         self.owed.retain(|_, of| *of != key);
     }
 }
 
 impl Truth {
+    /// Records the ranks that a batch of the first controller gives up.
+    pub(crate) fn note_given_up(&mut self, records: &[Record]) {
+        for record in records {
+            let Record::Event { job, event, .. } = record else { continue };
+            let Some(context) = event.context().filter(|_| event.name() == "given-up") else { continue };
+            let attempt = serde_json::from_value(context["attempt"].clone());
+            let ranks = context["ranks"].as_str().and_then(|text| text.parse::<IdSet>().ok());
+            if let (Ok(attempt), Some(ranks)) = (attempt, ranks) {
+                self.given.given_up.entry((job.clone(), attempt)).or_default().extend_with(&ranks);
+            }
+        }
+    }
+
+    /// Returns `true` if an operator ever undrained the host in perilog.
+    pub(crate) fn was_undrained(&self, host: &str) -> bool {
+        self.given.lifted.contains_key(host)
+    }
+
     pub(crate) fn configured(&mut self, settings: &Settings) {
         let ran = !self.runs.is_empty();
         let given = &mut self.given;
@@ -353,13 +378,14 @@ impl Truth {
         let mut to_do = IdSet::new();
         actions().flat_map(|a| [&a.waiting, &a.sent, &a.accepted]).for_each(|ranks| to_do.extend_with(ranks));
         let ranks = &row.released.ranks;
+        let given_up = self.given.given_up(&job, attempt);
         let wrong = [
             (before.intersection(&row.released) != before, "takes back what was released"),
             (whole.intersection(&row.released) != row.released, "releases what is not there"),
             (!row.released.intersection(&row.hold).is_empty(), "releases what the job holds"),
             (held.iter().any(|part| !row.released.intersection(part).is_empty()), "releases what an action holds"),
             (
-                !forgetful && !to_do.is_disjoint(&ranks.difference(&before.ranks)),
+                !forgetful && !to_do.is_disjoint(&ranks.difference(&before.ranks).difference(&given_up)),
                 "releases what an action has still to do",
             ),
             (row.complete != (row.released == whole), "says final too early, or not at all"),
@@ -371,12 +397,11 @@ impl Truth {
         }
         let mut given = row.released.clone();
         given.subtract(&before);
+        given.ranks.subtract(&given_up);
         self.check_not_served(store, row, &given);
-        if !self.is_gone(&job, attempt) {
-            self.check_followed(store, row, &given.ranks);
-            self.check_cleaned(store, row, &given.ranks);
-        }
-        for rank in ranks.difference(&before.ranks).iter().map(Rank) {
+        self.check_followed(store, row, &given.ranks);
+        self.check_cleaned(store, row, &given.ranks);
+        for rank in given.ranks.iter().map(Rank) {
             let Some((_, host)) = row.ranks.iter().zip(row.hosts.iter()).find(|(of, _)| *of == rank.0) else {
                 continue;
             };
@@ -424,6 +449,11 @@ impl Truth {
     /// operator undrained the host.
     pub(super) fn check_not_given(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local) else { return };
+        // What runs on a rank goes on when the rank is given up.
+        let goes_on = run.starts.as_slice() != [1];
+        if goes_on && self.given.given_up(&run.job, run.step.0).contains(run.task.rank.0) {
+            return;
+        }
         let given = self.given.shown.get(&(run.job.clone(), run.step.0));
         if given.is_some_and(|part| part.ranks.contains(run.task.rank.0)) && !self.is_doubtful(run.task, None) {
             let host = super::super::world::site::host(run.node);

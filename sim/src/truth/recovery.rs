@@ -1,11 +1,11 @@
-//! Checks that a recovery begins only on evidence, and freezes unvouched attempts. In a recovery the controller begins,
-//! sends, releases, judges and prunes nothing of an unvouched attempt.
+//! Checks that a generation begins only on evidence, and abandons attempts. The controller begins, sends, releases,
+//! judges and prunes nothing of an abandoned attempt.
 
 use std::collections::BTreeSet;
 
 use perilog_core::controller::io::{ActionRow, AttemptRow, OutboxEntry, Reader};
 use perilog_core::controller::{Record, Snapshot};
-use perilog_core::{Attempt, JobId, Loss, Outcome, TaskId};
+use perilog_core::{Attempt, IdSet, JobId, Loss, Outcome, TaskId};
 
 use super::Truth;
 
@@ -25,10 +25,6 @@ pub(super) struct Recovery {
     numbers_repeat: bool,
     /// Nodes that reported a commit which no controller made.
     forgers: BTreeSet<usize>,
-    /// Attempts with a committed release: their ranks were cleaned up, and other jobs may have the hosts.
-    given_back: BTreeSet<(JobId, Attempt)>,
-    /// Attempts that an operator declared gone.
-    gone: BTreeSet<(JobId, Attempt)>,
 }
 
 /// With fewer nodes than this number in its store, a controller may enter a recovery on the evidence of one node alone
@@ -68,37 +64,13 @@ impl Truth {
         self.recovery.forgers.insert(at);
     }
 
-    /// Returns `true` if a release of this attempt was ever committed, in any store.
-    pub(crate) fn was_given_back(&self, of: &(JobId, Attempt)) -> bool {
-        self.recovery.given_back.contains(of)
-    }
-
     /// Returns `true` if the resource manager itself shows the host as drained.
     pub(crate) fn is_drained_in_its_book(&self, host: &str) -> bool {
         self.given.is_drained(host)
     }
 
-    /// Records that an operator declared the attempt gone. The controller may then withdraw its waiting tasks.
-    pub(crate) fn said_gone(&mut self, of: &(JobId, Attempt)) {
-        self.recovery.gone.insert(of.clone());
-    }
-
-    pub(super) fn is_gone(&self, job: &JobId, attempt: Attempt) -> bool {
-        self.recovery.gone.contains(&(job.clone(), attempt))
-    }
-
-    pub(super) fn note_given_back(&mut self, records: &[Record]) {
-        let releases = records.iter().filter_map(|record| match record {
-            Record::Outbox(entry) if entry.body.value()["event"] == "release" => {
-                Some((entry.job.clone(), entry.attempt))
-            }
-            _ => None,
-        });
-        self.recovery.given_back.extend(releases);
-    }
-
-    /// Checks a batch that controller `which` is about to commit. A batch that enters a recovery needs evidence. In a
-    /// recovery the batch begins, sends, releases, judges and prunes nothing of a frozen attempt. `told`: tasks whose
+    /// Checks a batch that controller `which` is about to commit. A batch that begins a generation needs evidence. The
+    /// batch begins, sends, releases, judges and prunes nothing of an abandoned attempt. `told`: tasks whose
     /// ends may be recorded all the same, because their own nodes have reported them.
     pub(crate) fn check_frozen(&mut self, which: usize, store: &Snapshot, records: &[Record], told: &BTreeSet<TaskId>) {
         let enters = records.iter().any(|record| matches!(record, Record::Recovery(row) if row.ended_ms.is_none()));
@@ -130,39 +102,40 @@ impl Truth {
             // before.
             return;
         }
-        if store.attempts.iter().all(|row| !row.unvouched) {
+        if store.attempts.iter().all(|row| !row.abandoned) {
             return;
         }
         let stays = |of: &AttemptRow| {
             records.iter().all(|record| match record {
-                Record::Attempt(row) if row.job == of.job && row.attempt == of.attempt => row.unvouched,
+                Record::Attempt(row) if row.job == of.job && row.attempt == of.attempt => row.abandoned,
                 _ => true,
             })
         };
         let frozen: BTreeSet<(&JobId, Attempt)> = store
             .attempts
             .iter()
-            .filter(|row| row.unvouched && stays(row))
+            .filter(|row| row.abandoned && stays(row))
             .map(|row| (&row.job, row.attempt))
             .collect();
-        let wrong = records.iter().find_map(|record| thawed(store, record, told, &frozen));
+        let given_up = |job: &JobId, attempt| self.given.given_up(job, attempt);
+        let wrong = records.iter().find_map(|record| goes_on(store, record, told, &frozen, given_up));
         if let Some(what) = wrong {
-            self.broken(|| format!("recovery: c{which} {what}, and nobody has vouched for it"));
+            self.broken(|| format!("recovery: c{which} {what}, and nobody has asked for it"));
         }
     }
 
     /// Checks a notice that the controller sends to a hook or an edge: the notice's attempt is not frozen.
-    pub(crate) fn check_told_vouched(&mut self, which: usize, store: &Snapshot, entry: &OutboxEntry) {
+    pub(crate) fn check_told(&mut self, which: usize, store: &Snapshot, entry: &OutboxEntry) {
         let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
         if self.recovery.entered == Some((which, store.history.last)) {
             return;
         }
-        if store.attempts.iter().find(of).is_some_and(|row| row.unvouched) {
+        if store.attempts.iter().find(of).is_some_and(|row| row.abandoned) {
             let (sequence, job, attempt) = (entry.sequence, &entry.job, entry.attempt);
             self.broken(|| {
                 format!(
-                    "recovery: c{which} tells entry {sequence} of {job} attempt {attempt}, and nobody has vouched \
-                     for it"
+                    "recovery: c{which} tells entry {sequence} of {job} attempt {attempt}, and nobody has asked for \
+                     it"
                 )
             });
         }
@@ -175,11 +148,12 @@ pub(crate) fn is_on(store: &Snapshot) -> bool {
 
 /// Describes what a record does to a frozen attempt against the rules; `None`: it breaks no rule. An end that the
 /// rank's own node reported is allowed.
-fn thawed(
+fn goes_on(
     store: &Snapshot,
     record: &Record,
     told: &BTreeSet<TaskId>,
     frozen: &BTreeSet<(&JobId, Attempt)>,
+    given_up: impl Fn(&JobId, Attempt) -> IdSet,
 ) -> Option<String> {
     let is_frozen = |job: &JobId, attempt: Attempt| frozen.contains(&(job, attempt));
     match record {
@@ -196,14 +170,14 @@ fn thawed(
         }
         Record::Attempt(row) if is_frozen(&row.job, row.attempt) => {
             let before = store.attempts.iter().find(|of| of.job == row.job && of.attempt == row.attempt)?;
-            (before.released != row.released)
+            (!row.released.ranks.difference(&before.released.ranks).is_subset(&given_up(&row.job, row.attempt)))
                 .then(|| format!("gives {} of {} attempt {} back", row.released, row.job, row.attempt))
         }
         Record::Given { job, attempt, holds } if is_frozen(job, *attempt) => {
             let before = store.attempts.iter().find(|of| of.job == *job && of.attempt == *attempt)?;
             let mut after = before.clone();
             after.put(holds);
-            (before.released != after.released)
+            (!after.released.ranks.difference(&before.released.ranks).is_subset(&given_up(job, *attempt)))
                 .then(|| format!("gives {} of {job} attempt {attempt} back", after.released))
         }
         Record::Action(row) if is_frozen(&row.job, row.attempt) => {

@@ -142,7 +142,6 @@ impl Truth {
         }
         if which == 0 {
             self.check_books(store, records);
-            self.note_given_back(records);
         }
         if which == 1 {
             self.doubtful.extend(touched.iter().copied());
@@ -282,7 +281,8 @@ impl Truth {
     /// Checks that the open attempt of a job is its newest.
     fn check_newest(&mut self, which: usize, store: &Snapshot, row: &AttemptRow) {
         let newer = |other: &&AttemptRow| other.job == row.job && other.attempt > row.attempt;
-        let newer = store.attempts.iter().find(newer);
+        // Somebody may still ask for an abandoned attempt.
+        let newer = store.attempts.iter().find(newer).filter(|_| !row.abandoned);
         if let Some(newer) = newer {
             let (job, attempt, newer) = (&row.job, row.attempt, newer.attempt);
             self.broken(|| format!("6 attempts: c{which} has attempt {attempt} of {job} open, and {newer} was there"));

@@ -308,7 +308,8 @@ impl World {
     fn write(&mut self, which: usize, records: &[Record]) {
         if which == 0 {
             self.truth.note_starts(&self.controllers[0].store, records, self.t);
-            self.truth.note_disowned(&self.controllers[0].store, records);
+            self.truth.note_apart(records);
+            self.truth.note_given_up(records);
         }
         let told = std::mem::take(&mut self.controllers[which].told);
         self.truth.check_frozen(which, &self.controllers[which].store, records, &told);
@@ -433,7 +434,8 @@ const fn is_news(input: &Input) -> bool {
                     | Request::Cancel { .. }
                     | Request::Resolve { .. }
                     | Request::Signal { .. }
-                    | Request::Recover(Recover::TakeOver | Recover::Confirm { .. })
+                    | Request::Recover(Recover::TakeOver)
+                    | Request::Undrain { .. }
                     | Request::JobAdd(_)
                     | Request::JobFinish { .. }
             )

@@ -89,7 +89,7 @@ impl World {
         self.check_orphans(which, &effect);
         if let Effect::Reply { reply: Ok(Reply::Outbox(entries)), .. } = &effect {
             let store = &self.controllers[which].store;
-            entries.iter().for_each(|entry| self.truth.check_told_vouched(which, store, entry));
+            entries.iter().for_each(|entry| self.truth.check_told(which, store, entry));
         }
         let name = of_controller(&effect);
         let sprung = if which == 0 { self.traps.controller(name) } else { Sprung::No };
@@ -200,7 +200,7 @@ impl World {
         if let Some((conn, attempt)) = conn.zip(attempt)
             && !row.ranks.contains(rank)
             && self.truth.tells_lost_tasks()
-            && !self.person.has_spoken_for(&row.job, row.attempt)
+            && !host.is_some_and(|host| self.truth.was_undrained(host))
             && self.had_grown(conn.node, task, row, attempt)
         {
             let text = format!("c{which} acknowledges {task}, and its {} does not cover that rank", row.name);
@@ -209,7 +209,7 @@ impl World {
         // The controller acknowledges a report about another host's task, so that the agent stops repeating the
         // report, and ignores the outcome.
         let own = conn.is_some_and(|conn| Some(self.nodes[conn.node].host.as_str()) == host);
-        let given_up = self.person.has_spoken_for(&row.job, row.attempt);
+        let given_up = host.is_some_and(|host| self.truth.was_undrained(host));
         if own && !has && row.ranks.contains(rank) && !given_up {
             self.violate("5 acknowledged", &format!("c{which} acknowledges {task}, and its store has no end of it"));
         }

@@ -96,22 +96,6 @@ impl World {
                 });
             }
         }
-        // The action was not requested again since the store was restored, and will not be.
-        let stale = store.actions.iter().filter(|row| row.unvouched && !row.open().is_empty());
-        let is_vouched = |row: &&ActionRow| {
-            let mut of = store.attempts.iter().filter(|of| of.job == row.job && of.attempt == row.attempt);
-            of.all(|of| !of.unvouched)
-        };
-        let stale: Vec<Which> = stale
-            .filter(is_vouched)
-            .map(|row| Which {
-                job: row.job.clone(),
-                attempt: Some(row.attempt),
-                action: Some(row.name.clone()),
-                targets: None,
-                resources: None,
-            })
-            .collect();
         // If the release hook was removed for good, an operator drops its pending notices.
         let owed = store.outbox.iter().filter(|entry| entry.reader == Reader::ReleaseHook);
         let owed: BTreeSet<_> = owed.map(|entry| entry.job.clone()).collect();
@@ -120,21 +104,17 @@ impl World {
         let growing =
             |row: &AttemptRow| store.actions.iter().any(|a| a.growing && a.job == row.job && a.attempt == row.attempt);
         let held = store.attempts.iter().filter(|row| !row.hold.is_empty() && (row.added || growing(row)));
-        // The resource manager ends the jobs that it launched; an operator first vouches for the other jobs. After a
+        // The resource manager ends the jobs that it launched; an operator first takes up the other jobs. After a
         // restored memory that no node could expose, the resource manager may no longer know a job. The operator sees
         // that once the nodes have had time to report.
         let is_early = self.t < self.plan.horizon_ms + NODES_TELL_MS;
         let is_known = |row: &AttemptRow| !self.truth.is_unseen() || is_early || self.is_in_book(&row.job, row.attempt);
         let mine = |row: &&AttemptRow| self.plan.scheduler.is_some() && site::is_launched(&row.job) && is_known(row);
-        let held = held.filter(|row| !row.unvouched && !mine(row));
+        let held = held.filter(|row| !row.abandoned && !mine(row));
         let held: Vec<_> = held.cloned().collect();
         for job in owed {
             let reason = "there is no hook any more".to_owned();
             self.ask(0, Request::JobForget { job, attempt: None, releases: true, reason });
-        }
-        for which in stale {
-            self.truth.asked_to_end(which.job.clone());
-            self.ask(0, Request::Cancel { which, why: "nobody needs it".to_owned() });
         }
         for row in held {
             self.ask(
@@ -206,10 +186,10 @@ impl World {
             return self.violate("liveness", &text);
         }
         if is_on(store) {
-            return self.violate("liveness", &format!("the recovery is not over: {:?}", store.recovery));
+            return self.violate("liveness", &format!("the grace is not over: {:?}", store.recovery));
         }
-        if let Some(row) = store.attempts.iter().find(|row| row.unvouched) {
-            let text = format!("nobody has vouched for {} attempt {}", row.job, row.attempt);
+        if let Some(row) = store.attempts.iter().find(|row| row.abandoned) {
+            let text = format!("nobody has taken up {} attempt {}", row.job, row.attempt);
             return self.violate("liveness", &text);
         }
         if let Some(text) = self.unreleased() {

@@ -58,17 +58,17 @@ const fn is_look(input: &Input) -> bool {
     }
 }
 
-/// Returns the numbers of the notices that the resource manager can read now. A notice of an unvouched attempt holds
+/// Returns the numbers of the notices that the resource manager can read now. A notice of an abandoned attempt holds
 /// back all later notices.
 fn readable(store: &Snapshot) -> impl Iterator<Item = u64> {
     let of_manager = store.outbox.iter().filter(|entry: &&OutboxEntry| entry.reader == Reader::Manager);
     of_manager.take_while(|entry| !is_frozen(store, entry)).map(|entry| entry.sequence)
 }
 
-/// Returns `true` if the entry's attempt is unvouched, so that the controller must not send the notice now.
+/// Returns `true` if the entry's attempt is abandoned, so that the controller must not send the notice now.
 fn is_frozen(store: &Snapshot, entry: &OutboxEntry) -> bool {
     let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
-    store.attempts.iter().find(of).is_some_and(|row| row.unvouched)
+    store.attempts.iter().find(of).is_some_and(|row| row.abandoned)
 }
 
 /// Returns the tasks that the store shows as `ok`.

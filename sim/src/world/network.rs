@@ -285,10 +285,12 @@ impl World {
             self.check_welcome(which, node, newest);
         }
         let host = &self.nodes[node].host;
-        let made_room =
-            |c: &&Conn| c.welcomed && c.closed_at == Some(self.t) && c.which == which && c.controller_life == life;
-        // An earlier session of this machine may have taken the place, and given it to this one at once.
-        let earlier = self.conns.values().filter(made_room).filter(|c| c.node == node).map(|c| c.opened_at).min();
+        let is_gone = |c: &&Conn| c.closed_at == Some(self.t) && c.which == which && c.controller_life == life;
+        let made_room = |c: &&Conn| c.welcomed && is_gone(c);
+        // An earlier session may have taken the place, and given it to this one at once: a session of this machine, or
+        // one that was turned away when its turn came.
+        let gave = |c: &&Conn| c.node == node || !c.welcomed && self.nodes[c.node].host == *host;
+        let earlier = self.conns.values().filter(is_gone).filter(gave).map(|c| c.opened_at).min();
         let since = earlier.map_or(since, |earlier| earlier.min(since));
         // Another machine's session makes room only after an unanswered probe, and after the shortest probe time of any
         // settings.

@@ -140,10 +140,10 @@ impl World {
             }
             Op::AddJob { to, job, attempt, nodes: (first, count), tolerate, percent, keep, shrink, rabbits } => {
                 let hosts = self.hosts(first, count);
-                // In a recovery, a request with fewer hosts states that the other hosts were released: no operator lies
+                // A request that takes up an attempt with fewer hosts states that the other hosts were released: no operator lies
                 // about that.
                 let mut rows = self.controllers[to].store.attempts.iter();
-                if rows.any(|row| row.job == site::job(job) && row.unvouched)
+                if rows.any(|row| row.job == site::job(job) && row.abandoned)
                     && self.truth.lives_elsewhere(&site::job(job), &hosts)
                 {
                     return;

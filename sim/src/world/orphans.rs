@@ -117,7 +117,7 @@ impl World {
         intent.is_some_and(|intent| {
             self.is_foreign(which, intent.commit)
                 && !is_known(&self.controllers[which].store, task)
-                && !self.person.has_spoken_for(&intent.start.job, intent.start.attempt)
+                && !self.truth.was_undrained(self.nodes[at].host.as_str())
         })
     }
 
@@ -145,8 +145,8 @@ impl World {
         // A full node, and a node before its agent's next try, has not buried the task, and reports a tombstone.
         let is_full = self.t < self.nodes[at].full_until + BURIED_BY_MS;
         let is_done = |intent: &Intent| {
-            let start = &intent.start;
-            (is_full || self.person.has_spoken_for(&start.job, start.attempt)) && ended.contains(&start.task)
+            let undrained = self.truth.was_undrained(self.nodes[at].host.as_str());
+            (is_full || undrained) && ended.contains(&intent.start.task)
         };
         let mut others = intents.filter(|intent| !intent.local && intent.start.job != *job && !is_done(intent));
         let orphan = others.find(|intent| self.is_foreign(which, intent.commit) && !is_known(store, intent.start.task));

@@ -1,37 +1,25 @@
-//! The operator in a recovery: comes some time after it begins, and states the truth about each job.
-
-use perilog_core::controller::io::{Confirm, Recover, Refusal, Reply, Request};
-use std::collections::BTreeSet;
+//! The operator after a restore: comes some time after a generation begins, and types what `perilog ps --abandoned`
+//! prints, for jobs that are over.
 
 use perilog_core::controller::Record;
+use perilog_core::controller::io::{Recover, Refusal, Reply, Request};
 use perilog_core::controller::view::RecoveryView;
-
-use perilog_core::{Attempt, JobId};
 
 use super::World;
 use super::event::Event;
-use super::scheduler::{Of, Word};
 use super::site;
 use crate::plan::{ENTERED, LEFT, Scheduler as Kind};
 use crate::truth::recovery::is_on;
 
-/// Time (ms) after which the operator looks again, until the recovery is over or the verdicts are due.
+/// Time (ms) after which the operator looks again, until nothing is abandoned or the verdicts are due.
 const AGAIN_MS: u64 = 15_000;
-/// Time (ms) after the faults stop from which on the operator also vouches for attempts that an edge should have
-/// asserted.
+/// Time (ms) after the faults stop from which on the operator also finishes attempts that an edge should have taken up.
 const PATIENCE_MS: u64 = 120_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Person {
     is_coming: bool,
     asked: Option<u64>,
-    spoken_for: BTreeSet<Of>,
-}
-
-impl Person {
-    pub(super) fn has_spoken_for(&self, job: &JobId, attempt: Attempt) -> bool {
-        self.spoken_for.contains(&(job.clone(), attempt))
-    }
 }
 
 impl World {
@@ -43,15 +31,15 @@ impl World {
         }
     }
 
-    /// Counts each recovery that a batch enters or leaves, before the batch's commit. If the first controller enters
-    /// one, schedules the operator's visit; a resource manager with an edge asserts its attempts anew.
+    /// Counts each generation that a batch begins, and each grace that it ends, before the batch's commit. If the first
+    /// controller begins one, schedules the operator's visit; a resource manager with an edge lists its attempts anew.
     pub(crate) fn note_recovery(&mut self, which: usize, records: &[Record]) {
         let rows = records.iter().filter_map(|record| match record {
             Record::Recovery(row) => Some(row.clone()),
             _ => None,
         });
         for row in rows.collect::<Vec<_>>() {
-            self.say(|| format!("c{which} recovery: {row:?}"));
+            self.say(|| format!("c{which} generation: {row:?}"));
             let what = if row.ended_ms.is_some() { LEFT } else { ENTERED };
             *self.memory.entry(what).or_default() += 1;
             if row.ended_ms.is_some() {
@@ -62,24 +50,25 @@ impl World {
             }
             if which == 0 {
                 self.call_person();
-                // An edge follows its attempts, so it sees that they are unvouched, and asserts them again.
-                if self.plan.scheduler == Some(Kind::Edge) {
-                    self.scheduler_cut();
-                }
+                // An edge follows its attempts, and a waiting hook the events of its job: they see that these are
+                // abandoned, and ask again.
+                self.scheduler_cut();
             }
         }
     }
 
     pub(crate) fn person_comes(&mut self) {
         self.person.is_coming = false;
-        if !is_on(&self.controllers[0].store) && !self.quiet {
+        let store = &self.controllers[0].store;
+        let is_left = is_on(store) || store.attempts.iter().any(|row| row.abandoned);
+        if !is_left && !self.quiet {
             return;
         }
         if self.controllers[0].is_up() {
             self.person.asked = Some(self.controllers[0].clients + 1);
             self.ask(0, Request::Recover(Recover::List));
         }
-        if is_on(&self.controllers[0].store) && self.t < self.verdicts_at {
+        if (is_left || self.quiet) && self.t < self.verdicts_at {
             self.person.is_coming = true;
             self.after(AGAIN_MS, Event::Person);
         }
@@ -92,90 +81,46 @@ impl World {
         }
         self.person.asked = None;
         if let Ok(Reply::Recovery(view)) = reply {
-            self.confirm_all(view);
+            self.type_all(view);
         }
         true
     }
 
-    fn confirm_all(&mut self, view: &RecoveryView) {
-        if view.obeyed.is_some() {
-            // The rest becomes visible when agents obey again.
-            self.truth.store_may_be_behind();
-            return self.ask(0, Request::Recover(Recover::TakeOver));
-        }
-        if !view.suspects.is_empty() && (0..self.nodes.len()).all(|at| !self.nodes[at].is_forged(self.t) || self.quiet)
-        {
-            // The operator knows that the store was restored, and that no key was stolen.
+    fn type_all(&mut self, view: &RecoveryView) {
+        let has_rival = view.obeyed.is_some();
+        let is_suspect = !view.suspects.is_empty()
+            && (0..self.nodes.len()).all(|at| !self.nodes[at].is_forged(self.t) || self.quiet);
+        if has_rival || is_suspect {
+            // The operator knows that the store was restored, that no other controller runs, and that no key was stolen.
             self.truth.store_may_be_behind();
             return self.ask(0, Request::Recover(Recover::TakeOver));
         }
         let edge = self.plan.scheduler == Some(Kind::Edge);
         let is_late = self.quiet && self.t > self.plan.horizon_ms + PATIENCE_MS;
-        for one in &view.attempts {
+        for one in &view.abandoned {
             let of = (one.job.clone(), one.attempt);
-            if !site::is_launched(&one.job) {
-                let word = self.word_of_others(&of);
-                self.confirm(&of, word);
-                continue;
-            }
-            if edge && one.source.is_some() && !is_late {
-                continue;
-            }
-            match self.word_for(&of, &one.hosts) {
-                Word::Is(word) => self.confirm(&of, word),
-                Word::Gone => self.confirm(&of, Confirm::Gone),
-                Word::Holds(add) => self.ask(0, Request::JobAdd(add)),
-            }
-        }
-        let mut last = None;
-        for orphan in &view.orphans {
-            let of = (orphan.job.clone(), orphan.attempt);
-            let known = view.attempts.iter().any(|one| (&one.job, &one.attempt) == (&of.0, &of.1));
-            if known || last.as_ref() == Some(&of) {
-                continue;
-            }
-            last = Some(of.clone());
-            let word = if site::is_launched(&of.0) {
-                match self.word_for(&of, &perilog_core::HostList::new()) {
-                    _ if edge && !is_late => continue,
-                    Word::Is(word) => word,
-                    Word::Holds(add) => {
-                        self.ask(0, Request::JobAdd(add));
-                        continue;
-                    }
-                    Word::Gone => Confirm::Gone,
-                }
+            let is_over = if site::is_launched(&one.job) {
+                // An edge lists what goes on. A hook asks for its job again when the job ends.
+                (!edge || one.source.is_none() || is_late) && self.is_gone(&of, &one.hosts)
             } else {
-                match self.word_of_others(&of) {
-                    Confirm::Gone => Confirm::Gone,
-                    // The operator does not know on which other nodes the orphan's attempt runs.
-                    Confirm::Over | Confirm::Running => Confirm::Over,
-                }
+                // All jobs are over when faults have stopped.
+                self.quiet || self.dice.one_in(2)
             };
-            self.confirm(&of, word);
+            if is_over {
+                self.truth.asked_to_end(of.0.clone());
+                self.say(|| format!("a person types: {}", one.command));
+                let (job, attempt) = (of.0, Some(of.1));
+                self.ask(0, Request::JobFinish { job, attempt, targets: None, resources: None });
+            }
         }
-    }
-
-    fn confirm(&mut self, of: &Of, word: Confirm) {
-        self.person.spoken_for.insert(of.clone());
-        if word == Confirm::Gone {
-            self.truth.said_gone(of);
+        if self.quiet {
+            for host in view.unknown.iter().map(|one| &one.host) {
+                let Ok(hosts) = host.parse() else { continue };
+                if let Ok(host) = perilog_core::HostName::new(host) {
+                    self.truth.lifted(host, self.t);
+                }
+                self.ask(0, Request::Undrain { hosts, forget: false, telling: None });
+            }
         }
-        // After this statement the controller may withdraw waiting tasks of the attempt.
-        self.truth.asked_to_end(of.0.clone());
-        let (job, attempt) = (Some(of.0.clone()), Some(of.1));
-        self.say(|| format!("a person says of {} attempt {}: {word:?}", of.0, of.1));
-        self.ask(0, Request::Recover(Recover::Confirm { job, attempt, word }));
-    }
-
-    /// Returns what the operator states about a job that this world's resource manager did not launch. It is gone if a
-    /// release of the attempt was committed. Otherwise it is over; while faults go on, it is running in half of the
-    /// cases.
-    fn word_of_others(&mut self, of: &Of) -> Confirm {
-        if self.truth.was_given_back(of) {
-            return Confirm::Gone;
-        }
-        // All jobs are over when faults have stopped.
-        if self.quiet || self.dice.one_in(2) { Confirm::Over } else { Confirm::Running }
     }
 }

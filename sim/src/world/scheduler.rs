@@ -7,7 +7,7 @@
 //! ```
 //! One kind speaks as an edge. After each start of the controller, and at times in between, the edge reads the outbox,
 //! asserts all attempts, and only then continues. The other kind uses hooks: each hook repeats its request until the
-//! answer comes, and an operator vouches for running jobs.
+//! answer comes, and an operator finishes the jobs that no hook asks for.
 
 mod away;
 mod list;
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::controller::Record;
 use perilog_core::controller::io::{
-    Confirm, JobAdd, OutboxEntry, Reader, Refusal, Reply, Request, RunRequest, Source, SyncPage,
+    JobAdd, OutboxEntry, Reader, Refusal, Reply, Request, RunRequest, Source, SyncPage,
 };
 use perilog_core::{Attempt, HostList, IdSet, JobId, Targets, Terms, Tolerance, Verdict};
 
@@ -569,32 +569,22 @@ impl World {
         }
     }
 
-    /// Returns what an operator states about this job after a look into the resource manager. `hosts`: the hosts that
-    /// the controller knows for the job.
-    pub(crate) fn word_for(&self, of: &Of, hosts: &HostList) -> Word {
-        let Some(one) = self.scheduler.book.jobs.get(of) else { return Word::Gone };
-        let held: Vec<String> = one
-            .held
-            .iter()
-            .filter_map(|rank| one.hosts.get(rank as usize).map(|at| site::host(*at).as_str().to_owned()))
-            .collect();
-        // The store has the attempt on other hosts: a run without hosts began it after the store forgot the job's
-        // hosts.
-        if !hosts.is_empty() && held.iter().any(|one| !hosts.iter().any(|host| host == one.as_str())) {
-            return Word::Gone;
+    /// Returns `true` if an operator who looks into the resource manager finishes this job by hand: the job is over, no
+    /// hook or edge asks for it, and no other job has one of `hosts`, the hosts that the controller knows for it.
+    pub(crate) fn is_gone(&mut self, of: &Of, hosts: &HostList) -> bool {
+        let book = &self.scheduler.book.jobs;
+        let has = |one: &Job| {
+            one.held
+                .iter()
+                .filter_map(|rank| one.hosts.get(rank as usize))
+                .any(|at| hosts.iter().any(|host| host == site::host(*at).as_str()))
+        };
+        let is_over = !book.contains_key(of) && !book.iter().any(|(other, one)| other != of && has(one));
+        if is_over {
+            // A lost life may have told the release.
+            self.scheduler.forgotten.insert(of.clone());
         }
-        if !hosts.iter().all(|host| held.iter().any(|one| one == host)) {
-            return Word::Holds(Box::new(self.add_held(of, one)));
-        }
-        match one.phase {
-            Phase::Ended => Word::Is(Confirm::Over),
-            // The controller's store does not know the hosts: the operator names them.
-            _ if hosts.is_empty() && one.held.len() as usize == one.hosts.len() => {
-                Word::Holds(Box::new(self.add_of(of, one)))
-            }
-            _ if hosts.is_empty() => Word::Holds(Box::new(self.add_held(of, one))),
-            _ => Word::Is(Confirm::Running),
-        }
+        is_over
     }
 
     pub(crate) fn is_in_book(&self, job: &JobId, attempt: Attempt) -> bool {
@@ -638,15 +628,6 @@ impl World {
             of.0, of.1, one.held
         ))
     }
-}
-
-/// An operator's statement about a job in a recovery.
-pub(crate) enum Word {
-    Is(Confirm),
-    /// The job still holds some hosts: the operator adds the job with these hosts.
-    Holds(Box<JobAdd>),
-    /// The resource manager does not know the job, or has the attempt on other hosts.
-    Gone,
 }
 
 fn finish((job, attempt): &Of, targets: Option<Targets>) -> Request {

@@ -6,7 +6,6 @@ use perilog_core::TaskId;
 use perilog_core::task::Claim;
 
 use super::World;
-use crate::truth::recovery::is_on;
 
 /// Longest time (ms) from the limit to the record in the store, while the session stands: the agent waits five seconds
 /// for an answer of systemd, and messages take seconds.
@@ -48,7 +47,7 @@ impl World {
     fn limit_of_stalled(&self, at: usize, task: TaskId) -> Option<u64> {
         let store = &self.controllers[0].store;
         let row = store.actions.iter().find(|row| row.id == task.action && row.accepted.contains(task.rank.0))?;
-        let frozen = is_on(store) && store.attempts.iter().any(|of| of.job == row.job && of.unvouched);
+        let frozen = store.attempts.iter().any(|of| of.job == row.job && of.abandoned);
         let stopped = row.cancelling.contains(task.rank.0);
         if frozen || stopped || !self.truth.is_certain(task) || !self.truth.is_sure(task, at) {
             return None;

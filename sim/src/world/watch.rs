@@ -13,7 +13,6 @@ use super::World;
 use super::agent::Pending;
 use super::site;
 use crate::plan::{Op, Step, What};
-use crate::truth::recovery::is_on;
 
 const EVERY_MS: u64 = 1_000;
 /// Time (ms) by which a task may be recorded as lost before its grace is over by world time: the controller's machine
@@ -115,14 +114,14 @@ impl World {
         Some((agent.life, agent.connection, self.standing(at)?))
     }
 
-    /// Returns `true` if the first controller's store wants the task to stop. `false` while a recovery freezes the
-    /// task's attempt.
+    /// Returns `true` if the first controller's store wants the task to stop. `false` while the task's attempt is
+    /// abandoned.
     fn is_cancelled(&self, task: TaskId) -> bool {
         let store = &self.controllers[0].store;
         let row = store.actions.iter().find(|row| row.id == task.action && row.cancelling.contains(task.rank.0));
         let is_frozen = |row: &ActionRow| {
             let of = |attempt: &&AttemptRow| (&attempt.job, attempt.attempt) == (&row.job, row.attempt);
-            is_on(store) && store.attempts.iter().find(of).is_some_and(|attempt| attempt.unvouched)
+            store.attempts.iter().find(of).is_some_and(|attempt| attempt.abandoned)
         };
         row.is_some_and(|row| !is_frozen(row))
     }

@@ -175,11 +175,11 @@ fn said(status: &StatusView) -> Vec<Finding> {
         let what = format!("the release hook has not taken {releases} yet");
         findings.push(Finding::warning("outbox", what, "perilog ps shows which, and what a hook said"));
     }
-    // During a recovery, the first note of the status describes the recovery.
+    // While attempts are abandoned, the first note of the status says so.
     let notes = status.notes.iter().enumerate();
     findings.extend(notes.map(|(i, note)| match (&status.recovery, i) {
         (Some(_), 0) => {
-            Finding::wrong("recovery", note.as_str(), "perilog controller recover lists what waits for a word")
+            Finding::wrong("recovery", note.as_str(), "perilog ps --abandoned lists them, each with its command")
         }
         _ => Finding::warning("note", note.as_str(), "perilog status"),
     }));
@@ -221,12 +221,13 @@ mod tests {
     }
 
     #[test]
-    fn a_recovery_is_wrong() {
+    fn an_abandoned_attempt_is_wrong() {
         let recovery = json!({"since_ms": 1, "why": "the store is a copy", "epoch": 2});
-        let found =
-            said(&status(json!({"recovery": recovery, "notes": ["in recovery: the store is a copy", "quiet"]})));
+        let found = said(&status(
+            json!({"recovery": recovery, "notes": ["1 attempt is abandoned (the store is a copy)", "quiet"]}),
+        ));
         let level = |part: &str| found.iter().find(|finding| finding.what.contains(part)).map(|finding| finding.level);
-        assert_eq!((level("in recovery"), level("quiet")), (Some(Level::Wrong), Some(Level::Warning)));
+        assert_eq!((level("1 attempt is abandoned"), level("quiet")), (Some(Level::Wrong), Some(Level::Warning)));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::fault::Fault;
 use crate::log::{Decided, Entry, Events, Roster, Told};
 use crate::out::{Out, aside};
 use crate::patience::{Asking, Happening, Teller, keep_from_the_start};
-use crate::tail::{News, Running, Tail, UNVOUCHED, VOUCHED};
+use crate::tail::{ABANDONED, News, Running, TAKEN_UP, Tail};
 use crate::text;
 use crate::verb::run::watch::Watch;
 
@@ -342,7 +342,7 @@ impl Behind {
                     followed.1 = Some(decided);
                 }
             }
-            (UNVOUCHED | VOUCHED, Told::Other { text, .. }) => aside(format_args!("{job}: {text}")),
+            (ABANDONED | TAKEN_UP, Told::Other { text, .. }) => aside(format_args!("{job}: {text}")),
             ("overdue" | "lingering" | "drain" | "lease-expired", Told::Other { at, text, .. }) => {
                 aside(format_args!("{}: {text}", at.unwrap_or_default()));
             }

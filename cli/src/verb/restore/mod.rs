@@ -2,7 +2,7 @@
 //!
 //! FILE may be a backup, a file from a snapshot, or the store itself. The program `perilog-controller` makes the copy,
 //! as the controller's user: with the changes in SQLite's log beside FILE, and with a stamp, so that the controller
-//! starts in recovery. FILE is refused, before anything is stopped or replaced, unless a controller could start with
+//! takes FILE for a copy. FILE is refused, before anything is stopped or replaced, unless a controller could start with
 //! it. The anchor beside the store stays. The old store stays under another name, unless FILE is that store.
 
 mod place;
@@ -119,8 +119,8 @@ impl Faces for Restored {
         if let Some(before) = &self.before {
             page.line(format_args!("the store that was there is {}: remove it when all is well", before.display()));
         }
-        page.line("what the copy owes waits until its resource manager, or you, vouched for it");
-        page.line("what it waits for: perilog controller recover");
+        page.line("the copy's jobs are abandoned until their hooks, their edge or you ask for them again");
+        page.line("look in a minute: perilog ps --abandoned");
     }
 
     fn json(&self) -> Option<Value> {

@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::log::{Decided, Entry, Roster, Told};
 use crate::out::{Face, Faces, Out, Page, aside};
-use crate::tail::{Running, UNVOUCHED, VOUCHED};
+use crate::tail::{ABANDONED, Running, TAKEN_UP};
 use crate::{style, text};
 
 /// Time in milliseconds for which the watch collects equal results into one line. A person hardly notices this delay,
@@ -35,7 +35,7 @@ pub(crate) struct Watch {
     odd: BTreeMap<String, &'static str>,
     fold: Fold,
     flush_ms: Option<u64>,
-    /// The reason why the attempt waits for recovery, as the controller's last reply gave it; `None`: the attempt did
+    /// The reason why the attempt waits, as the controller's last reply gave it; `None`: the attempt did
     /// not wait. The watch prints a reason once.
     waits: Option<String>,
 }
@@ -121,8 +121,8 @@ impl Watch {
     /// Handles an event of the job's log. `now_ms`: CLOCK_MONOTONIC. Returns the exit status if the event ends the
     /// verb.
     pub(crate) fn event(&mut self, entry: &Entry, now_ms: u64) -> Result<Option<Exit>, Fault> {
-        let is_vouching = [UNVOUCHED, VOUCHED].contains(&entry.name.as_str());
-        if entry.attempt() != self.attempt || (entry.action() != Some(self.action.as_str()) && !is_vouching) {
+        let is_of_restore = [ABANDONED, TAKEN_UP].contains(&entry.name.as_str());
+        if entry.attempt() != self.attempt || (entry.action() != Some(self.action.as_str()) && !is_of_restore) {
             return Ok(None);
         }
         self.out.show(&Said::Event(entry))?;

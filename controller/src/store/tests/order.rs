@@ -1,5 +1,7 @@
 //! Tests of the order of all events: pages, restarts, restored copies, an older store.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::*;
 
 fn reader(dir: &Path) -> EventReader {
@@ -106,10 +108,26 @@ fn events_of_a_store_of_the_version_before_come_first() {
     write(&mut store, 3, &[(1, 1)]);
     drop(store);
     let db = Connection::open(dir.path().join("controller.db")).unwrap();
-    db.execute_batch("DROP INDEX events_in_order; ALTER TABLE events DROP COLUMN written; PRAGMA user_version = 8")
-        .unwrap();
+    db.execute_batch(
+        "DROP INDEX events_in_order;
+         ALTER TABLE events DROP COLUMN written;
+         ALTER TABLE attempts RENAME COLUMN abandoned TO unvouched;
+         ALTER TABLE attempts DROP COLUMN silent;
+         ALTER TABLE attempts ADD COLUMN disowned TEXT NOT NULL DEFAULT '';
+         ALTER TABLE attempts ADD COLUMN by_hand INTEGER NOT NULL DEFAULT 0;
+         ALTER TABLE actions ADD COLUMN unvouched INTEGER NOT NULL DEFAULT 0;
+         ALTER TABLE drains RENAME COLUMN doubtful TO unvouched;
+         PRAGMA user_version = 8",
+    )
+    .unwrap();
     drop(db);
     let mut store = open(dir.path());
+    let kept = dir.path().join("controller.db-version-8");
+    let copy = Connection::open(&kept).unwrap();
+    assert_eq!(copy.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).unwrap(), 8);
+    assert_eq!(copy.query_row("SELECT count(*) FROM events", [], |row| row.get::<_, i64>(0)).unwrap(), 2);
+    assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+    backup::check(&kept).unwrap();
     begin(&mut store, 4, 2, 0xb);
     write(&mut store, 5, &[(1, 2)]);
     let all = read(&reader(dir.path()), None, 9);

@@ -25,18 +25,15 @@ fn split<T>(limits: impl Iterator<Item = (u64, T)>, now_ms: u64) -> (Option<u64>
 }
 
 impl Machine {
-    /// Carries out everything that is due now: drains the hosts of orphans, checks the limits of actions, and forgets
+    /// Carries out everything that is due now: checks the limits of actions, and forgets
     /// attempts past their retention.
     pub(crate) fn on_tick(&mut self) {
         // The end of the batch asks for the next tick.
         self.cx.wake_ms = None;
-        if self.recovery.orphans_due(self.cx.now) {
-            self.drains.drain_orphans(&self.nodes, &mut self.cx);
-        }
         self.recovery.drop_old_lists(self.cx.now);
         let is_due = |check: Option<u64>| check.is_some_and(|at| at <= self.cx.now.mono_ms);
         let open = self.jobs.actions.iter().filter(|(_, a)| a.row.verdict.is_none() && is_due(a.check_ms));
-        let ids: Vec<ActionId> = open.map(|(id, _)| *id).filter(|id| !self.jobs.is_frozen_action(*id)).collect();
+        let ids: Vec<ActionId> = open.map(|(id, _)| *id).filter(|id| !self.jobs.is_suspended_action(*id)).collect();
         for id in ids {
             self.check(id);
         }
@@ -169,21 +166,15 @@ impl Facts<'_> {
         (next, ends.collect())
     }
 
-    /// Returns the earliest time (monotonic) at which the machine needs a tick: for a limit, a probe, the gate, orphans
-    /// or retention. `None`: nothing waits for a time.
+    /// Returns the earliest time (monotonic) at which the machine needs a tick: for a limit, a probe, the recovery or
+    /// retention. `None`: nothing waits for a time.
     pub(crate) fn next_check(&self) -> Option<u64> {
         let open = self
             .jobs
             .actions
             .values()
-            .filter(|a| a.row.verdict.is_none() && !self.jobs.is_frozen(&a.row.job, a.row.attempt));
+            .filter(|a| a.row.verdict.is_none() && !self.jobs.is_suspended(&a.row.job, a.row.attempt));
         let limits = open.filter_map(|a| a.check_ms);
-        limits
-            .chain(self.nodes.next_probe())
-            .chain(self.recovery.next_gate())
-            .chain(self.recovery.next_orphans())
-            .chain(self.recovery.next_drop_of_a_list())
-            .chain(self.next_prune())
-            .min()
+        limits.chain(self.nodes.next_probe()).chain(self.recovery.next_check()).chain(self.next_prune()).min()
     }
 }

@@ -138,8 +138,8 @@ impl Facts<'_> {
     pub(crate) fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
         let Some(action) = self.jobs.action(task.action) else { return false };
         let node = self.nodes.of(&self.jobs, task);
-        if self.jobs.is_frozen_action(task.action) {
-            // The thaw of the attempt looks at the reboot.
+        if self.jobs.is_suspended_action(task.action) {
+            // The reboot is looked at when the attempt proceeds.
             return false;
         }
         let other = |node: &Node| action.boot(task.rank).is_some_and(|boot| boot != node.row.boot_number);

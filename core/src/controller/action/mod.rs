@@ -12,7 +12,7 @@ mod clock;
 mod end;
 pub(crate) mod external;
 pub(crate) mod limits;
-mod order;
+pub(crate) mod order;
 mod progress;
 mod report;
 pub(crate) mod stands;
@@ -242,6 +242,11 @@ impl Action {
     /// `None`: no Start was sent.
     pub(crate) fn boot(&self, rank: Rank) -> Option<u32> {
         self.row.boots.iter().find_map(|(number, ranks)| ranks.contains(rank.0).then_some(*number))
+    }
+
+    /// Returns `true` if the rank ended well.
+    pub(crate) fn went_well(&self, rank: Rank) -> bool {
+        self.row.ok.contains(rank.0) || self.ended.get(&rank).is_some_and(|row| row.ended.outcome.went_well())
     }
 
     /// Records the boot in which the node holds the task of the rank.

@@ -32,6 +32,9 @@ use crate::ids::{ActionId, Attempt, BootId, HostName, JobId, MilestoneName, Rank
 use crate::idset::IdSet;
 use crate::outcome::Loss;
 
+/// Reason for which an after-action never begins on a rank that was given up.
+pub(crate) const GIVEN_UP: &str = "another job may have its host";
+
 impl Jobs {
     /// Returns `true` if another action must end on the rank before the action `id` may begin there.
     pub(crate) fn is_behind(&self, id: ActionId, rank: Rank) -> bool {
@@ -46,13 +49,12 @@ impl Jobs {
         let entry = self.get(&row.job)?;
         let attempt = entry.attempts.get(&row.attempt)?;
         let older = entry.attempts.range(..row.attempt).map(|(_, older)| older);
-        for older in older.filter(|older| self.is_at_work(older) && !defect!(AttemptsOverlap)) {
+        // Nobody knows whether an abandoned attempt still has a task there: the node keeps the order.
+        let at_work = |older: &&JobAttempt| !older.abandoned && self.is_at_work(older) && !defect!(AttemptsOverlap);
+        for older in older.filter(at_work) {
             let there = attempt.layout.host(rank).and_then(|host| older.layout.rank(host.as_str())).map(Rank);
-            // On a disowned rank, the older attempt's action itself waits until the newer attempt has released the
-            // host.
-            let waits = |action: &Action, there: Rank| {
-                older.disowned.contains(there.0) && action.stand(there) == Stand::Waiting
-            };
+            // An unlisted attempt's action itself waits until the newer attempt has released the host.
+            let waits = |action: &Action, there: Rank| older.silent && action.stand(there) == Stand::Waiting;
             let open =
                 there.and_then(|there| self.of(older).find(|action| action.is_open_on(there) && !waits(action, there)));
             if open.is_some() {
@@ -101,10 +103,10 @@ impl Jobs {
         found
     }
 
-    /// Queues a check of `ranks` ([`Change::Ready`]), which starts the tasks that may begin. Does nothing for a frozen
-    /// attempt, because its thaw checks all ranks.
+    /// Queues a check of `ranks` ([`Change::Ready`]), which starts the tasks that may begin. Does nothing for a
+    /// suspended attempt: all its ranks are checked when it proceeds.
     pub(crate) fn ready(&self, action: ActionId, ranks: IdSet, cx: &mut Context) {
-        if !self.is_frozen_action(action) {
+        if !self.is_suspended_action(action) {
             cx.changes.push_back(Change::Ready(action, ranks));
         }
     }
@@ -128,7 +130,7 @@ impl Jobs {
         }
     }
 
-    /// Queues a check of every waiting rank of an attempt that is not frozen, for example after the list of
+    /// Queues a check of every waiting rank of an attempt that is not suspended, for example after the list of
     /// after-actions changed.
     pub(crate) fn reordered(&mut self, cx: &mut Context) {
         let waiting = self.actions.values().filter(|action| !action.row.waiting.is_empty());
@@ -165,6 +167,9 @@ impl Machine {
         let is_held = |rank| held && self.facts().held_back(id, rank).is_some();
         let may = |rank: &u32| !self.jobs.is_behind(id, Rank(*rank)) && !is_held(Rank(*rank));
         let ready: IdSet = waiting.iter().filter(may).collect();
+        let ready = self.withdraw_given_up(id, ready);
+        let ready: IdSet =
+            ready.iter().filter(|rank| self.is_free_of_others(TaskId { action: id, rank: Rank(*rank) })).collect();
         let Some(layout) = self.jobs.layout(id).cloned().filter(|_| !ready.is_empty()) else { return begun };
         if let Some(action) = self.jobs.action_mut(id) {
             action.ready(&ready, self.cx.now.mono_ms);
@@ -180,7 +185,7 @@ impl Machine {
                 None if self.cx.now.mono_ms < self.young_until_ms => {}
                 None => unknown.push(rank),
                 Some(node) if self.facts().is_down(node) => down.push(rank),
-                // The thaw of the attempt has not come to this task yet: it sends the Start.
+                // The attempt proceeds, and has not come to this task yet: that sends the Start.
                 Some(node) if node.unsettled.absent.contains(&TaskId { action: id, rank }) => {}
                 Some(node) => {
                     if let (Some(session), Some(action)) = (node.session, self.jobs.action_mut(id)) {
@@ -203,6 +208,22 @@ impl Machine {
             self.cx.effects.push(Effect::Fan { start: Box::new(start), to });
         }
         begun || self.jobs.action(id).is_some_and(|action| !ready.is_subset(&action.row.waiting))
+    }
+}
+
+impl Machine {
+    /// Ends the tasks of `ready` as `cancelled` whose ranks were given up, on hosts whose node is connected, and returns
+    /// the others. Without a session the node may still know how its task ended, until it counts as down.
+    fn withdraw_given_up(&mut self, id: ActionId, mut ready: IdSet) -> IdSet {
+        for rank in ready.clone().iter().map(Rank) {
+            let task = TaskId { action: id, rank };
+            let is_known = || self.nodes.session_of(&self.jobs, task).is_some() && !self.facts().is_absent(task);
+            if self.jobs.is_given_up(task) && is_known() {
+                self.jobs.withdraw_task(task, GIVEN_UP, &mut self.cx);
+                ready.remove(rank.0);
+            }
+        }
+        ready
     }
 }
 

@@ -66,15 +66,20 @@ impl Machine {
         self.nodes.remember_phase(&mut self.jobs, host, task, phase, self.cx.now.mono_ms.saturating_sub(age_ms));
     }
 
-    /// Records the end that a node reports, and acknowledges it. The end of an orphan is acknowledged only if an
-    /// operator gave the orphan up.
+    /// Records the end that a node reports, and acknowledges it. The end of an unknown task is acknowledged only if
+    /// an operator gave it up.
     pub(crate) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended) {
         let ack = Effect::Send { session: id, message: ToAgent::Ack { task, commit: 0 } };
-        let is_orphan = self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.contains_key(&task));
-        let Some(action) = self.jobs.action(task.action).filter(|_| !is_orphan) else {
-            // The task is an orphan, or its attempt was forgotten.
+        let unknown = self.nodes.get(host).and_then(|node| node.unsettled.unknown.get(&task));
+        let is_unknown = unknown.is_some_and(|of| !of.is_tombstone());
+        let Some(action) = self.jobs.action(task.action).filter(|_| !is_unknown) else {
+            // The task is unknown, or its attempt was forgotten.
             if self.nodes.unknown_ended(host, task, &mut self.cx) {
                 self.cx.effects.push(ack);
+                if is_unknown {
+                    // Else the tombstone would show a clean-up that may be missing.
+                    self.cx.send(id, ToAgent::Forget { tasks: vec![task] });
+                }
             }
             return;
         };

@@ -46,8 +46,8 @@ pub struct Stands {
     pub remarks: BTreeMap<String, IdSet>,
 }
 
-/// Change to an attempt's row, for a few of its ranks: which of them the job now holds, which are released, handed over
-/// (`left`) or disowned.
+/// Change to an attempt's row, for a few of its ranks: which of them the job now holds, which are released, and handed over
+/// (`left`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Holds {
@@ -62,9 +62,6 @@ pub struct Holds {
     /// report each milestone before the job reaches it.
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub left: IdSet,
-    /// Ranks that the resource manager no longer holds for the attempt.
-    #[serde(skip_serializing_if = "IdSet::is_empty")]
-    pub disowned: IdSet,
 }
 
 impl Stands {
@@ -174,14 +171,13 @@ impl ActionRow {
 }
 
 impl AttemptRow {
-    /// Applies the delta `part`: for its ranks, replaces what the job holds, has handed over or released, and what is
-    /// disowned. The same delta may be applied twice: the second time changes nothing.
+    /// Applies the delta `part`: for its ranks, replaces what the job holds, has handed over or released.
+    /// The same delta may be applied twice: the second time changes nothing.
     pub fn put(&mut self, part: &Holds) {
-        let Holds { ranks, hold, released, left, disowned } = part;
+        let Holds { ranks, hold, released, left } = part;
         replace(&mut self.hold.ranks, ranks, hold);
         replace(&mut self.released.ranks, ranks, released);
         replace(self.milestones.left_mut(), ranks, left);
-        replace(&mut self.disowned, ranks, disowned);
     }
 }
 

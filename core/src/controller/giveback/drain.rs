@@ -33,7 +33,7 @@ pub(crate) const MAX_REASON: usize = 200;
 pub(crate) enum Fault {
     /// A script is stuck past its limit, in the boot with this number; `None`: the node is unknown.
     Stuck(Option<u32>),
-    /// Recovery drains the host for the time of a cause, for example an orphan ([`Passing`]). The drain is lifted when
+    /// Recovery drains the host for the time of a cause, for example an unknown task ([`Passing`]). The drain is lifted when
     /// the cause has ended, unless it has got another reason.
     Passing,
     /// A task was lost because its node rebooted or was away. If the host is drained already because of a stuck script,
@@ -137,9 +137,9 @@ impl Drains {
     }
 
     /// Adds a later reason to a drain that exists. Ignores a reason of recovery ([`Fault::Passing`]). Also adds no
-    /// reason that equals the drain's newest one, unless an operator gives it or the drain is unvouched.
+    /// reason that equals the drain's newest one, unless an operator gives it or the drain is doubtful.
     fn drain_again(&mut self, drain: DrainRow, again: Again, fault: Fault, cx: &mut Context) -> Told {
-        let is_news = again.by.is_some() || drain.unvouched || drain.newest().reason != again.reason;
+        let is_news = again.by.is_some() || drain.doubtful || drain.newest().reason != again.reason;
         let stuck = match fault {
             Fault::Passing => return Told::Known,
             Fault::Other => None,
@@ -158,7 +158,7 @@ impl Drains {
             telling: again.at_ms.max(drain.telling.saturating_add(1)),
             asked_ms,
             again: Some(again),
-            unvouched: false,
+            doubtful: false,
             passing: None,
             confirmed: drain.confirmed && (!self.hook || defect!(DrainToldOnce)),
             // Without a hook now: a hook that the site configures later must get a notice of this reason.
@@ -195,8 +195,8 @@ impl Drains {
         }
     }
 
-    /// Marks the drains of a restored store as unvouched, if there is a drain hook. The hook gets no notice of an
-    /// unvouched drain before the recovery ends, because an operator may have lifted the drain after the backup. A lift
+    /// Marks the drains of a restored store as doubtful, if there is a drain hook. The hook gets no notice of a
+    /// doubtful drain before the grace ends, because an operator may have lifted the drain after the backup. A lift
     /// that the hook has not confirmed is dropped, because the node may have failed again after the backup.
     pub(crate) fn doubt(&mut self, cx: &mut Context) {
         if !self.hook || defect!(DrainsUndoubted) {
@@ -211,26 +211,26 @@ impl Drains {
                 cx.note(Level::Warning, None, Some(&drain.host), text);
             }
             let lifted = drain.lifted && defect!(DoubtedUndrainTold);
-            self.put(DrainRow { confirmed: false, unvouched: true, lifted, ..drain }, cx);
+            self.put(DrainRow { confirmed: false, doubtful: true, lifted, ..drain }, cx);
         }
     }
 
-    /// Ends the unvouched state of drains at the end of a recovery, and sends the drain hook a notice of each of these
+    /// Ends the doubt about drains at the end of the grace, and sends the drain hook a notice of each of these
     /// drains.
     pub(crate) fn tell_doubted(&mut self, cx: &mut Context) {
-        for drain in self.by_host.values().filter(|drain| drain.unvouched).cloned().collect::<Vec<_>>() {
+        for drain in self.by_host.values().filter(|drain| drain.doubtful).cloned().collect::<Vec<_>>() {
             let telling = drain.telling.saturating_add(1);
-            self.put(DrainRow { unvouched: false, telling, ..drain }, cx);
+            self.put(DrainRow { doubtful: false, telling, ..drain }, cx);
         }
     }
 
-    /// Applies one drain from the resource manager's list. If the store has a drain of the host that is unvouched since
-    /// a recovery began, that drain counts as confirmed again. If the store has no drain of the host, adds the listed
+    /// Applies one drain from the resource manager's list. If the store has a drain of the host that is doubtful since
+    /// a generation began, that drain counts as confirmed again. If the store has no drain of the host, adds the listed
     /// one, but only if it was made for perilog (`ours`). Otherwise changes nothing.
     pub(crate) fn adopt(&mut self, listed: ListedDrain, cx: &mut Context) {
         match self.by_host.get(&listed.host).cloned() {
-            Some(drain) if !drain.lifted && drain.unvouched => {
-                self.put(DrainRow { unvouched: false, ..drain.clone() }, cx);
+            Some(drain) if !drain.lifted && drain.doubtful => {
+                self.put(DrainRow { doubtful: false, ..drain.clone() }, cx);
                 // The drain is in force in the resource manager: its notice counts as carried out.
                 self.hook_done(&listed.host, drain.telling, false, cx);
             }
@@ -323,7 +323,7 @@ impl Drains {
                     self.remove(host, cx);
                 } else if !drain.confirmed {
                     let told = self.hook;
-                    self.put(DrainRow { confirmed: true, unvouched: false, told, ..drain }, cx);
+                    self.put(DrainRow { confirmed: true, doubtful: false, told, ..drain }, cx);
                     self.in_force(host, cx);
                 }
             }

@@ -9,7 +9,7 @@
 //! | processes outlive their scripts | `action/clock.rs` |
 //! | a task was resolved by hand while it may be alive | `operator/resolve.rs` |
 //! | an after-action had ended before ranks joined | `job/hand_over.rs` |
-//! | an orphan lives there; a disowned rank waits for its clean-up | `recovery/orphans.rs`, `recovery/disowned.rs` |
+//! | an unknown task is there; a clean-up may be missing; an unlisted attempt is cleaned up | `recovery/` |
 //! | what an operator typed, or the resource manager says | `operator/drain.rs`, `giveback/drain.rs` |
 
 use crate::agent::io::Level;
@@ -85,6 +85,9 @@ impl Facts<'_> {
         }
         if let Some(elapsed) = ended.elapsed_ms {
             what.push_str(&format!(" after {}", took(elapsed)));
+        }
+        if let Some(note) = ended.note.as_ref().filter(|_| unclean) {
+            what.push_str(&format!(": {note}"));
         }
         if let Some(name) = unfollowed {
             what.push_str(&format!(", and {name} had been cancelled"));

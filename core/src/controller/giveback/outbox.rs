@@ -139,9 +139,12 @@ impl Outbox {
         self.hooked.get(job).into_iter().flatten().filter_map(of).any(|entry| entry.attempt == attempt)
     }
 
-    /// Removes all entries about an attempt; returns their sequence numbers.
-    pub(crate) fn forget(&mut self, job: &JobId, attempt: Attempt) -> Vec<u64> {
-        let of = |entry: &OutboxEntry| entry.job == *job && entry.attempt == attempt;
+    /// Removes the entries about an attempt; returns their sequence numbers. `reader`: only the entries for it; `None`:
+    /// all.
+    pub(crate) fn forget(&mut self, job: &JobId, attempt: Attempt, reader: Option<Reader>) -> Vec<u64> {
+        let of = |entry: &OutboxEntry| {
+            entry.job == *job && entry.attempt == attempt && reader.is_none_or(|reader| entry.reader == reader)
+        };
         let gone: Vec<u64> = self.entries.values().filter(|entry| of(entry)).map(|entry| entry.sequence).collect();
         gone.iter().for_each(|sequence| self.done(*sequence));
         gone
@@ -212,7 +215,7 @@ mod tests {
         assert_eq!([1, 2, 3].map(|sequence| outbox.failure(sequence).is_some()), [true, true, false]);
         outbox.done(1);
         assert_eq!((outbox.failure(1), outbox.failed.len(), outbox.owed()), (None, 1, 1));
-        outbox.forget(&job("a"), Attempt::default());
+        outbox.forget(&job("a"), Attempt::default(), None);
         assert_eq!(outbox, Outbox::default());
     }
 }

@@ -19,6 +19,7 @@ use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, ResourceName};
+use crate::idset::IdSet;
 use crate::job::Part;
 
 /// Schedule of an action's batches under the policy [`crate::controller::io::ReleasePolicy::Batches`].
@@ -58,6 +59,13 @@ impl Batches {
 }
 
 impl Action {
+    /// Drops the action's hold on ranks that were given up.
+    pub(crate) fn give_up(&mut self, ranks: &IdSet) {
+        self.done.subtract(ranks);
+        self.row.held.ranks.subtract(ranks);
+        self.moved.extend_with(ranks);
+    }
+
     /// Drops the action's hold on ended ranks and named resources, as far as `policy` allows now, and returns the part
     /// that it dropped. Once the action has its verdict, drops everything.
     pub(crate) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
@@ -110,7 +118,7 @@ impl JobAttempt {
     /// Returns the content of the event `release` for `part`: its ranks, hosts, resources and fragment of R. The event
     /// log and the notices use it.
     pub(super) fn release_of(&self, number: Attempt, part: &Part) -> Value {
-        let is_final = self.owed().is_subset(&self.released)
+        let is_final = self.whole().is_subset(&self.released)
             || (defect!(FinalTwice) && self.released.ranks.len() + 1 >= self.layout.ranks().len());
         let of = if defect!(FragmentOfAll) { &self.released.ranks } else { &part.ranks };
         json!({"attempt": number, "ranks": part.ranks, "hosts": self.layout.hosts_of(&part.ranks),
@@ -122,7 +130,7 @@ impl Jobs {
     /// Drops the action's hold on the ended ranks and resources that its release policy allows now. The end of the
     /// batch then releases those that nothing else holds.
     pub(crate) fn settle_action(&mut self, id: ActionId, cx: &mut Context) {
-        if self.is_frozen_action(id) {
+        if self.is_suspended_action(id) {
             return;
         }
         let Some(action) = self.action_mut(id) else { return };
@@ -136,7 +144,7 @@ impl Jobs {
     }
 
     /// Releases a part: marks it as released, logs the event, and adds the notices to the outbox. No notice is sent
-    /// about disowned ranks.
+    /// about a silent attempt.
     pub(crate) fn give(&mut self, job: &JobId, number: Attempt, free: &Part, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         if attempt.complete || free.is_empty() {
@@ -145,23 +153,22 @@ impl Jobs {
         attempt.released.extend_with(free);
         let all = attempt.released == attempt.whole();
         attempt.complete = all;
-        let mut told = free.intersection(&attempt.owed());
-        if defect!(DisownedTold) {
-            told = free.clone();
-        }
+        let silent = attempt.silent;
         let left = !attempt.milestones.left().is_disjoint(&free.ranks);
         if all {
             attempt.touched_ms = cx.now.wall_ms;
         }
-        let mut context = attempt.release_of(number, &told);
-        let untold = free.ranks.difference(&told.ranks);
-        let closed =
-            json!({"attempt": number, "ranks": untold, "hosts": attempt.layout.hosts_of(&untold), "final": all});
+        let mut context = attempt.release_of(number, free);
         if all || !free.resources.is_empty() {
             cx.attempt_changed(job, number);
         }
         cx.given.entry((job.clone(), number)).or_default().extend_with(&free.ranks);
-        if !told.is_empty() {
+        if silent {
+            let hosts = &context["hosts"];
+            let closed = json!({"attempt": number, "ranks": free.ranks, "hosts": hosts, "final": all});
+            self.event(job, "closed", closed, cx);
+            self.cleaned(job, number, &free.ranks, cx);
+        } else {
             let to_manager = told_as(&mut context, "release", None);
             let to_hook = cx.settings.release_hook.then(|| told_as(&mut context, "release", Some(cx.now.wall_ms)));
             self.event(job, "release", context, cx);
@@ -169,10 +176,6 @@ impl Jobs {
             if let Some(body) = to_hook {
                 cx.send_notice(Reader::ReleaseHook, job, number, body);
             }
-        }
-        if !untold.is_empty() {
-            self.event(job, "closed", closed, cx);
-            self.cleaned(job, number, &untold, cx);
         }
         if left {
             self.reach_milestones(job, number, cx);
@@ -182,11 +185,11 @@ impl Jobs {
 
 impl Facts<'_> {
     /// Returns the ranks and resources of `part` that neither the job nor an action holds. The first value: those that
-    /// can be released now. The second: the ranks that wait for the drain of their host. Both are empty for a frozen
+    /// can be released now. The second: the ranks that wait for the drain of their host. Both are empty for a suspended
     /// attempt.
     pub(crate) fn free(&self, job: &JobId, number: Attempt, part: Part) -> (Part, Vec<(HostName, Rank)>) {
         let (mut free, mut waiting) = (Part::default(), Vec::new());
-        let attempt = self.jobs.attempt(job, number).filter(|attempt| attempt.asserted || defect!(FrozenReleased));
+        let attempt = self.jobs.attempt(job, number).filter(|attempt| !attempt.suspended || defect!(SuspendedReleased));
         let Some(attempt) = attempt else { return (free, waiting) };
         let actions: Vec<&Action> = self.jobs.of(attempt).collect();
         let held =

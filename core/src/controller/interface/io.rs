@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 pub use crate::controller::request::{
-    ActionStart, AskWhich, AttemptsOf, Confirm, Hooked, JobAdd, Listed, ListedDrain, Phase as JobPhase, Recover,
-    Refusal, Reply, Report, Request, RunRequest, Said, SyncPage, Synced, Unfit, Which,
+    ActionStart, AskWhich, AttemptsOf, Hooked, JobAdd, Listed, ListedDrain, Phase as JobPhase, Recover, Refusal, Reply,
+    Report, Request, RunRequest, Said, SyncPage, Synced, Unfit, Which,
 };
 pub use crate::controller::stored::rows::{
-    ActionRow, Again, AttemptRow, DrainRow, Expects, External, NodeRow, Passing, Quiet, RankRow, RecoveryRow,
-    Resolving, ResourceEnd, Source,
+    ActionRow, Again, AttemptRow, DrainRow, Expects, External, NodeRow, Passing, Quiet, RankRow, Recovered,
+    RecoveryRow, Resolving, ResourceEnd, Source,
 };
 
 use crate::controller::action::stands::{Holds, Stands};
@@ -158,11 +158,6 @@ pub struct OutboxEntry {
 }
 
 impl OutboxEntry {
-    /// Returns `true` if this entry is the notice of a release.
-    pub(crate) fn is_release(&self) -> bool {
-        self.released().is_some()
-    }
-
     /// Returns the ranks and resources of a release; `None` if the entry is not a release.
     pub(crate) fn released(&self) -> Option<Part> {
         #[derive(Deserialize)]

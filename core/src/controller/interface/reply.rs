@@ -128,11 +128,11 @@ pub enum Reply {
 pub struct Synced {
     /// The number of the list, which the list's next page names.
     pub sync: u64,
-    /// Number of listed attempts that the store had before. The list vouches for each.
-    pub vouched: u64,
+    /// Number of listed attempts that the store had before. The list takes each up.
+    pub known: u64,
     /// Number of listed attempts that the store lacked, and that were added.
     pub added: u64,
-    /// After the last page, the unreleased or unvouched attempts of this source that the store has and the list lacks.
+    /// After the last page, the unreleased attempts of this source that the store has and the list lacks.
     /// Each is over now, because its resource manager no longer lists it.
     pub over: Vec<(JobId, Attempt)>,
     /// Listed attempts that contradict the store, or that are unfit, each with the reason. The store's attempts stay

@@ -25,7 +25,7 @@ pub enum Request {
     ActionStart(Box<ActionStart>),
     /// Reports ends or milestones of an external action, or only a sign of life from its service.
     Report(Box<Report>),
-    /// Adds an attempt of a job with its nodes, or vouches for an attempt that exists. A repeated request changes
+    /// Adds an attempt of a job with its nodes, or takes up an attempt that exists. A repeated request changes
     /// nothing.
     JobAdd(Box<JobAdd>),
     /// Hands ranks and named resources of the job over to the after-actions, in one step. If `targets` and `resources`
@@ -157,7 +157,7 @@ pub enum Request {
     Resume,
     /// Applies a page of an edge's list of all attempts of its source, with the ranks that each attempt holds.
     Sync(Box<SyncPage>),
-    /// Shows what a recovery waits for, or carries out an operator's decision in the recovery.
+    /// Shows what a restore has left, or carries out an operator's decision about it.
     Recover(Recover),
     /// Returns the attempts of a source and their state, to the source's edge.
     Attempts(AttemptsOf),
@@ -210,7 +210,7 @@ pub struct RunRequest {
 pub struct AttemptsOf {
     pub source: Source,
     /// `Some`: all attempts of the listed jobs, whatever `after` and `limit` are. `None`: the first `limit` attempts
-    /// after `after` that are not released whole or are unvouched.
+    /// after `after` that are not released whole or are abandoned.
     pub jobs: Option<Vec<JobId>>,
     pub after: Option<(JobId, Attempt)>,
     pub limit: usize,
@@ -328,32 +328,17 @@ pub struct ListedDrain {
     pub ours: bool,
 }
 
-/// An operator's request in a recovery.
+/// An operator's request after a restore.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recover {
-    /// Shows what the recovery waits for.
+    /// Shows the abandoned attempts, the unknown tasks and the hosts without a Welcome.
     List,
-    /// Begins an epoch above every epoch that agents have reported, and enters recovery. Then all agents obey this
+    /// Begins an epoch above every epoch that agents have reported, and a new generation. Then all agents obey this
     /// controller.
     TakeOver,
-    /// Applies the operator's statement `word` to one job, or to all attempts that wait for an operator.
-    Confirm { job: Option<JobId>, attempt: Option<Attempt>, word: Confirm },
     /// Drops everything that this host reported and the store does not know. The controller ends the host's session,
     /// and the agent reports again.
     Forget { host: HostName },
-}
-
-/// An operator's statement about a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Confirm {
-    /// The job is over, and still has its nodes: the after-actions begin.
-    Over,
-    /// The job is still running.
-    Running,
-    /// The job is over, and its nodes were released before the store was restored. No task of the job begins, and the
-    /// resource manager gets no notice.
-    Gone,
 }
 
 /// The request to add an attempt of a job.

@@ -256,9 +256,8 @@ pub struct EdgeAttempt {
     pub released: IdSet,
     /// `true` if all ranks and named resources were released.
     pub complete: bool,
-    /// `true` if no edge, request or operator has vouched for the attempt in this recovery: the view may be out of
-    /// date.
-    pub unvouched: bool,
+    /// `true` if a generation abandoned the attempt, and nobody has taken it up: the view may be out of date.
+    pub abandoned: bool,
     /// Actions in the order in which they began.
     pub actions: Vec<EdgeAction>,
     /// Milestones that the job has reached.
@@ -284,9 +283,10 @@ pub struct EdgeAction {
     pub failures: Vec<serde_json::Value>,
 }
 
-/// What a recovery waits for, as `perilog controller recover` shows it.
+/// What a restore has left, as `perilog ps --abandoned` and `perilog controller recover` show it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecoveryView {
+    /// The last generation, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryRow>,
     pub epoch: u64,
@@ -294,34 +294,33 @@ pub struct RecoveryView {
     /// take-over helps then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obeyed: Option<u64>,
-    /// Attempts that wait for an operator.
-    pub attempts: Vec<UnvouchedView>,
-    /// Orphans: tasks that nodes hold and the store does not know.
-    pub orphans: Vec<OrphanView>,
+    /// Abandoned attempts.
+    pub abandoned: Vec<AbandonedView>,
+    /// Unknown tasks, without tombstones.
+    pub unknown: Vec<UnknownView>,
     /// Hosts that get no Welcome: this store never made the host's newest commit, and no second host reports a commit
     /// that this store lacks.
     pub suspects: Vec<String>,
 }
 
-/// An attempt that waits for an operator. Either the attempt is unvouched, or it has disowned ranks and no edge that
-/// could say which jobs have their hosts.
+/// An attempt that a generation abandoned, and that nobody has taken up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct UnvouchedView {
+pub struct AbandonedView {
     pub job: JobId,
     pub attempt: Attempt,
+    /// Hosts that the store has not released.
     pub hosts: HostList,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Actions that have not ended, by name.
     pub open: Vec<ActionName>,
-    /// Other jobs on the same hosts, each with the shared hosts.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub beside: BTreeMap<JobId, HostList>,
+    /// What a person types if the job is over. A running job needs nothing: whoever started it asks for it again.
+    pub command: String,
 }
 
-/// An orphan: a task that a node holds and the store does not know.
+/// A task that a node holds and the store does not know.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OrphanView {
+pub struct UnknownView {
     pub host: String,
     pub job: JobId,
     pub attempt: Attempt,

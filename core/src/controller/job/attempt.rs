@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use crate::controller::action::stands::Holds;
-use crate::controller::io::{AttemptRow, Source};
+use crate::controller::io::{AttemptRow, Recovered, Source};
 use crate::controller::job::layout::Layout;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId};
@@ -23,13 +23,11 @@ use crate::milestone::Milestones;
 /// | `open` | when the attempt begins | when a newer attempt, an edge or an operator closes the attempt | yes |
 /// | `added` | when `job add`, an edge or an operator says that a resource manager will finish it | never | yes |
 /// | `complete` | when all its ranks and resources are released | never | yes |
-/// | `asserted` | when it begins or thaws | when the controller starts; by a recovery, if work is unfinished | no |
-/// | `unvouched` | by a recovery, if work is unfinished | when an edge, request or operator vouches for it | yes |
-/// | `recovered` | when the attempt begins or is vouched for in a recovery; when an edge's list adds it | never | yes |
-/// | `by_hand` | when an operator decides on hosts of `disowned` ranks | by a recovery, or new disowned ranks | yes |
+/// | `suspended` | when the controller starts; by a generation | when it is taken up; when the gate opens | no |
+/// | `abandoned` | by a generation, if the attempt owes anything | when it is taken up | yes |
+/// | `silent` | when its edge's list lacks it | when its edge lists it again | yes |
 ///
-/// An attempt that is not asserted is frozen. An unvouched attempt is never asserted. In a recovered attempt, a setup
-/// action may have begun on any rank.
+/// An abandoned attempt is always suspended. The resource manager gets no notice of a silent attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobAttempt {
     pub(crate) layout: Layout,
@@ -47,51 +45,16 @@ pub(crate) struct JobAttempt {
     /// `true` if this controller has logged that the attempt has no room for another milestone.
     pub(crate) too_many_milestones: bool,
     pub(crate) source: Option<Source>,
-    pub(crate) unvouched: bool,
-    pub(crate) recovered: bool,
-    /// Disowned ranks: the resource manager no longer holds them for the attempt. For example, an edge, a request or an
-    /// operator said so, or a recovery began while the attempt was a bare run whose actions had all ended.
-    pub(crate) disowned: IdSet,
-    pub(crate) asserted: bool,
-    pub(crate) by_hand: bool,
+    pub(crate) abandoned: bool,
+    pub(crate) suspended: bool,
+    pub(crate) silent: bool,
+    /// How a generation met the attempt. Unless `No`, a setup action may have begun on any rank.
+    pub(crate) recovered: Recovered,
     /// The number of the last edge's list that has the attempt; 0: no list since this controller started. Not stored.
     pub(crate) listed: u64,
 }
 
 impl JobAttempt {
-    /// Returns `true` if the attempt waits for an operator's decision. Either the attempt is unvouched, or it has
-    /// disowned ranks and no edge that could say which jobs have their hosts now.
-    pub(crate) fn waits_for_a_word(&self) -> bool {
-        self.unvouched || self.wants_a_word_on_hosts()
-    }
-
-    /// Returns `true` if a resource manager will finish the attempt, and the attempt is not unvouched.
-    pub(crate) const fn is_vouched(&self) -> bool {
-        self.added && !self.unvouched
-    }
-
-    /// Returns the ranks about which an operator must decide: all unreleased ranks of an unvouched attempt, and the
-    /// unreleased disowned ranks of any other attempt.
-    pub(crate) fn in_doubt(&self) -> IdSet {
-        let of = if self.unvouched { self.layout.ranks() } else { &self.disowned };
-        of.difference(&self.released.ranks)
-    }
-
-    /// Returns `true` if an operator must decide about the hosts of disowned ranks: no operator has done so, and the
-    /// attempt has no source whose edge could name the hosts' holders.
-    pub(crate) fn wants_a_word_on_hosts(&self) -> bool {
-        self.has_disowned() && self.source.is_none()
-    }
-
-    /// Returns `true` if the attempt has disowned ranks that are not released, and no operator has decided about their
-    /// hosts. `false` for an open bare run that still holds ranks, because it needs no operator.
-    pub(crate) fn has_disowned(&self) -> bool {
-        let disowned = !self.disowned.is_subset(&self.released.ranks);
-        // An attempt that `perilog run` opened without `job add` needs no operator while the job itself holds ranks.
-        let is_bare = self.open && !self.added && !self.hold.is_empty();
-        disowned && !self.complete && !self.by_hand && !is_bare
-    }
-
     /// Creates an open attempt whose job holds every rank and named resource. `added`: a resource manager will finish
     /// the attempt.
     pub(crate) fn new(layout: Layout, userid: Option<u32>, terms: Terms, added: bool, wall_ms: u64) -> Self {
@@ -110,11 +73,10 @@ impl JobAttempt {
             milestones: Milestones::default(),
             too_many_milestones: false,
             source: None,
-            unvouched: false,
-            recovered: false,
-            disowned: IdSet::new(),
-            asserted: true,
-            by_hand: false,
+            abandoned: false,
+            suspended: false,
+            silent: false,
+            recovered: Recovered::No,
             listed: 0,
         }
     }
@@ -158,11 +120,10 @@ impl JobAttempt {
             milestones: if defect!(MilestonesForgotten) { Milestones::default() } else { row.milestones },
             too_many_milestones: false,
             source: row.source,
-            unvouched: row.unvouched,
+            abandoned: row.abandoned,
+            suspended: true,
+            silent: row.silent,
             recovered: row.recovered,
-            disowned: row.disowned,
-            asserted: false,
-            by_hand: row.by_hand,
             listed: 0,
         };
         Some((row.job, row.attempt, entry))
@@ -184,31 +145,22 @@ impl JobAttempt {
             complete: self.complete,
             milestones: self.milestones.clone(),
             source: self.source.clone(),
-            unvouched: self.unvouched,
+            abandoned: self.abandoned,
+            silent: self.silent,
             recovered: self.recovered,
-            disowned: self.disowned.clone(),
-            by_hand: self.by_hand,
         }
     }
 
-    /// Returns the delta of the attempt's row for `ranks`: which of them are held, released, handed over or disowned.
+    /// Returns the delta of the attempt's row for `ranks`: which of them are held, released or handed over.
     pub(crate) fn holds(&self, ranks: &IdSet) -> Holds {
         let of = |set: &IdSet| set.intersection(ranks);
         let (hold, released, left) = (of(&self.hold.ranks), of(&self.released.ranks), of(self.milestones.left()));
-        Holds { ranks: ranks.clone(), hold, released, left, disowned: of(&self.disowned) }
+        Holds { ranks: ranks.clone(), hold, released, left }
     }
 
     /// Returns all ranks and named resources of the attempt.
     pub(crate) fn whole(&self) -> Part {
         Part { ranks: self.layout.ranks().clone(), resources: self.terms.resources.clone() }
-    }
-
-    /// Returns the ranks and named resources whose release the resource manager waits for: all ranks except disowned
-    /// ones, and all named resources. Leaves the named resources out if every rank is disowned.
-    pub(crate) fn owed(&self) -> Part {
-        let ranks = self.layout.ranks().difference(&self.disowned);
-        let resources = if ranks.is_empty() { BTreeSet::new() } else { self.terms.resources.clone() };
-        Part { ranks, resources }
     }
 
     /// Drops the job's hold on `asked`, and returns what the job held of it. If the job then holds no rank any more, it

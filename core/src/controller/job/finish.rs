@@ -2,7 +2,7 @@
 //! end hands over. [`super::hand_over`] carries the hand-over out.
 
 use crate::controller::context::Context;
-use crate::controller::io::{JobAdd, Refusal, Reply, Source, Which};
+use crate::controller::io::{JobAdd, Recovered, Refusal, Reply, Source, Which};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
@@ -20,9 +20,9 @@ impl Jobs {
         })
     }
 
-    /// Carries out `job add`: adds an attempt, vouches for an existing one, or gives a bare run its terms. A repeated
-    /// request normally changes nothing, but may set the source of an attempt without one, take disowned ranks back, or
-    /// thaw a frozen attempt.
+    /// Carries out `job add`: adds an attempt, takes up an existing one, or gives a bare run its terms. A repeated
+    /// request normally changes nothing, but may set the source of an attempt without one, or take up a suspended
+    /// attempt.
     ///
     /// # Errors
     /// The request is wrong, or contradicts the attempt that exists.
@@ -30,17 +30,17 @@ impl Jobs {
         &mut self,
         add: JobAdd,
         uid: u32,
-        in_recovery: bool,
+        in_grace: bool,
         cx: &mut Context,
     ) -> Result<Reply, Refusal> {
-        let number = self.choose_attempt(&add.job, add.attempt, |number| self.is_unvouched(&add.job, number))?;
+        let number = self.choose_attempt(&add.job, add.attempt, |number| self.is_abandoned(&add.job, number))?;
         if let Some(why) = add.source.as_ref().and_then(|source| self.contradicts_source(&add.job, source)) {
             return Err(Refusal::Conflict(why));
         }
         let layout = layout_of(&add)?;
-        // In a recovery the request may name fewer hosts than the attempt has. The named hosts keep their stored rank
-        // numbers.
-        let there = self.attempt(&add.job, number).filter(|there| there.unvouched && add.terms.r.is_none());
+        // A request that takes up an attempt may name fewer hosts than the attempt has. The named hosts keep their
+        // stored rank numbers.
+        let there = self.attempt(&add.job, number).filter(|there| there.abandoned && add.terms.r.is_none());
         let layout = there.and_then(|there| there.layout.on(layout.hosts())).unwrap_or(layout);
         check(&add.terms, &layout)?;
         let (hosts, ranks) = (layout.hosts().clone(), layout.ranks().clone());
@@ -51,17 +51,16 @@ impl Jobs {
         let attached = match self.attempt_mut(&add.job, number) {
             None => {
                 let attempt = JobAttempt::new(layout, add.userid, add.terms, true, cx.now.wall_ms);
-                let attempt = JobAttempt { source: add.source.clone(), recovered: in_recovery, ..attempt };
+                let attempt = JobAttempt { source: add.source.clone(), recovered: added(in_grace), ..attempt };
                 self.open_attempt(&add.job, number, attempt, cx);
                 false
             }
-            Some(there) if there.unvouched && differ(there.userid, add.userid) => {
+            Some(there) if there.abandoned && differ(there.userid, add.userid) => {
                 let text = format!("job {} attempt {number} is of another user: its number came again?", add.job);
                 return Err(Refusal::Conflict(text));
             }
-            // An unvouched attempt comes from a restored store: a lost life had released the ranks that the request
-            // does not name.
-            Some(there) if there.unvouched && layout.is_part_of(&there.layout) => true,
+            // A lost life had released the ranks that the request does not name.
+            Some(there) if there.abandoned && layout.is_part_of(&there.layout) => true,
             Some(there) if there.layout != layout => {
                 let on = |layout: &Layout| format!("{} ({})", Part::of_ranks(layout.ranks().clone()), layout.hosts());
                 let (is, asked) = (on(&there.layout), on(&layout));
@@ -100,14 +99,16 @@ impl Jobs {
             there.source = add.source;
             cx.attempt_changed(&add.job, number);
         }
-        let owed = self.take_releases(&add.job, number, &ranks, cx);
-        if self.is_unvouched(&add.job, number) {
-            self.shrink_to(&add.job, number, &ranks, uid, cx);
+        let gone = self.unreleased(&add.job, number).ranks.difference(&ranks);
+        let was_abandoned = self.is_abandoned(&add.job, number);
+        self.take_up(&add.job, number, cx);
+        if was_abandoned {
+            let why = format!("the request of uid {uid} does not name its host for it");
+            self.give_up(&add.job, number, &gone, &why, cx);
+            if self.attempt(&add.job, number).is_some_and(|there| there.source.is_some()) {
+                self.release_again(&add.job, number, &ranks, cx);
+            }
         }
-        self.own(&add.job, number, &ranks, cx);
-        self.assert_attempt(&add.job, number, cx);
-        let left = owed.manager.ranks.clone();
-        self.release_again(&add.job, number, &left, owed, cx);
         let there = self.attempt(&add.job, number);
         let over = there.is_some_and(|there| there.hold.is_empty());
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over, unknown: HostList::new() })
@@ -136,7 +137,7 @@ impl Jobs {
                 Part { ranks, resources: resources.clone().unwrap_or_default() }
             }
         };
-        self.assert_attempt(&which.job, number, cx);
+        self.take_up_begun(&which.job, number, cx);
         Ok(Reply::Finished(self.let_go(&which.job, number, &part, cx)))
     }
 
@@ -197,6 +198,11 @@ fn layout_of(add: &JobAdd) -> Result<Layout, Refusal> {
         (Some(_), Some(_)) => Err(Refusal::Invalid("R names the hosts of the job: name none beside it".to_owned())),
         (None, None) => Err(Refusal::Invalid("a job needs R, or the names of its hosts".to_owned())),
     }
+}
+
+/// Returns how a generation meets an attempt that begins now.
+pub(super) const fn added(in_grace: bool) -> Recovered {
+    if in_grace { Recovered::Added } else { Recovered::No }
 }
 
 fn differ(known: Option<u32>, told: Option<u32>) -> bool {

@@ -47,7 +47,6 @@ impl Jobs {
         cx.given.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
         self.event(job, if last { "job-finish" } else { "job-let-go" }, context, cx);
-        self.withdraw_stale(job, number, &part.ranks, cx);
         // With the job's last ranks, waiting setup tasks are not withdrawn: they still begin, and the after-actions
         // wait for them.
         if !last && !defect!(BeginsWhereLetGo) {

@@ -29,8 +29,8 @@ use crate::job::Part;
 pub(crate) struct Jobs {
     by_id: BTreeMap<JobId, Job>,
     pub(crate) actions: BTreeMap<ActionId, Action>,
-    /// Attempts with disowned ranks that are not completely released.
-    pub(crate) cleaning: BTreeSet<(JobId, Attempt)>,
+    /// Unlisted attempts that are not completely released ([`crate::controller::recovery`]).
+    pub(crate) unlisted: BTreeSet<(JobId, Attempt)>,
     /// Names of the after-actions, copied from the settings.
     pub(crate) after: Vec<ActionName>,
 }
@@ -67,18 +67,18 @@ impl Jobs {
         action.row.external.is_none() && self.after.contains(&action.row.name)
     }
 
-    /// Returns `true` if the attempt exists and is unvouched.
-    pub(crate) fn is_unvouched(&self, job: &JobId, number: Attempt) -> bool {
-        self.attempt(job, number).is_some_and(|attempt| attempt.unvouched)
+    /// Returns `true` if the attempt exists and is abandoned.
+    pub(crate) fn is_abandoned(&self, job: &JobId, number: Attempt) -> bool {
+        self.attempt(job, number).is_some_and(|attempt| attempt.abandoned)
     }
 
-    /// Returns `true` if the attempt is frozen: no task begins, no rank is released, and no notice is sent.
-    pub(crate) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
-        self.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
+    /// Returns `true` if the attempt is suspended: no task begins, no rank is released, and no notice is sent.
+    pub(crate) fn is_suspended(&self, job: &JobId, number: Attempt) -> bool {
+        self.attempt(job, number).is_some_and(|attempt| attempt.suspended)
     }
 
-    pub(crate) fn is_frozen_action(&self, id: ActionId) -> bool {
-        self.action(id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
+    pub(crate) fn is_suspended_action(&self, id: ActionId) -> bool {
+        self.action(id).is_some_and(|action| self.is_suspended(&action.row.job, action.row.attempt))
     }
 
     /// Returns the unreleased ranks and resources of an attempt.

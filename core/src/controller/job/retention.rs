@@ -103,7 +103,7 @@ impl Machine {
         for (session, tasks) in by_session {
             self.cx.send(session, ToAgent::Forget { tasks });
         }
-        self.cx.outbox.forget(job, number);
+        self.cx.outbox.forget(job, number, None);
         self.drains.forget(job, number);
         self.cx.attempts.remove(&(job.clone(), number));
         self.cx.given.remove(&(job.clone(), number));
@@ -111,13 +111,13 @@ impl Machine {
         self.cx.note(Level::Info, Some(job), None, format!("attempt {number} is forgotten: {why}"));
     }
 
-    /// Forgets the attempts that retention no longer keeps. Does so at most once an hour, and never during a recovery.
+    /// Forgets the attempts that retention no longer keeps. Does so at most once an hour, and never in a grace.
     pub(crate) fn prune(&mut self) {
         if self.facts().prune_ms() > self.cx.now.mono_ms {
             return;
         }
         self.pruned_ms = self.cx.now.mono_ms;
-        if self.recovery.is_on() && !defect!(PrunedInRecovery) {
+        if self.recovery.is_on() && !defect!(PrunedInGrace) {
             return;
         }
         let owed = self.facts().owed();
@@ -170,7 +170,7 @@ impl<'a> Facts<'a> {
     fn may_go(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, owed: &Owed) -> May {
         // A resource manager will still finish the attempt.
         let is_expected = attempt.added && attempt.open && !attempt.complete;
-        if !attempt.asserted || is_expected || self.jobs.of(attempt).any(|action| action.row.verdict.is_none()) {
+        if attempt.suspended || is_expected || self.jobs.of(attempt).any(|action| action.row.verdict.is_none()) {
             return May::Never;
         }
         if self.cx.outbox.is_hooked(job, number) && !defect!(PruneUntold) {

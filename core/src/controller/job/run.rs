@@ -4,9 +4,10 @@
 use crate::controller::action::external;
 use crate::controller::context::Context;
 use crate::controller::facts::Facts;
-use crate::controller::io::{ActionRow, ActionStart, External, Refusal, Reply, RunRequest};
+use crate::controller::io::{ActionRow, ActionStart, External, Recovered, Refusal, Reply, RunRequest};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
+use crate::controller::job::finish::added;
 use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -125,7 +126,7 @@ impl Jobs {
             };
             return Ok((layout.clone(), ranks));
         }
-        let is_bare = |of: &JobAttempt| (!of.added || defect!(AddedRepeats)) && !of.unvouched && !of.recovered;
+        let is_bare = |of: &JobAttempt| (!of.added || defect!(AddedRepeats)) && of.recovered == Recovered::No;
         let all_bare = job.is_none_or(|job| job.attempts.values().all(is_bare));
         let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
             (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
@@ -220,21 +221,24 @@ impl Machine {
             if external.is_none() {
                 self.jobs.join(id, attempt, &run, &mut self.cx);
             }
-            // A request that contradicts the action vouches for nothing: it may be of another job with this id.
+            // A request that contradicts the action takes nothing up: it may be of another job with this id.
             self.facts().attach(id, &run)?;
             if let Some(asked) = &external {
                 self.jobs.check_covers(id, &run, asked)?;
             }
-            self.jobs.own_again(&run.job, attempt, &mut self.cx);
-            self.jobs.assert_attempt(&run.job, attempt, &mut self.cx);
-            self.jobs.assert_action(id, &mut self.cx);
+            self.jobs.take_up(&run.job, attempt, &mut self.cx);
             if let Some(asked) = &external {
                 self.jobs.renew(id, asked.lease_ms, &mut self.cx);
             }
             return self.facts().attach(id, &run);
         }
-        self.quiesce.may_begin(&run.action, &self.cx)?;
+        let may_begin = self.quiesce.may_begin(&run.action, &self.cx);
         let (layout, mut ranks) = self.jobs.choose_ranks(&run, attempt)?;
+        if let Err(refusal) = may_begin {
+            // The request shows all the same that somebody has the attempt.
+            self.jobs.take_up(&run.job, attempt, &mut self.cx);
+            return Err(refusal);
+        }
         let entry = self.jobs.attempt(&run.job, attempt);
         if let Some(asked) = &external {
             external::check_resources(entry, &run, asked)?;
@@ -273,7 +277,7 @@ impl Machine {
                 let opened = JobAttempt::requeue(layout, run.userid, before, self.cx.now.wall_ms).map_err(|text| {
                     Refusal::Invalid(format!("{text}: add attempt {attempt} of {} anew (job add)", run.job))
                 })?;
-                let opened = JobAttempt { recovered: self.recovery.is_on(), ..opened };
+                let opened = JobAttempt { recovered: added(self.recovery.is_on()), ..opened };
                 self.jobs.open_attempt(&run.job, attempt, opened, &mut self.cx);
             }
             Some(entry) => {
@@ -291,8 +295,7 @@ impl Machine {
                     let text = format!("{gone} of job {job} attempt {attempt} went back already: nothing begins there");
                     return Err(Refusal::Conflict(text));
                 }
-                self.jobs.own_again(&run.job, attempt, &mut self.cx);
-                self.jobs.assert_attempt(&run.job, attempt, &mut self.cx);
+                self.jobs.take_up(&run.job, attempt, &mut self.cx);
             }
         }
         let timeout_ms = run.timeout_ms.or_else(|| self.cx.settings.timeouts.get(&run.action).copied());

@@ -13,37 +13,29 @@
 
 use serde_json::json;
 
-use crate::controller::context::Context;
+use crate::controller::context::{Change, Context};
+use crate::controller::io::Recovered;
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::defect;
 use crate::ids::{Attempt, JobId};
-use crate::idset::IdSet;
 
 impl Jobs {
-    /// If the attempt `older` is unvouched and a newer attempt supersedes it, disowns its unreleased ranks and drops
-    /// its release notices: the resource manager may have given the hosts to other jobs.
-    pub(crate) fn disown_superseded(&mut self, job: &JobId, older: Attempt, cx: &mut Context) {
-        if self.is_unvouched(job, older) {
-            let left = self.unreleased(job, older);
-            self.disown(job, older, &left.ranks, cx);
-            let none = IdSet::new();
-            let owed = self.take_releases(job, older, &none, cx);
-            self.release_again(job, older, &none, owed, cx);
-            self.assert_attempt(job, older, cx);
-        }
-    }
-
-    /// Adds a new attempt to its job, and closes the job's open attempts with [`Self::close_attempt`].
+    /// Adds a new attempt to its job, and closes the job's open attempts with [`Self::close_attempt`], except abandoned
+    /// ones: somebody may still ask for them.
     pub(crate) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, cx: &mut Context) {
         let entry = self.entry(job.clone()).or_default();
-        let older: Vec<Attempt> = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
+        let older: Vec<Attempt> =
+            entry.attempts.iter().filter(|(_, a)| a.open && !a.abandoned).map(|(number, _)| *number).collect();
         for older in older {
-            self.disown_superseded(job, older, cx);
             self.close_attempt(job, older, &format!("attempt {number} was opened"), cx);
         }
         let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
+        let is_added = attempt.recovered == Recovered::Added;
         self.entry(job.clone()).or_default().attempts.insert(number, attempt);
+        if is_added {
+            cx.changes.push_back(Change::TakenUp(job.clone(), number));
+        }
         cx.attempt_changed(job, number);
         self.event(job, "attempt", context, cx);
     }

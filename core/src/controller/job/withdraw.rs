@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::controller::action::{Action, Stand};
 use crate::controller::context::Context;
+use crate::controller::io::Recovered;
 use crate::controller::job::Jobs;
-use crate::controller::recovery::NOT_ASKED_AGAIN;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId, Rank, TaskId};
 use crate::idset::IdSet;
@@ -45,22 +45,6 @@ impl Jobs {
         }
     }
 
-    /// Ends waiting setup tasks on `ranks`, which the job hands over, as `cancelled`. Only tasks of actions that no
-    /// request has named since a recovery began end in this way.
-    pub(crate) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
-        let Some(attempt) = self.attempt(job, number) else { return };
-        let stale = self.of(attempt).filter(|action| action.row.unvouched && action.row.external.is_none());
-        let stale = stale.flat_map(|action| {
-            let waiting = action.row.waiting.intersection(ranks);
-            waiting.iter().map(|rank| action.task(Rank(rank))).collect::<Vec<_>>()
-        });
-        let mut stale: Vec<TaskId> = stale.collect();
-        stale.retain(|task| self.is_stale(*task));
-        for task in stale {
-            self.withdraw_task(task, NOT_ASKED_AGAIN, cx);
-        }
-    }
-
     /// Asks the services of the attempt's external actions to stop. A service learns of the cancel from the reply to
     /// its next report, and from the job's event log.
     pub(crate) fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, cx: &mut Context) {
@@ -86,11 +70,11 @@ impl Jobs {
         actions.filter(|action| !self.follows(action))
     }
 
-    /// Returns the ranks on which a setup action may have begun, as far as the store knows. Returns all ranks if the
-    /// attempt is marked as `recovered`: the store may then lack tasks that a lost life began.
+    /// Returns the ranks on which a setup action may have begun, as far as the store knows. Returns all ranks if a
+    /// generation met the attempt: the store may then lack tasks that a lost life began.
     pub(crate) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
         if let Some(attempt) =
-            self.attempt(job, number).filter(|attempt| attempt.recovered && !defect!(RecoveredUnbegun))
+            self.attempt(job, number).filter(|attempt| attempt.recovered != Recovered::No && !defect!(RecoveredUnbegun))
         {
             return attempt.layout.ranks().clone();
         }
@@ -99,16 +83,6 @@ impl Jobs {
             begun.extend_with(&action.begun());
         }
         begun
-    }
-
-    /// Returns `true` if this setup task is never to begin, because two things are true: a recovery began and no
-    /// request has named the task's action since, and the job no longer holds the task's rank. `false` while the
-    /// attempt is frozen.
-    pub(crate) fn is_stale(&self, task: TaskId) -> bool {
-        let stale = |action: &&Action| action.row.unvouched && !self.follows(action);
-        let Some(row) = self.action(task.action).filter(stale).map(|action| &action.row) else { return false };
-        self.attempt(&row.job, row.attempt)
-            .is_some_and(|attempt| attempt.asserted && !attempt.hold.ranks.contains(task.rank.0))
     }
 }
 

@@ -50,13 +50,13 @@ impl Facts<'_> {
         if node.session.is_some() {
             return Some("is connected: stop its agent first (systemctl disable --now perilog-agent)".to_owned());
         }
-        if !node.unsettled.orphans.is_empty() {
+        if self.nodes.unknown_hosts.contains(host) {
             return Some(format!(
-                "told of tasks that the store does not know: perilog controller recover; perilog controller recover \
-                 --forget {host}"
+                "told of tasks that the store does not know: perilog ps --abandoned; to drop them: perilog controller \
+                 recover --forget {host}"
             ));
         }
-        if self.recovery.next_gate().is_some() {
+        if self.recovery.is_settling() {
             return Some("may still come: the controller has just started; ask again in a minute".to_owned());
         }
         let unreleased = |attempt: &JobAttempt| {

@@ -85,13 +85,13 @@ impl Machine {
         // The controller ignores tasks that the host runs for itself.
         let held: BTreeMap<TaskId, Held> = held.into_iter().filter(|h| !h.local).map(|h| (h.task, h)).collect();
         for task in &tasks {
-            let frozen = self.jobs.is_frozen_action(task.action);
-            if !frozen && !self.jobs.booted(*task, boot_number, &machine, &mut self.cx) {
+            let suspended = self.jobs.is_suspended_action(task.action);
+            if !suspended && !self.jobs.booted(*task, boot_number, &machine, &mut self.cx) {
                 self.jobs.undo(*task, boot_number, &mut self.cx);
             }
         }
         let mut forget = Vec::new();
-        // Orphans come first: an orphan keeps other tasks from beginning.
+        // Unknown tasks come first: they keep other tasks from beginning.
         let (known, unknown): (Vec<&Held>, Vec<&Held>) = held
             .values()
             .partition(|held| self.facts().is_known(host, held) && !self.facts().is_of_a_lost_life(host, held));
@@ -100,11 +100,12 @@ impl Machine {
                 forget.push(held.task);
             }
         }
+        self.adopt_told(host);
         for held in known {
             self.settle_held(id, host, held.task, &held.state, held.limit_ms);
         }
         for task in tasks.into_iter().filter(|task| !held.contains_key(task)) {
-            if self.jobs.is_frozen_action(task.action) {
+            if self.jobs.is_suspended_action(task.action) {
                 self.nodes.leave_absent(&self.jobs, task);
             } else {
                 self.settle_absent(id, task, boot_number, &boot);
@@ -113,10 +114,11 @@ impl Machine {
         if !forget.is_empty() {
             self.cx.send(id, ToAgent::Forget { tasks: forget });
         }
-        self.nodes.orphans_told(host, before, &mut self.cx);
-        if !self.nodes.orphan_hosts.contains(host) {
-            self.drains.lift_passing(host, &Passing::Orphan, &mut self.cx);
+        self.nodes.unknown_told(host, before, &mut self.cx);
+        if !self.nodes.unknown_hosts.contains(host) {
+            self.drains.lift_passing(host, &Passing::Unknown, &mut self.cx);
         }
+        self.judge_host(host);
         self.cx.changes.push_back(Change::ScriptsEnded(host.clone()));
     }
 }

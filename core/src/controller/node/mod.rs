@@ -57,7 +57,7 @@ pub(crate) struct Node {
     pub(crate) failed: Vec<TaskId>,
     /// Note for operators, for example about a second machine that claims the host.
     pub(crate) note: Option<String>,
-    /// Tasks of the node about which the controller could not decide at the last Hello, such as the node's orphans.
+    /// Tasks of the node about which the controller could not decide at the last Hello, such as its unknown tasks.
     pub(crate) unsettled: Unsettled,
 }
 
@@ -93,8 +93,10 @@ pub(crate) struct Nodes {
     /// complete.
     pub(crate) questions: BTreeMap<u64, BTreeSet<HostName>>,
     pub(crate) question_last: u64,
-    /// Hosts whose node holds orphans.
-    pub(crate) orphan_hosts: BTreeSet<HostName>,
+    /// Hosts whose node holds unknown tasks, other than tombstones.
+    pub(crate) unknown_hosts: BTreeSet<HostName>,
+    /// Hosts on which a clean-up may be missing.
+    pub(crate) uncleaned_hosts: BTreeSet<HostName>,
 }
 
 impl Deref for Nodes {
@@ -132,8 +134,8 @@ impl Nodes {
         }
     }
 
-    /// Records that the node does not hold this task of a frozen attempt. The controller decides about the task when
-    /// the attempt thaws.
+    /// Records that the node does not hold this task of a suspended attempt. The controller decides about the task when
+    /// the attempt proceeds.
     pub(crate) fn leave_absent(&mut self, jobs: &Jobs, task: TaskId) {
         if let Some(node) = self.of_mut(jobs, task) {
             node.unsettled.absent.insert(task);

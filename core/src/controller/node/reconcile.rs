@@ -17,8 +17,9 @@
 //! | ended as `lost`  | live, begun                   | as in the row before; the host is drained, once |
 //! | on another host  | any but a tombstone           | shown; Cancel if unclaimed; its end is ignored |
 //! | ended            | tombstone with another end    | recorded as late |
-//! | unknown task     | any                           | an orphan, or its attempt was pruned: `recovery/orphans.rs` |
-//! | open, frozen     | holds nothing, or another boot | unchanged until the attempt thaws, whatever other rows say |
+//! | unknown task     | any                           | unknown, or its attempt was pruned: `recovery/unknown.rs` |
+//! | open, given up   | unclaimed                     | accepted; Cancel |
+//! | open, suspended  | holds nothing, or another boot | unchanged until the attempt proceeds, whatever other rows say |
 //!
 //! 1. The reboot has undone the work of the prolog. The row is only for the action named `prolog`, and only until that
 //!    action has its verdict. The row also holds for an `ok` that the node reports only now, from a /run that outlived
@@ -28,12 +29,12 @@
 //! 4. See [`crate::controller::action::announced_reboot`].
 
 use crate::controller::action::Stand;
+use crate::controller::action::order::GIVEN_UP;
 use crate::controller::context::Context;
 use crate::controller::io::SessionId;
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::controller::operator::resolve::may_still_begin;
-use crate::controller::recovery::NOT_ASKED_AGAIN;
 use crate::defect;
 use crate::ids::{ActionId, HostName, TaskId};
 use crate::idset::IdSet;
@@ -114,7 +115,7 @@ impl Machine {
             self.jobs.withdraw_before(task, &mut self.cx);
         }
         let held_back = open && *state == HeldState::Unclaimed && self.facts().held_back(task.action, rank).is_some();
-        let frozen = self.jobs.is_frozen_action(task.action);
+        let suspended = self.jobs.is_suspended_action(task.action);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         match state {
             HeldState::Tombstone { outcome, reboot, .. } => {
@@ -137,10 +138,11 @@ impl Machine {
                 let cancel = action.must_not_begin(rank);
                 action.accept(rank);
                 self.jobs.touch(task.action, &mut self.cx);
+                let cancel = cancel.or_else(|| self.jobs.is_given_up(task).then(|| GIVEN_UP.to_owned()));
                 match cancel {
                     // The Cancel goes out even if the task is held back: systemd may start the unit at any time, and
                     // the scripts would run without a Begin.
-                    Some(why) if !frozen && !defect!(CancelledBegins) => {
+                    Some(why) if !suspended && !defect!(CancelledBegins) => {
                         self.cx.send_cancel(id, &self.jobs, task, &why)
                     }
                     _ if held_back => self.nodes.leave_unclaimed(&self.jobs, task),
@@ -150,12 +152,12 @@ impl Machine {
             }
             HeldState::Live { phase, age_ms } => {
                 if open {
-                    let cancel = match may_still_begin(phase) {
-                        true => action.must_not_begin(rank),
-                        false => action.cancel_of(rank),
-                    };
+                    let may_begin = may_still_begin(phase);
+                    let cancel = if may_begin { action.must_not_begin(rank) } else { action.cancel_of(rank) };
                     action.accept(rank);
                     self.jobs.touch(task.action, &mut self.cx);
+                    let is_given_up = may_begin && !suspended && self.jobs.is_given_up(task);
+                    let cancel = cancel.or_else(|| is_given_up.then(|| GIVEN_UP.to_owned()));
                     if let Some(why) = cancel.filter(|_| !defect!(CancelSaidOnce)) {
                         self.cx.send_cancel(id, &self.jobs, task, &why);
                     }
@@ -196,9 +198,10 @@ impl Machine {
         let cancel = action.must_not_begin(task.rank);
         match stand {
             Stand::Sent | Stand::Accepted if !same_boot => self.jobs.lose(task, Loss::Rebooted, &mut self.cx),
-            Stand::Waiting | Stand::Sent if self.jobs.is_stale(task) => {
-                self.jobs.withdraw_task(task, NOT_ASKED_AGAIN, &mut self.cx)
+            Stand::Waiting | Stand::Sent if let Some(why) = self.jobs.must_not_start(task) => {
+                self.jobs.withdraw_task(task, why, &mut self.cx)
             }
+            Stand::Waiting if !self.is_free_of_others(task) => {}
             Stand::Waiting if self.facts().held_back(task.action, task.rank).is_some() => {}
             Stand::Waiting if self.jobs.is_behind(task.action, task.rank) => {}
             Stand::Waiting => {
@@ -228,7 +231,7 @@ impl Machine {
     /// Sends a Begin for each task of `ranks` that its node holds unclaimed, unless recovery still holds the task back.
     /// A cancelled task gets a Cancel in any case. Returns `true` if a message was sent.
     pub(crate) fn begin_unclaimed(&mut self, id: ActionId, ranks: &IdSet) -> bool {
-        let Some(action) = self.jobs.action(id).filter(|_| !self.jobs.is_frozen_action(id)) else { return false };
+        let Some(action) = self.jobs.action(id).filter(|_| !self.jobs.is_suspended_action(id)) else { return false };
         let accepted = action.row.accepted.intersection(ranks);
         let Some(layout) = self.jobs.layout(id).cloned().filter(|_| !accepted.is_empty()) else { return false };
         let mut sent = false;
@@ -238,6 +241,7 @@ impl Machine {
                 continue;
             };
             let cancel = self.jobs.action(id).and_then(|action| action.must_not_begin(rank));
+            let cancel = cancel.or_else(|| self.jobs.is_given_up(task).then(|| GIVEN_UP.to_owned()));
             let cancel = cancel.filter(|_| !defect!(CancelledBegins));
             let is_held = cancel.is_none() && self.facts().held_back(id, rank).is_some();
             let Some(session) = node.session.filter(|_| !is_held) else { continue };

@@ -148,7 +148,7 @@ impl Machine {
             }
             (Some(host), FromAgent::Accepted { task, limit_ms }) => self.on_accepted(id, &host, task, limit_ms),
             (Some(host), FromAgent::Moved { task, phase, age_ms }) => {
-                if !self.nodes.orphan_moved(&host, task, &phase, self.cx.now)
+                if !self.nodes.unknown_moved(&host, task, &phase, self.cx.now)
                     && self.nodes.speaks_for(&host, task, &self.jobs, &mut self.cx)
                 {
                     self.on_moved(&host, task, phase, age_ms);

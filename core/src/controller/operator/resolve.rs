@@ -34,9 +34,7 @@ impl Jobs {
     pub(crate) fn resolving(&self) -> Vec<(TaskId, Outcome)> {
         let words =
             self.actions.values().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
-        let tasks = words
-            .filter(|(_, word)| !word.unbegun)
-            .flat_map(|(action, word)| word.ranks.iter().map(move |rank| (action.task(Rank(rank)), word)));
+        let tasks = words.flat_map(|(action, word)| word.ranks.iter().map(move |rank| (action.task(Rank(rank)), word)));
         tasks.map(|(task, word)| (task, word.outcome())).collect()
     }
 
@@ -49,11 +47,7 @@ impl Jobs {
         };
         match &ended.outcome {
             // The script may be alive, and the operator resolved the task for this very case: the resolution waits on.
-            // If the resolution waits for the node's report on a Start, the task is lost instead, and the host is
-            // drained.
-            Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => {
-                word.unbegun.then_some(ended)
-            }
+            Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => None,
             Outcome::Resolved { .. } => Some(ended),
             outcome if outcome.is_of_scripts() || word.overdue => Some(ended),
             // No process of the task is alive, and none will begin.

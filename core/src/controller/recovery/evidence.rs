@@ -3,36 +3,37 @@
 //!
 //! | evidence | found | then |
 //! |---|---|---|
-//! | a stamp: `controller backup` or `restore` made this copy | at load | recovery |
-//! | the anchor file names a commit that the store lacks | at load | recovery, in an epoch above the anchor's |
-//! | a node's newest commit is foreign, and so is another node's (1) | at its Hello | recovery |
-//! | the same, and this node's commit is of the running life (2) | at its Hello | recovery, in a new epoch |
+//! | a stamp: `controller backup` or `restore` made this copy | at load | a new generation |
+//! | the anchor file names a commit that the store lacks | at load | a new generation, in an epoch above the anchor's |
+//! | a node's newest commit is foreign, and so is another node's (1) | at its Hello | a new generation |
+//! | the same, and this node's commit is of the running life (2) | at its Hello | a new generation, in a new epoch |
 //! | the newest commit of one host alone is foreign | at its Hello | no Welcome for the host; shown |
-//! | a foreign commit of a life that is known as lost (3) | at its Hello | only its tasks matter: [`super::orphans`] |
+//! | a foreign commit of a life with our epoch's number or a higher one, and another nonce: a rival | at its Hello | no Welcome; shown |
+//! | a foreign commit of a life that is known as lost (3) | at its Hello | only its tasks matter: [`super::unknown`] |
 //! | a commit of another cluster | at its Hello | nothing; shown |
 //!
 //! 1. One node is enough if the store knows fewer than three nodes, or no attempt.
 //! 2. The store was put back while the controller ran.
-//! 3. A life with a lower epoch than the last recovery, or a life that this recovery has judged.
+//! 3. A life with a lower epoch than the last generation. So a lost life founds one generation at most.
 //!
 //! A commit is foreign if this store never made it ([`crate::mark`]). The batch that sends a Welcome also commits the
-//! recovery, because the Welcome makes the node forget the evidence.
+//! generation, because the Welcome makes the node forget the evidence.
 
 use crate::agent::io::Level;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Record, RecoveryRow, SessionId};
+use crate::controller::io::{Record, SessionId};
 use crate::controller::machine::Machine;
-use crate::ids::HostName;
+use crate::ids::{Epoch, HostName};
 use crate::mark::{Commit, Place};
 use crate::message::Hello;
 use crate::{defect, utc};
 
-/// Number of known nodes below which the evidence of one host is enough to enter recovery.
+/// Number of known nodes below which the evidence of one host is enough for a new generation.
 const FEW_NODES: usize = 3;
 
 impl Machine {
     /// Judges the evidence at a start of the controller: the stamp in the store, and the anchor file beside the store.
-    /// Enters recovery if either shows that the store is behind.
+    /// Begins a generation if either shows that the store is behind.
     pub(crate) fn judge_store(&mut self, stamp: Option<u64>, anchor: Option<Commit>) {
         let anchor = anchor.filter(|anchor| self.history.place(*anchor) == Place::Foreign && !defect!(AnchorIgnored));
         let why = match (stamp.filter(|_| !defect!(StampIgnored)), anchor) {
@@ -45,11 +46,11 @@ impl Machine {
             ),
             (None, None) => return,
         };
-        self.enter_recovery(why);
+        self.begin_generation(why);
     }
 
-    /// Decides whether the newest commit in a node's Hello shows that the store is behind, and enters recovery if the
-    /// evidence is enough. Returns `false` if the session must get no Welcome.
+    /// Decides whether the newest commit in a node's Hello shows that the store is behind, and begins a generation if
+    /// the evidence is enough. Returns `false` if the session must get no Welcome.
     pub(crate) fn judge_hello(&mut self, id: SessionId, hello: &Hello) -> bool {
         let Some(mark) = hello.newest.filter(|_| !defect!(MarksIgnored)) else { return true };
         if mark.cluster != self.cx.settings.cluster {
@@ -62,25 +63,30 @@ impl Machine {
             self.recovery.suspects.remove(&hello.host);
             return true;
         }
-        if self.recovery.is_on() && self.recovery.has_judged(commit.epoch) {
-            return true;
-        }
+        let is_rival =
+            commit.epoch.number >= self.epoch.number && commit.epoch != self.epoch && !defect!(RivalIsEvidence);
         self.recovery.suspects.insert(hello.host.clone(), commit);
         let is_new = self.jobs.values().all(|job| job.attempts.is_empty());
         let enough = self.recovery.suspects.len() > 1 || self.nodes.len() < FEW_NODES || is_new;
-        if !enough && !defect!(LoneMarkBelieved) {
-            let why = format!(
-                "it has obeyed commit {} of epoch {}, which this store never made, and no other node says so: if the \
-                 store was put back, perilog controller recover --take-over",
+        if is_rival || !enough && !defect!(LoneMarkBelieved) {
+            let what = format!(
+                "it has obeyed commit {} of epoch {}, which this store never made",
                 commit.number, commit.epoch.number
             );
+            let why = if is_rival {
+                format!("{what}: if no other controller runs, perilog controller recover --take-over")
+            } else {
+                format!(
+                    "{what}, and no other node says so: if the store was put back, perilog controller recover \
+                     --take-over"
+                )
+            };
             self.nodes.turn_away(id, &hello.host, &why, &mut self.cx);
             if let Some(node) = self.nodes.get_mut(&hello.host) {
                 node.note = Some(why);
             }
             return false;
         }
-        self.recovery.judge_suspects();
         let hosts: Vec<&str> = self.recovery.suspects.keys().map(HostName::as_str).take(4).collect();
         let why = format!(
             "nodes have obeyed commits that this store never made: {} (commit {} of epoch {})",
@@ -93,29 +99,8 @@ impl Machine {
         if put_back {
             self.raise_epoch(self.epoch.number);
         }
-        self.enter_recovery(why);
+        self.begin_generation(why);
         !put_back
-    }
-
-    /// Enters recovery: freezes the attempts with unfinished work, and marks the drains as unvouched. `why`: the
-    /// evidence, as a text for people.
-    pub(crate) fn enter_recovery(&mut self, why: String) {
-        self.cx.note(
-            Level::Error,
-            None,
-            None,
-            format!(
-                "in recovery: {why}; nothing that it owes is begun, told or given back until: perilog controller \
-                 recover"
-            ),
-        );
-        let row = RecoveryRow { since_ms: self.cx.now.wall_ms, why, epoch: self.epoch.number, ended_ms: None };
-        self.cx.records.push(Record::Recovery(row.clone()));
-        self.recovery.suspects.clear();
-        self.jobs.freeze_all(&row.why, &mut self.cx);
-        self.recovery.row = Some(row);
-        self.drains.doubt(&mut self.cx);
-        self.recovery.watch_orphans(&self.nodes, &self.cx);
     }
 
     /// Begins a new life of the controller, in an epoch higher than `above`. Ends every session, so that the agents
@@ -133,9 +118,19 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns `true` if the commit is of a life with a lower epoch than the one that began the last recovery. Such a
+    /// Returns `true` if the commit is of a life with a lower epoch than the one that began the last generation. Such a
     /// life is lost for good.
     pub(super) fn is_known_lost(&self, commit: Commit) -> bool {
         self.recovery.row.as_ref().is_some_and(|row| commit.epoch.number < row.epoch)
+    }
+
+    /// Returns the highest epoch number that agents have reported, in a refusal of this controller or in a suspect's
+    /// newest commit; 0 if no agent has reported an epoch. Leaves out what no take-over may reach: the other agents
+    /// would not obey.
+    pub(crate) fn highest_reported(&self) -> u64 {
+        let seen = self.highest_seen.as_ref().map(|(_, epoch)| epoch.number);
+        let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number);
+        let most = Epoch::highest_reachable(self.0.cx.now.wall_ms);
+        suspects.chain(seen).filter(|number| *number <= most).max().unwrap_or(0)
     }
 }

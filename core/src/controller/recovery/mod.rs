@@ -1,78 +1,60 @@
-//! Recovery: decides what the controller may do while its store may be behind what its nodes have obeyed, for example
-//! after a restore from a backup. Then an edge, a request or an operator must vouch for an attempt first. Until then no
-//! task of the attempt begins, no notice about it is sent and no rank of it is released.
+//! Recovery: what the controller does with a store that is behind what its nodes have obeyed, for example after a
+//! restore from a backup. The store's facts stay. Its debts are dropped: the controller *abandons* each attempt that is
+//! not released whole. It begins, sends and releases nothing of an abandoned attempt, until somebody asks for that
+//! attempt again and so *takes it up*: an edge's list, a hook or `perilog run` that waits, or an operator.
 //!
 //! ```text
-//!   start --> settling --all nodes said Hello, or a time passed--> open
-//!      \         |                                                   |
+//!   start --> gate shut --all nodes said Hello, or a time passed--> gate open
+//!      \                                                               |
 //!       evidence: a copy's stamp, the anchor, or nodes with commits that this store never made
-//!                \------------------------> in recovery <-----------/
-//!                                                \--over (1)--> open
+//!                \------> new generation, grace begins <--------------/
+//!                              \--the grace is over--> hosts are judged: unknown tasks, missing clean-ups
 //! ```
-//! 1. The gate is open, no attempt waits for an operator, an operator has given up every orphan that is left, and no
-//!    agent refuses this controller's epoch.
 //!
-//! * **Settling.** After every start, the attempts of the store are *unasserted* until the gate opens. A request for an
-//!   attempt asserts it at once.
-//! * **In recovery**, an attempt is asserted by its source's edge ([`Request::Sync`], `job add`), by a request
-//!   (`run`, `job finish`), or by an operator ([`Request::Recover`]). The store records which attempts are unvouched
-//!   ([`AttemptRow::unvouched`]), so a restart changes nothing.
-//! * **An unasserted attempt** is frozen: no Start, no Begin, no after-action, no release, no notice, no loss, no
-//!   limit, no lease, no verdict, and no pruning. Ends that nodes report are recorded.
-//! * **A lost life** is a life of the controller whose commits this store lacks. Tasks of a lost life may run on nodes,
-//!   and the resource manager may have got its notices.
-//! * **A bare `run`** is an attempt that `perilog run` opened without `job add`. No resource manager and no edge knows
-//!   the attempt.
+//! * **The gate.** After every start, the attempts of the store are *suspended* until the gate opens: the controller
+//!   begins, sends and releases nothing that the store owes. A request for an attempt lets it proceed at once.
+//! * **A generation** is one commit that abandons all attempts ([`generation`]). Abandoned attempts are suspended too.
+//! * **The grace** is the time in which the askers come back. Drains for unknown tasks and missing clean-ups wait until
+//!   it is over.
+//! * **A lost life** is a life of the controller whose commits this store lacks. Tasks of a lost life may run on nodes.
+//! * **An unknown task** is a task that a node holds and the store lacks, or of an attempt that nobody has taken up.
 //!
-//! Files: `evidence` (is the store behind?), `gate` (freezing and thawing), `held_back` (why a task waits), `orphans`
-//! (tasks that the store does not know), `sync` (an edge's list), `pages` (its pages), `disowned` (hosts of disowned
-//! ranks), `confirm` (an operator's statement), `close` (parts that a lost life had released).
-//!
-//! [`Request::Sync`]: crate::controller::io::Request::Sync
-//! [`Request::Recover`]: crate::controller::io::Request::Recover
-//! [`AttemptRow::unvouched`]: crate::controller::io::AttemptRow::unvouched
+//! Files: `evidence` (is the store behind?), `gate` (the wait after a start), `generation` (abandoning and taking up),
+//! `held_back` (why a task waits), `unknown` (tasks that the store lacks), `missing` (clean-ups that may not have run),
+//! `sync` (an edge's list), `pages` (its pages), `unlisted` (attempts that an edge's list lacks).
 
-mod close;
-mod confirm;
-mod disowned;
 mod evidence;
 mod gate;
+mod generation;
 mod held_back;
-mod orphans;
+mod missing;
 mod pages;
 mod sync;
+mod unknown;
+mod unlisted;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::io::{Now, RecoveryRow, Source};
-use crate::ids::{Epoch, HostName, TaskId};
+use crate::ids::{Attempt, Epoch, HostName, JobId, TaskId};
 use crate::mark::Commit;
-use crate::message::HeldState;
 
-pub(super) use gate::NOT_ASKED_AGAIN;
-pub(super) use orphans::Orphan;
 use pages::Lists;
+pub(super) use unknown::Unknown;
 
-/// State of the recovery and of the gate, except the flags that each attempt has for itself.
+/// State of the gate and of the recovery, except the flags that each attempt has for itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Recovery {
-    /// The stored row of the last recovery, even if that recovery is over.
+    /// The stored row of the last generation, even if its grace is over.
     pub(super) row: Option<RecoveryRow>,
     gate: Option<Gate>,
     /// Key: a host that got no Welcome. Value: the newest commit of its node, which this store never made. A second
     /// such host is evidence that the store is behind.
     pub(crate) suspects: BTreeMap<HostName, Commit>,
-    /// Lost lives whose commits were evidence in this recovery already. A further commit of such a life is no new
-    /// evidence. At most [`MAX_JUDGED`] lives are kept.
-    judged: BTreeSet<Epoch>,
     /// The lists of the edges (`Sync`). A list says nothing about other instances of the same resource manager.
     lists: Lists,
-    /// Sources whose edges have asked for their attempts (`Attempts`) since their last list (`Sync`), or since this
-    /// controller started. Such an edge learns of releases from the attempts and reads no notices. So a notice in the
-    /// outbox does not mean that the edge has missed a release.
-    pub(super) followed: BTreeSet<Source>,
-    /// Time (monotonic) at which the controller drains the hosts of orphans; `None`: no such drain is due.
-    orphans_ms: Option<u64>,
+    /// Time (monotonic) at which the grace is over; `None`: no grace runs.
+    grace_ms: Option<u64>,
 }
 
 /// The gate of a start: it opens at `until_ms` (monotonic), or when no node is missing.
@@ -83,19 +65,17 @@ struct Gate {
     missing: BTreeSet<HostName>,
 }
 
-/// Tasks of one node about which the controller could not decide at the last Hello, for example because the Hello and
-/// the store differ.
+/// What the last Hello of a node says and the store does not, and what waits for the node's attempts to proceed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Unsettled {
-    /// Tasks of frozen attempts that the node does not hold.
+    /// Tasks of suspended attempts that the node does not hold.
     pub(super) absent: BTreeSet<TaskId>,
     /// Unclaimed tasks on the node that must not begin yet.
     pub(super) unclaimed: BTreeSet<TaskId>,
-    /// The node's orphans: tasks on the node that this store does not know.
-    pub(super) orphans: BTreeMap<TaskId, Orphan>,
-    /// Tombstones of tasks unknown to the store. A tombstone may become the outcome of an after-action that begins
-    /// later.
-    tombstones: BTreeMap<TaskId, HeldState>,
+    /// Unknown tasks of the node, tombstones included. Tombstones are dropped when the host was judged.
+    pub(super) unknown: BTreeMap<TaskId, Unknown>,
+    /// Attempts whose clean-up may not have run on the host, judged after the grace ([`missing`]).
+    pub(super) uncleaned: BTreeSet<(JobId, Attempt)>,
 }
 
 impl Unsettled {
@@ -105,26 +85,28 @@ impl Unsettled {
         self.unclaimed.remove(&task);
     }
 
-    /// Returns the number of absent tasks, unclaimed tasks, tombstones and orphans, without orphans that an operator
-    /// gave up.
+    /// Returns the number of entries, without unknown tasks that an operator gave up.
     pub(super) fn len(&self) -> usize {
-        let orphans = self.orphans.values().filter(|orphan| !orphan.given_up).count();
-        self.absent.len() + self.unclaimed.len() + orphans + self.tombstones.len()
+        let unknown = self.unknown.values().filter(|unknown| !unknown.given_up).count();
+        self.absent.len() + self.unclaimed.len() + unknown
+    }
+
+    /// Returns `true` if the node holds an unknown task, other than a tombstone.
+    fn has_tasks(&self) -> bool {
+        self.unknown.values().any(|unknown| !unknown.is_tombstone())
     }
 }
-
-/// Maximum number of lost lives that can be evidence in one recovery. Commits of further lives are ignored, because a
-/// node can forge marks of any number of lives.
-const MAX_JUDGED: usize = 16;
 
 impl Recovery {
     pub(super) fn new(row: Option<RecoveryRow>, epoch: Epoch) -> Self {
         Self { row, lists: Lists::new(epoch), ..Self::default() }
     }
 
-    /// Returns the time (monotonic) at which the next half list is dropped; `None`: no list is half.
-    pub(super) fn next_drop_of_a_list(&self) -> Option<u64> {
-        self.lists.next_drop()
+    /// Returns the time (monotonic) at which the recovery needs a tick: the gate opens, the grace is over, or a half
+    /// list is dropped. `None`: it waits for no time.
+    pub(super) fn next_check(&self) -> Option<u64> {
+        let gate = self.gate.as_ref().map(|gate| gate.until_ms);
+        [gate, self.grace_ms, self.lists.next_drop()].into_iter().flatten().min()
     }
 
     /// Drops each half list whose edge has sent no further page in time.
@@ -137,18 +119,7 @@ impl Recovery {
         self.lists.whole(source)
     }
 
-    fn has_judged(&self, epoch: Epoch) -> bool {
-        self.judged.contains(&epoch) || self.judged.len() >= MAX_JUDGED
-    }
-
-    /// Marks the lives of the suspects' newest commits as judged: further commits of such a life are no new evidence.
-    /// At most [`MAX_JUDGED`] lives are judged.
-    fn judge_suspects(&mut self) {
-        let epochs = self.suspects.values().map(|commit| commit.epoch);
-        self.judged.extend(epochs.take(MAX_JUDGED.saturating_sub(self.judged.len())));
-    }
-
-    /// Returns `true` if a recovery is under way.
+    /// Returns `true` while a grace runs.
     pub(super) fn is_on(&self) -> bool {
         self.row.as_ref().is_some_and(|row| row.ended_ms.is_none())
     }
@@ -156,10 +127,5 @@ impl Recovery {
     /// Returns `true` while the gate is shut after a start of the controller.
     pub(super) const fn is_settling(&self) -> bool {
         self.gate.is_some()
-    }
-
-    /// Returns `true` if attempts can be frozen: the gate is still shut after a start, or a recovery is under way.
-    fn freezes(&self) -> bool {
-        self.is_settling() || self.is_on()
     }
 }

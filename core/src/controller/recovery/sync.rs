@@ -1,32 +1,32 @@
 //! `Sync`: applies an edge's list of all attempts of its source, page by page ([`super::pages`]). Decides for each
-//! attempt whether to assert, add, refuse or close it. A repeated list changes nothing.
+//! attempt whether to take it up, add, refuse or close it. A repeated list changes nothing.
 //!
 //! | the attempt | then |
 //! |---|---|
 //! | listed, and the job has an unreleased attempt of an edge of another name | refused and shown; unchanged |
-//! | listed and known, same owner and hosts | asserted, and holds the listed ranks (1) |
+//! | listed and known, same owner and hosts | taken up, and holds the listed ranks (1) |
 //! | listed and unknown | added as by `job add`; counts as begun on all its ranks |
 //! | listed, and contradicts the store | refused and shown; unchanged, and no clean-up begins on its hosts |
 //! | listed, and unfit | refused and shown; unchanged, and no clean-up begins that waits for the list |
-//! | known of this source and instance, and not listed | over (2), when the last page has come |
+//! | known of this source and instance, and not listed | unlisted (2), when the last page has come |
 //! | of another source or instance, or without a source | unchanged |
 //!
 //! 1. In the phase `ended`, the attempt is finished too, as by `job finish`. If a listed rank is released already, its
-//!    release gets another notice, because the resource manager has lost the first.
-//! 2. No setup action of the attempt begins, and no notice is sent. The ranks are disowned ([`super::disowned`]).
+//!    release gets another notice, because the resource manager has lost the first. Ranks that the list lacks are given
+//!    up: other jobs have their hosts.
+//! 2. [`super::unlisted`]. No setup action of the attempt begins, and no notice is sent.
 //!
-//! A list adds no setup action. It lifts no drain but the drain for a clean-up on a rank that the list names again.
+//! A list adds no setup action. It lifts no drain but the drains for the clean-up of an attempt that it names again.
 
 use crate::agent::io::Level;
 use crate::controller::context::Context;
-use crate::controller::io::{JobPhase, Listed, Refusal, Reply, Source, SyncPage, Synced};
+use crate::controller::io::{JobPhase, Listed, Recovered, Refusal, Reply, Source, SyncPage, Synced};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{Attempt, HostName, JobId};
-use crate::job::Part;
 
 use super::pages::Half;
 
@@ -54,16 +54,14 @@ impl Jobs {
                 }
                 of.terms.check(layout.ranks().len())?;
                 let attempt = JobAttempt::new(layout, of.userid, of.terms, true, cx.now.wall_ms);
-                let attempt = JobAttempt { source: Some(source.clone()), recovered: true, ..attempt };
+                let attempt = JobAttempt { source: Some(source.clone()), recovered: Recovered::Added, ..attempt };
                 self.open_attempt(&job, number, attempt, cx);
                 true
             }
         };
         if !added {
-            let owed = self.take_releases(&job, number, &of.ranks, cx);
             let gone = self.unreleased(&job, number).ranks.difference(&of.ranks);
-            self.disown(&job, number, &gone, cx);
-            self.own(&job, number, &of.ranks, cx);
+            self.list_again(&job, number, cx);
             if let Some(attempt) = self.attempt_mut(&job, number) {
                 let changed = attempt.source.is_none() || !attempt.added;
                 attempt.source.get_or_insert_with(|| source.clone());
@@ -72,9 +70,14 @@ impl Jobs {
                     cx.attempt_changed(&job, number);
                 }
             }
-            self.assert_attempt(&job, number, cx);
-            self.let_go(&job, number, &Part::of_ranks(gone), cx);
-            self.release_again(&job, number, &of.ranks, owed, cx);
+            match of.phase {
+                JobPhase::Preparing => self.take_up(&job, number, cx),
+                JobPhase::Running | JobPhase::Ended => self.take_up_begun(&job, number, cx),
+            }
+            if !defect!(UnlistedRankKept) {
+                self.give_up(&job, number, &gone, "its resource manager does not list its host for it", cx);
+            }
+            self.release_again(&job, number, &of.ranks, cx);
         }
         if of.phase == JobPhase::Ended {
             let whole = self.attempt(&job, number).map(JobAttempt::whole).unwrap_or_default();
@@ -92,7 +95,7 @@ impl Jobs {
         self.mark_listed(&job, number, half.number);
         match taken {
             Ok(true) => told.added += 1,
-            Ok(false) => told.vouched += 1,
+            Ok(false) => told.known += 1,
             Err(why) => {
                 let hosts = hosts.iter().filter_map(|host| HostName::new(host).ok());
                 half.refused.extend(hosts.map(|host| (host, (job.clone(), number))));
@@ -114,12 +117,13 @@ impl Jobs {
             let of_source = |of: &Source| of == source || of.name == source.name && defect!(AnyInstanceLists);
             attempt.source.as_ref().is_some_and(of_source)
                 && attempt.listed != list
-                && (!attempt.complete || attempt.unvouched)
+                && !attempt.complete
+                && !attempt.silent
         };
         let missing = self.attempts().filter(|(_, _, attempt)| is_missing(attempt) && !defect!(MissingGoesOn));
         let missing: Vec<(JobId, Attempt)> = missing.map(|(job, number, _)| (job.clone(), number)).collect();
         for (job, number) in &missing {
-            self.over_untold(job, *number, cx);
+            self.unlist(job, *number, cx);
         }
         missing
     }
@@ -145,10 +149,6 @@ impl Machine {
         let mut half = self.recovery.lists.turn(&page, self.cx.now)?;
         let SyncPage { source, continues, attempts, unfit, drains, .. } = page;
         let mut told = Synced { sync: half.number, ..Synced::default() };
-        // The list may repeat attempts, whose releases the edge is to learn of after it.
-        if !defect!(FollowedOutlivesList) {
-            self.recovery.followed.remove(&source);
-        }
         for of in attempts {
             self.jobs.take_listed(&source, of, &mut half, &mut told, &mut self.cx);
         }

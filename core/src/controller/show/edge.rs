@@ -3,7 +3,7 @@
 //!
 //! | request | reply |
 //! |---|---|
-//! | without jobs | attempts not released whole, unvouched, or of jobs in the source's last list; in pages, in order |
+//! | without jobs | attempts not released whole, abandoned, or of jobs in the source's last list; in pages, in order |
 //! | with jobs | every attempt of these jobs that is the source's, released or not |
 
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ impl Facts<'_> {
         });
         let is_past = |job: &JobId, number| of.after.as_ref().is_none_or(|(last, at)| (job, number) > (last, *at));
         let attempts = attempts.filter(|(job, number, attempt, is_listed)| {
-            is_past(job, *number) && is_of(attempt) && (!attempt.complete || attempt.unvouched || *is_listed)
+            is_past(job, *number) && is_of(attempt) && (!attempt.complete || attempt.abandoned || *is_listed)
         });
         let page = attempts.take(of.limit);
         Reply::Attempts(page.map(|(job, number, attempt, _)| view(job, number, attempt)).collect())
@@ -58,7 +58,7 @@ impl Facts<'_> {
             hold: attempt.hold.ranks.clone(),
             released: attempt.released.ranks.clone(),
             complete: attempt.complete,
-            unvouched: attempt.unvouched,
+            abandoned: attempt.abandoned,
             actions: self.jobs.of(attempt).map(|action| self.edge_action(action)).collect(),
             milestones: attempt.milestones.reached().cloned().collect(),
         }

@@ -86,10 +86,7 @@ impl Facts<'_> {
                     true => "given up",
                     false => "resolved by hand",
                 };
-                let why = match word.is_some_and(|word| word.unbegun) {
-                    true => format!("{reason}: ends once its node says that it never began"),
-                    false => format!("{what} ({reason}) once the drain of its node is in force{hook}"),
-                };
+                let why = format!("{what} ({reason}) once the drain of its node is in force{hook}");
                 ("resolving", why, asked_ms)
             }
             _ if action.row.external.is_some() => ("external", self.lease_text(action), asked_ms),

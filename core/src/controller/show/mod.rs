@@ -1,8 +1,8 @@
 //! Views of the machine for operators and programs. A view decides and changes nothing.
 //!
 //! Files: `job` shows a job and its open ranks, `node` a node and the scripts stuck on it, `holds` the holders of
-//! ranks, `notices` the notices that a hook has not carried out, `edge` the attempts of a source, `recovery` the open
-//! points of a recovery. `overview` and `timeline` are for the web page.
+//! ranks, `notices` the notices that a hook has not carried out, `edge` the attempts of a source, `recovery` what
+//! a restore has left. `overview` and `timeline` are for the web page.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ impl Facts<'_> {
             followed: false,
         });
         StatusView {
-            recovery: self.recovery.row.clone().filter(|row| row.ended_ms.is_none()),
+            recovery: self.recovery.row.clone().filter(|row| row.ended_ms.is_none() || self.count_abandoned() > 0),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             cluster: self.cx.settings.cluster.0.to_string(),
             name: String::new(),

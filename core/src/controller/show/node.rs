@@ -187,7 +187,7 @@ impl Facts<'_> {
         let row = &action.row;
         let external = row.external.is_some();
         let unsent = action.stand(rank) == Stand::Waiting;
-        let doubted = self.jobs.attempt(&row.job, row.attempt).is_some_and(JobAttempt::waits_for_a_word);
+        let abandoned = self.jobs.is_abandoned(&row.job, row.attempt);
         // Only a task whose Start was sent to an agent has a unit.
         let unit =
             if external || unsent { String::new() } else { unit_of(&stem(&row.name, &row.job, action.task(rank))) };
@@ -205,7 +205,7 @@ impl Facts<'_> {
             _ if external => vec![format!("perilog show {job}"), resolve],
             ("ended", _) => vec![logs],
             (_, false) => vec![status("perilog-agent"), resolve],
-            _ if unsent && doubted => vec!["perilog controller recover".to_owned(), format!("perilog show {job}")],
+            _ if unsent && abandoned => vec!["perilog ps --abandoned".to_owned(), format!("perilog show {job}")],
             _ if unsent => vec![format!("perilog show {job}"), cancel],
             ("lingering", true) => {
                 vec![status(&format!("'{unit}'")), kill]

@@ -51,19 +51,29 @@ pub struct AttemptRow {
     pub milestones: Milestones,
     /// The source whose edge added or listed the attempt; `None`: a hook, a request or an operator added it.
     pub source: Option<Source>,
-    /// `true` if a recovery began, and no edge, request or operator has vouched for the attempt since. No task of the
-    /// attempt begins, no rank is released, and no notice is sent.
-    pub unvouched: bool,
-    /// `true` if the attempt was opened or vouched for in a recovery, or added from an edge's list. The store may lack
-    /// tasks that had begun, so a setup action counts as begun on every rank.
-    pub recovered: bool,
-    /// Ranks that the resource manager no longer holds for the attempt. An after-action begins on a disowned rank only
-    /// if the host is drained and no other attempt holds the host, or if `by_hand` is set. The controller releases
-    /// disowned ranks without a notice.
-    pub disowned: IdSet,
-    /// `true` if an operator has decided about the hosts of the disowned ranks. After-actions on these hosts then wait
-    /// for no drain and no edge.
-    pub by_hand: bool,
+    /// `true` if a generation abandoned the attempt, and nobody has taken it up since. The controller begins, sends and
+    /// releases nothing of it.
+    pub abandoned: bool,
+    /// `true` if the list of the attempt's edge lacks it: the resource manager gets no notice, and after-actions begin
+    /// only on drained hosts that no other attempt has.
+    pub silent: bool,
+    /// How a generation met the attempt.
+    pub recovered: Recovered,
+}
+
+/// How a generation met an attempt. Unless `No`, the store may lack tasks that had begun, so a setup action counts as
+/// begun on every rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Recovered {
+    /// No generation met it.
+    #[default]
+    No,
+    /// It was added in the grace of a generation, or from an edge's list.
+    Added,
+    /// It was abandoned, and taken up by a request that begins or goes on with its setup actions.
+    TakenUp,
+    /// It was abandoned, and taken up when its job had begun or ended: no setup task of the store begins any more.
+    Begun,
 }
 
 /// Source of attempts: one instance of a resource manager. The source's edge adds attempts, and lists the existing
@@ -83,16 +93,16 @@ impl fmt::Display for Source {
     }
 }
 
-/// The last recovery of a store. The row stays when the recovery is over.
+/// The last generation of a store. The row stays when the grace is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveryRow {
     pub since_ms: u64,
-    /// Reason for which the recovery began, as a text for people.
+    /// The evidence that the store was behind, as a text for people.
     pub why: String,
-    /// Epoch of the controller when the recovery began. A commit that this store never made and that bears a lower
-    /// epoch is known to be lost: it causes no further recovery.
+    /// Epoch of the controller when the generation began. A commit that this store never made and that bears a lower
+    /// epoch is known to be lost: it causes no further generation.
     pub epoch: u64,
-    /// Time at which the recovery ended; `None`: the store is in recovery.
+    /// Time at which the grace ended; `None`: it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
 }
@@ -129,10 +139,10 @@ pub struct DrainRow {
     /// Time of the first notice of this drain that the drain hook has not carried out, in milliseconds since 1970.
     #[serde(default)]
     pub asked_ms: u64,
-    /// `true` if the drain comes from a restored store, and in this recovery the resource manager has not listed it
-    /// yet. An operator may have lifted such a drain after the backup.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unvouched: bool,
+    /// `true` if the drain comes from a restored store, and in this grace the resource manager has not listed it yet. An
+    /// operator may have lifted such a drain after the backup.
+    #[serde(default, alias = "unvouched", skip_serializing_if = "std::ops::Not::not")]
+    pub doubtful: bool,
     /// Recovery's cause for the drain; `None` if recovery did not drain the host, or another reason came later. The
     /// controller lifts the drain when the cause has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,11 +153,14 @@ pub struct DrainRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Passing {
-    /// An orphan is on the host. The cause ends when the host has no orphan any more: requests adopted them, or an
-    /// operator gave them up.
-    Orphan,
-    /// After-actions of this attempt clean up a disowned rank on the host. The cause ends when the rank is released or
-    /// is the attempt's again. If an after-action fails, the drain gets a further reason and stays.
+    /// An unknown task is on the host. The cause ends when the host has none any more.
+    #[serde(alias = "orphan")]
+    Unknown,
+    /// The after-actions of this attempt may not have run on the host. The cause ends when the attempt is taken up, or
+    /// the node shows that they ran.
+    Missing { job: JobId, attempt: Attempt },
+    /// After-actions of this unlisted attempt clean up on the host. The cause ends when the rank is released or the
+    /// attempt is listed again. If an after-action fails, the drain gets a further reason and stays.
     Cleaning { job: JobId, attempt: Attempt },
 }
 
@@ -162,9 +175,9 @@ pub struct Again {
 
 impl DrainRow {
     /// Returns `true` if the drain hook has not carried out the newest notice of this drain or its lift. `false` for an
-    /// unvouched drain, which causes no notice.
+    /// doubtful drain, which causes no notice.
     pub const fn is_owed(&self) -> bool {
-        (self.lifted || !self.confirmed) && !self.unvouched
+        (self.lifted || !self.confirmed) && !self.doubtful
     }
 
     /// Creates a drain that begins at `since_ms`; `by`: the operator, or `None` for a drain by the controller.
@@ -181,7 +194,7 @@ impl DrainRow {
             again: None,
             telling: since_ms,
             asked_ms: since_ms,
-            unvouched: false,
+            doubtful: false,
             passing: None,
         }
     }
@@ -235,8 +248,7 @@ pub struct ActionRow {
     /// `true` if further ranks will join the action: it is an after-action, and the job still holds ranks that it will
     /// hand over.
     pub growing: bool,
-    /// Resolutions that wait: each becomes the outcome of its ranks once the drain of the rank's node is in force. With
-    /// [`Resolving::unbegun`], it waits for the node's report instead.
+    /// Resolutions that wait: each becomes the outcome of its ranks once the drain of the rank's node is in force.
     pub resolving: Vec<Resolving>,
     /// The lease and the named resources of an external action; `None` for any other action.
     pub external: Option<Box<External>>,
@@ -248,16 +260,13 @@ pub struct ActionRow {
     pub lingering: IdSet,
     /// Key: a time limit (ms) that nodes reported and that differs from `timeout_ms`. Value: the ranks of these nodes.
     pub limits: BTreeMap<u64, IdSet>,
-    /// `true` if a recovery began and no request has named the action since. A setup action then begins on no further
-    /// rank.
-    pub unvouched: bool,
     /// Key: a remark, which says that no script ran or that the runner skipped a file. Value: the `ok` ranks with the
     /// remark.
     pub remarks: BTreeMap<String, IdSet>,
 }
 
-/// A resolution that waits for a drain or for a node's report. Made by an operator for a task, by the controller for a
-/// script past its limit, or in a recovery by a request or operator for ranks that a lost life had released.
+/// A resolution that waits for a drain. Made by an operator for a task, or by the controller for a script past its
+/// limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolving {
     pub ranks: IdSet,
@@ -267,16 +276,13 @@ pub struct Resolving {
     /// `true`: the controller gave the ranks up, because a script is past its limit and the job goes on without them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overdue: bool,
-    /// `true`: the resolution waits for no drain, but for the node's report that the task ended or never began.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unbegun: bool,
 }
 
 impl Resolving {
     /// Creates a resolution that waits for a drain. `ok`: the ranks are to count as a success; `by`: the operator's
     /// user id.
     pub fn new(ranks: IdSet, ok: bool, reason: &str, by: u32) -> Self {
-        Self { ranks, ok, reason: reason.to_owned(), by, overdue: false, unbegun: false }
+        Self { ranks, ok, reason: reason.to_owned(), by, overdue: false }
     }
 }
 
@@ -319,7 +325,6 @@ impl ActionRow {
             overdue: BTreeMap::new(),
             lingering: IdSet::new(),
             limits: BTreeMap::new(),
-            unvouched: false,
             remarks: BTreeMap::new(),
             ranks,
         }

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::recovery::confirm;
 use super::release::{add, bench, contexts, finish, job};
 use super::*;
 use crate::idset::IdSet;
@@ -409,16 +408,16 @@ fn no_service_cleans_up_for_an_after_action_of_its_name() {
 }
 
 /// Regression test: a service of another job with the same id asked for other resources. The controller refused the
-/// request, but the request vouched for the attempt of the restored store all the same.
+/// request, but the request took up the attempt of the restored store all the same.
 #[test]
-fn a_refused_start_of_a_service_vouches_for_nothing() {
+fn a_refused_start_of_a_service_takes_nothing_up() {
     let (b, _) = staged("0", None, "", |_| {});
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
     assert!(matches!(b.ask(start("stage", None, "rabbit7")).0, Err(Refusal::Conflict(_))));
-    assert!(b.in_recovery());
+    assert_eq!(b.view().abandoned.len(), 1);
     b.ask(start("stage", None, "")).0.unwrap();
-    assert!(!b.in_recovery());
+    assert_eq!(b.view().abandoned.len(), 0);
 }
 
 /// Regression test: a job could hand over ranks early, but no named resources.
@@ -499,25 +498,4 @@ fn a_service_past_its_cancelled_epilog_drains_its_node_again() {
         let told = b.store.drains.iter().any(|row| row.newest().reason.contains(", and epilog had been cancelled: no"));
         assert_eq!(told, stopped, "{:?}", b.store.drains);
     }
-}
-
-/// Regression test: an operator said that the resource manager had all parts of an attempt back. Then the service of an
-/// external action reported its end, and the controller sent a release of the attempt's last resource all the same.
-#[test]
-fn nobody_is_told_of_what_was_given_back() {
-    let (mut b, n) = staged("0", None, "rabbit1,rabbit2", each);
-    reported(&mut b, report(None, Some("rabbit1"), ok()));
-    b.ask(finish("j", None)).0.unwrap();
-    for rank in 0..4 {
-        b.ends(n[rank as usize], task("epilog", "j", rank));
-    }
-    let released = b.store.attempts[0].released.clone();
-    assert_eq!((released, b.store.attempts[0].complete), (part("0-3", "rabbit1"), false));
-    let copy = b.store.clone();
-    let mut b = b.restored(&copy);
-    b.ask(confirm(Some("j"), Confirm::Gone)).0.unwrap();
-    reported(&mut b, report(None, Some("rabbit2"), ok()));
-    assert!(b.store.attempts[0].complete, "{:?}", b.store.attempts);
-    let owed: Vec<_> = b.store.outbox.iter().filter(|entry| entry.body.to_string().contains("release")).collect();
-    assert_eq!(owed, [] as [&OutboxEntry; 0]);
 }

@@ -9,12 +9,12 @@ mod drains;
 mod durable;
 mod edges;
 mod external;
+mod generation;
 mod holds;
 mod keep;
 mod limits;
 mod milestones;
 mod order;
-mod orphans;
 mod overview;
 mod pages;
 mod recovery;
@@ -27,8 +27,8 @@ mod shown;
 mod spelling;
 mod superseded;
 mod tolerance;
-mod vouching;
-mod words;
+mod unknown;
+mod unlisted;
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! The pages of an edge's list: what the list lacks counts only when its last page is there.
 
-use super::recovery::{listed, page, source};
+use super::recovery::{GRACE_MS, listed, page, source};
 use super::release::bench;
 use super::*;
 use crate::idset::IdSet;
@@ -23,7 +23,7 @@ fn a_list_in_pages_closes_what_no_page_has() {
     let (mut b, _) = bench(4, |_| {});
     send(&mut b, None, false, &["j0", "j1", "j2"]).unwrap();
     let first = send(&mut b, None, true, &["j0"]).unwrap();
-    assert_eq!((first.vouched, first.over.len(), open(&b)), (1, 0, vec!["j0", "j1", "j2"]));
+    assert_eq!((first.known, first.over.len(), open(&b)), (1, 0, vec!["j0", "j1", "j2"]));
     let second = send(&mut b, Some(first.sync), true, &["j3"]).unwrap();
     assert_eq!((second.sync, second.added, second.over.len()), (first.sync, 1, 0));
     let last = send(&mut b, Some(first.sync), false, &["j1"]).unwrap();
@@ -73,21 +73,26 @@ fn no_clean_up_begins_on_half_a_list() {
     assert_eq!(starts(&reply.1).len(), 1, "n0 is no job's");
 }
 
-/// The end of a recovery drops what only later pages may need, such as tombstones of unknown tasks.
+/// The end of the grace drops what only later pages may need, such as tombstones of unknown tasks.
 #[test]
-fn no_recovery_ends_on_half_a_list() {
+fn no_grace_ends_on_half_a_list() {
     let (mut b, _) = bench(2, |_| {});
     send(&mut b, None, false, &["j0"]).unwrap();
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
+    b.pass(GRACE_MS - 20_000);
     let half = send(&mut b, None, true, &["j0"]).unwrap().sync;
+    b.pass(20_000);
     assert!(b.in_recovery());
     send(&mut b, Some(half), false, &["j1"]).unwrap();
+    b.pass(1);
     assert!(!b.in_recovery());
-    // An edge that went away with half a list does not keep the recovery on.
+    // An edge that went away with half a list does not keep the grace on.
     let mut b = b.restored(&copy);
+    b.pass(GRACE_MS - 20_000);
     send(&mut b, None, true, &["j0"]).unwrap();
     b.pass(60_000);
+    b.pass(1);
     assert!(!b.in_recovery());
 }
 
@@ -101,7 +106,7 @@ fn an_unfit_attempt_is_refused_alone() {
     let Ok(Reply::Synced(told)) = b.ask(Request::Sync(Box::new(SyncPage { unfit: vec![unfit], ..*of }))).0 else {
         panic!("a list with an unfit attempt")
     };
-    assert_eq!((told.vouched, told.refused.len(), told.over.len(), open(&b)), (1, 1, 0, vec!["j0", "j1"]));
+    assert_eq!((told.known, told.refused.len(), told.over.len(), open(&b)), (1, 1, 0, vec!["j0", "j1"]));
 }
 
 /// The feed begins with each job of the list, so an edge need not name its jobs in one long request.

@@ -36,8 +36,8 @@ pub(super) fn plan(view: &View, now_ms: u64, due: &mut Due) {
 }
 
 fn step(view: &View, drain: &DrainRow, now_ms: u64) -> Option<Step> {
-    if drain.unvouched {
-        // A recovery has not decided yet about this drain.
+    if drain.doubtful {
+        // The grace of a restore has not decided yet about this drain.
         return None;
     }
     let host = drain.host.clone();

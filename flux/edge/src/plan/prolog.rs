@@ -51,7 +51,7 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
     if !is_fatal && failed.is_none() {
         let run = || (!actions.iter().any(|action| is_prolog(action))).then(|| run(job, of));
         if let Some(action) = external::start(view, job, of, attempt, Reference::Prolog).or_else(run) {
-            let is_held_back = attempt.unvouched || view.is_behind(of);
+            let is_held_back = attempt.abandoned || view.is_behind(of);
             return if is_held_back { Step::Wait } else { Step::Do(action) };
         }
     }

@@ -79,7 +79,7 @@ fn attempt() -> EdgeAttempt {
         hold: "0-1".parse().unwrap(),
         released: Default::default(),
         complete: false,
-        unvouched: false,
+        abandoned: false,
         actions: vec![],
         milestones: vec![],
     }
@@ -180,7 +180,7 @@ fn a_prolog_goes_from_its_start_to_its_finish() {
         let other = EdgeAttempt { job: JobId::new("fother").unwrap(), hold: Default::default(), ..attempt() };
         knows(view, other);
     };
-    let unvouched: Change = |view| knows(view, EdgeAttempt { unvouched: true, ..attempt() });
+    let abandoned: Change = |view| knows(view, EdgeAttempt { abandoned: true, ..attempt() });
     let bypass: Change = |view| view.jobs.get_mut(&ID).unwrap().bypass = true;
     let malformed: Change = |view| view.jobs.get_mut(&ID).unwrap().malformed = Some("no R_lite".to_owned());
     #[rustfmt::skip]
@@ -190,7 +190,7 @@ fn a_prolog_goes_from_its_start_to_its_finish() {
         ("perilog is away", &[absent], &[]),
         ("known", &[known], &["run prolog"]),
         ("known, a host is cleaned up after another job", &[known, cleaned], &[]),
-        ("known, nobody has vouched for it", &[unvouched], &[]),
+        ("known, and abandoned by a restore", &[abandoned], &[]),
         ("known, cancelled before it began", &[known, fatal], &["finish prolog 256"]),
         ("runs", &[runs], &[]),
         ("runs, cancelled", &[runs, fatal], &["cancel prolog"]),
@@ -577,7 +577,7 @@ fn perilog_is_told_all_that_flux_has() {
     assert_eq!(sync::pages(&view, &source)[0]["attempts"], json!([]));
 }
 
-/// The feed shows an attempt as unvouched, because an operator restored the controller's store while the edge was
+/// The feed shows an attempt as abandoned, because an operator restored the controller's store while the edge was
 /// connected. Then the edge has to send `Sync` again.
 #[test]
 fn perilog_is_told_again_when_it_asks() {
@@ -585,7 +585,7 @@ fn perilog_is_told_again_when_it_asks() {
     assert!(!sync::is_due(&view));
     knows(&mut view, attempt());
     assert!(!sync::is_due(&view));
-    knows(&mut view, EdgeAttempt { unvouched: true, ..attempt() });
+    knows(&mut view, EdgeAttempt { abandoned: true, ..attempt() });
     assert!(sync::is_due(&view));
     // The controller would refuse the same attempt again.
     view.refused.insert((job_name(), Attempt::of_alloc(ALLOC).unwrap()), "of another user".to_owned());

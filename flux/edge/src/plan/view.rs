@@ -244,7 +244,7 @@ fn unknown(job: &JobId, attempt: Attempt) -> EdgeAttempt {
         hold: IdSet::new(),
         released: IdSet::new(),
         complete: false,
-        unvouched: false,
+        abandoned: false,
         actions: Vec::new(),
         milestones: Vec::new(),
     }

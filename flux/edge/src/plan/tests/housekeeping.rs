@@ -123,3 +123,37 @@ fn a_prolog_waits_for_the_housekeeping_of_its_nodes() {
         }
     }
 }
+
+/// Flux returns the nodes of a job in housekeeping one by one, and the job's R still has them all. The list leaves out
+/// the nodes that later jobs have: perilog would clean up there beside these jobs.
+#[test]
+fn a_freed_job_is_listed_without_the_nodes_of_later_jobs() {
+    const NEXT: u64 = 7;
+    let source = json!({"name": "flux", "instance": "system"});
+    for (hosts, ranks, alloc, listed) in [
+        ("n0", "0", ALLOC + 9.0, json!([["1", "n1"], ["0", "n0"]])),
+        ("n[0-1]", "0-1", ALLOC + 9.0, json!([["0-1", "n[0-1]"]])),
+        ("n2", "2", ALLOC + 9.0, json!([["0-1", "n[0-1]"], ["2", "n2"]])),
+        // An earlier allocation of the host says nothing: that job has it no more.
+        ("n0", "0", ALLOC - 9.0, json!([["0-1", "n[0-1]"], ["0", "n0"]])),
+    ] {
+        let mut view = view();
+        take(&mut view, 1002.0, "prolog-finish", json!({"description": "perilog", "status": 0}));
+        take(&mut view, 1003.0, "free", json!({}));
+        let mut next = Job::new(NEXT);
+        next.set_r(
+            &json!({"version": 1, "execution": {"R_lite": [{"rank": ranks, "children": {}}], "nodelist": [hosts]}}),
+        );
+        for (at, name, context) in [(999.0, "submit", json!({"userid": 1000})), (alloc, "alloc", json!({}))] {
+            next.take(&event(at, name, &context));
+        }
+        view.jobs.insert(NEXT, next);
+        let page = sync::pages(&view, &source).remove(0);
+        let attempts = page["attempts"].as_array().unwrap().iter().map(|of| json!([of["ranks"], of["hosts"]]));
+        let mut attempts: Vec<serde_json::Value> = attempts.collect();
+        let mut listed = listed.as_array().unwrap().clone();
+        attempts.sort_by_key(ToString::to_string);
+        listed.sort_by_key(ToString::to_string);
+        assert_eq!(attempts, listed, "{hosts} at {alloc}");
+    }
+}

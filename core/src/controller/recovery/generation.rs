@@ -1,0 +1,236 @@
+//! Generations: decides what happens to each attempt when the store turns out to be behind, and how an attempt is taken
+//! up again.
+//!
+//! | the attempt, when the generation begins | then |
+//! |---|---|
+//! | not released whole | abandoned; its notices to the resource manager are dropped |
+//! | released whole, and the release hook has still a notice of it | abandoned; the hook gets the notice when somebody finishes the job again |
+//! | released whole | stays; its notices to the resource manager are dropped |
+//!
+//! An abandoned attempt keeps its facts: outcomes, released ranks, requested cancels, and the ranks that got a Start. It
+//! is neither closed nor final. Ends that nodes report are recorded. Until it is taken up, it begins and sends nothing,
+//! holds no host, and none of its tasks is lost or past a limit.
+
+use serde_json::json;
+
+use crate::agent::io::Level;
+use crate::controller::action::Stand;
+use crate::controller::action::order::GIVEN_UP;
+use crate::controller::context::{Change, Context};
+use crate::controller::io::{Effect, Reader, Record, Recovered, RecoveryRow};
+use crate::controller::job::Jobs;
+use crate::controller::machine::Machine;
+use crate::controller::operator::resolve::may_still_begin;
+use crate::defect;
+use crate::ids::{ActionId, Attempt, JobId, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::job::Part;
+
+use super::gate::shut_ms;
+
+/// Minimum length (ms) of the grace. The edges and the waiting clients connect again within seconds.
+const GRACE_MS: u64 = 60_000;
+/// Reason for which a setup task never begins: its attempt was taken up, and the job had begun or ended already.
+const BEGUN_BEFORE: &str = "the store was put back, and the job had begun before";
+
+impl Jobs {
+    /// Abandons every attempt that owes anything. `why`: the evidence, as a text for people.
+    fn abandon_all(&mut self, why: &str, cx: &mut Context) {
+        let all: Vec<(JobId, Attempt, bool)> =
+            self.attempts().map(|(job, number, attempt)| (job.clone(), number, attempt.complete)).collect();
+        for (job, number, complete) in all.into_iter().filter(|_| !defect!(NothingAbandoned)) {
+            cx.drop_notices(&job, number, Some(Reader::Manager));
+            if !complete || cx.outbox.is_hooked(&job, number) {
+                self.abandon(&job, number, why, cx);
+            }
+        }
+    }
+
+    /// Abandons an attempt: it is suspended until somebody takes it up. The event tells clients that follow the job to
+    /// send their requests again.
+    fn abandon(&mut self, job: &JobId, number: Attempt, why: &str, cx: &mut Context) {
+        let Some(attempt) = self.attempt_mut(job, number) else { return };
+        attempt.suspended = true;
+        let is_new = !std::mem::replace(&mut attempt.abandoned, true);
+        let actions = attempt.actions.clone();
+        cx.attempt_changed(job, number);
+        cx.touched.extend(actions);
+        if is_new {
+            self.event(job, "attempt-abandoned", json!({"attempt": number, "why": why}), cx);
+        }
+    }
+
+    /// Takes up a suspended attempt, because an edge, a request or an operator asks for it. A setup action then counts
+    /// as begun on every rank of an attempt that was abandoned: the store may lack tasks of a lost life.
+    pub(crate) fn take_up(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
+        self.take_up_as(job, number, Recovered::TakenUp, cx);
+    }
+
+    /// Takes up an attempt whose job has begun or ended: setup tasks of the store that have not begun never do.
+    pub(crate) fn take_up_begun(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
+        if self.is_abandoned(job, number) && !defect!(StaleSetupBegins) {
+            let all = self.attempt(job, number).map(|attempt| attempt.layout.ranks().clone()).unwrap_or_default();
+            self.withdraw(job, number, &all, BEGUN_BEFORE, cx);
+        }
+        self.take_up_as(job, number, Recovered::Begun, cx);
+    }
+
+    fn take_up_as(&mut self, job: &JobId, number: Attempt, how: Recovered, cx: &mut Context) {
+        let newer = self.get(job).and_then(|entry| entry.last_attempt()).filter(|last| *last > number);
+        let how = if newer.is_some() { Recovered::Begun } else { how };
+        let Some(attempt) = self.attempt_mut(job, number).filter(|attempt| attempt.suspended) else { return };
+        let was_abandoned = std::mem::replace(&mut attempt.abandoned, false);
+        if was_abandoned {
+            attempt.recovered = how;
+            cx.attempt_changed(job, number);
+            self.event(job, "attempt-taken-up", json!({"attempt": number}), cx);
+            cx.changes.push_back(Change::TakenUp(job.clone(), number));
+        }
+        self.proceed(job, number, cx);
+        if let Some(newer) = newer.filter(|_| was_abandoned) {
+            self.close_attempt(job, number, &format!("attempt {newer} was opened"), cx);
+        }
+    }
+
+    /// Returns the reason if the task, which its node does not hold, must not begin: its rank was given up, or it is a
+    /// setup task of a job that had begun when its attempt was taken up.
+    pub(crate) fn must_not_start(&self, task: TaskId) -> Option<&'static str> {
+        let action = self.action(task.action)?;
+        let begun = self.attempt_of(action).is_some_and(|attempt| attempt.recovered == Recovered::Begun);
+        if begun && !self.follows(action) && action.stand(task.rank) == Stand::Sent && !defect!(StaleSetupBegins) {
+            return Some(BEGUN_BEFORE);
+        }
+        self.is_given_up(task).then_some(GIVEN_UP)
+    }
+
+    /// Gives up ranks that the resource manager has given to another job, or may have. The store counts them as
+    /// released, and sends no notice. Where a setup action may have begun, the after-actions follow, but none of them
+    /// begins ([`Jobs::is_given_up`]): it ends `cancelled` unless the node knows its end, and the host is drained.
+    /// Running tasks go on. `why`: the reason, for the event log.
+    pub(crate) fn give_up(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, why: &str, cx: &mut Context) {
+        let ranks = self.unreleased(job, number).ranks.intersection(ranks);
+        if ranks.is_empty() {
+            return;
+        }
+        let begun = self.begun(job, number).intersection(&ranks);
+        self.let_go(job, number, &Part::of_ranks(begun), cx);
+        let Some(attempt) = self.attempt_mut(job, number) else { return };
+        attempt.hold.ranks.subtract(&ranks);
+        let last = attempt.hold.ranks.is_empty();
+        self.release_silently(job, number, &ranks, why, cx);
+        if last {
+            self.seal(job, number, cx);
+        }
+    }
+
+    /// Counts ranks as released without a notice, and drops all holds on them. `why`: the reason, for the event log.
+    pub(super) fn release_silently(
+        &mut self,
+        job: &JobId,
+        number: Attempt,
+        ranks: &IdSet,
+        why: &str,
+        cx: &mut Context,
+    ) {
+        let Some(attempt) = self.attempt_mut(job, number) else { return };
+        attempt.hold.ranks.subtract(ranks);
+        attempt.released.ranks.extend_with(ranks);
+        attempt.complete = attempt.released == attempt.whole();
+        attempt.touched_ms = cx.now.wall_ms;
+        let (complete, actions) = (attempt.complete, attempt.actions.clone());
+        let hosts = attempt.layout.hosts_of(ranks);
+        cx.attempt_changed(job, number);
+        let context = json!({"attempt": number, "ranks": ranks, "hosts": hosts, "final": complete, "why": why});
+        self.event(job, "given-up", context, cx);
+        for id in actions {
+            self.action_mut(id).into_iter().for_each(|action| action.give_up(ranks));
+            self.ready(id, ranks.clone(), cx);
+            cx.touched.insert(id);
+            cx.changes.push_back(Change::GivenUp(id, ranks.clone()));
+        }
+    }
+
+    /// Returns `true` if the task's rank was given up or released: the task must not begin any more.
+    pub(crate) fn is_given_up(&self, task: TaskId) -> bool {
+        let attempt = self.action(task.action).and_then(|action| self.attempt_of(action));
+        attempt.is_some_and(|attempt| attempt.released.ranks.contains(task.rank.0)) && !defect!(GivenUpBegins)
+    }
+}
+
+impl Machine {
+    /// Begins a generation: drops what the store owes, and starts the grace. `why`: the evidence, as a text for people.
+    pub(crate) fn begin_generation(&mut self, why: String) {
+        let text = format!(
+            "a new generation: {why}; what this store owed is dropped until somebody asks for it again: perilog ps \
+             --abandoned"
+        );
+        self.cx.note(Level::Error, None, None, text);
+        let row = RecoveryRow { since_ms: self.cx.now.wall_ms, why, epoch: self.epoch.number, ended_ms: None };
+        self.cx.records.push(Record::Recovery(row.clone()));
+        self.recovery.suspects.clear();
+        self.jobs.abandon_all(&row.why, &mut self.cx);
+        self.recovery.row = Some(row);
+        self.drains.doubt(&mut self.cx);
+        self.begin_grace();
+    }
+
+    /// Starts the grace of a generation anew: when the generation begins, and when a controller starts on a store whose
+    /// grace was not over.
+    pub(crate) fn begin_grace(&mut self) {
+        let wait = shut_ms(self.nodes.len(), self.cx.settings.redial_per_second).saturating_mul(2).max(GRACE_MS);
+        self.recovery.grace_ms = self.recovery.is_on().then(|| self.cx.now.mono_ms.saturating_add(wait));
+    }
+
+    /// Ends the grace once its time is over, no list is half, and no agent refuses this controller's epoch. Judges every
+    /// host, and sends the drain hook the drains that no list has confirmed.
+    pub(crate) fn end_grace_if_due(&mut self) {
+        let is_due = self.recovery.grace_ms.is_some_and(|at| at <= self.cx.now.mono_ms);
+        let obeyed_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
+        let is_half = self.recovery.lists.has_half() && !defect!(GraceEndsHalfListed);
+        if !is_due || self.recovery.is_settling() || obeyed_another || is_half {
+            return;
+        }
+        self.recovery.grace_ms = None;
+        if let Some(row) = &mut self.recovery.row {
+            row.ended_ms = Some(self.cx.now.wall_ms);
+            self.cx.records.push(Record::Recovery(row.clone()));
+        }
+        self.drains.tell_doubted(&mut self.cx);
+        self.judge_hosts();
+        let left = self.jobs.attempts().filter(|(_, _, attempt)| attempt.abandoned).count();
+        let text = match left {
+            0 => "the grace of the new generation is over: nothing is abandoned any more".to_owned(),
+            1 => "the grace of the new generation is over: 1 attempt is abandoned: perilog ps --abandoned".to_owned(),
+            n => format!("the grace of the new generation is over: {n} attempts are abandoned: perilog ps --abandoned"),
+        };
+        self.cx.note(Level::Info, None, None, text);
+    }
+
+    /// Cancels the tasks of ranks that were given up which their nodes have not begun. Running tasks go on.
+    pub(crate) fn given_up(&mut self, id: ActionId, ranks: &IdSet) {
+        let is_ours = !self.jobs.is_suspended_action(id) && !self.jobs.is_external(id);
+        let Some(action) = self.jobs.action(id).filter(|_| is_ours) else { return };
+        let mut open = action.row.sent.union(&action.row.accepted).intersection(ranks);
+        open.subtract(&action.row.cancelling);
+        for task in open.iter().map(|rank| TaskId { action: id, rank: Rank(rank) }) {
+            let Some(node) = self.nodes.of(&self.jobs, task) else { continue };
+            let is_begun = node.live.get(&task).is_some_and(|(phase, _)| !may_still_begin(phase));
+            if let Some(session) = node.session.filter(|_| !is_begun && !defect!(GivenUpBegins)) {
+                self.cx.send_cancel(session, &self.jobs, task, GIVEN_UP);
+            }
+        }
+    }
+
+    /// Carries out what follows when an attempt is taken up, or added in a grace: adopts the unknown tasks of the attempt, gives up
+    /// the hosts that other jobs have, and lifts the drains for its missing clean-ups.
+    pub(crate) fn taken_up(&mut self, job: &JobId, number: Attempt) {
+        // What the request has queued comes after that: an epilog waits for an adopted prolog.
+        let later = std::mem::take(&mut self.cx.changes);
+        self.adopt_attempt(job, number);
+        self.give_up_others(job, number);
+        self.cleaned_attempt(job, number);
+        self.react();
+        self.cx.changes.extend(later);
+        self.cx.effects.push(Effect::OutboxGrew);
+    }
+}

@@ -1,0 +1,263 @@
+//! Missing clean-ups: judges, after the grace of a generation, on which hosts a clean-up may not have run, and decides
+//! which after-actions must not begin beside another job.
+//!
+//! A host is *uncleaned* for an attempt that nobody has taken up if the store (in the node's present boot), or a task or
+//! tombstone of the node, shows a setup action of the attempt, and neither shows that each after-action went well. The
+//! controller drains such a host. The drain is lifted when the attempt is taken up, when the node shows the clean-up
+//! after all, or by an operator.
+//!
+//! A request that takes up an attempt whose job has begun or ended may come too late: another job may have a host by
+//! now. That is a job which was added since the generation, a newer attempt of the same job, or an unknown attempt. Then
+//! the attempt gives the host up: no after-action begins there, the host is drained, and no notice says that it is free.
+//! An edge's list counts more: the attempts that it names share the host.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::controller::action::Stand;
+use crate::controller::context::Change;
+use crate::controller::facts::Facts;
+use crate::controller::io::{Passing, Recovered, Resolving};
+use crate::controller::job::attempt::JobAttempt;
+use crate::controller::machine::Machine;
+use crate::controller::node::Nodes;
+use crate::defect;
+use crate::ids::{ActionName, Attempt, HostName, JobId, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::task::Ended;
+
+use super::held_back::HeldBack;
+
+/// What is known of an attempt on a host: whether a setup action may have begun, and the after-actions that went well.
+#[derive(Default)]
+struct Traces {
+    setup: bool,
+    cleaned: BTreeSet<ActionName>,
+}
+
+impl Facts<'_> {
+    /// Returns the hosts that abandoned attempts have in the store, each with these attempts. `only`: one host alone.
+    fn abandoned_by_host(&self, only: Option<&HostName>) -> BTreeMap<HostName, Vec<(JobId, Attempt)>> {
+        let mut by_host: BTreeMap<HostName, Vec<(JobId, Attempt)>> = BTreeMap::new();
+        let abandoned = self.jobs.attempts().filter(|(_, _, attempt)| attempt.abandoned && !attempt.complete);
+        for (job, number, attempt) in abandoned {
+            let ranks = match only {
+                Some(host) => attempt.layout.rank(host.as_str()).into_iter().collect(),
+                None => attempt.layout.ranks().clone(),
+            };
+            let left = ranks.difference(&attempt.released.ranks);
+            for host in left.iter().filter_map(|rank| attempt.layout.host(Rank(rank))) {
+                by_host.entry(host).or_default().push((job.clone(), number));
+            }
+        }
+        by_host
+    }
+
+    /// Returns the attempts for which the host is uncleaned. `abandoned`: the abandoned attempts that have the host.
+    fn uncleaned(&self, host: &HostName, abandoned: &[(JobId, Attempt)]) -> BTreeSet<(JobId, Attempt)> {
+        let Some(node) = self.nodes.get(host).filter(|node| node.session.is_some()) else { return BTreeSet::new() };
+        let mut traces: BTreeMap<(JobId, Attempt), Traces> = BTreeMap::new();
+        for of in node.unsettled.unknown.values().filter(|of| !of.given_up) {
+            let traces = traces.entry((of.job.clone(), of.attempt)).or_default();
+            // For a task that is still there the host is drained anyway.
+            if !of.is_tombstone() {
+                continue;
+            }
+            if !self.cx.settings.after.contains(&of.action) {
+                traces.setup = true;
+            } else if of.went_well() {
+                traces.cleaned.insert(of.action.clone());
+            }
+        }
+        for (job, number) in abandoned {
+            let Some(attempt) = self.jobs.attempt(job, *number) else { continue };
+            let Some(rank) = attempt.layout.rank(host.as_str()).map(Rank) else { continue };
+            let traces = traces.entry((job.clone(), *number)).or_default();
+            for action in self.jobs.of(attempt).filter(|action| action.row.external.is_none()) {
+                if !self.jobs.follows(action) {
+                    let begun = !matches!(action.stand(rank), Stand::Waiting | Stand::NotMine);
+                    traces.setup |= begun && action.boot(rank) == Some(node.row.boot_number);
+                } else if action.went_well(rank) {
+                    traces.cleaned.insert(action.row.name.clone());
+                }
+            }
+        }
+        let is_taken = |of: &(JobId, Attempt)| self.jobs.attempt(&of.0, of.1).is_some_and(|of| !of.abandoned);
+        let missing = |of: &Traces| of.setup && self.cx.settings.after.iter().any(|name| !of.cleaned.contains(name));
+        let uncleaned = traces.into_iter().filter(|(of, traces)| missing(traces) && !is_taken(of));
+        uncleaned.map(|(of, _)| of).collect()
+    }
+
+    /// Returns `true` if any host is uncleaned.
+    pub(super) fn has_uncleaned(&self) -> bool {
+        !self.nodes.uncleaned_hosts.is_empty()
+    }
+
+    /// Returns the reason if setup actions of this job must wait on the host: a clean-up may be missing there, and the
+    /// host's drain is not in force yet.
+    pub(super) fn uncleaned_before(&self, job: &JobId, host: &HostName) -> Option<HeldBack> {
+        let node = self.nodes.get(host).filter(|_| self.nodes.uncleaned_hosts.contains(host))?;
+        let (of, _) = node.unsettled.uncleaned.iter().find(|(of, _)| of != job)?;
+        let waits = self.drains.is_draining(host) && !defect!(UncleanedIgnored);
+        waits.then(|| HeldBack::Uncleaned(host.clone(), of.clone()))
+    }
+
+    /// Returns the ranks of a taken-up attempt whose hosts other jobs have by now, each with that job: a job that was
+    /// added since the generation, or a newer attempt of its own job.
+    fn others(&self, job: &JobId, number: Attempt, attempt: &JobAttempt) -> BTreeMap<Rank, JobId> {
+        let mut others = BTreeMap::new();
+        for (of, n, other) in self.jobs.attempts().filter(|(of, n, _)| (*of, *n) != (job, number)) {
+            let was_there = matches!(other.recovered, Recovered::TakenUp | Recovered::Begun);
+            let is_newer = of == job && n > number;
+            let has_none = other.abandoned || other.complete || other.silent || self.jobs.is_spent(other);
+            if has_none || was_there && !is_newer {
+                continue;
+            }
+            let there = other.layout.pairs(&other.hold.ranks).filter_map(|(_, host)| attempt.layout.rank(host));
+            others.extend(there.map(|rank| (Rank(rank), of.clone())));
+        }
+        others
+    }
+
+    /// Returns an unknown attempt of another job that may have the host: a task of it is there, or a clean-up of it may
+    /// be missing.
+    fn unknown_on(&self, host: &HostName, job: &JobId) -> Option<JobId> {
+        let node = self.nodes.get(host)?;
+        let mut live = node.unsettled.unknown.values().filter(|of| !of.is_tombstone() && of.job != *job);
+        let live = live.next().map(|of| of.job.clone());
+        live.or_else(|| self.uncleaned(host, &[]).into_iter().map(|(of, _)| of).find(|of| of != job))
+    }
+
+    /// Returns `true` if the attempt was taken up when its job had begun or ended, and no list of its edge names it.
+    fn may_have_lost_hosts(&self, attempt: &JobAttempt) -> bool {
+        let list = attempt.source.as_ref().and_then(|source| self.recovery.lists.whole(source));
+        let is_listed = attempt.listed > 0 && list.is_none_or(|list| list == attempt.listed);
+        attempt.recovered == Recovered::Begun && !attempt.silent && !is_listed && !defect!(CleanedBesideOthers)
+    }
+}
+
+impl Nodes {
+    /// Removes the attempt from those for which the host is uncleaned. Returns `true` if it was one of them.
+    fn forget_uncleaned(&mut self, host: &HostName, job: &JobId, number: Attempt) -> bool {
+        let Some(node) = self.get_mut(host) else { return false };
+        let was_there = node.unsettled.uncleaned.remove(&(job.clone(), number));
+        if node.unsettled.uncleaned.is_empty() {
+            self.uncleaned_hosts.remove(host);
+        }
+        was_there
+    }
+}
+
+impl Machine {
+    /// Judges all hosts, because the grace is over.
+    pub(super) fn judge_hosts(&mut self) {
+        let by_host = self.facts().abandoned_by_host(None);
+        let hosts: Vec<HostName> = self.nodes.keys().cloned().collect();
+        for host in hosts {
+            self.judge(&host, by_host.get(&host).map_or(&[], Vec::as_slice));
+        }
+    }
+
+    /// Judges a host whose node has said Hello, unless a grace runs: drains the host for clean-ups that may be missing,
+    /// and for unknown tasks.
+    pub(crate) fn judge_host(&mut self, host: &HostName) {
+        if !self.recovery.is_on() {
+            let by_host = self.facts().abandoned_by_host(Some(host));
+            self.judge(host, by_host.get(host).map_or(&[], Vec::as_slice));
+        }
+    }
+
+    fn judge(&mut self, host: &HostName, abandoned: &[(JobId, Attempt)]) {
+        let uncleaned = self.facts().uncleaned(host, abandoned);
+        let passing = self.drains.get(host).and_then(|drain| drain.passing.clone());
+        if let Some(passing) = passing
+            && let Passing::Missing { job, attempt } = &passing
+            && self.nodes.get(host).is_some_and(|node| node.session.is_some())
+            && !uncleaned.contains(&(job.clone(), *attempt))
+        {
+            self.drains.lift_passing(host, &passing, &mut self.cx);
+        }
+        for (job, attempt) in uncleaned.iter().filter(|_| !defect!(MissingUndrained)) {
+            let names: Vec<&str> = self.cx.settings.after.iter().map(ActionName::as_str).collect();
+            let reason = format!("the {} of job {job} attempt {attempt} may not have run here", names.join(" or the "));
+            let passing = Passing::Missing { job: job.clone(), attempt: *attempt };
+            self.drains.drain_passing(host, reason, passing, &mut self.cx);
+        }
+        if uncleaned.is_empty() {
+            if self.nodes.uncleaned_hosts.remove(host) {
+                self.jobs.reordered_on(host, &mut self.cx);
+            }
+        } else {
+            self.nodes.uncleaned_hosts.insert(host.clone());
+        }
+        if let Some(node) = self.nodes.get_mut(host) {
+            node.unsettled.uncleaned = uncleaned;
+        }
+        self.drain_unknown(host);
+    }
+
+    /// Lifts the drains for missing clean-ups of an attempt, because it was taken up.
+    pub(super) fn cleaned_attempt(&mut self, job: &JobId, number: Attempt) {
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+        let hosts: Vec<HostName> =
+            attempt.layout.ranks().iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();
+        for host in &hosts {
+            if self.nodes.forget_uncleaned(host, job, number) {
+                self.jobs.reordered_on(host, &mut self.cx);
+            }
+        }
+        self.cx.changes.push_back(Change::Cleaned(hosts, Passing::Missing { job: job.clone(), attempt: number }));
+    }
+
+    /// Applies an operator's `undrain` of a host to the recovery: gives up the host's unknown tasks, and takes the
+    /// clean-ups that may be missing there as done by the operator.
+    pub(crate) fn undrained(&mut self, host: &HostName, uid: u32) {
+        let uncleaned = self.nodes.get(host).map(|node| node.unsettled.uncleaned.clone()).unwrap_or_default();
+        self.nodes.give_up_host(host, &mut self.cx);
+        self.jobs.reordered_on(host, &mut self.cx);
+        for (job, number) in uncleaned {
+            let Some(attempt) = self.jobs.attempt(&job, number).filter(|attempt| attempt.abandoned) else { continue };
+            let Some(rank) = attempt.layout.rank(host.as_str()) else { continue };
+            let ranks = IdSet::from(rank..=rank);
+            let waiting = self.jobs.of(attempt).filter(|action| action.row.waiting.contains(rank));
+            let waiting: Vec<TaskId> = waiting.map(|action| action.task(Rank(rank))).collect();
+            let outcome = Resolving::new(ranks.clone(), true, "its host was undrained", uid).outcome();
+            for task in waiting {
+                self.jobs.end_task(task, Ended::bare(outcome.clone(), self.cx.now.wall_ms), &mut self.cx);
+            }
+            self.jobs.release_silently(&job, number, &ranks, "its host was undrained", &mut self.cx);
+        }
+    }
+
+    /// Gives up those hosts of a taken-up attempt that other jobs have by now.
+    pub(super) fn give_up_others(&mut self, job: &JobId, number: Attempt) {
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+        if self.facts().may_have_lost_hosts(attempt) {
+            for (rank, of) in self.facts().others(job, number, attempt) {
+                self.give_up_to(job, number, rank, &of);
+            }
+        }
+    }
+
+    fn give_up_to(&mut self, job: &JobId, number: Attempt, rank: Rank, other: &JobId) {
+        let why = format!("its host is job {other}'s");
+        self.jobs.give_up(job, number, &IdSet::from(rank.0..=rank.0), &why, &mut self.cx);
+    }
+
+    /// Returns `true` if the after-action's task may begin although the store may lack jobs. If another job may have got
+    /// the host meanwhile, gives the rank up, and returns `false`.
+    pub(crate) fn is_free_of_others(&mut self, task: TaskId) -> bool {
+        let Some(action) = self.jobs.action(task.action).filter(|action| self.jobs.follows(action)) else {
+            return true;
+        };
+        let (job, number) = (action.row.job.clone(), action.row.attempt);
+        let attempt = self.jobs.attempt(&job, number).filter(|attempt| self.facts().may_have_lost_hosts(attempt));
+        let other = attempt.and_then(|attempt| {
+            let mut others = self.facts().others(&job, number, attempt);
+            others.remove(&task.rank).or_else(|| self.facts().unknown_on(&attempt.layout.host(task.rank)?, &job))
+        });
+        if let Some(other) = &other {
+            self.give_up_to(&job, number, task.rank, other);
+        }
+        other.is_none()
+    }
+}

@@ -1,0 +1,387 @@
+//! Unknown tasks: decides about tasks that a node holds and the store does not know, because a lost life of the
+//! controller began them. An unknown task is the only record of its run, so the controller never acknowledges, forgets
+//! or cancels it on its own.
+//!
+//! | the task's commit | the task | then |
+//! |---|---|---|
+//! | past | unclaimed | its attempt was pruned: Cancel |
+//! | past | live, ended | its attempt was pruned: the controller acknowledges the end |
+//! | past | tombstone | Forget |
+//! | foreign, or not reported | unclaimed, live, ended | unknown |
+//! | foreign, or not reported | tombstone | unknown until the host is judged; past its retention: Forget (1) |
+//!
+//! 1. Not while a grace runs.
+//!
+//! No setup action of another job begins on the host of an unknown task. Who takes up the task's attempt adopts the
+//! task: the node's task becomes the attempt's. If nobody does so within the grace, the controller drains the host, and
+//! names the tasks. An operator's `undrain` acknowledges them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::agent::io::Level;
+use crate::controller::context::{Change, Context};
+use crate::controller::facts::Facts;
+use crate::controller::io::{ActionRow, Effect, Now, Passing, Recovered, Refusal, Reply, SessionId};
+use crate::controller::machine::Machine;
+use crate::controller::node::Nodes;
+use crate::defect;
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::mark::Place;
+use crate::message::{Held, HeldState, Phase, ToAgent};
+
+use super::Unsettled;
+use super::held_back::HeldBack;
+
+/// Maximum number of tombstones of unknown tasks kept for one node.
+const MAX_TOMBSTONES: usize = 4_096;
+/// Maximum number of unknown tasks that the reason of a drain names.
+const NAMED: usize = 2;
+
+/// A task that a node holds and the store does not know.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Unknown {
+    pub(crate) job: JobId,
+    pub(crate) attempt: Attempt,
+    pub(crate) action: ActionName,
+    userid: Option<u32>,
+    /// The task's state in the node's last report.
+    state: HeldState,
+    /// Time (monotonic) of the node's last report about the task.
+    told_ms: u64,
+    /// The task's time limit; `None`: no limit, or none reported.
+    limit_ms: Option<u64>,
+    /// `true` if an operator has lifted the host's drain. The controller then acknowledges the task's end.
+    pub(super) given_up: bool,
+}
+
+impl Unknown {
+    pub(crate) const fn is_tombstone(&self) -> bool {
+        matches!(self.state, HeldState::Tombstone { .. })
+    }
+
+    /// Returns `true` if the node's tombstone says that the task went well.
+    pub(super) const fn went_well(&self) -> bool {
+        matches!(&self.state, HeldState::Tombstone { outcome, .. } if outcome.went_well())
+    }
+
+    /// Returns the name of the task's state, for people.
+    pub(crate) const fn word(&self) -> &'static str {
+        match self.state {
+            HeldState::Unclaimed => "unclaimed",
+            HeldState::Live { .. } => "live",
+            HeldState::Ended | HeldState::Tombstone { .. } => "ended",
+        }
+    }
+}
+
+impl Nodes {
+    /// Records the phase that the node reports of an unknown task. Returns `false` if the host has no such unknown
+    /// task. [`Phase::Milestone`] changes nothing.
+    pub(crate) fn unknown_moved(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) -> bool {
+        let node = self.get_mut(host);
+        let Some(unknown) = node.and_then(|node| node.unsettled.unknown.get_mut(&task)) else { return false };
+        if !matches!(phase, Phase::Milestone { .. }) {
+            unknown.state = HeldState::Live { phase: phase.clone(), age_ms: 0 };
+            unknown.told_ms = now.mono_ms;
+        }
+        true
+    }
+
+    /// Carries an operator's decisions about unknown tasks over to a new Hello of the node. If the node holds no
+    /// unknown task any more, removes the host from the hosts with unknown tasks. `before`: the node's unsettled tasks
+    /// as of the earlier Hello.
+    pub(crate) fn unknown_told(&mut self, host: &HostName, before: Unsettled, cx: &mut Context) {
+        let given_up = before.unknown.into_iter().filter(|(_, unknown)| unknown.given_up);
+        for (task, _) in given_up {
+            self.give_up_unknown(host, task, cx);
+        }
+        if self.get(host).is_some_and(|node| !node.unsettled.has_tasks()) {
+            self.unknown_hosts.remove(host);
+        }
+    }
+
+    /// Records that a task which the store does not know has ended on its node. Returns `true` if the controller may
+    /// acknowledge the end: the task is not unknown, or an operator gave it up.
+    pub(crate) fn unknown_ended(&mut self, host: &HostName, task: TaskId, cx: &mut Context) -> bool {
+        let Some(node) = self.get_mut(host) else { return true };
+        let Some(unknown) = node.unsettled.unknown.get_mut(&task).filter(|of| !of.is_tombstone()) else { return true };
+        unknown.state = HeldState::Ended;
+        let given_up = unknown.given_up;
+        if given_up {
+            self.drop_unknown(host, task, cx);
+        }
+        given_up || defect!(UnknownAcknowledged)
+    }
+
+    /// Removes an unknown task of the host. If it was the host's last one, lifts the drain for unknown tasks, and
+    /// actions that waited for it may begin.
+    fn drop_unknown(&mut self, host: &HostName, task: TaskId, cx: &mut Context) {
+        let Some(node) = self.get_mut(host) else { return };
+        node.unsettled.unknown.remove(&task);
+        if !node.unsettled.has_tasks() && self.unknown_hosts.remove(host) {
+            cx.changes.push_back(Change::NoUnknown(host.clone()));
+        }
+    }
+
+    /// Gives up an unknown task, because an operator lifted the host's drain. An unclaimed task never begins, a running
+    /// one goes on, and the controller acknowledges the end. An absent node gets the message when it comes back.
+    fn give_up_unknown(&mut self, host: &HostName, task: TaskId, cx: &mut Context) {
+        let Some(node) = self.get_mut(host) else { return };
+        let session = node.session;
+        let Some(unknown) = node.unsettled.unknown.get_mut(&task).filter(|of| !of.is_tombstone()) else { return };
+        unknown.given_up = true;
+        let (job, attempt, action) = (unknown.job.clone(), unknown.attempt, unknown.action.clone());
+        match (&unknown.state, session) {
+            (HeldState::Unclaimed, Some(session)) => {
+                let why = "an operator gave it up after the store was put back".to_owned();
+                let message = ToAgent::Cancel { task, job, attempt, action, why, commit: 0 };
+                cx.effects.push(Effect::Send { session, message });
+            }
+            (HeldState::Ended, Some(session)) => {
+                cx.send(session, ToAgent::Ack { task, commit: 0 });
+                cx.send(session, ToAgent::Forget { tasks: vec![task] });
+            }
+            _ => {}
+        }
+        if unknown.state == HeldState::Ended {
+            self.drop_unknown(host, task, cx);
+        }
+    }
+
+    /// Gives up all unknown tasks of a host whose drain an operator has lifted, and drops the evidence of clean-ups that
+    /// may not have run there: the node forgets the tombstones of these attempts.
+    pub(super) fn give_up_host(&mut self, host: &HostName, cx: &mut Context) {
+        let Some(node) = self.get_mut(host) else { return };
+        let session = node.session;
+        let uncleaned = std::mem::take(&mut node.unsettled.uncleaned);
+        self.uncleaned_hosts.remove(host);
+        let Some(node) = self.get_mut(host) else { return };
+        let is_uncleaned = |of: &Unknown| uncleaned.contains(&(of.job.clone(), of.attempt));
+        let stones = node.unsettled.unknown.iter().filter(|(_, of)| of.is_tombstone() && is_uncleaned(of));
+        let stones: Vec<TaskId> = stones.map(|(task, _)| *task).collect();
+        node.unsettled.unknown.retain(|task, _| !stones.contains(task));
+        let tasks: Vec<TaskId> = node.unsettled.unknown.keys().copied().collect();
+        if let Some(session) = session.filter(|_| !stones.is_empty()) {
+            cx.send(session, ToAgent::Forget { tasks: stones });
+        }
+        for task in tasks {
+            self.give_up_unknown(host, task, cx);
+        }
+    }
+}
+
+impl Context {
+    fn cancel_held(&mut self, session: SessionId, held: &Held, why: &str) {
+        let (job, action) = (held.job.clone(), held.action.clone());
+        let message =
+            ToAgent::Cancel { task: held.task, job, attempt: held.attempt, action, why: why.to_owned(), commit: 0 };
+        self.effects.push(Effect::Send { session, message });
+    }
+}
+
+impl Machine {
+    /// Decides about a task that a node lists in its Hello and that the store does not know: the task becomes unknown,
+    /// or gets a Cancel. The table at the top of this file has all cases. Returns `true` if the task is a tombstone
+    /// that the node may forget.
+    pub(crate) fn on_unknown(&mut self, id: SessionId, host: &HostName, held: &Held) -> bool {
+        let is_past = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Past);
+        let is_on = self.recovery.is_on();
+        match &held.state {
+            HeldState::Tombstone { .. } if is_past => return true,
+            HeldState::Tombstone { past_ms, .. } if *past_ms >= self.cx.settings.retention_ms && !is_on => return true,
+            HeldState::Unclaimed if is_past => {
+                self.cx.cancel_held(id, held, "its attempt was forgotten here");
+                return false;
+            }
+            _ if is_past => return false,
+            _ => {}
+        }
+        let unknown = Unknown {
+            job: held.job.clone(),
+            attempt: held.attempt,
+            action: held.action.clone(),
+            userid: held.userid,
+            state: held.state.clone(),
+            told_ms: self.cx.now.mono_ms,
+            limit_ms: held.limit_ms,
+            given_up: false,
+        };
+        let is_tombstone = unknown.is_tombstone();
+        if let Some(node) = self.nodes.get_mut(host).filter(|_| !defect!(UnknownOverlooked))
+            && (!is_tombstone || node.unsettled.unknown.len() < MAX_TOMBSTONES)
+        {
+            node.unsettled.unknown.insert(held.task, unknown);
+            if !is_tombstone {
+                self.nodes.unknown_hosts.insert(host.clone());
+            }
+        }
+        false
+    }
+
+    /// Drains a host with unknown tasks that no operator has given up, and drops the tombstones that a later request
+    /// does not need: their nodes answer a Start from them.
+    pub(super) fn drain_unknown(&mut self, host: &HostName) {
+        let Some(node) = self.nodes.get_mut(host) else { return };
+        let uncleaned = &node.unsettled.uncleaned;
+        node.unsettled.unknown.retain(|_, of| !of.is_tombstone() || uncleaned.contains(&(of.job.clone(), of.attempt)));
+        let left = node.unsettled.unknown.iter().filter(|(_, of)| !of.is_tombstone() && !of.given_up);
+        let left: Vec<String> =
+            left.map(|(task, of)| format!("{} of job {} attempt {} ({task})", of.action, of.job, of.attempt)).collect();
+        if left.is_empty() || defect!(UnknownUndrained) {
+            return;
+        }
+        let more = if left.len() > NAMED { format!(", and {} more", left.len() - NAMED) } else { String::new() };
+        let names = left.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+        let reason = format!("tasks are there that the controller's store does not know: {names}{more}");
+        self.drains.drain_passing(host, reason, Passing::Unknown, &mut self.cx);
+    }
+
+    /// Adopts the unknown setup tasks of an attempt that was taken up, each on its rank: their actions begin on these
+    /// ranks. Tasks of after-actions are adopted when the job hands their ranks over.
+    pub(crate) fn adopt_attempt(&mut self, job: &JobId, number: Attempt) {
+        let left = self.jobs.unreleased(job, number).ranks;
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+        let mut setup: BTreeMap<ActionName, IdSet> = BTreeMap::new();
+        for (rank, host) in attempt.layout.pairs(&left) {
+            let Some(node) = self.nodes.get(host) else { continue };
+            for (task, of) in &node.unsettled.unknown {
+                let fits = of.job == *job && of.attempt == number && task.rank == rank;
+                if fits && !self.cx.settings.after.contains(&of.action) {
+                    setup.entry(of.action.clone()).or_default().insert(rank.0);
+                }
+            }
+        }
+        let userid = attempt.userid;
+        for (name, ranks) in setup.into_iter().filter(|_| !defect!(UnknownSetupStays)) {
+            let id = ActionId::of(self.cx.settings.cluster, job, number, &name);
+            if !self.jobs.actions.contains_key(&id) {
+                let timeout_ms = self.cx.settings.timeouts.get(&name).copied();
+                let row = ActionRow::new(id, job.clone(), number, name, ranks, self.cx.now.wall_ms);
+                self.jobs.begin(ActionRow { userid, timeout_ms, ..row }, &mut self.cx);
+            }
+        }
+    }
+
+    /// Adopts the unknown setup tasks in a node's Hello of attempts that were taken up before.
+    pub(crate) fn adopt_told(&mut self, host: &HostName) {
+        let Some(node) = self.nodes.get(host) else { return };
+        let of: BTreeSet<(JobId, Attempt)> =
+            node.unsettled.unknown.values().map(|of| (of.job.clone(), of.attempt)).collect();
+        for (job, number) in of {
+            if self.jobs.attempt(&job, number).is_some_and(|of| !of.abandoned && of.recovered != Recovered::No) {
+                self.adopt_attempt(&job, number);
+            }
+        }
+    }
+
+    /// Adopts the unknown tasks of an action on `ranks`: each becomes the action's task, as if the node had just
+    /// reported the task. Does not wait for earlier actions on the rank. Sends a Start for a task that has ended,
+    /// because the node answers such a Start with the end.
+    pub(crate) fn adopt(&mut self, id: ActionId, ranks: &IdSet) {
+        let Some(layout) = self.jobs.layout(id).cloned() else { return };
+        for rank in ranks.iter().map(Rank) {
+            let task = TaskId { action: id, rank };
+            let is_open = self.jobs.action(id).is_some_and(|action| action.is_open_on(rank));
+            let Some(host) = layout.host(rank).filter(|_| is_open) else { continue };
+            let Some(node) = self.nodes.get_mut(&host) else { continue };
+            let Some(Unknown { mut state, told_ms, limit_ms, .. }) = node.unsettled.unknown.get(&task).cloned() else {
+                continue;
+            };
+            let (session, boot, boot_number) = (node.session, node.row.boot.clone(), node.row.boot_number);
+            if !defect!(AdoptedBesideSetup) {
+                self.jobs.withdraw_before(task, &mut self.cx);
+            }
+            if let Some(session) = session.filter(|_| state == HeldState::Ended) {
+                self.jobs.start_on(session, task, boot_number, &boot, &mut self.cx);
+            }
+            if let HeldState::Live { age_ms, .. } = &mut state {
+                *age_ms = age_ms.saturating_add(self.cx.now.mono_ms.saturating_sub(told_ms));
+            }
+            match session {
+                Some(session) => self.settle_held(session, &host, task, &state, limit_ms),
+                None => {
+                    if let Some(action) = self.jobs.action_mut(id) {
+                        action.seen_in(rank, boot_number);
+                        action.accept(rank);
+                    }
+                }
+            }
+            self.nodes.drop_unknown(&host, task, &mut self.cx);
+        }
+    }
+
+    /// Forgets what a host's agent has reported and the store does not know. That is the host's unknown tasks,
+    /// suspect commit and earlier boots, the number of its last session, and the epoch for which the agent refused this
+    /// controller. Ends the session; the agent then connects and reports again.
+    pub(crate) fn forget_told(&mut self, host: &HostName, uid: u32) -> Result<Reply, Refusal> {
+        let was_suspect = self.recovery.suspects.remove(host).is_some();
+        self.highest_seen.take_if(|(of, _)| of == host);
+        let Some(node) = self.nodes.get_mut(host) else {
+            let meant = self.nodes.did_you_mean(host.as_str());
+            let text = format!("no node {host} has ever said hello to this controller{meant}");
+            let unknown = || Refusal::NoSuchNode(text);
+            return was_suspect.then_some(Reply::Reached { tasks: 0 }).ok_or_else(unknown);
+        };
+        let unknown = std::mem::take(&mut node.unsettled.unknown);
+        node.unsettled.uncleaned.clear();
+        (node.link, node.note) = (None, None);
+        node.over.clear();
+        if let Some(session) = node.session {
+            self.nodes.end_session(session, "an operator had the controller forget what this host told", &mut self.cx);
+        }
+        self.nodes.unknown_hosts.remove(host);
+        self.nodes.uncleaned_hosts.remove(host);
+        if let Some(passing) = self.drains.get(host).and_then(|drain| drain.passing.clone()) {
+            self.drains.lift_passing(host, &passing, &mut self.cx);
+        }
+        self.jobs.reordered(&mut self.cx);
+        let tasks = unknown.len() as u64;
+        let text =
+            format!("uid {uid} had the controller forget what it told: {tasks} tasks that the store does not know");
+        self.cx.note(Level::Warning, None, Some(host), text);
+        Ok(Reply::Reached { tasks })
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// Returns `true` if a lost life began the task on this host, while the store has the task on another host.
+    pub(crate) fn is_of_a_lost_life(&self, host: &HostName, held: &Held) -> bool {
+        let foreign = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Foreign);
+        foreign && self.jobs.host_of(held.task).is_some_and(|of| of != *host)
+    }
+
+    /// Returns `true` if any node now holds an unknown task, as far as the nodes have reported. Counts given-up tasks
+    /// too, and no tombstones.
+    pub(crate) fn has_unknown(&self) -> bool {
+        !self.nodes.unknown_hosts.is_empty()
+    }
+
+    /// Returns the reason if an unknown task of another job keeps setup actions of this job from beginning on the host.
+    /// `None` also for a host that is not connected, because its next Hello reports its tasks anew.
+    pub(super) fn unknown_before(&self, job: &JobId, host: &HostName) -> Option<HeldBack> {
+        let node = self.nodes.get(host).filter(|node| node.session.is_some())?;
+        let of = node.unsettled.unknown.values().find(|of| of.job != *job && !of.is_tombstone())?;
+        (!defect!(UnknownIgnored)).then(|| HeldBack::Unknown(of.action.clone(), of.job.clone()))
+    }
+
+    /// Returns the unknown tasks that no operator has given up, with their hosts, without tombstones.
+    pub(crate) fn unknown(&self) -> impl Iterator<Item = (&'a HostName, TaskId, &'a Unknown)> + use<'a> {
+        let Facts(machine) = *self;
+        let hosts = machine.nodes.unknown_hosts.iter();
+        let nodes = hosts.filter_map(|host| Some((host, machine.nodes.get(host)?)));
+        let all = nodes.flat_map(|(host, node)| node.unsettled.unknown.iter().map(move |(task, of)| (host, *task, of)));
+        all.filter(|(_, _, of)| !of.given_up && !of.is_tombstone())
+    }
+
+    /// Returns the highest attempt of the job that a node's unknown task names, tombstones included, if it is above the
+    /// store's last attempt. A request that names no attempt means this one.
+    pub(crate) fn newest_unknown(&self, job: &JobId) -> Option<Attempt> {
+        let all = self.nodes.values().flat_map(|node| {
+            let tasks = node.unsettled.unknown.values().filter(|of| of.job == *job).map(|of| of.attempt);
+            tasks.chain(node.unsettled.uncleaned.iter().filter(|(of, _)| of == job).map(|(_, number)| *number))
+        });
+        let last = self.jobs.get(job).and_then(|entry| entry.last_attempt());
+        all.max().filter(|newest| last.is_none_or(|last| *newest > last))
+    }
+}
