@@ -48,10 +48,11 @@ fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
         Ok(ps.contains(" i ") && ps.contains(" k "))
     })?;
 
-    // The node dials the second controller, refuses the second, and goes on to the first.
+    // The node dials the second controller, which turns the node away for what the first has done, and goes on to the
+    // first.
     cluster.dial(1, &[SECOND, FIRST])?;
-    cluster.wait_journal("n1", "perilog-agent", &["the controller is not obeyed", "take-over"])?;
-    cluster.wait_journal("ctl", "second", &["obeys a controller of epoch", "take-over"])?;
+    cluster.wait_journal("n1", "perilog-agent", &["turned this host away", "take-over"])?;
+    cluster.wait_journal("ctl", "second", &["is turned away", "take-over"])?;
     cluster.wait_online()?;
     // No action requested at the second has begun, neither of the same job nor of the other.
     assert_eq!((ranks(&cluster, "i")?, ranks(&cluster, "k")?), (vec![0, 1], vec![]));
@@ -69,7 +70,7 @@ fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
     // No action begins on n1 while j is an orphan there: a request adopts j, and k begins.
     cluster.wait_begun("k", &[1])?;
     cluster.dial(1, &[FIRST, SECOND])?;
-    cluster.wait_journal("ctl", "perilog-controller", &["obeys a controller of epoch", "take-over"])?;
+    cluster.wait_journal("ctl", "perilog-controller", &["is turned away", "take-over"])?;
     cluster.wait_refused("n1")?;
 
     // The first controller's tasks end once. n0 reports to the first controller, and to the second when n0 connects to

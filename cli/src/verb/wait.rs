@@ -128,18 +128,16 @@ struct AttemptLog {
     said: BTreeSet<String>,
     /// Whether the attempt has reported as many milestones as it may; it gets no others.
     full: bool,
+    /// Hosts that the attempt has given up, each with the reason.
+    given_up: Vec<String>,
 }
 
 impl AttemptLog {
-    /// Returns a line for each after-action whose verdict is not `ok`.
+    /// Returns a line for each after-action whose verdict is not `ok`, and for the hosts that were given up.
     fn unclean(&self, job: &JobId) -> Vec<String> {
         let bad = |action: &&Action| action.verdict.as_ref().is_some_and(|(decided, _)| decided.verdict != Verdict::Ok);
-        self.actions
-            .values()
-            .filter(|action| action.follows)
-            .filter(bad)
-            .filter_map(|action| action.line(job))
-            .collect()
+        let failed = self.actions.values().filter(|action| action.follows).filter(bad);
+        failed.filter_map(|action| action.line(job)).chain(self.given_up.iter().cloned()).collect()
     }
 }
 
@@ -191,6 +189,10 @@ impl Ledger {
             log.closed = Some(text::line(entry.text("why").unwrap_or("no reason given")));
         }
         log.clean |= is_last_release(&entry);
+        if let ("given-up", Some(hosts)) = (entry.name.as_str(), entry.text("hosts")) {
+            let why = entry.text("why").unwrap_or("no reason given");
+            log.given_up.push(format!("{} given up, for {}", text::line(hosts), text::line(why)));
+        }
         log.let_go |= matches!(entry.name.as_str(), "job-finish" | "job-let-go" | "shrink");
         let let_go = log.let_go;
         log.full |= entry.name == "milestones-full";
@@ -348,7 +350,8 @@ fn is_awaited(awaited: &Awaited, entry: &Entry) -> bool {
 }
 
 fn is_last_release(entry: &Entry) -> bool {
-    ["release", "closed"].contains(&entry.name.as_str()) && entry.context.get("final").is_some_and(|last| last == true)
+    ["release", "closed", "given-up"].contains(&entry.name.as_str())
+        && entry.context.get("final").is_some_and(|last| last == true)
 }
 
 impl Faces for End {

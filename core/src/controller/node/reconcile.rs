@@ -29,7 +29,6 @@
 //! 4. See [`crate::controller::action::announced_reboot`].
 
 use crate::controller::action::Stand;
-use crate::controller::action::order::GIVEN_UP;
 use crate::controller::context::Context;
 use crate::controller::io::SessionId;
 use crate::controller::job::Jobs;
@@ -138,7 +137,7 @@ impl Machine {
                 let cancel = action.must_not_begin(rank);
                 action.accept(rank);
                 self.jobs.touch(task.action, &mut self.cx);
-                let cancel = cancel.or_else(|| self.jobs.is_given_up(task).then(|| GIVEN_UP.to_owned()));
+                let cancel = cancel.or_else(|| self.jobs.must_not_start(task).map(str::to_owned));
                 match cancel {
                     // The Cancel goes out even if the task is held back: systemd may start the unit at any time, and
                     // the scripts would run without a Begin.
@@ -156,8 +155,8 @@ impl Machine {
                     let cancel = if may_begin { action.must_not_begin(rank) } else { action.cancel_of(rank) };
                     action.accept(rank);
                     self.jobs.touch(task.action, &mut self.cx);
-                    let is_given_up = may_begin && !suspended && self.jobs.is_given_up(task);
-                    let cancel = cancel.or_else(|| is_given_up.then(|| GIVEN_UP.to_owned()));
+                    let why = self.jobs.must_not_start(task).filter(|_| may_begin && !suspended);
+                    let cancel = cancel.or_else(|| why.map(str::to_owned));
                     if let Some(why) = cancel.filter(|_| !defect!(CancelSaidOnce)) {
                         self.cx.send_cancel(id, &self.jobs, task, &why);
                     }
@@ -241,7 +240,7 @@ impl Machine {
                 continue;
             };
             let cancel = self.jobs.action(id).and_then(|action| action.must_not_begin(rank));
-            let cancel = cancel.or_else(|| self.jobs.is_given_up(task).then(|| GIVEN_UP.to_owned()));
+            let cancel = cancel.or_else(|| self.jobs.must_not_start(task).map(str::to_owned));
             let cancel = cancel.filter(|_| !defect!(CancelledBegins));
             let is_held = cancel.is_none() && self.facts().held_back(id, rank).is_some();
             let Some(session) = node.session.filter(|_| !is_held) else { continue };

@@ -92,12 +92,13 @@ impl Jobs {
         }
     }
 
-    /// Returns the reason if the task, which its node does not hold, must not begin: its rank was given up, or it is a
-    /// setup task of a job that had begun when its attempt was taken up.
+    /// Returns the reason if the task, which has not begun on its node, never may: its rank was given up, or it is a setup
+    /// task that got its Start before its attempt was taken up, and the job had begun.
     pub(crate) fn must_not_start(&self, task: TaskId) -> Option<&'static str> {
         let action = self.action(task.action)?;
         let begun = self.attempt_of(action).is_some_and(|attempt| attempt.recovered == Recovered::Begun);
-        if begun && !self.follows(action) && action.stand(task.rank) == Stand::Sent && !defect!(StaleSetupBegins) {
+        let was_sent = matches!(action.stand(task.rank), Stand::Sent | Stand::Accepted);
+        if begun && was_sent && !self.follows(action) && !defect!(StaleSetupBegins) {
             return Some(BEGUN_BEFORE);
         }
         self.is_given_up(task).then_some(GIVEN_UP)

@@ -108,7 +108,7 @@ impl Facts<'_> {
         for (of, n, other) in self.jobs.attempts().filter(|(of, n, _)| (*of, *n) != (job, number)) {
             let was_there = matches!(other.recovered, Recovered::TakenUp | Recovered::Begun);
             let is_newer = of == job && n > number;
-            let has_none = other.abandoned || other.complete || other.silent || self.jobs.is_spent(other);
+            let has_none = other.abandoned || other.complete || other.silent;
             if has_none || was_there && !is_newer {
                 continue;
             }
@@ -243,12 +243,11 @@ impl Machine {
         self.jobs.give_up(job, number, &IdSet::from(rank.0..=rank.0), &why, &mut self.cx);
     }
 
-    /// Returns `true` if the after-action's task may begin although the store may lack jobs. If another job may have got
-    /// the host meanwhile, gives the rank up, and returns `false`.
+    /// Returns `true` if the after-action's task may begin although the store may lack jobs, or if its rank is given up
+    /// already. If another job may have got the host meanwhile, gives the rank up, and returns `false`.
     pub(crate) fn is_free_of_others(&mut self, task: TaskId) -> bool {
-        let Some(action) = self.jobs.action(task.action).filter(|action| self.jobs.follows(action)) else {
-            return true;
-        };
+        let after = self.jobs.action(task.action).filter(|action| self.jobs.follows(action));
+        let Some(action) = after.filter(|_| !self.jobs.is_given_up(task)) else { return true };
         let (job, number) = (action.row.job.clone(), action.row.attempt);
         let attempt = self.jobs.attempt(&job, number).filter(|attempt| self.facts().may_have_lost_hosts(attempt));
         let other = attempt.and_then(|attempt| {
