@@ -1,6 +1,6 @@
-//! A controller restarts on an older copy of the store, or on an empty store: its nodes are not let in until an operator
-//! orders a take-over. Then whoever waits for a job asks for it again. No script runs twice, and every outcome comes
-//! back.
+//! A controller restarts on an older copy of the store, or on an empty store: its nodes are not let in until an
+//! operator orders a take-over. Then whoever waits for a job asks for it again. No script runs twice, and every outcome
+//! comes back.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};

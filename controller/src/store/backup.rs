@@ -83,8 +83,9 @@ fn stamp(copy: &Connection) -> Result<(), StoreError> {
     })
 }
 
-/// Keeps a copy of a store of an earlier version beside the store, before its tables are migrated: an earlier release can
-/// start with the copy. Does nothing for a store of this version. Replaces the copy that a start made which was cut off.
+/// Keeps a copy of a store of an earlier version beside the store, before its tables are migrated: an earlier release
+/// can start with the copy. Does nothing for a store of this version. Replaces the copy that a start made which was cut
+/// off.
 ///
 /// # Errors
 /// [`OpenError::NotKept`]: the disk has no room, or it failed. The store is as it was.

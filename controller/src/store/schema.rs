@@ -76,7 +76,7 @@ CREATE TABLE attempts (
     instance TEXT,
     abandoned INTEGER NOT NULL DEFAULT 0, -- by a generation: nothing of it is begun, told or given back
     silent INTEGER NOT NULL DEFAULT 0,  -- its edge does not list it: the resource manager is told nothing of it
-    recovered INTEGER NOT NULL DEFAULT 0, -- how a generation met it: 0 not, 1 added, 2 taken up, 3 taken up when it had begun
+    recovered INTEGER NOT NULL DEFAULT 0, -- since a generation: 0 no, 1 added, 2 taken up, 3 taken up begun
     PRIMARY KEY (job, attempt)
 ) STRICT, WITHOUT ROWID;
 

@@ -402,8 +402,8 @@ fn a_copy_that_no_controller_could_start_with_is_refused() {
     }
 }
 
-/// A store of version 9 knows attempts that nobody has vouched for, and ranks that their attempt has lost: these attempts
-/// are abandoned.
+/// A store of version 9 knows attempts that nobody has vouched for, and ranks that their attempt has lost: these
+/// attempts are abandoned.
 #[test]
 fn a_store_of_the_version_before_goes_on() {
     let dir = tempfile::tempdir().unwrap();

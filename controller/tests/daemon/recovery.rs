@@ -93,8 +93,8 @@ fn what_contradicts_itself_is_refused() {
     assert_eq!(error, "org.varlink.service.InvalidParameter");
 }
 
-/// A disk that loses a page costs no person's night where every row is left: the controller begins a generation. A clean
-/// end leaves no log, so the next start reads nothing more than it needs.
+/// A disk that loses a page costs no person's night where every row is left: the controller begins a generation. A
+/// clean end leaves no log, so the next start reads nothing more than it needs.
 #[test]
 fn a_damaged_store_is_rebuilt_at_a_start_and_may_be_behind() {
     let mut bed = Bed::new();

@@ -12,7 +12,7 @@ use crate::controller::io::{Client, Effect, Now, Passing, Record, Refusal, Reply
 use crate::controller::job::Jobs;
 use crate::controller::job::milestones::Saying;
 use crate::eventlog::Event;
-use crate::ids::{ActionId, Attempt, HostName, JobId, TaskId};
+use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::mark::History;
@@ -63,6 +63,8 @@ pub(super) enum Change {
     /// No session speaks for the host any more. The time limits of the node's tasks are checked again once the grace
     /// for an absent node has passed.
     Away(HostName),
+    /// The attempt gives up the rank, because another job (`to`) may have its host.
+    GiveUp { job: JobId, attempt: Attempt, rank: Rank, to: JobId },
     /// These ranks of the action were given up. Tasks that their nodes have not begun get a Cancel.
     GivenUp(ActionId, IdSet),
     /// The host has no unknown task any more. The drain for them is lifted, and waiting tasks on the host may begin.

@@ -97,8 +97,8 @@ impl Machine {
         machine.judge_store(snapshot.stamp, snapshot.anchor);
         let first = machine.history.last + 1;
         machine.history.begin(epoch, first);
-        machine.find_unlisted();
-        machine.begin_grace();
+        machine.jobs.unlisted = machine.jobs.all_unlisted();
+        machine.recovery.begin_grace(machine.nodes.len(), &machine.cx);
         machine.shut_gate();
         // A rank without a hold may have waited for its host's drain before the restart: the batch looks at every rank
         // that is not released.
@@ -256,8 +256,21 @@ impl Machine {
                     let fault = if is_stuck { self.facts().stuck(task) } else { Fault::Other };
                     self.drain_task(task, &*format!(": {what}"), fault);
                 }
-                Change::TakenUp(job, number) => self.taken_up(&job, number),
-                Change::GivenUp(action, ranks) => self.given_up(action, &ranks),
+                Change::TakenUp(job, number) => {
+                    // What the request has queued comes after what follows here: an epilog waits for an adopted prolog.
+                    let mut later = std::mem::take(&mut self.cx.changes);
+                    self.jobs.adopt_attempt(&job, number, &self.nodes, &mut self.cx);
+                    let given_up = self.facts().given_to_others(&job, number);
+                    self.cx.changes.extend(given_up);
+                    self.jobs.cleaned_attempt(&job, number, &mut self.nodes, &mut self.cx);
+                    self.cx.changes.append(&mut later);
+                    self.cx.effects.push(Effect::OutboxGrew);
+                }
+                Change::GiveUp { job, attempt, rank, to } => {
+                    let why = format!("its host is job {to}'s");
+                    self.jobs.give_up(&job, attempt, &IdSet::from(rank.0..=rank.0), &why, &mut self.cx);
+                }
+                Change::GivenUp(action, ranks) => self.jobs.given_up(action, &ranks, &self.nodes, &mut self.cx),
                 Change::NoUnknown(host) => {
                     if !defect!(UnknownDrainStays) {
                         self.drains.lift_passing(&host, &Passing::Unknown, &mut self.cx);

@@ -147,8 +147,8 @@ impl Machine {
             Request::Recover(Recover::Forget { host }) => self.forget_told(&host, uid),
             Request::Attempts(of) => Ok(self.facts().edge_attempts(&of)),
             Request::Outbox { after, limit } => {
-                // An entry of a suspended attempt holds back all later entries: a reader confirms entries by one sequence
-                // number, up to which it has applied all.
+                // An entry of a suspended attempt holds back all later entries: a reader confirms entries by one
+                // sequence number, up to which it has applied all.
                 let entries = self
                     .cx
                     .outbox

@@ -282,7 +282,7 @@ table! {
     RecoveredUnbegun: "a taken-up attempt is cleaned up on those ranks alone where the store saw a prolog begin",
         "docs/semantics.md B3: in doubt every rank is cleaned up",
         Hunt::Unit { program: "core", filter: "a_taken_up_attempt_is_cleaned_up_on_all_its_ranks" };
-    CleanedBesideRefused: "an unlisted attempt is cleaned up on a host that the list gives to an attempt which was refused",
+    CleanedBesideRefused: "an unlisted attempt is cleaned up on a host that the list gives to a refused attempt",
         "docs/semantics.md B7: on a drained host that no other attempt has",
         Hunt::Unit { program: "core", filter: "a_refused_attempts_host_is_cleaned_up_once_unlisted" };
     GateOpen: "what the store owed goes on at a start before its nodes could say that it is behind",

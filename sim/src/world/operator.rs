@@ -140,8 +140,8 @@ impl World {
             }
             Op::AddJob { to, job, attempt, nodes: (first, count), tolerate, percent, keep, shrink, rabbits } => {
                 let hosts = self.hosts(first, count);
-                // A request that takes up an attempt with fewer hosts states that the other hosts were released: no operator lies
-                // about that.
+                // A request that takes up an attempt with fewer hosts states that the other hosts were released: no
+                // operator lies about that.
                 let mut rows = self.controllers[to].store.attempts.iter();
                 if rows.any(|row| row.job == site::job(job) && row.abandoned)
                     && self.truth.lives_elsewhere(&site::job(job), &hosts)

@@ -91,7 +91,8 @@ impl World {
         let is_suspect = !view.suspects.is_empty()
             && (0..self.nodes.len()).all(|at| !self.nodes[at].is_forged(self.t) || self.quiet);
         if has_rival || is_suspect {
-            // The operator knows that the store was restored, that no other controller runs, and that no key was stolen.
+            // The operator knows that the store was restored, that no other controller runs, and that no key was
+            // stolen.
             self.truth.store_may_be_behind();
             return self.ask(0, Request::Recover(Recover::TakeOver));
         }

@@ -166,10 +166,19 @@ impl Machine {
         let held = self.facts().may_be_held_back(id);
         let is_held = |rank| held && self.facts().held_back(id, rank).is_some();
         let may = |rank: &u32| !self.jobs.is_behind(id, Rank(*rank)) && !is_held(Rank(*rank));
-        let ready: IdSet = waiting.iter().filter(may).collect();
-        let ready = self.withdraw_given_up(id, ready);
-        let ready: IdSet =
-            ready.iter().filter(|rank| self.is_free_of_others(TaskId { action: id, rank: Rank(*rank) })).collect();
+        let mut ready: IdSet = waiting.iter().filter(may).collect();
+        for task in ready.clone().iter().map(|rank| TaskId { action: id, rank: Rank(rank) }) {
+            // Without a session the node may still know how the task of a given-up rank ended, until it counts as down.
+            let is_known = || self.nodes.session_of(&self.jobs, task).is_some() && !self.facts().is_absent(task);
+            if self.jobs.is_given_up(task) && is_known() {
+                self.jobs.withdraw_task(task, GIVEN_UP, &mut self.cx);
+            } else if let Some(change) = self.facts().gives_up(task) {
+                self.cx.changes.push_back(change);
+            } else {
+                continue;
+            }
+            ready.remove(task.rank.0);
+        }
         let Some(layout) = self.jobs.layout(id).cloned().filter(|_| !ready.is_empty()) else { return begun };
         if let Some(action) = self.jobs.action_mut(id) {
             action.ready(&ready, self.cx.now.mono_ms);
@@ -208,22 +217,6 @@ impl Machine {
             self.cx.effects.push(Effect::Fan { start: Box::new(start), to });
         }
         begun || self.jobs.action(id).is_some_and(|action| !ready.is_subset(&action.row.waiting))
-    }
-}
-
-impl Machine {
-    /// Ends the tasks of `ready` as `cancelled` whose ranks were given up, on hosts whose node is connected, and returns
-    /// the others. Without a session the node may still know how its task ended, until it counts as down.
-    fn withdraw_given_up(&mut self, id: ActionId, mut ready: IdSet) -> IdSet {
-        for rank in ready.clone().iter().map(Rank) {
-            let task = TaskId { action: id, rank };
-            let is_known = || self.nodes.session_of(&self.jobs, task).is_some() && !self.facts().is_absent(task);
-            if self.jobs.is_given_up(task) && is_known() {
-                self.jobs.withdraw_task(task, GIVEN_UP, &mut self.cx);
-                ready.remove(rank.0);
-            }
-        }
-        ready
     }
 }
 

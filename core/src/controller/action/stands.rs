@@ -46,8 +46,8 @@ pub struct Stands {
     pub remarks: BTreeMap<String, IdSet>,
 }
 
-/// Change to an attempt's row, for a few of its ranks: which of them the job now holds, which are released, and handed over
-/// (`left`).
+/// Change to an attempt's row, for a few of its ranks: which of them the job now holds, which are released, and handed
+/// over (`left`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Holds {

@@ -33,8 +33,8 @@ pub(crate) const MAX_REASON: usize = 200;
 pub(crate) enum Fault {
     /// A script is stuck past its limit, in the boot with this number; `None`: the node is unknown.
     Stuck(Option<u32>),
-    /// Recovery drains the host for the time of a cause, for example an unknown task ([`Passing`]). The drain is lifted when
-    /// the cause has ended, unless it has got another reason.
+    /// Recovery drains the host for the time of a cause, for example an unknown task ([`Passing`]). The drain is lifted
+    /// when the cause has ended, unless it has got another reason.
     Passing,
     /// A task was lost because its node rebooted or was away. If the host is drained already because of a stuck script,
     /// a reboot may still lift that drain.

@@ -13,6 +13,7 @@ use crate::controller::node::session::{Stage, redial_window_ms};
 use crate::controller::recovery::Unsettled;
 use crate::defect;
 use crate::ids::{HostName, TaskId};
+use crate::mark::Place;
 use crate::message::{Held, HeldState, Hello, ToAgent};
 
 impl Machine {
@@ -96,11 +97,12 @@ impl Machine {
             .values()
             .partition(|held| self.facts().is_known(host, held) && !self.facts().is_of_a_lost_life(host, held));
         for held in unknown {
-            if self.on_unknown(id, host, held) {
+            let is_past = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Past);
+            if self.nodes.on_unknown(id, host, held, (is_past, self.recovery.is_on()), &mut self.cx) {
                 forget.push(held.task);
             }
         }
-        self.adopt_told(host);
+        self.jobs.adopt_told(host, &self.nodes, &mut self.cx);
         for held in known {
             self.settle_held(id, host, held.task, &held.state, held.limit_ms);
         }
@@ -118,7 +120,7 @@ impl Machine {
         if !self.nodes.unknown_hosts.contains(host) {
             self.drains.lift_passing(host, &Passing::Unknown, &mut self.cx);
         }
-        self.judge_host(host);
+        self.judge_hosts(Some(host));
         self.cx.changes.push_back(Change::ScriptsEnded(host.clone()));
     }
 }

@@ -200,7 +200,7 @@ impl Machine {
             Stand::Waiting | Stand::Sent if let Some(why) = self.jobs.must_not_start(task) => {
                 self.jobs.withdraw_task(task, why, &mut self.cx)
             }
-            Stand::Waiting if !self.is_free_of_others(task) => {}
+            Stand::Waiting if let Some(change) = self.facts().gives_up(task) => self.cx.changes.push_back(change),
             Stand::Waiting if self.facts().held_back(task.action, task.rank).is_some() => {}
             Stand::Waiting if self.jobs.is_behind(task.action, task.rank) => {}
             Stand::Waiting => {

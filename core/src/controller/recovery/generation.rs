@@ -7,31 +7,27 @@
 //! | released whole, and the release hook has still a notice of it | abandoned; the hook gets the notice when somebody finishes the job again |
 //! | released whole | stays; its notices to the resource manager are dropped |
 //!
-//! An abandoned attempt keeps its facts: outcomes, released ranks, requested cancels, and the ranks that got a Start. It
-//! is neither closed nor final. Ends that nodes report are recorded. Until it is taken up, it begins and sends nothing,
-//! holds no host, and none of its tasks is lost or past a limit.
+//! An abandoned attempt keeps its facts: outcomes, released ranks, requested cancels, and the ranks that got a Start.
+//! It is neither closed nor final. Ends that nodes report are recorded. Until it is taken up, it begins and sends
+//! nothing, holds no host, and none of its tasks is lost or past a limit.
 
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::action::Stand;
-use crate::controller::action::order::GIVEN_UP;
 use crate::controller::context::{Change, Context};
-use crate::controller::io::{Effect, Reader, Record, Recovered, RecoveryRow};
+use crate::controller::io::{Reader, Record, Recovered, RecoveryRow};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
-use crate::controller::operator::resolve::may_still_begin;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, JobId, Rank, TaskId};
-use crate::idset::IdSet;
-use crate::job::Part;
+use crate::ids::{Attempt, JobId};
 
+use super::Recovery;
 use super::gate::shut_ms;
 
 /// Minimum length (ms) of the grace. The edges and the waiting clients connect again within seconds.
 const GRACE_MS: u64 = 60_000;
 /// Reason for which a setup task never begins: its attempt was taken up, and the job had begun or ended already.
-const BEGUN_BEFORE: &str = "the store was put back, and the job had begun before";
+pub(super) const BEGUN_BEFORE: &str = "the store was put back, and the job had begun before";
 
 impl Jobs {
     /// Abandons every attempt that owes anything. `why`: the evidence, as a text for people.
@@ -91,70 +87,14 @@ impl Jobs {
             self.close_attempt(job, number, &format!("attempt {newer} was opened"), cx);
         }
     }
+}
 
-    /// Returns the reason if the task, which has not begun on its node, never may: its rank was given up, or it is a setup
-    /// task that got its Start before its attempt was taken up, and the job had begun.
-    pub(crate) fn must_not_start(&self, task: TaskId) -> Option<&'static str> {
-        let action = self.action(task.action)?;
-        let begun = self.attempt_of(action).is_some_and(|attempt| attempt.recovered == Recovered::Begun);
-        let was_sent = matches!(action.stand(task.rank), Stand::Sent | Stand::Accepted);
-        if begun && was_sent && !self.follows(action) && !defect!(StaleSetupBegins) {
-            return Some(BEGUN_BEFORE);
-        }
-        self.is_given_up(task).then_some(GIVEN_UP)
-    }
-
-    /// Gives up ranks that the resource manager has given to another job, or may have. The store counts them as
-    /// released, and sends no notice. Where a setup action may have begun, the after-actions follow, but none of them
-    /// begins ([`Jobs::is_given_up`]): it ends `cancelled` unless the node knows its end, and the host is drained.
-    /// Running tasks go on. `why`: the reason, for the event log.
-    pub(crate) fn give_up(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, why: &str, cx: &mut Context) {
-        let ranks = self.unreleased(job, number).ranks.intersection(ranks);
-        if ranks.is_empty() {
-            return;
-        }
-        let begun = self.begun(job, number).intersection(&ranks);
-        self.let_go(job, number, &Part::of_ranks(begun), cx);
-        let Some(attempt) = self.attempt_mut(job, number) else { return };
-        attempt.hold.ranks.subtract(&ranks);
-        let last = attempt.hold.ranks.is_empty();
-        self.release_silently(job, number, &ranks, why, cx);
-        if last {
-            self.seal(job, number, cx);
-        }
-    }
-
-    /// Counts ranks as released without a notice, and drops all holds on them. `why`: the reason, for the event log.
-    pub(super) fn release_silently(
-        &mut self,
-        job: &JobId,
-        number: Attempt,
-        ranks: &IdSet,
-        why: &str,
-        cx: &mut Context,
-    ) {
-        let Some(attempt) = self.attempt_mut(job, number) else { return };
-        attempt.hold.ranks.subtract(ranks);
-        attempt.released.ranks.extend_with(ranks);
-        attempt.complete = attempt.released == attempt.whole();
-        attempt.touched_ms = cx.now.wall_ms;
-        let (complete, actions) = (attempt.complete, attempt.actions.clone());
-        let hosts = attempt.layout.hosts_of(ranks);
-        cx.attempt_changed(job, number);
-        let context = json!({"attempt": number, "ranks": ranks, "hosts": hosts, "final": complete, "why": why});
-        self.event(job, "given-up", context, cx);
-        for id in actions {
-            self.action_mut(id).into_iter().for_each(|action| action.give_up(ranks));
-            self.ready(id, ranks.clone(), cx);
-            cx.touched.insert(id);
-            cx.changes.push_back(Change::GivenUp(id, ranks.clone()));
-        }
-    }
-
-    /// Returns `true` if the task's rank was given up or released: the task must not begin any more.
-    pub(crate) fn is_given_up(&self, task: TaskId) -> bool {
-        let attempt = self.action(task.action).and_then(|action| self.attempt_of(action));
-        attempt.is_some_and(|attempt| attempt.released.ranks.contains(task.rank.0)) && !defect!(GivenUpBegins)
+impl Recovery {
+    /// Starts the grace of a generation anew: when the generation begins, and when a controller starts on a store whose
+    /// grace was not over. `nodes`: the number of nodes in the store.
+    pub(crate) fn begin_grace(&mut self, nodes: usize, cx: &Context) {
+        let wait = shut_ms(nodes, cx.settings.redial_per_second).saturating_mul(2).max(GRACE_MS);
+        self.grace_ms = self.is_on().then(|| cx.now.mono_ms.saturating_add(wait));
     }
 }
 
@@ -172,18 +112,11 @@ impl Machine {
         self.jobs.abandon_all(&row.why, &mut self.cx);
         self.recovery.row = Some(row);
         self.drains.doubt(&mut self.cx);
-        self.begin_grace();
+        self.recovery.begin_grace(self.nodes.len(), &self.cx);
     }
 
-    /// Starts the grace of a generation anew: when the generation begins, and when a controller starts on a store whose
-    /// grace was not over.
-    pub(crate) fn begin_grace(&mut self) {
-        let wait = shut_ms(self.nodes.len(), self.cx.settings.redial_per_second).saturating_mul(2).max(GRACE_MS);
-        self.recovery.grace_ms = self.recovery.is_on().then(|| self.cx.now.mono_ms.saturating_add(wait));
-    }
-
-    /// Ends the grace once its time is over, no list is half, and no agent refuses this controller's epoch. Judges every
-    /// host, and sends the drain hook the drains that no list has confirmed.
+    /// Ends the grace once its time is over, no list is half, and no agent refuses this controller's epoch. Judges
+    /// every host, and sends the drain hook the drains that no list has confirmed.
     pub(crate) fn end_grace_if_due(&mut self) {
         let is_due = self.recovery.grace_ms.is_some_and(|at| at <= self.cx.now.mono_ms);
         let obeyed_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
@@ -197,7 +130,7 @@ impl Machine {
             self.cx.records.push(Record::Recovery(row.clone()));
         }
         self.drains.tell_doubted(&mut self.cx);
-        self.judge_hosts();
+        self.judge_hosts(None);
         let left = self.jobs.attempts().filter(|(_, _, attempt)| attempt.abandoned).count();
         let text = match left {
             0 => "the grace of the new generation is over: nothing is abandoned any more".to_owned(),
@@ -205,33 +138,5 @@ impl Machine {
             n => format!("the grace of the new generation is over: {n} attempts are abandoned: perilog ps --abandoned"),
         };
         self.cx.note(Level::Info, None, None, text);
-    }
-
-    /// Cancels the tasks of ranks that were given up which their nodes have not begun. Running tasks go on.
-    pub(crate) fn given_up(&mut self, id: ActionId, ranks: &IdSet) {
-        let is_ours = !self.jobs.is_suspended_action(id) && !self.jobs.is_external(id);
-        let Some(action) = self.jobs.action(id).filter(|_| is_ours) else { return };
-        let mut open = action.row.sent.union(&action.row.accepted).intersection(ranks);
-        open.subtract(&action.row.cancelling);
-        for task in open.iter().map(|rank| TaskId { action: id, rank: Rank(rank) }) {
-            let Some(node) = self.nodes.of(&self.jobs, task) else { continue };
-            let is_begun = node.live.get(&task).is_some_and(|(phase, _)| !may_still_begin(phase));
-            if let Some(session) = node.session.filter(|_| !is_begun && !defect!(GivenUpBegins)) {
-                self.cx.send_cancel(session, &self.jobs, task, GIVEN_UP);
-            }
-        }
-    }
-
-    /// Carries out what follows when an attempt is taken up, or added in a grace: adopts the unknown tasks of the attempt, gives up
-    /// the hosts that other jobs have, and lifts the drains for its missing clean-ups.
-    pub(crate) fn taken_up(&mut self, job: &JobId, number: Attempt) {
-        // What the request has queued comes after that: an epilog waits for an adopted prolog.
-        let later = std::mem::take(&mut self.cx.changes);
-        self.adopt_attempt(job, number);
-        self.give_up_others(job, number);
-        self.cleaned_attempt(job, number);
-        self.react();
-        self.cx.changes.extend(later);
-        self.cx.effects.push(Effect::OutboxGrew);
     }
 }

@@ -1,22 +1,23 @@
 //! Missing clean-ups: judges, after the grace of a generation, on which hosts a clean-up may not have run, and decides
 //! which after-actions must not begin beside another job.
 //!
-//! A host is *uncleaned* for an attempt that nobody has taken up if the store (in the node's present boot), or a task or
-//! tombstone of the node, shows a setup action of the attempt, and neither shows that each after-action went well. The
-//! controller drains such a host. The drain is lifted when the attempt is taken up, when the node shows the clean-up
-//! after all, or by an operator.
+//! A host is *uncleaned* for an attempt that nobody has taken up if the store (in the node's present boot), or a task
+//! or tombstone of the node, shows a setup action of the attempt, and neither shows that each after-action went well.
+//! The controller drains such a host. The drain is lifted when the attempt is taken up, when the node shows the
+//! clean-up after all, or by an operator.
 //!
 //! A request that takes up an attempt whose job has begun or ended may come too late: another job may have a host by
-//! now. That is a job which was added since the generation, a newer attempt of the same job, or an unknown attempt. Then
-//! the attempt gives the host up: no after-action begins there, the host is drained, and no notice says that it is free.
-//! An edge's list counts more: the attempts that it names share the host.
+//! now. That is a job which was added since the generation, a newer attempt of the same job, or an unknown attempt.
+//! Then the attempt gives the host up: no after-action begins there, the host is drained, and no notice says that it is
+//! free. An edge's list counts more: the attempts that it names share the host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::action::Stand;
-use crate::controller::context::Change;
+use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
 use crate::controller::io::{Passing, Recovered, Resolving};
+use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
 use crate::controller::node::Nodes;
@@ -133,6 +134,28 @@ impl Facts<'_> {
         let is_listed = attempt.listed > 0 && list.is_none_or(|list| list == attempt.listed);
         attempt.recovered == Recovered::Begun && !attempt.silent && !is_listed && !defect!(CleanedBesideOthers)
     }
+
+    /// Returns the change for each rank of a taken-up attempt that it must give up.
+    pub(crate) fn given_to_others(&self, job: &JobId, number: Attempt) -> Vec<Change> {
+        let attempt = self.jobs.attempt(job, number).filter(|attempt| self.may_have_lost_hosts(attempt));
+        let others = attempt.map(|attempt| self.others(job, number, attempt)).unwrap_or_default();
+        let give_up = |(rank, to)| Change::GiveUp { job: job.clone(), attempt: number, rank, to };
+        others.into_iter().map(give_up).collect()
+    }
+
+    /// Returns the change if this after-action must not begin, because another job may have the task's host by now.
+    /// `None` also for a rank that was given up already.
+    pub(crate) fn gives_up(&self, task: TaskId) -> Option<Change> {
+        let action = self.jobs.action(task.action).filter(|action| self.jobs.follows(action))?;
+        let (job, number) = (&action.row.job, action.row.attempt);
+        let attempt = self.jobs.attempt(job, number).filter(|attempt| self.may_have_lost_hosts(attempt))?;
+        if self.jobs.is_given_up(task) {
+            return None;
+        }
+        let other = self.others(job, number, attempt).remove(&task.rank);
+        let to = other.or_else(|| self.unknown_on(&attempt.layout.host(task.rank)?, job))?;
+        Some(Change::GiveUp { job: job.clone(), attempt: number, rank: task.rank, to })
+    }
 }
 
 impl Nodes {
@@ -147,22 +170,32 @@ impl Nodes {
     }
 }
 
+impl Jobs {
+    /// Lifts the drains for missing clean-ups of an attempt, because it was taken up.
+    pub(crate) fn cleaned_attempt(&mut self, job: &JobId, number: Attempt, nodes: &mut Nodes, cx: &mut Context) {
+        let Some(attempt) = self.attempt(job, number) else { return };
+        let hosts = attempt.layout.ranks().iter().filter_map(|rank| attempt.layout.host(Rank(rank)));
+        let hosts: Vec<HostName> = hosts.collect();
+        for host in &hosts {
+            if nodes.forget_uncleaned(host, job, number) {
+                self.reordered_on(host, cx);
+            }
+        }
+        cx.changes.push_back(Change::Cleaned(hosts, Passing::Missing { job: job.clone(), attempt: number }));
+    }
+}
+
 impl Machine {
-    /// Judges all hosts, because the grace is over.
-    pub(super) fn judge_hosts(&mut self) {
-        let by_host = self.facts().abandoned_by_host(None);
-        let hosts: Vec<HostName> = self.nodes.keys().cloned().collect();
+    /// Judges hosts, unless a grace runs: drains each for clean-ups that may be missing, and for unknown tasks. `only`:
+    /// the host whose node has said Hello; `None`: all hosts, because the grace is over.
+    pub(crate) fn judge_hosts(&mut self, only: Option<&HostName>) {
+        if self.recovery.is_on() {
+            return;
+        }
+        let by_host = self.facts().abandoned_by_host(only);
+        let hosts = only.map_or_else(|| self.nodes.keys().cloned().collect(), |host| vec![host.clone()]);
         for host in hosts {
             self.judge(&host, by_host.get(&host).map_or(&[], Vec::as_slice));
-        }
-    }
-
-    /// Judges a host whose node has said Hello, unless a grace runs: drains the host for clean-ups that may be missing,
-    /// and for unknown tasks.
-    pub(crate) fn judge_host(&mut self, host: &HostName) {
-        if !self.recovery.is_on() {
-            let by_host = self.facts().abandoned_by_host(Some(host));
-            self.judge(host, by_host.get(host).map_or(&[], Vec::as_slice));
         }
     }
 
@@ -192,20 +225,9 @@ impl Machine {
         if let Some(node) = self.nodes.get_mut(host) {
             node.unsettled.uncleaned = uncleaned;
         }
-        self.drain_unknown(host);
-    }
-
-    /// Lifts the drains for missing clean-ups of an attempt, because it was taken up.
-    pub(super) fn cleaned_attempt(&mut self, job: &JobId, number: Attempt) {
-        let Some(attempt) = self.jobs.attempt(job, number) else { return };
-        let hosts: Vec<HostName> =
-            attempt.layout.ranks().iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();
-        for host in &hosts {
-            if self.nodes.forget_uncleaned(host, job, number) {
-                self.jobs.reordered_on(host, &mut self.cx);
-            }
+        if let Some(node) = self.nodes.get_mut(host) {
+            self.drains.drain_unknown(node, &mut self.cx);
         }
-        self.cx.changes.push_back(Change::Cleaned(hosts, Passing::Missing { job: job.clone(), attempt: number }));
     }
 
     /// Applies an operator's `undrain` of a host to the recovery: gives up the host's unknown tasks, and takes the
@@ -226,37 +248,5 @@ impl Machine {
             }
             self.jobs.release_silently(&job, number, &ranks, "its host was undrained", &mut self.cx);
         }
-    }
-
-    /// Gives up those hosts of a taken-up attempt that other jobs have by now.
-    pub(super) fn give_up_others(&mut self, job: &JobId, number: Attempt) {
-        let Some(attempt) = self.jobs.attempt(job, number) else { return };
-        if self.facts().may_have_lost_hosts(attempt) {
-            for (rank, of) in self.facts().others(job, number, attempt) {
-                self.give_up_to(job, number, rank, &of);
-            }
-        }
-    }
-
-    fn give_up_to(&mut self, job: &JobId, number: Attempt, rank: Rank, other: &JobId) {
-        let why = format!("its host is job {other}'s");
-        self.jobs.give_up(job, number, &IdSet::from(rank.0..=rank.0), &why, &mut self.cx);
-    }
-
-    /// Returns `true` if the after-action's task may begin although the store may lack jobs, or if its rank is given up
-    /// already. If another job may have got the host meanwhile, gives the rank up, and returns `false`.
-    pub(crate) fn is_free_of_others(&mut self, task: TaskId) -> bool {
-        let after = self.jobs.action(task.action).filter(|action| self.jobs.follows(action));
-        let Some(action) = after.filter(|_| !self.jobs.is_given_up(task)) else { return true };
-        let (job, number) = (action.row.job.clone(), action.row.attempt);
-        let attempt = self.jobs.attempt(&job, number).filter(|attempt| self.facts().may_have_lost_hosts(attempt));
-        let other = attempt.and_then(|attempt| {
-            let mut others = self.facts().others(&job, number, attempt);
-            others.remove(&task.rank).or_else(|| self.facts().unknown_on(&attempt.layout.host(task.rank)?, &job))
-        });
-        if let Some(other) = &other {
-            self.give_up_to(&job, number, task.rank, other);
-        }
-        other.is_none()
     }
 }

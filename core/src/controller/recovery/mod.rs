@@ -26,6 +26,7 @@
 mod evidence;
 mod gate;
 mod generation;
+mod give_up;
 mod held_back;
 mod missing;
 mod pages;

@@ -21,9 +21,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::agent::io::Level;
 use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
+use crate::controller::giveback::drain::Drains;
 use crate::controller::io::{ActionRow, Effect, Now, Passing, Recovered, Refusal, Reply, SessionId};
+use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
-use crate::controller::node::Nodes;
+use crate::controller::node::{Node, Nodes};
 use crate::defect;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
@@ -149,8 +151,8 @@ impl Nodes {
         }
     }
 
-    /// Gives up all unknown tasks of a host whose drain an operator has lifted, and drops the evidence of clean-ups that
-    /// may not have run there: the node forgets the tombstones of these attempts.
+    /// Gives up all unknown tasks of a host whose drain an operator has lifted, and drops the evidence of clean-ups
+    /// that may not have run there: the node forgets the tombstones of these attempts.
     pub(super) fn give_up_host(&mut self, host: &HostName, cx: &mut Context) {
         let Some(node) = self.get_mut(host) else { return };
         let session = node.session;
@@ -180,18 +182,23 @@ impl Context {
     }
 }
 
-impl Machine {
+impl Nodes {
     /// Decides about a task that a node lists in its Hello and that the store does not know: the task becomes unknown,
-    /// or gets a Cancel. The table at the top of this file has all cases. Returns `true` if the task is a tombstone
-    /// that the node may forget.
-    pub(crate) fn on_unknown(&mut self, id: SessionId, host: &HostName, held: &Held) -> bool {
-        let is_past = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Past);
-        let is_on = self.recovery.is_on();
+    /// or gets a Cancel. The table at the top of this file has all cases. `is_past`: the task's commit is of this
+    /// store's own past. `is_on`: a grace runs. Returns `true` if the task is a tombstone that the node may forget.
+    pub(crate) fn on_unknown(
+        &mut self,
+        id: SessionId,
+        host: &HostName,
+        held: &Held,
+        (is_past, is_on): (bool, bool),
+        cx: &mut Context,
+    ) -> bool {
         match &held.state {
             HeldState::Tombstone { .. } if is_past => return true,
-            HeldState::Tombstone { past_ms, .. } if *past_ms >= self.cx.settings.retention_ms && !is_on => return true,
+            HeldState::Tombstone { past_ms, .. } if *past_ms >= cx.settings.retention_ms && !is_on => return true,
             HeldState::Unclaimed if is_past => {
-                self.cx.cancel_held(id, held, "its attempt was forgotten here");
+                cx.cancel_held(id, held, "its attempt was forgotten here");
                 return false;
             }
             _ if is_past => return false,
@@ -203,26 +210,27 @@ impl Machine {
             action: held.action.clone(),
             userid: held.userid,
             state: held.state.clone(),
-            told_ms: self.cx.now.mono_ms,
+            told_ms: cx.now.mono_ms,
             limit_ms: held.limit_ms,
             given_up: false,
         };
         let is_tombstone = unknown.is_tombstone();
-        if let Some(node) = self.nodes.get_mut(host).filter(|_| !defect!(UnknownOverlooked))
+        if let Some(node) = self.get_mut(host).filter(|_| !defect!(UnknownOverlooked))
             && (!is_tombstone || node.unsettled.unknown.len() < MAX_TOMBSTONES)
         {
             node.unsettled.unknown.insert(held.task, unknown);
             if !is_tombstone {
-                self.nodes.unknown_hosts.insert(host.clone());
+                self.unknown_hosts.insert(host.clone());
             }
         }
         false
     }
+}
 
+impl Drains {
     /// Drains a host with unknown tasks that no operator has given up, and drops the tombstones that a later request
     /// does not need: their nodes answer a Start from them.
-    pub(super) fn drain_unknown(&mut self, host: &HostName) {
-        let Some(node) = self.nodes.get_mut(host) else { return };
+    pub(super) fn drain_unknown(&mut self, node: &mut Node, cx: &mut Context) {
         let uncleaned = &node.unsettled.uncleaned;
         node.unsettled.unknown.retain(|_, of| !of.is_tombstone() || uncleaned.contains(&(of.job.clone(), of.attempt)));
         let left = node.unsettled.unknown.iter().filter(|(_, of)| !of.is_tombstone() && !of.given_up);
@@ -234,47 +242,51 @@ impl Machine {
         let more = if left.len() > NAMED { format!(", and {} more", left.len() - NAMED) } else { String::new() };
         let names = left.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
         let reason = format!("tasks are there that the controller's store does not know: {names}{more}");
-        self.drains.drain_passing(host, reason, Passing::Unknown, &mut self.cx);
+        self.drain_passing(&node.row.host, reason, Passing::Unknown, cx);
     }
+}
 
+impl Jobs {
     /// Adopts the unknown setup tasks of an attempt that was taken up, each on its rank: their actions begin on these
     /// ranks. Tasks of after-actions are adopted when the job hands their ranks over.
-    pub(crate) fn adopt_attempt(&mut self, job: &JobId, number: Attempt) {
-        let left = self.jobs.unreleased(job, number).ranks;
-        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+    pub(crate) fn adopt_attempt(&mut self, job: &JobId, number: Attempt, nodes: &Nodes, cx: &mut Context) {
+        let left = self.unreleased(job, number).ranks;
+        let Some(attempt) = self.attempt(job, number) else { return };
         let mut setup: BTreeMap<ActionName, IdSet> = BTreeMap::new();
         for (rank, host) in attempt.layout.pairs(&left) {
-            let Some(node) = self.nodes.get(host) else { continue };
+            let Some(node) = nodes.get(host) else { continue };
             for (task, of) in &node.unsettled.unknown {
                 let fits = of.job == *job && of.attempt == number && task.rank == rank;
-                if fits && !self.cx.settings.after.contains(&of.action) {
+                if fits && !cx.settings.after.contains(&of.action) {
                     setup.entry(of.action.clone()).or_default().insert(rank.0);
                 }
             }
         }
         let userid = attempt.userid;
         for (name, ranks) in setup.into_iter().filter(|_| !defect!(UnknownSetupStays)) {
-            let id = ActionId::of(self.cx.settings.cluster, job, number, &name);
-            if !self.jobs.actions.contains_key(&id) {
-                let timeout_ms = self.cx.settings.timeouts.get(&name).copied();
-                let row = ActionRow::new(id, job.clone(), number, name, ranks, self.cx.now.wall_ms);
-                self.jobs.begin(ActionRow { userid, timeout_ms, ..row }, &mut self.cx);
+            let id = ActionId::of(cx.settings.cluster, job, number, &name);
+            if !self.actions.contains_key(&id) {
+                let timeout_ms = cx.settings.timeouts.get(&name).copied();
+                let row = ActionRow::new(id, job.clone(), number, name, ranks, cx.now.wall_ms);
+                self.begin(ActionRow { userid, timeout_ms, ..row }, cx);
             }
         }
     }
 
     /// Adopts the unknown setup tasks in a node's Hello of attempts that were taken up before.
-    pub(crate) fn adopt_told(&mut self, host: &HostName) {
-        let Some(node) = self.nodes.get(host) else { return };
+    pub(crate) fn adopt_told(&mut self, host: &HostName, nodes: &Nodes, cx: &mut Context) {
+        let Some(node) = nodes.get(host) else { return };
         let of: BTreeSet<(JobId, Attempt)> =
             node.unsettled.unknown.values().map(|of| (of.job.clone(), of.attempt)).collect();
         for (job, number) in of {
-            if self.jobs.attempt(&job, number).is_some_and(|of| !of.abandoned && of.recovered != Recovered::No) {
-                self.adopt_attempt(&job, number);
+            if self.attempt(&job, number).is_some_and(|of| !of.abandoned && of.recovered != Recovered::No) {
+                self.adopt_attempt(&job, number, nodes, cx);
             }
         }
     }
+}
 
+impl Machine {
     /// Adopts the unknown tasks of an action on `ranks`: each becomes the action's task, as if the node had just
     /// reported the task. Does not wait for earlier actions on the rank. Sends a Start for a task that has ended,
     /// because the node answers such a Start with the end.

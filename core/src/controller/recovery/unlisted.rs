@@ -7,8 +7,8 @@
 //! * the edge has listed all its attempts since this controller started;
 //! * neither another attempt nor a refused entry of the list has the host.
 //!
-//! The controller drains these hosts itself, and lifts each drain when the host's rank is released. The resource manager
-//! gets no notice of an unlisted attempt. An attempt that a later list names again is as any other.
+//! The controller drains these hosts itself, and lifts each drain when the host's rank is released. The resource
+//! manager gets no notice of an unlisted attempt. An attempt that a later list names again is as any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ const GONE: &str = "its resource manager has it no more";
 
 impl Jobs {
     /// Returns the unlisted attempts that are not released whole.
-    fn all_unlisted(&self) -> BTreeSet<(JobId, Attempt)> {
+    pub(crate) fn all_unlisted(&self) -> BTreeSet<(JobId, Attempt)> {
         let of = self.attempts().filter(|(_, _, attempt)| attempt.silent && !attempt.complete);
         of.map(|(job, number, _)| (job.clone(), number)).collect()
     }
@@ -164,11 +164,6 @@ impl Facts<'_> {
 }
 
 impl Machine {
-    /// Finds the unlisted attempts of the store, at a start of the controller.
-    pub(crate) fn find_unlisted(&mut self) {
-        self.jobs.unlisted = self.jobs.all_unlisted();
-    }
-
     /// Lets the after-actions of unlisted attempts begin where they may, and drains the hosts where they may not yet.
     /// Returns `true` if a drain or a rank changed. Does nothing while the gate is shut or a grace runs.
     pub(crate) fn clean_unlisted(&mut self) -> bool {

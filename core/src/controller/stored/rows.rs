@@ -139,8 +139,8 @@ pub struct DrainRow {
     /// Time of the first notice of this drain that the drain hook has not carried out, in milliseconds since 1970.
     #[serde(default)]
     pub asked_ms: u64,
-    /// `true` if the drain comes from a restored store, and in this grace the resource manager has not listed it yet. An
-    /// operator may have lifted such a drain after the backup.
+    /// `true` if the drain comes from a restored store, and in this grace the resource manager has not listed it yet.
+    /// An operator may have lifted such a drain after the backup.
     #[serde(default, alias = "unvouched", skip_serializing_if = "std::ops::Not::not")]
     pub doubtful: bool,
     /// Recovery's cause for the drain; `None` if recovery did not drain the host, or another reason came later. The

@@ -136,8 +136,8 @@ fn an_absent_task_is_lost_once_its_attempt_is_taken_up() {
     assert_eq!(b.outcome(task("prolog", "j", 1)), lost(Loss::Rebooted));
 }
 
-/// The epilog of a taken-up attempt runs on all its ranks: a lost life may have begun a prolog there that the store does
-/// not have.
+/// The epilog of a taken-up attempt runs on all its ranks: a lost life may have begun a prolog there that the store
+/// does not have.
 #[test]
 fn a_taken_up_attempt_is_cleaned_up_on_all_its_ranks() {
     let (mut b, _) = bench(2, |_| {});

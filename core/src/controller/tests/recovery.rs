@@ -179,8 +179,8 @@ fn a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own() {
     assert!(matches!(effects[0], Effect::Send { message: ToAgent::Welcome { .. }, .. }), "{effects:?}");
 }
 
-/// A mark of a life with our epoch's number or a higher one shows another controller, or a life of which this store knows
-/// nothing. The node would refuse our epoch: only a take-over helps.
+/// A mark of a life with our epoch's number or a higher one shows another controller, or a life of which this store
+/// knows nothing. The node would refuse our epoch: only a take-over helps.
 #[test]
 fn a_rival_is_not_welcomed_before_a_take_over() {
     let (mut b, _) = bench(4, |_| {});

@@ -47,8 +47,8 @@ pub fn pages(view: &View, source: &Value) -> Vec<Value> {
     pages
 }
 
-/// Returns the newest allocation of each host that a freed job has, as the allocation's attempt and the job's id. Flux returns
-/// the nodes of a freed job one by one, and the job's R still has them all.
+/// Returns the newest allocation of each host that a freed job has, as the allocation's attempt and the job's id. Flux
+/// returns the nodes of a freed job one by one, and the job's R still has them all.
 fn newest(view: &View) -> BTreeMap<&str, (Attempt, u64)> {
     let freed = view.jobs.values().filter(|job| job.freed).filter_map(|job| Some(job.held()?.r.hosts()));
     let freed: BTreeSet<&str> = freed.flat_map(|hosts| hosts.iter()).collect();
