@@ -278,8 +278,13 @@ impl<'a> Slurm<'a> {
         })
     }
 
+    /// Starts slurmd on node `n{rank}`. The error shows the journal and the log of slurmd.
     pub fn start_slurmd(&self, rank: usize) -> Result<()> {
-        self.cluster.node(rank)?.systemctl(&["start", "slurmd"]).map(drop)
+        let node = self.cluster.node(rank)?;
+        node.systemctl(&["start", "slurmd"]).map(drop).with_context(|| {
+            let said = "journalctl --no-pager --lines=30 --output=short-precise --unit=slurmd";
+            node.sh(&format!("{said}; tail -n 30 /var/log/slurmd.log || true")).unwrap_or_default()
+        })
     }
 
     /// Returns slurmd's log on a node.
