@@ -1,5 +1,5 @@
 //! Kinds of jobs and of Slurm's configuration that sites have: job arrays, heterogeneous jobs, srun, nodes without a
-//! slurm.conf, `scontrol reboot`, power saving. Each script runs once, and orphans are noticed as for a plain batch
+//! slurm.conf, `scontrol reboot`. Each script runs once, and orphans are noticed as for a plain batch
 //! job.
 
 use anyhow::{Context, Result, ensure};
@@ -143,42 +143,5 @@ fn a_reboot_asap_waits_for_the_epilog() -> Result<()> {
     let rebooted: f64 = node.read_file("/run/rebooted")?.trim().parse()?;
     let ended = cluster.ledger()?.of_job(&job).last().and_then(|(_, run)| run.ended);
     ensure!(ended.is_some_and(|(at, _)| at <= rebooted), "rebooted at {rebooted}, the epilog ended at {ended:?}");
-    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
-}
-
-/// Power saving powers down an idle node, and leaves one alone that an orphan holds. Slurm before 23.02 has no setting
-/// for that, and the test ends.
-#[test]
-fn power_saving_leaves_the_node_of_an_orphan_alone() -> Result<()> {
-    let cluster = gated(2).agent(SERIALIZED).boot()?;
-    let has_setting = ["sh", "-c", "grep -qs SuspendExcStates /usr/lib/*/slurm*/libslurmfull.so"];
-    if cluster.node(0)?.run(&has_setting)?.code() != Some(0) {
-        return Ok(());
-    }
-    let saves = "SuspendProgram=/usr/local/sbin/stand-in-suspend\nResumeProgram=/usr/bin/true\nSuspendTime=5\n\
-                 SuspendTimeout=5\nResumeTimeout=60\nSuspendExcStates=DRAIN,RESERVED\n";
-    cluster.controller()?.write_script(
-        "/usr/local/sbin/stand-in-suspend",
-        "#!/bin/sh\nscontrol show hostnames \"$1\" >>/tmp/suspended\n",
-    )?;
-    let slurm = Slurm::start(&cluster, &format!("{ON_NODES}{EXCLUSIVE}{saves}"))?;
-    slurm.open_all("prolog")?;
-    slurm.open(1, "epilog", 0)?;
-    let other = slurm.submit_with(&["--nodelist=n1"], "while [ ! -e /run/go ]; do sleep 0.05; done")?;
-    let job = slurm.submit_with(&["--nodelist=n0"], "true")?;
-    cluster.wait_action_begun(&job, "epilog", &[0])?;
-    slurm.kill_slurmd(0)?;
-    slurm.wait_held(0, &job, "epilog")?;
-    slurm.start_slurmd(0)?;
-    slurm.wait_job(&job, "COMPLETED")?;
-    // n1 is idle from now on, n0 was before: if power saving took n0, it would take it first.
-    cluster.node(1)?.write_file("/run/go", "")?;
-    slurm.wait_job(&other, "COMPLETED")?;
-    let suspended = || slurm.ask(&["cat", "/tmp/suspended"]);
-    slurm.wait("power saving takes n1", |_| Ok(suspended().is_ok_and(|said| said.contains("n1"))))?;
-    ensure!(!suspended()?.contains("n0"), "{}", suspended()?);
-    slurm.open(0, "epilog", 0)?;
-    slurm.wait_unheld(0)?;
-    slurm.wait("power saving takes n0", |_| Ok(suspended()?.contains("n0")))?;
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
 }
