@@ -152,7 +152,7 @@ fn a_job_begins_again_though_no_agent_saw_the_prologs_end() -> Result<()> {
 }
 
 /// Under `PrologFlags=RunInJob`, the parent of Slurm's prolog is a slurmstepd. The hook notices the death of slurmd
-/// although its parent lives on. The Slurm of the tests lacks this flag, so programs of the test stand for slurmd and
+/// although its parent lives on. An older Slurm lacks this flag, so programs of the test stand for slurmd and
 /// slurmstepd.
 #[test]
 fn a_hook_of_a_slurmstepd_watches_slurmd() -> Result<()> {

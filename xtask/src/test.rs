@@ -20,7 +20,8 @@ const OF_FLUX: &str = "flux_";
 const WITHOUT_FLUX: &str = "flux_hooks";
 /// Test programs that need a newer Slurm than the oldest that perilog supports, each with the name that such a Slurm
 /// knows.
-const OF_NEWER_SLURM: [(&str, &str); 1] = [("slurm_power_saving", "SuspendExcStates")];
+const OF_NEWER_SLURM: [(&str, &str); 2] =
+    [("slurm_power_saving", "SuspendExcStates"), ("slurm_run_in_job", "RunInJob")];
 
 pub(crate) fn run() -> Result<bool> {
     let mut stages = Stages::new();
