@@ -145,3 +145,37 @@ fn a_reboot_asap_waits_for_the_epilog() -> Result<()> {
     ensure!(ended.is_some_and(|(at, _)| at <= rebooted), "rebooted at {rebooted}, the epilog ended at {ended:?}");
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
 }
+
+/// Slurm does not wait for an orphan before it reboots the node; the node does. The epilog ends before the node goes
+/// down, and its failure drains the node.
+#[test]
+fn a_reboot_of_a_held_node_waits_for_the_orphan() -> Result<()> {
+    let cluster = gated(1).agent(SERIALIZED).boot()?;
+    let more = format!("{ON_NODES}{EXCLUSIVE}RebootProgram=/usr/local/sbin/reboots\n");
+    let slurm = Slurm::start(&cluster, &more)?;
+    let node = cluster.node(0)?;
+    node.write_script("/usr/local/sbin/reboots", "#!/bin/sh\nexec systemctl --no-block reboot\n")?;
+    slurm.open_all("prolog")?;
+    let job = slurm.submit(1, "true")?;
+    cluster.wait_action_begun(&job, "epilog", &[0])?;
+    slurm.kill_slurmd(0)?;
+    slurm.wait_held(0, &job, "epilog")?;
+    slurm.start_slurmd(0)?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    slurm.ask(&["scontrol", "reboot", "ASAP", "nextstate=resume", "n0"])?;
+    slurm.wait("n0 goes down", |_| Ok(node.run(&["systemctl", "is-system-running"])?.stdout.trim() == "stopping"))?;
+    let epilog = |ended: bool| -> Result<bool> {
+        Ok(slurm.ends(&job)?.iter().any(|end| end.1 == "epilog" && end.3.is_some() == ended))
+    };
+    ensure!(node.is_up() && epilog(false)?, "{:?}", slurm.ends(&job)?);
+    slurm.open(0, "epilog", 9)?;
+    slurm.wait("n0 is off", |_| Ok(!node.is_up()))?;
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])?;
+    node.boot()?;
+    node.systemctl(&["start", "munge", "perilog-agent"])?;
+    slurm.start_slurmd(0)?;
+    slurm.wait_unheld(0)?;
+    slurm.wait("the reason says how it ended", |slurm| Ok(slurm.seen(0)?.reason.contains("failed (exit 9)")))?;
+    let next = slurm.submit(1, "true")?;
+    slurm.wait_kept_waiting(&next)
+}
