@@ -3,6 +3,7 @@
 //! job.
 
 use anyhow::{Context, Result, ensure};
+use perilog_tests::Cluster;
 use perilog_tests::slurm::{EXCLUSIVE, ON_NODES, SERIALIZED, Slurm, gated};
 
 /// Lines of slurm.conf for heterogeneous jobs, which only this scheduler begins.
@@ -178,4 +179,44 @@ fn a_reboot_of_a_held_node_waits_for_the_orphan() -> Result<()> {
     slurm.wait("the reason says how it ended", |slurm| Ok(slurm.seen(0)?.reason.contains("failed (exit 9)")))?;
     let next = slurm.submit(1, "true")?;
     slurm.wait_kept_waiting(&next)
+}
+
+/// Two slurmds of one host share its agent. Each of them is held and drained for its own orphans alone.
+#[test]
+fn slurmds_of_one_host_are_held_apart() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let node = cluster.node(0)?;
+    node.write_file("/etc/systemd/system/slurmd.service.d/pid.conf", "[Service]\nPIDFile=\n")?;
+    node.sh("mkdir -p /var/lib/slurm/n0 /var/lib/slurm/twin")?;
+    let files = "SlurmdSpoolDir=/var/lib/slurm/%n\nSlurmdPidFile=/run/%n.pid\n";
+    let twin = "NodeName=twin NodeAddr=n0 Port=17002 CPUs=1 State=UNKNOWN\n";
+    let slurm = Slurm::start(&cluster, &format!("{ON_NODES}{EXCLUSIVE}{files}{twin}"))?;
+    let slurmd = ["systemd-run", "--unit=slurmd-twin", "--property=KillMode=process", "slurmd", "-D", "-N", "twin"];
+    node.run(&slurmd)?.ok()?;
+    let state = || -> Result<String> { slurm.ask(&["sinfo", "--noheader", "--nodes=twin", "--format=%T %E"]) };
+    slurm.wait("the twin is idle", |_| Ok(state()?.starts_with("idle ")))?;
+
+    slurm.open_all("prolog")?;
+    slurm.open_all("epilog")?;
+    let both = slurm.submit(2, "true")?;
+    slurm.wait_job(&both, "COMPLETED")?;
+    let all = [(0, "prolog", "0", 0), (1, "prolog", "0", 0), (0, "epilog", "0", 0), (1, "epilog", "0", 0)];
+    slurm.ensure_ran(&both, &all)?;
+
+    slurm.close(0, "epilog")?;
+    let job = slurm.submit_with(&["--nodelist=twin"], "true")?;
+    cluster.wait_action_begun(&job, "epilog", &[0])?;
+    Cluster::kill_unit(node, "slurmd-twin.service")?;
+    let held = || slurm.ask(&["scontrol", "--oneliner", "show", "reservation"]);
+    slurm.wait("the epilog holds the twin", |_| Ok(held()?.contains(" Nodes=twin ")))?;
+    ensure!(slurm.holds(0)?.is_empty(), "{}", held()?);
+    let beside = slurm.submit_with(&["--nodelist=n0"], "true")?;
+    slurm.open_for(&beside, "epilog", 0)?;
+    slurm.wait_job(&beside, "COMPLETED")?;
+    slurm.open_for(&job, "epilog", 9)?;
+    slurm.wait("the twin is drained", |_| Ok(state()?.contains("failed (exit 9)")))?;
+    slurm.wait("nothing holds the twin", |_| Ok(!held()?.contains(" Nodes=twin ")))?;
+    slurm.wait_node(0, "IDLE")?;
+    slurm.ensure_ran(&beside, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])?;
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
 }
