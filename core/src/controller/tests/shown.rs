@@ -114,7 +114,7 @@ fn the_journal_has_a_line_for_each_drain_and_its_lifting() {
     assert_eq!(
         b.notes,
         [
-            "n0: drained: prolog: failed (exit 3) after 5ms (job j attempt 0)",
+            "n0: drained: prolog: failed (exit 3) (job j attempt 0)",
             "uid 0 drained n[1-2]: bad dimm",
             "uid 0 lifted the drain of n[0-1]",
             "uid 0 lifted the drain of n2, without the drain hook",
