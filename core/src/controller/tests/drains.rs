@@ -96,7 +96,7 @@ fn a_drain_that_the_hook_will_not_lift_is_dropped_by_hand() {
     b.ask(undrain(true)).0.unwrap();
     assert_eq!(b.store.drains, []);
     let again = b.ask(undrain(true)).0;
-    let text = "typo is no node and is not drained; nothing was lifted";
+    let text = "no host typo is drained, and no node has that name; nothing was lifted";
     assert_eq!(again, Err(Refusal::NoSuchNode(text.to_owned())));
 }
 
