@@ -28,7 +28,8 @@ pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
     /// Only of these ranks, as an idset or as a hostlist.
-    #[arg(long = "rank", visible_aliases = ["ranks", "targets"], aliases = ["node", "nodes"], value_name = "RANKS", value_parser = values::targets)]
+    #[arg(long = "rank", visible_aliases = ["ranks", "targets"], aliases = ["node", "nodes"],
+          value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
     /// Only this action.
     #[arg(long, value_name = "ACTION", value_parser = values::action)]
