@@ -29,7 +29,8 @@ pub(crate) fn rfc3339(wall_ms: u64) -> String {
 }
 
 /// Parses the value of `--since`: a length of time that has passed (`2h`; `infinity` for all time), a date, a date and
-/// time of the local clock, `today` or `yesterday` (from midnight of the local clock), or RFC 3339. Returns milliseconds since 1970.
+/// time of the local clock, `today` or `yesterday` (from midnight of the local clock), or RFC 3339. Returns the time in
+/// milliseconds since 1970.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     if let Ok(span) = text.parse::<Span>() {
         return Ok(span.as_millis().map_or(0, |ms| clock::wall_ms().saturating_sub(ms)));
@@ -46,8 +47,8 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let moment = text.parse::<Timestamp>().ok().or_else(local);
     let ms = moment.and_then(|moment| u64::try_from(moment.as_millisecond()).ok());
     ms.ok_or_else(|| {
-        "expected a length of time such as 90s, 5m, 2h, 7d, or today, yesterday, a date (2026-11-20), or a date and time (\"2026-11-20 \
-         03:12\")"
+        "expected a length of time such as 90s, 5m, 2h, 7d, or today, yesterday, a date (2026-11-20), or a date and \
+         time (\"2026-11-20 03:12\")"
             .to_owned()
     })
 }

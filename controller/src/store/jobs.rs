@@ -54,8 +54,8 @@ pub struct Newest {
 }
 
 impl StepReader {
-    /// Returns the newest `limit` of the selected actions, which began or ended in the time, the newest first; with `failed`, only those whose verdict is
-    /// another than ok.
+    /// Returns the newest `limit` of the selected actions, which began or ended in the time, the newest first; with
+    /// `failed`, only those whose verdict is another than ok.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.

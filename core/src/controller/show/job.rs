@@ -255,8 +255,8 @@ fn list(processes: &[Process]) -> String {
     text.join(", ")
 }
 
-/// Returns the commands of the processes as a text without their ids, such as `sleep, sh`: equal on nodes where the same
-/// was left.
+/// Returns the commands of the processes as a text without their ids, such as `sleep, sh`: equal on nodes where the
+/// same was left.
 pub(crate) fn commands(processes: &[Process]) -> String {
     let names: BTreeSet<&str> = processes.iter().map(|process| process.command.as_str()).collect();
     names.into_iter().collect::<Vec<_>>().join(", ")

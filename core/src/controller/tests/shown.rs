@@ -217,7 +217,8 @@ fn a_job_on_two_thousand_unknown_hosts_is_named_and_makes_one_line() {
     assert_eq!(events, ["m[0-1999]"]);
 }
 
-/// Regression test: `perilog why` of a released and drained host said that the job holds it, and not that it is drained.
+/// Regression test: `perilog why` of a released and drained host said that the job holds it, and not that it is
+/// drained.
 #[test]
 fn an_unknown_host_is_held_or_drained_or_both() {
     for (each, held) in [
