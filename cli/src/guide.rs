@@ -114,6 +114,18 @@ pub(crate) fn advice(error: &clap::Error) -> Option<String> {
                 "say of which job: perilog ps lists those with unfinished work, perilog jobs also those that ended";
             (missing[..] == ["<JOB>"]).then(|| text.to_owned())
         }
+        ErrorKind::UnknownArgument => {
+            let ContextValue::String(typed) = error.get(ContextKind::InvalidArg)? else { return None };
+            let usage = error.get(ContextKind::Usage)?.to_string();
+            let is_of = |verb: &str| usage.contains(&format!("perilog {verb} ")) && !typed.starts_with('-');
+            match () {
+                () if is_of("show") => {
+                    Some(format!("perilog show is about one job; about a node: perilog why {typed}"))
+                }
+                () if is_of("drain") => Some("put the reason in quotes: perilog drain NODES \"REASON\"".to_owned()),
+                () => None,
+            }
+        }
         _ => None,
     }
 }
@@ -195,6 +207,10 @@ mod tests {
             let help = verb.render_long_help().to_string();
             let lines: Vec<&str> = help.lines().filter(|line| line.starts_with("  perilog ")).collect();
             assert!(!lines.is_empty(), "{name}: {help}");
+            for line in examples(&name).unwrap_or_default().lines() {
+                let command = line.split(" | ").next().unwrap_or_default();
+                assert!(parse(command).is_ok(), "{name}: {line}");
+            }
         }
     }
 
@@ -215,11 +231,23 @@ mod tests {
             ("perilog resume n3", "perilog undrain n3"),
             ("perilog ps n3", "perilog why n3"),
             ("perilog job add 1234[5].pbs01 --nodes n0", "1234_5.pbs01"),
-            ("perilog show 12345+1", "12345-1"),
+            ("perilog show 12345+1", "squeue -h -j 12345+1 -o %A"),
+            ("perilog show 12_[3-5]", "squeue -h -r -j \"12_[3-5]\" -o %A"),
+            ("perilog jobs 101", "perilog show 101"),
+            ("perilog why n[0-1]", "perilog nodes n[0-1]"),
         ] {
             let error = parse(line).unwrap_err().to_string();
             assert!(error.contains(part), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn words_too_many_are_answered() {
+        for (line, part) in [("perilog show node n3", "perilog why n3"), ("perilog drain n1 bad dimm", "in quotes")] {
+            let advice = advice(&parse(line).unwrap_err());
+            assert!(advice.as_ref().is_some_and(|text| text.contains(part)), "{line}: {advice:?}");
+        }
+        assert_eq!(advice(&parse("perilog show f1 --node").unwrap_err()), None);
     }
 
     /// What an administrator types who knows squeue, sacct, scontrol, kubectl and journalctl.
@@ -237,6 +265,9 @@ mod tests {
             "perilog events --all --since 2h -n 50",
             "perilog stats --since 2026-11-20",
             "perilog kill f1 epilog",
+            "perilog kill f1 epilog --nodes n1",
+            "perilog logs f1 --node n1",
+            "perilog jobs --failed --since yesterday",
         ] {
             assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
         }

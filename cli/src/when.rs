@@ -29,19 +29,35 @@ pub(crate) fn rfc3339(wall_ms: u64) -> String {
 }
 
 /// Parses the value of `--since`: a length of time that has passed (`2h`; `infinity` for all time), a date, a date and
-/// time of the local clock, or RFC 3339. Returns milliseconds since 1970.
+/// time of the local clock, `today` or `yesterday` (from midnight of the local clock), or RFC 3339. Returns the time in
+/// milliseconds since 1970.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     if let Ok(span) = text.parse::<Span>() {
         return Ok(span.as_millis().map_or(0, |ms| clock::wall_ms().saturating_sub(ms)));
+    }
+    let days = match text {
+        "today" => Some(0),
+        "yesterday" => Some(1),
+        _ => None,
+    };
+    if let Some(since_ms) = days.and_then(midnight) {
+        return Ok(since_ms);
     }
     let local = || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::system()).ok().map(|zoned| zoned.timestamp());
     let moment = text.parse::<Timestamp>().ok().or_else(local);
     let ms = moment.and_then(|moment| u64::try_from(moment.as_millisecond()).ok());
     ms.ok_or_else(|| {
-        "expected a length of time such as 90s, 5m, 2h, 7d, or a date (2026-11-20), or a date and time (\"2026-11-20 \
-         03:12\")"
+        "expected a length of time such as 90s, 5m, 2h, 7d, or today, yesterday, a date (2026-11-20), or a date and \
+         time (\"2026-11-20 03:12\")"
             .to_owned()
     })
+}
+
+/// Returns the beginning of the local day before `days` days, in milliseconds since 1970.
+fn midnight(days: i64) -> Option<u64> {
+    let now = Timestamp::from_millisecond(i64::try_from(clock::wall_ms()).ok()?).ok()?;
+    let day = now.to_zoned(TimeZone::system()).date().checked_sub(jiff::Span::new().days(days)).ok()?;
+    u64::try_from(day.to_zoned(TimeZone::system()).ok()?.timestamp().as_millisecond()).ok()
 }
 
 /// Parses as [`parse`] does; returns the length of time from then until now.
@@ -95,6 +111,10 @@ mod tests {
         assert_eq!(parse(&milli(1_795_144_327_123)), Ok(1_795_144_327_123));
         let day = parse("2026-11-20").unwrap();
         assert_eq!(parse("2026-11-20 03:12").unwrap() - day, (3 * 60 + 12) * 60_000);
+        let midnight = parse(&self::day(clock::wall_ms())).unwrap();
+        assert_eq!(parse("today"), Ok(midnight));
+        let yesterday = parse("yesterday").unwrap();
+        assert!((23 * 3_600_000..=25 * 3_600_000).contains(&(midnight - yesterday)), "{yesterday}");
         for text in ["", "yesterday-ish", "5y", "2026-13-01", "-1h"] {
             assert!(parse(text).unwrap_err().contains("such as 90s, 5m, 2h, 7d"), "{text}");
         }

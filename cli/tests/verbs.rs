@@ -361,7 +361,7 @@ fn changes_ask_for_the_named_tasks_and_tell_how_many() {
          "asked for SIGUSR1 to 1 task of f1; what comes of it: perilog ps\n"),
         (&["kill", "f1", "-s", "9"], "Signal",
          json!({"job": "f1", "attempt": null, "action": null, "targets": null, "signal": "KILL"}), 0, 1,
-         "no signal sent: nothing that was named of f1 runs on a node that is connected; see: perilog ps\n"),
+         "no signal sent: nothing of f1 runs on a connected node; see: perilog ps\n"),
         (&["job", "forget", "f1", "--attempt", "7", "--releases", "--reason", "no hook"], "JobForget",
          json!({"job": "f1", "attempt": "7", "releases": true, "reason": "no hook"}), 1, 0,
          "releases of f1 are dropped: the release hook is not told of them\n"),

@@ -8,7 +8,7 @@
 //! ```text
 //!   [release] command   {"event":"release","sequence":7,"epoch":3,"job":"f1","attempt":"0","ranks":"0,2",
 //!                        "hosts":"n[0,2]","resources":[],"final":false,"R":{...}}
-//!   [drain] command     {"event":"drain","hosts":"n[1,3]","reason":"epilog 10-umount: failed (exit 7) after 2s ...",
+//!   [drain] command     {"event":"drain","hosts":"n[1,3]","reason":"epilog 10-umount: failed (exit 7) ...",
 //!                        "by":null}
 //!                       {"event":"undrain","hosts":"n1"}
 //! ```

@@ -141,16 +141,31 @@ fn check_set(
 }
 
 fn check_job(what: &'static str, text: &str) -> Result<(), ParseError> {
-    check_word(what, text).map_err(|error| match job_meant(text) {
-        Some(meant) => ParseError { expected: format!("{}: name this job {meant}", error.expected), ..error },
-        None => error,
+    check_word(what, text).map_err(|error| match (jobs_of_slurm(text), job_meant(text)) {
+        (Some(list), _) => ParseError { expected: format!("a JobId of Slurm: {list} shows it"), ..error },
+        (None, Some(meant)) => ParseError { expected: format!("{}: name this job {meant}", error.expected), ..error },
+        (None, None) => error,
     })
 }
 
-/// Returns a job id for the id of a job array in PBS (`1234[5].pbs01`), or of a part of a heterogeneous job in Slurm
-/// (`12345+1`); `None`: the text is neither. No script could have such an id in a path or a unit.
+/// Returns the command that shows the JobIds of a part of a heterogeneous job in Slurm (`12345+1`), or of several tasks
+/// of a job array (`12_[3-5]`). Slurm gives each of them a JobId of its own, and the hooks name the job by it. `None`:
+/// the text is neither.
+fn jobs_of_slurm(text: &str) -> Option<String> {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let set = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b"-,:%".contains(&b));
+    if text.split_once('+').is_some_and(|(job, part)| number(job) && number(part)) {
+        return Some(format!("squeue -h -j {text} -o %A"));
+    }
+    let (job, tasks) = text.split_once("_[")?;
+    let is_set = number(job) && tasks.strip_suffix(']').is_some_and(set);
+    is_set.then(|| format!("squeue -h -r -j \"{text}\" -o %A"))
+}
+
+/// Returns a job id for the id of a job array in PBS (`1234[5].pbs01`); `None`: the text is none. No script could have
+/// such an id in a path or a unit.
 fn job_meant(text: &str) -> Option<String> {
-    let meant = text.replace('[', "_").replace(']', "").replace('+', "-");
+    let meant = text.replace('[', "_").replace(']', "");
     (meant != text && check_word("job id", &meant).is_ok()).then_some(meant)
 }
 
@@ -495,13 +510,17 @@ mod tests {
         for (typed, meant) in [
             ("1234[5].pbs01", Some("1234_5.pbs01")),
             ("1234[].pbs01", Some("1234_.pbs01")),
-            ("12345+1", Some("12345-1")),
+            ("12345+1", None),
             ("12345/1", None),
             ("+1", None),
         ] {
             let text = JobId::new(typed).unwrap_err().to_string();
             let name = text.split_once(": name this job ").map(|(_, name)| name);
             assert_eq!(name, meant, "{text}");
+        }
+        for (typed, list) in [("12345+1", "-j 12345+1 -o %A"), ("12_[3-5,7%2]", "-r -j \"12_[3-5,7%2]\" -o %A")] {
+            let text = JobId::new(typed).unwrap_err().to_string();
+            assert!(text.contains(&format!("squeue -h {list}")), "{text}");
         }
         // The array ids of Slurm are job ids.
         assert!(JobId::new("12345_7").is_ok());

@@ -186,9 +186,9 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
         return failed(Failure::Oom);
     }
     match (claim, exit) {
-        (None, Some(ExitStatus::Exit(NOT_EXECUTED))) => failed(Failure::Exec(format!(
-            "systemd cannot execute {RUNNER}, exit code {NOT_EXECUTED}: is it there? {DROP_INS}"
-        ))),
+        (None, Some(ExitStatus::Exit(NOT_EXECUTED))) => {
+            failed(Failure::Exec(format!("systemd cannot execute {RUNNER} (exit {NOT_EXECUTED}): is it there?")))
+        }
         (None, Some(ExitStatus::Exit(code))) if is_exec_code(code) => {
             failed(Failure::Exec(format!("systemd exit code {code}, systemd.exec(5): {DROP_INS}")))
         }

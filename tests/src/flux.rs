@@ -37,7 +37,7 @@ const ADD_USER: &str =
 
 /// Drop-in for the stock flux.service, which has its user linger at the login manager before each start, and waits half
 /// a minute before a restart. Only jobs that are units of systemd need the lingering user.
-const DROP_IN: &str = "[Unit]\nRequires=munge.service\nAfter=munge.service\nStartLimitIntervalSec=0\n\
+const DROP_IN: &str = "[Unit]\nRequires=munge.service\nAfter=munge.service\n\
     [Service]\nExecStartPre=\nRestartSec=1s\n";
 
 /// Returns the builder of a cluster whose nodes can run Flux.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::base;
 use crate::cluster::{Cluster, ClusterBuilder};
 use crate::command::Output;
 use crate::node::Node;
@@ -70,6 +71,16 @@ SlurmdDebug=debug
 SlurmdParameters=config_overrides
 PrologFlags=Alloc
 ";
+
+/// Returns `true` if the Slurm of the nodes has a setting of slurm.conf, or a value of one, that came with a newer
+/// release than the oldest that perilog supports.
+pub fn knows(setting: &str) -> bool {
+    let found = std::process::Command::new("find")
+        .arg(base::in_base("/usr/lib"))
+        .args(["-path", "*/slurm*/libslurmfull.so", "-exec", "grep", "-q", setting, "{}", ";", "-print"])
+        .output();
+    found.is_ok_and(|found| !found.stdout.is_empty())
+}
 
 /// Line of slurm.conf for a node that jobs share by CPU, for [`Slurm::start_shared`].
 const SHARED: &str = "SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\n";
@@ -278,8 +289,13 @@ impl<'a> Slurm<'a> {
         })
     }
 
+    /// Starts slurmd on node `n{rank}`. The error shows the journal and the log of slurmd.
     pub fn start_slurmd(&self, rank: usize) -> Result<()> {
-        self.cluster.node(rank)?.systemctl(&["start", "slurmd"]).map(drop)
+        let node = self.cluster.node(rank)?;
+        node.systemctl(&["start", "slurmd"]).map(drop).with_context(|| {
+            let said = "journalctl --no-pager --lines=30 --output=short-precise --unit=slurmd";
+            node.sh(&format!("{said}; tail -n 30 /var/log/slurmd.log || true")).unwrap_or_default()
+        })
     }
 
     /// Returns slurmd's log on a node.

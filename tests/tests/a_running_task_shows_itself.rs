@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use perilog_tests::Cluster;
+use perilog_tests::{Cluster, Running};
 
 const SOON: Duration = Duration::from_secs(90);
 const AT_GATE: &str = "echo said first\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit 0";
@@ -68,5 +68,37 @@ fn logs_of_a_script_that_ended_before_journald_read() -> Result<()> {
     ran.ok()?;
     let logs = cluster.perilog(&["logs", "j"])?.ok()?;
     ensure!(logs.contains("said to nobody yet"), "{logs}");
+    Ok(())
+}
+
+/// Regression test: the second answer of the node had more lines than the first. `perilog logs --follow` found no
+/// common part, and printed every line again.
+#[test]
+fn logs_follow_prints_each_line_once() -> Result<()> {
+    let says = "seq -f 'line %g' 150\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nseq -f 'line %g' 151 160";
+    let cluster = Cluster::builder(1).script("prolog", "10-says", says).boot()?;
+    let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
+    cluster.wait_begun("j", &[0])?;
+    cluster.bed().wait_until("the first lines are in the journal", SOON, || {
+        Ok(cluster.perilog(&["logs", "j", "-n", "1"])?.stdout.contains(": line 150"))
+    })?;
+    let wait_printed = |follower: &mut Running, last: &str| {
+        cluster.bed().wait_until(&format!("{last} is printed"), SOON, || Ok(follower.output()?.stdout.contains(last)))
+    };
+    let mut followers = Vec::new();
+    for arguments in [&["--quiet", "logs", "j", "-f"][..], &["--quiet", "logs", "j", "-f", "-n", "3"]] {
+        let mut follower = cluster.start_perilog(arguments)?;
+        wait_printed(&mut follower, "line 150\n")?;
+        followers.push(follower);
+    }
+    cluster.open_gates()?;
+    ensure!(cluster.wait_end(&mut run)? == 0);
+    for (mut follower, first) in followers.into_iter().zip([51, 148]) {
+        wait_printed(&mut follower, "line 160\n")?;
+        let printed = follower.kill()?.stdout;
+        let number = |line: &str| line.rsplit_once(": line ")?.1.parse::<u32>().ok();
+        let read: Vec<u32> = printed.lines().filter_map(number).collect();
+        ensure!(read.iter().copied().eq(first..=160), "{printed}");
+    }
     Ok(())
 }

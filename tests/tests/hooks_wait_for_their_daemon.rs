@@ -88,5 +88,5 @@ fn a_stopped_hook_stops_its_scripts_and_a_killed_one_does_not() -> Result<()> {
     // The node refuses an unknown action, and lists the known actions.
     let mut refused = hook(node, "slurm-prolog", "6", &["--action", "check"])?;
     ensure!(cluster.wait_end(&mut refused)? == 5, "{}", refused.output()?);
-    says(&cluster, &mut refused, "action check is not configured on n0; configured: epilog, prolog")
+    says(&cluster, &mut refused, "action check is not configured on this node; configured: epilog, prolog")
 }

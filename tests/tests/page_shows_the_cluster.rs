@@ -242,6 +242,10 @@ fn nothing_overlaps_at_three_widths() -> Result<()> {
              parts.forEach((a, i) => parts.slice(i + 1).forEach((b) => { const [x, y] = [ink(a), ink(b)]; \
              if (x.left < y.right - 1 && y.left < x.right - 1 && x.top < y.bottom - 4 && y.top < x.bottom - 4) \
              over.push(`${a.innerText} | ${b.innerText}`); })); } \
+             const end = make('span', { class: 'end' }, '\u{2717} cancelled 12m15s expected'); \
+             const line = make('div', { class: 'line' }, make('span', { class: 'name' }, 'epilog'), \
+             make('div', { class: 'track' }), end); $('detail-body').append(line); \
+             if (ink(end).right > at($('detail-body')).right + 1) over.push(end.innerText); line.remove(); \
              const [nodes, detail, going, drained] = ['nodes', 'detail', 'going', 'drained'].map((id) => at($(id))); \
              return { over, beside: Math.abs(nodes.top - detail.top) < 2, \
              gap: drained.top - going.bottom < 30, wide: document.documentElement.scrollWidth <= innerWidth }",

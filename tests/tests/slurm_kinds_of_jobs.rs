@@ -1,8 +1,9 @@
 //! Kinds of jobs and of Slurm's configuration that sites have: job arrays, heterogeneous jobs, srun, nodes without a
-//! slurm.conf, `scontrol reboot`, power saving. Each script runs once, and orphans are noticed as for a plain batch
+//! slurm.conf, `scontrol reboot`. Each script runs once, and orphans are noticed as for a plain batch
 //! job.
 
 use anyhow::{Context, Result, ensure};
+use perilog_tests::Cluster;
 use perilog_tests::slurm::{EXCLUSIVE, ON_NODES, SERIALIZED, Slurm, gated};
 
 /// Lines of slurm.conf for heterogeneous jobs, which only this scheduler begins.
@@ -146,39 +147,76 @@ fn a_reboot_asap_waits_for_the_epilog() -> Result<()> {
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
 }
 
-/// Power saving powers down an idle node, and leaves one alone that an orphan holds. Slurm before 23.02 has no setting
-/// for that, and the test ends.
+/// Slurm does not wait for an orphan before it reboots the node; the node does. The epilog ends before the node goes
+/// down, and its failure drains the node.
 #[test]
-fn power_saving_leaves_the_node_of_an_orphan_alone() -> Result<()> {
-    let cluster = gated(2).agent(SERIALIZED).boot()?;
-    let has_setting = ["sh", "-c", "grep -qs SuspendExcStates /usr/lib/*/slurm*/libslurmfull.so"];
-    if cluster.node(0)?.run(&has_setting)?.code() != Some(0) {
-        return Ok(());
-    }
-    let saves = "SuspendProgram=/usr/local/sbin/stand-in-suspend\nResumeProgram=/usr/bin/true\nSuspendTime=5\n\
-                 SuspendTimeout=5\nResumeTimeout=60\nSuspendExcStates=DRAIN,RESERVED\n";
-    cluster.controller()?.write_script(
-        "/usr/local/sbin/stand-in-suspend",
-        "#!/bin/sh\nscontrol show hostnames \"$1\" >>/tmp/suspended\n",
-    )?;
-    let slurm = Slurm::start(&cluster, &format!("{ON_NODES}{EXCLUSIVE}{saves}"))?;
+fn a_reboot_of_a_held_node_waits_for_the_orphan() -> Result<()> {
+    let cluster = gated(1).agent(SERIALIZED).boot()?;
+    let more = format!("{ON_NODES}{EXCLUSIVE}RebootProgram=/usr/local/sbin/reboots\n");
+    let slurm = Slurm::start(&cluster, &more)?;
+    let node = cluster.node(0)?;
+    node.write_script("/usr/local/sbin/reboots", "#!/bin/sh\nexec systemctl --no-block reboot\n")?;
     slurm.open_all("prolog")?;
-    slurm.open(1, "epilog", 0)?;
-    let other = slurm.submit_with(&["--nodelist=n1"], "while [ ! -e /run/go ]; do sleep 0.05; done")?;
-    let job = slurm.submit_with(&["--nodelist=n0"], "true")?;
+    let job = slurm.submit(1, "true")?;
     cluster.wait_action_begun(&job, "epilog", &[0])?;
     slurm.kill_slurmd(0)?;
     slurm.wait_held(0, &job, "epilog")?;
     slurm.start_slurmd(0)?;
     slurm.wait_job(&job, "COMPLETED")?;
-    // n1 is idle from now on, n0 was before: if power saving took n0, it would take it first.
-    cluster.node(1)?.write_file("/run/go", "")?;
-    slurm.wait_job(&other, "COMPLETED")?;
-    let suspended = || slurm.ask(&["cat", "/tmp/suspended"]);
-    slurm.wait("power saving takes n1", |_| Ok(suspended().is_ok_and(|said| said.contains("n1"))))?;
-    ensure!(!suspended()?.contains("n0"), "{}", suspended()?);
-    slurm.open(0, "epilog", 0)?;
+    slurm.ask(&["scontrol", "reboot", "ASAP", "nextstate=resume", "n0"])?;
+    slurm.wait("n0 goes down", |_| Ok(node.run(&["systemctl", "is-system-running"])?.stdout.trim() == "stopping"))?;
+    let epilog = |ended: bool| -> Result<bool> {
+        Ok(slurm.ends(&job)?.iter().any(|end| end.1 == "epilog" && end.3.is_some() == ended))
+    };
+    ensure!(node.is_up() && epilog(false)?, "{:?}", slurm.ends(&job)?);
+    slurm.open(0, "epilog", 9)?;
+    slurm.wait("n0 is off", |_| Ok(!node.is_up()))?;
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])?;
+    node.boot()?;
+    node.systemctl(&["start", "munge", "perilog-agent"])?;
+    slurm.start_slurmd(0)?;
     slurm.wait_unheld(0)?;
-    slurm.wait("power saving takes n0", |_| Ok(suspended()?.contains("n0")))?;
-    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
+    slurm.wait("the reason says how it ended", |slurm| Ok(slurm.seen(0)?.reason.contains("failed (exit 9)")))?;
+    let next = slurm.submit(1, "true")?;
+    slurm.wait_kept_waiting(&next)
+}
+
+/// Two slurmds of one host share its agent. Each of them is held and drained for its own orphans alone.
+#[test]
+fn slurmds_of_one_host_are_held_apart() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let node = cluster.node(0)?;
+    node.write_file("/etc/systemd/system/slurmd.service.d/pid.conf", "[Service]\nPIDFile=\n")?;
+    node.sh("mkdir -p /var/lib/slurm/n0 /var/lib/slurm/twin")?;
+    let files = "SlurmdSpoolDir=/var/lib/slurm/%n\nSlurmdPidFile=/run/%n.pid\n";
+    let twin = "NodeName=twin NodeAddr=n0 Port=17002 CPUs=1 State=UNKNOWN\n";
+    let slurm = Slurm::start(&cluster, &format!("{ON_NODES}{EXCLUSIVE}{files}{twin}"))?;
+    let slurmd = ["systemd-run", "--unit=slurmd-twin", "--property=KillMode=process", "slurmd", "-D", "-N", "twin"];
+    node.run(&slurmd)?.ok()?;
+    let state = || -> Result<String> { slurm.ask(&["sinfo", "--noheader", "--nodes=twin", "--format=%T %E"]) };
+    slurm.wait("the twin is idle", |_| Ok(state()?.starts_with("idle ")))?;
+
+    slurm.open_all("prolog")?;
+    slurm.open_all("epilog")?;
+    let both = slurm.submit(2, "true")?;
+    slurm.wait_job(&both, "COMPLETED")?;
+    let all = [(0, "prolog", "0", 0), (1, "prolog", "0", 0), (0, "epilog", "0", 0), (1, "epilog", "0", 0)];
+    slurm.ensure_ran(&both, &all)?;
+
+    slurm.close(0, "epilog")?;
+    let job = slurm.submit_with(&["--nodelist=twin"], "true")?;
+    cluster.wait_action_begun(&job, "epilog", &[0])?;
+    Cluster::kill_unit(node, "slurmd-twin.service")?;
+    let held = || slurm.ask(&["scontrol", "--oneliner", "show", "reservation"]);
+    slurm.wait("the epilog holds the twin", |_| Ok(held()?.contains(" Nodes=twin ")))?;
+    ensure!(slurm.holds(0)?.is_empty(), "{}", held()?);
+    let beside = slurm.submit_with(&["--nodelist=n0"], "true")?;
+    slurm.open_for(&beside, "epilog", 0)?;
+    slurm.wait_job(&beside, "COMPLETED")?;
+    slurm.open_for(&job, "epilog", 9)?;
+    slurm.wait("the twin is drained", |_| Ok(state()?.contains("failed (exit 9)")))?;
+    slurm.wait("nothing holds the twin", |_| Ok(!held()?.contains(" Nodes=twin ")))?;
+    slurm.wait_node(0, "IDLE")?;
+    slurm.ensure_ran(&beside, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])?;
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
 }

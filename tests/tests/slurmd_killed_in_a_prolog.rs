@@ -93,6 +93,34 @@ fn a_job_that_cannot_begin_again_says_why_it_was_cancelled() -> Result<()> {
     Ok(())
 }
 
+/// No batch script of salloc could begin again, so its allocation is revoked.
+#[test]
+fn an_allocation_of_salloc_is_revoked() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    slurm.open_all("epilog")?;
+    let salloc = ["runuser", "-u", "alice", "--", "salloc", "--nodes=1", "--chdir=/tmp", "touch", "/tmp/body"];
+    let mut salloc = slurm.control()?.spawn(&salloc)?;
+    let mut job = String::new();
+    slurm.wait("salloc has a node", |slurm| {
+        job = slurm.ask(&["squeue", "--noheader", "--states=RUNNING", "--format=%A"])?;
+        Ok(!job.is_empty())
+    })?;
+    cluster.wait_action_begun(&job, "prolog", &[0])?;
+    slurm.kill_slurmd(0)?;
+    slurm.wait_held(0, &job, "prolog")?;
+    slurm.start_slurmd(0)?;
+    slurm.open(0, "prolog", 0)?;
+    slurm.wait_job(&job, "CANCELLED")?;
+    ensure!(cluster.wait_end(&mut salloc)? != 0, "salloc ran its command: {}", salloc.output()?);
+    ensure!(slurm.control()?.run(&["test", "-e", "/tmp/body"])?.code() == Some(1), "salloc ran its command");
+    let shown = slurm.ask(&["scontrol", "show", "job", &job])?;
+    ensure!(shown.contains("AdminComment=cancelled by perilog: slurmd of n0 died in the prolog"), "{shown}");
+    slurm.wait_unheld(0)?;
+    slurm.wait_node(0, "IDLE")?;
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
+}
+
 /// `systemctl kill -s KILL slurmd` kills every process of the unit by default, also perilog's hook. The agent notices
 /// that no hook waits for the prolog any more. Slurm begins the job again when the prolog has ended.
 #[test]
@@ -152,7 +180,7 @@ fn a_job_begins_again_though_no_agent_saw_the_prologs_end() -> Result<()> {
 }
 
 /// Under `PrologFlags=RunInJob`, the parent of Slurm's prolog is a slurmstepd. The hook notices the death of slurmd
-/// although its parent lives on. The Slurm of the tests lacks this flag, so programs of the test stand for slurmd and
+/// although its parent lives on. An older Slurm lacks this flag, so programs of the test stand for slurmd and
 /// slurmstepd.
 #[test]
 fn a_hook_of_a_slurmstepd_watches_slurmd() -> Result<()> {

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use perilog_tests::flux;
+use perilog_tests::{flux, slurm};
 
 use crate::cargo::{self, Built, TestProgram};
 use crate::stages::{Stages, say};
@@ -18,6 +18,10 @@ const OF_PACKAGES: [&str; 2] = ["packages_come_and_go", "rpms_install_into_a_roo
 const OF_FLUX: &str = "flux_";
 /// Test program that needs no Flux, although its name begins with [`OF_FLUX`]: it has a stand-in.
 const WITHOUT_FLUX: &str = "flux_hooks";
+/// Test programs that need a newer Slurm than the oldest that perilog supports, each with the name that such a Slurm
+/// knows.
+const OF_NEWER_SLURM: [(&str, &str); 2] =
+    [("slurm_power_saving", "SuspendExcStates"), ("slurm_run_in_job", "RunInJob")];
 
 pub(crate) fn run() -> Result<bool> {
     let mut stages = Stages::new();
@@ -41,7 +45,18 @@ pub(crate) fn run() -> Result<bool> {
         let packed = history && pack(&mut stages, &built)?;
         let on_nodes: Vec<_> = on_nodes.into_iter().filter(|test| packed || !of_packages(test)).collect();
         let (of_flux, on_nodes): (Vec<_>, Vec<_>) = on_nodes.into_iter().partition(|test| of_flux(test));
-        stages.run("tests on real nodes", |tally| nodes::run_tests(&built.binaries, &on_nodes, tally))?;
+        stages.run("tests on real nodes", |tally| {
+            let mut known = Vec::new();
+            for test in on_nodes {
+                let Some(needs) = of_newer_slurm(test) else {
+                    known.push(test);
+                    continue;
+                };
+                tally.skipped += 1;
+                say(&format!("not run, for this Slurm has no {needs}: {}", test.name))?;
+            }
+            nodes::run_tests(&built.binaries, &known, tally)
+        })?;
         stages.run("tests with a real Flux", |tally| {
             if flux::is_here() {
                 return nodes::run_tests(&built.binaries, &of_flux, tally);
@@ -110,6 +125,12 @@ fn pack(stages: &mut Stages, built: &Built) -> Result<bool> {
 
 fn of_packages(test: &TestProgram) -> bool {
     test.on_nodes && OF_PACKAGES.iter().any(|name| test.name.ends_with(name))
+}
+
+/// Returns what this machine's Slurm would have to know for the program, and does not.
+fn of_newer_slurm(test: &TestProgram) -> Option<&'static str> {
+    let (_, needs) = OF_NEWER_SLURM.into_iter().find(|(name, _)| test.name.ends_with(name))?;
+    (!slurm::knows(needs)).then_some(needs)
 }
 
 fn of_flux(test: &TestProgram) -> bool {

@@ -12,6 +12,10 @@ use crate::local::status;
 /// call scontrol, which gives up after some ten seconds.
 const LIMIT: &str = "RuntimeMaxSec=120";
 
+/// Property of systemd-run without which systemd refuses to start a unit while the host shuts down. A script may end
+/// then, and the shutdown waits for the program (`farewell`).
+const AT_SHUTDOWN: &str = "DefaultDependencies=no";
+
 /// Runs the site's program for an orphaned hook, and waits for its end.
 ///
 /// # Errors
@@ -40,7 +44,8 @@ fn arguments(telling: &Telling) -> Vec<String> {
     let mut arguments = vec!["--quiet".to_owned(), "--wait".to_owned(), "--collect".to_owned()];
     arguments.push(format!("--unit={}", unit(telling)));
     let job = telling.env.get("PERILOG_JOB").map(|job| format!("LogExtraFields=PERILOG_JOB={job}"));
-    arguments.extend([LIMIT.to_owned()].into_iter().chain(job).map(|property| format!("--property={property}")));
+    let properties = [LIMIT.to_owned(), AT_SHUTDOWN.to_owned()];
+    arguments.extend(properties.into_iter().chain(job).map(|property| format!("--property={property}")));
     let exit = telling.outcome.as_ref().map(|outcome| status(outcome).to_string()).unwrap_or_default();
     let variables = telling.env.iter().map(|(name, value)| format!("--setenv={name}={value}"));
     arguments.extend(variables.chain([format!("--setenv=PERILOG_STATUS={exit}")]));

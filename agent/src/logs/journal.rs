@@ -4,7 +4,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 
 use super::{About, MAX_TEXT};
@@ -51,11 +51,7 @@ async fn query(about: &About) -> Result<String, String> {
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let mut text = Vec::new();
         if let Some(out) = out {
-            out.take(MAX_TEXT as u64).read_to_end(&mut text).await?;
-        }
-        // Without the kill, journalctl would wait for a reader of its further output.
-        if text.len() >= MAX_TEXT {
-            child.start_kill()?;
+            text = last_lines(out).await?;
         }
         let mut complaint = String::new();
         if let Some(err) = err {
@@ -72,6 +68,28 @@ async fn query(about: &About) -> Result<String, String> {
         }
         Ok(Ok((text, ..))) => Ok(String::from_utf8_lossy(&text).into_owned()),
     }
+}
+
+/// Reads to the end, and returns the last whole lines of at most [`MAX_TEXT`] bytes: what a script printed last says
+/// most.
+async fn last_lines(mut out: impl AsyncRead + Unpin) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let mut is_cut = false;
+    while out.read_buf(&mut text).await? > 0 {
+        if text.len() > 2 * MAX_TEXT {
+            text.drain(..text.len() - MAX_TEXT);
+            is_cut = true;
+        }
+    }
+    if text.len() > MAX_TEXT {
+        text.drain(..text.len() - MAX_TEXT);
+        is_cut = true;
+    }
+    if is_cut {
+        let begun = text.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        text.drain(..begun);
+    }
+    Ok(text)
 }
 
 /// Returns the arguments of journalctl. Matches on different fields must all hold (journalctl(1)).
@@ -98,6 +116,17 @@ fn arguments(about: &About) -> Vec<String> {
 mod tests {
     use super::*;
     use perilog_core::ids::{ActionName, Attempt, JobId};
+
+    /// Regression test: of more than a MiB of output, an answer had the first MiB, without the newest lines.
+    #[tokio::test]
+    async fn an_answer_has_the_last_lines() {
+        for lines in [1, MAX_TEXT / 16, MAX_TEXT / 4, MAX_TEXT] {
+            let whole: Vec<u8> = (0..lines).flat_map(|n| format!("line {n}\n").into_bytes()).collect();
+            let text = last_lines(whole.as_slice()).await.unwrap();
+            assert!(whole.ends_with(&text) && text.starts_with(b"line "), "{lines}");
+            assert!(text.len() + 16 > whole.len().min(MAX_TEXT) && text.len() <= MAX_TEXT, "{lines}: {}", text.len());
+        }
+    }
 
     #[test]
     fn what_is_asked_of_the_journal() {

@@ -88,7 +88,7 @@ pub(crate) fn run(run_dir: &Path, since_boot_ms: Option<u64>, stem: &str) -> Res
             if let Err(error) = rustix::thread::set_thread_groups(&[]) {
                 sinks.say(Level::Warning, &format!("supplementary groups are as they were: {error}"));
             }
-            for warning in rlimits::raise(intent.plan.nofile) {
+            if let Some(warning) = rlimits::raise(intent.plan.nofile) {
                 sinks.say(Level::Warning, &warning);
             }
             // A script's orphans become the runner's children, in whatever cgroup they are.

@@ -31,7 +31,8 @@ enum What {
     Add(Add),
     /// Hand all, or some, of the job's ranks and resources to its epilog; each is released when its epilog has ended.
     Finish(Finish),
-    /// Stop what runs for a job, and hand all its ranks to its epilog. Drains no node.
+    /// Stop what runs for a job, and hand all its ranks to its epilog. A node on which the epilog fails,
+    /// or cannot run, is drained.
     Cancel(Cancel),
     /// Drop releases that the release hook keeps refusing.
     Forget(Forget),
@@ -126,12 +127,13 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
                 "resources": add.resources});
             let added = door.ask::<Added>("JobAdd", &parameters)?;
             let exit = if added.body.over { Exit::Refused } else { Exit::Ok };
-            let unknown = added.body.unknown.clone();
+            let (unknown, meant) = (added.body.unknown.clone(), added.body.meant.clone());
             out.show(&Told(add.job.clone(), added))?;
             if !unknown.is_empty() {
                 let unknown = HostList::sorted(unknown.iter());
+                let meant = if meant.is_empty() { String::new() } else { format!("; did you mean {meant}?") };
                 aside(format_args!(
-                    "no node {unknown} has ever said hello to this controller: what runs for {} waits for it",
+                    "no node {unknown} has ever said hello to this controller: what runs for {} waits for it{meant}",
                     add.job
                 ));
             }
@@ -184,6 +186,9 @@ struct Added {
     /// Hosts that have never connected to the controller. Empty from an older controller.
     #[serde(default)]
     unknown: HostList,
+    /// The known hosts that are most likely meant by `unknown`. Empty from an older controller.
+    #[serde(default)]
+    meant: HostList,
 }
 
 impl Sentence for Added {

@@ -19,10 +19,10 @@ use crate::{style, text, values, when};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only this action.
-    #[arg(value_name = "ACTION", value_parser = values::action)]
+    #[arg(value_name = "ACTION", value_parser = values::action_of_all)]
     action: Option<ActionName>,
-    /// Only actions that began since then: a length of time (90s, 5m, 2h, 7d, 1w; infinity), a date, or a date and
-    /// time.
+    /// Only actions that began or ended since then: a length of time (90s, 5m, 2h, 7d, 1w; infinity), today, yesterday,
+    /// a date, or a date and time.
     #[arg(short = 'S', long = "since", value_name = "TIME", default_value = "24h", value_parser = when::parse)]
     since_ms: u64,
     /// Only actions that failed: their verdict is another than ok.
@@ -89,7 +89,7 @@ impl Faces for Answer<Jobs> {
     fn table(&self, page: &mut Page) {
         let Jobs { jobs, truncated } = &self.body;
         if jobs.is_empty() {
-            page.line("no action began in that time (perilog jobs --since 7d looks further back)");
+            page.line("no action began or ended in that time (perilog jobs --since 7d looks further back)");
             return;
         }
         let mut columns = Columns::new(["BEGAN", "JOB", "ATTEMPT", "ACTION", "STATE", "TOOK", "NODES"]).right(5);

@@ -11,8 +11,8 @@ use crate::values;
 
 /// Send a signal to running scripts
 ///
-/// It goes to the process group of the running script; a script that ends by it is `failed (signal ...)`. To stop a
-/// task in good order: cancel.
+/// The signal goes to the process group of the running script. TERM is a cancel: the task ends as `cancelled`. A script
+/// that another signal ends is `failed (signal ...)`.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -27,8 +27,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     let job = &args.which.job;
     // The answer counts requests only; the nodes report the effect later. A stopped runner, for one, handles no signal.
     let some = format!("asked for SIG{} to {{}} of {job}; what comes of it: perilog ps", args.signal);
-    let none =
-        format!("no signal sent: nothing that was named of {job} runs on a node that is connected; see: perilog ps");
+    let none = format!("no signal sent: nothing of {job} runs on a connected node; see: perilog ps");
     let tasks = reach(door, &mut out, "Signal", &args, &some, &none)?;
     Ok(if tasks == 0 { Exit::Failed } else { Exit::Ok })
 }

@@ -28,7 +28,8 @@ pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
     /// Only of these ranks, as an idset or as a hostlist.
-    #[arg(long = "rank", visible_aliases = ["ranks", "targets"], value_name = "RANKS", value_parser = values::targets)]
+    #[arg(long = "rank", visible_aliases = ["ranks", "targets"], aliases = ["node", "nodes"],
+          value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
     /// Only this action.
     #[arg(long, value_name = "ACTION", value_parser = values::action)]
@@ -54,9 +55,12 @@ pub(crate) struct Args {
 const LONGEST_LINE: usize = 64 * 1024;
 /// Number of bytes of lines that the verb holds back to bring them into order. If more come, it prints what it holds.
 const HELD: usize = 64 * 1024 * 1024;
+/// Number of lines of each node that the verb prints without `--lines`. The controller's default is the same.
+const LINES: u32 = 100;
 /// Pause of `--follow` between two questions to the nodes: a second more for each hundred nodes.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Number of the last lines that `--follow` asks each node for after the first answer.
+/// Number of the last lines that `--follow` asks each node for, if the operator asks for fewer. Every answer is of one
+/// length, so that it begins within the answer before.
 const NEW: u32 = 1000;
 
 pub(crate) fn run(mut args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
@@ -95,7 +99,8 @@ pub(crate) fn run(mut args: Args, door: &Door, mut out: Out) -> Result<Exit, Fau
 /// Asks the nodes again and again, and prints the lines that are new.
 fn follow(mut args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
     let at = door.clone();
-    let (mut seen, mut away) = (Seen::default(), String::new());
+    let (mut seen, mut away) = (Seen::of(args.lines.unwrap_or(LINES)), String::new());
+    args.lines = args.lines.max(Some(NEW));
     let happenings = keep(door, false, move |client, teller| {
         loop {
             let mut lines = Lines { since_ms: args.since_ms, ..Lines::default() };
@@ -111,7 +116,6 @@ fn follow(mut args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
             })?;
             let pause = PAUSE + Duration::from_millis(10) * u32::try_from(lines.hosts().count()).unwrap_or(u32::MAX);
             teller.tell(seen.news(lines))?;
-            args.lines = args.lines.max(Some(NEW));
             thread::park_timeout(pause);
         }
         #[expect(unreachable_code, reason = "gives the closure its type")]
@@ -219,42 +223,52 @@ fn timed(line: &str) -> Option<(i64, &str)> {
     Some((at.as_microsecond(), rest))
 }
 
-/// The lines that `--follow` has shown, by host: those of the last answer.
-#[derive(Default)]
-struct Seen(BTreeMap<String, VecDeque<String>>);
+/// The lines that `--follow` has read, by host.
+struct Seen {
+    by_host: BTreeMap<String, VecDeque<String>>,
+    /// Number of the last lines of a node's first answer that are printed.
+    first: usize,
+}
 
 impl Seen {
-    /// Returns the lines of the new answers that come after the lines of the answers before.
+    fn of(first: u32) -> Self {
+        Self { by_host: BTreeMap::new(), first: first as usize }
+    }
+
+    /// Returns the lines of the new answers that come after the lines of the answers before. Of a node's first answer:
+    /// its last lines, as many as the operator asks for.
     fn news(&mut self, mut lines: Lines) -> Vec<Line> {
         let mut by_host: BTreeMap<String, Vec<Line>> = BTreeMap::new();
         for line in std::mem::take(&mut lines.lines) {
             by_host.entry(line.host.clone()).or_default().push(line);
         }
         for (host, mut answer) in by_host {
-            let before = self.0.entry(host).or_default();
-            // The answer begins within the one before it, and goes on past its end.
-            let overlaps = |from: &usize| {
-                let common = before.len() - from;
-                common <= answer.len() && before.iter().skip(*from).eq(answer[..common].iter().map(|line| &line.text))
-            };
-            let common = (0..before.len()).find(overlaps).map_or(0, |from| before.len() - from);
-            // An answer of fewer lines than the one before (an overlap that its end cuts) has nothing new.
-            let is_part = common == 0 && !answer.is_empty() && answer.len() <= before.len() && {
-                let texts: Vec<&String> = answer.iter().map(|line| &line.text).collect();
-                (0..=before.len() - texts.len())
-                    .any(|from| before.iter().skip(from).take(texts.len()).eq(texts.iter().copied()))
-            };
-            if is_part {
-                continue;
-            }
-            before.extend(answer.iter().skip(common).map(|line| line.text.clone()));
+            let before = self.by_host.entry(host).or_default();
+            let (is_first, known) = (before.is_empty(), known(before, &answer));
+            before.extend(answer.iter().skip(known).map(|line| line.text.clone()));
             while before.len() > MAX_LOG_LINES as usize {
                 before.pop_front();
             }
-            lines.lines.extend(answer.drain(common..));
+            let shown = if is_first { answer.len().saturating_sub(self.first) } else { known };
+            lines.lines.extend(answer.drain(shown..));
         }
         lines.sorted()
     }
+}
+
+/// Returns the number of the answer's first lines that the answers before had. Looks for the end of the lines `before`
+/// anywhere in the answer, because an answer may begin earlier than the one before: where most lines before it agree.
+fn known(before: &VecDeque<String>, answer: &[Line]) -> usize {
+    let texts = || answer.iter().map(|line| &line.text);
+    let agree = |end: usize| before.iter().rev().zip(texts().take(end).rev()).take_while(|(a, b)| a == b).count();
+    // Of equal agreement, the first: a line that repeats is new.
+    let end = (1..=answer.len()).rev().max_by_key(|end| agree(*end)).filter(|end| agree(*end) > 0);
+    // An answer whose end is cut, within the one before, has nothing new.
+    let is_part = || {
+        (0..(before.len() + 1).saturating_sub(answer.len()))
+            .any(|from| before.iter().skip(from).zip(texts()).all(|(a, b)| a == b))
+    };
+    end.unwrap_or_else(|| if is_part() { answer.len() } else { 0 })
 }
 
 struct Raw(Value);
@@ -339,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_follower_sees_each_line_once() {
-        let mut seen = Seen::default();
+        let mut seen = Seen::of(LINES);
         let mut news = |texts: &[(&str, &str)]| {
             let mut lines = Lines::default();
             texts.iter().for_each(|(host, text)| lines.take(&part(host, text, true)));
@@ -350,5 +364,22 @@ mod tests {
         assert_eq!(news(&[("n0", "b\nb\nc\n")]), ["n0: b", "n0: c"]);
         assert_eq!(news(&[("n0", "c\n"), ("n1", "x\nx\n")]), ["n1: x"]);
         assert_eq!(news(&[("n0", "q\nr\n")]), ["n0: q", "n0: r"]);
+        // Regression test: the second answer began before the first one, and all of it was printed again.
+        assert_eq!(news(&[("n0", "a\nb\nb\nc\nq\nr\ns\n")]), ["n0: s"]);
+        assert_eq!(news(&[("n1", "v\nw\nx\nx\ny\n")]), ["n1: y"]);
+        assert_eq!(news(&[("n1", "x\nx\n")]), [""; 0]);
+    }
+
+    #[test]
+    fn a_follower_sees_the_last_lines_first() {
+        let mut seen = Seen::of(2);
+        let mut news = |host: &str, text: &str| {
+            let mut lines = Lines::default();
+            lines.take(&part(host, text, true));
+            shown(seen.news(lines))
+        };
+        assert_eq!(news("n0", "a\nb\nc\n"), ["n0: b", "n0: c"]);
+        assert_eq!(news("n0", "a\nb\nc\nd\ne\nf\n"), ["n0: d", "n0: e", "n0: f"]);
+        assert_eq!(news("n1", "v\nw\nx\n"), ["n1: w", "n1: x"]);
     }
 }

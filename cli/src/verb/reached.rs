@@ -19,7 +19,8 @@ pub(crate) struct Which {
     #[arg(value_name = "ACTION", value_parser = values::action)]
     pub(crate) action: Option<ActionName>,
     /// Only these ranks, as an idset or as a hostlist.
-    #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
+    #[arg(long = "ranks", visible_alias = "targets", aliases = ["node", "nodes"],
+          value_name = "RANKS", value_parser = values::targets)]
     pub(crate) targets: Option<Targets>,
     /// The attempt; the open one if absent.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]

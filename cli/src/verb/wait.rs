@@ -251,7 +251,7 @@ impl Ledger {
             let verdict = decided.iter().fold(Verdict::Ok, |all, (decided, _)| worse(all, decided.verdict));
             let mut lines: Vec<String> = wanted.iter().filter_map(|(_, action)| action.line(&self.args.job)).collect();
             if lines.is_empty() {
-                lines.push(format!("{} has no action to wait for", self.args.job));
+                lines.push(format!("no action of {} has begun: nothing to wait for", self.args.job));
             }
             return Some(End {
                 exit: Exit::of(verdict),

@@ -20,7 +20,7 @@ use crate::{style, text, values, when};
 /// it, with script, age and last output; and the next commands. With --quiet: the units of unfinished tasks.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    #[arg(value_name = "NODE", value_parser = values::host)]
+    #[arg(value_name = "NODE", value_parser = values::one_host)]
     node: HostName,
 }
 

@@ -331,8 +331,9 @@ fn value(reply: Reply) -> Value {
         Reply::Status(status) => json!({ "status": status }),
         Reply::Looked(looked) => json!({ "looked": looked }),
         Reply::Outbox(entries) => json!({ "entries": entries }),
-        Reply::Added { job, attempt, hosts, attached, over, unknown } => json!({
+        Reply::Added { job, attempt, hosts, attached, over, unknown, meant } => json!({
             "job": job, "attempt": attempt, "hosts": hosts, "attached": attached, "over": over, "unknown": unknown,
+            "meant": meant,
         }),
         Reply::Finished(part) => json!({ "ranks": part.ranks, "resources": part.resources }),
         Reply::Failed { ranks, hosts, resources, checks } => {

@@ -13,6 +13,9 @@ use super::took::{Since, StepReader, layout};
 
 /// Maximum number of actions that one query looks at. A filter that nothing passes takes about a second for as many.
 const MOST: usize = 200_000;
+/// Maximum number of actions that began before the time asked for at which one query looks: they may have ended in the
+/// time.
+const EARLIER: usize = 10_000;
 
 /// An action of a job, with its verdict and what went wrong.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -51,8 +54,8 @@ pub struct Newest {
 }
 
 impl StepReader {
-    /// Returns the newest `limit` of the selected actions, the newest first; with `failed`, only those whose verdict is
-    /// another than ok.
+    /// Returns the newest `limit` of the selected actions, which began or ended in the time, the newest first; with
+    /// `failed`, only those whose verdict is another than ok.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -65,13 +68,19 @@ impl StepReader {
         let since = i64::try_from(of.since_ms).unwrap_or(i64::MAX);
         let mut rows = actions.query([])?;
         let (mut newest, mut seen) = (Newest::default(), 0);
+        let mut earlier = 0;
         while let Some(row) = rows.next()? {
+            let (began_ms, ended_ms): (i64, Option<i64>) = (row.get(0)?, row.get(7)?);
             // Actions are numbered as they begin. After a clock that was set back an older one may have a later time.
-            if seen == MOST || row.get::<_, i64>(0)? < since {
+            if seen == MOST || earlier == EARLIER {
                 newest.truncated = seen == MOST;
                 break;
             }
             seen += 1;
+            earlier += usize::from(began_ms < since);
+            if began_ms.max(ended_ms.unwrap_or(began_ms)) < since {
+                continue;
+            }
             let (name, verdict): (String, Option<String>) = (row.get(1)?, row.get(2)?);
             let is_bad = verdict.as_deref().is_some_and(|verdict| verdict != "ok");
             if of.action.as_ref().is_some_and(|action| action.as_str() != name) || (failed && !is_bad) {
@@ -97,8 +106,8 @@ impl StepReader {
                 script: sample.as_ref().and_then(blamed).map(|step| step.script.clone()),
                 line: sample.as_ref().and_then(last_line),
                 state: verdict.unwrap_or_else(|| "open".to_owned()),
-                began_ms: row.get::<_, i64>(0)?.unsigned_abs(),
-                ended_ms: row.get::<_, Option<i64>>(7)?.map(i64::unsigned_abs),
+                began_ms: began_ms.unsigned_abs(),
+                ended_ms: ended_ms.map(i64::unsigned_abs),
                 userid: row.get(6)?,
                 why: row.get(9)?,
                 job,

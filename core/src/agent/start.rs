@@ -86,9 +86,8 @@ impl Machine {
             && let Some(after) = self.after_of(&start)
         {
             return Err(refused(format!(
-                "{after} of job {} attempt {} has been on {}, and cleaned up there: {} would have no more of it after \
-                 it",
-                start.job, start.attempt, self.node.host, start.action
+                "{after} of job {} attempt {} has cleaned this node up already: nothing would clean up after {}",
+                start.job, start.attempt, start.action
             )));
         }
         let policy = &self.node.policy;
@@ -114,8 +113,8 @@ impl Machine {
             let known: Vec<&str> = policy.actions.keys().map(|name| name.as_str()).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             return Err(excused(format!(
-                "action {} is not configured on {}; configured: {known}",
-                start.action, self.node.host
+                "action {} is not configured on this node; configured: {known}",
+                start.action
             )));
         };
         let (env, dropped_env) = environment::admit(&start.env, &policy.env_allow).map_err(refused)?;

@@ -26,8 +26,10 @@ const MAX_COMMAND: usize = 256;
 const GOING_DOWN: [&str; 6] =
     ["reboot.target", "poweroff.target", "halt.target", "kexec.target", "soft-reboot.target", "shutdown.target"];
 
-/// Returns systemd's refusal of a unit: first the reason if it is known, or where to look.
-fn explained(text: String) -> String {
+/// Returns systemd's refusal of the unit `stem`: first the reason if it is known, or where to look. Without the unit's
+/// name, which differs between nodes: one reason for all.
+fn explained(text: &str, stem: &str) -> String {
+    let text = text.replace(&format!("{stem}.service"), "the task's unit");
     if text.contains("is destructive") && GOING_DOWN.iter().any(|target| text.contains(target)) {
         return format!("the node is going down: {text}");
     }
@@ -62,7 +64,7 @@ impl Machine {
             StartReply::Exists => self.doubt(id, "systemd knows its unit already".to_owned(), cx),
             StartReply::Unknown(text) => self.doubt(id, format!("systemd did not answer its start: {text}"), cx),
             StartReply::Rejected(text) => {
-                let why = Failure::Unit(explained(text));
+                let why = Failure::Unit(explained(&text, &task.stem));
                 self.withdraw(id, Claim::Withdrawn(Outcome::Failed { why }), cx);
             }
         }
@@ -388,7 +390,7 @@ mod tests {
     fn a_refused_start_says_why_first() {
         let destructive = |target: &str| {
             format!(
-                "Transaction for perilog-task-x.service/start is destructive ({target} has 'start' job queued, but \
+                "Transaction for perilog-task-x-0.service/start is destructive ({target} has 'start' job queued, but \
                  'stop' is included in transaction). (org.freedesktop.systemd1.TransactionIsDestructive)"
             )
         };
@@ -400,8 +402,8 @@ mod tests {
             ("x.service has a bad unit file setting.".to_owned(), "a drop-in sets what a task's unit cannot have"),
             ("Access denied".to_owned(), "Access denied"),
         ] {
-            let said = explained(text);
-            assert!(said.starts_with(expect), "{expect}: {said}");
+            let said = explained(&text, "perilog-task-x-0");
+            assert!(said.starts_with(expect) && !said.contains("perilog-task-x-0"), "{expect}: {said}");
         }
     }
 }

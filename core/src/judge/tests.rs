@@ -131,9 +131,9 @@ fn without_a_result_the_unit_speaks_and_never_says_ok() {
         // No readable claim: another program removed the claim.
         (None, exited(0), failed(F::NoResult(Some(Exit(0))))),
         (None, exited(3), failed(F::NoResult(Some(Exit(3))))),
-        (None, exited(203), failed(F::Exec(format!(
-            "systemd cannot execute /usr/libexec/perilog/perilog-runner, exit code 203: is it there? {DROP_INS}"
-        )))),
+        (None, exited(203), failed(F::Exec(
+            "systemd cannot execute /usr/libexec/perilog/perilog-runner (exit 203): is it there?".to_owned()
+        ))),
         (None, exited(226), failed(F::Exec(format!("systemd exit code 226, systemd.exec(5): {DROP_INS}")))),
         (None, unit("signal", 2, 9), failed(F::NoResult(Some(Signal(9))))),
         (None, unit("oom-kill", 2, 9), failed(F::Oom)),

@@ -51,6 +51,10 @@ const MASKED: [&str; 2] = ["systemd-udevd.service", "systemd-hostnamed.service"]
 const USERS: &str = "[Unit]\nDefaultDependencies=no\nBefore=systemd-tmpfiles-setup.service sysinit.target\n\
     [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/usr/bin/systemd-sysusers\n";
 
+/// Settings of systemd. A test kills a daemon and starts it again, more often than systemd allows by default (five
+/// starts in ten seconds).
+const MANAGER: &str = "[Manager]\nDefaultTimeoutStopSec=10s\nDefaultStartLimitIntervalSec=0\n";
+
 /// User on every node, for scripts and commands that must not run as root.
 const USER: &str = "alice";
 const USER_ID: u32 = 64_001;
@@ -100,7 +104,7 @@ pub(super) fn furnish(node: &Node, hosts: &[(String, String)]) -> Result<()> {
         ("/etc/group", append("/etc/group", format!("{USER}:x:{USER_ID}:"))?),
         // The journal is on the node's disk, so a test can read the journal after a power failure.
         ("/etc/systemd/journald.conf.d/bed.conf", "[Journal]\nStorage=persistent\nAudit=no\n".into()),
-        ("/etc/systemd/system.conf.d/bed.conf", "[Manager]\nDefaultTimeoutStopSec=10s\n".into()),
+        ("/etc/systemd/system.conf.d/bed.conf", MANAGER.into()),
         ("/etc/systemd/system/bed.target", "[Unit]\nRequires=multi-user.target\nWants=bed-booted.service\n".into()),
         ("/etc/systemd/system/bed-booted.service", booted),
         ("/etc/systemd/system/bed-users.service", USERS.into()),

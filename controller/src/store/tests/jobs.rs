@@ -56,7 +56,11 @@ fn the_newest_actions_come_first_and_failed_ones_say_what_failed() {
     let (one, two, three) = ("f1 prolog ok", "f2 prolog failed", "f3 epilog open");
     assert_eq!(list(&all, false, 9), (names(&[three, two, one]), false));
     assert_eq!(list(&all, false, 2), (names(&[three, two]), true));
-    assert_eq!(list(&Since { since_ms: 2_000, action: None }, false, 9), (names(&[three, two]), false));
+    assert_eq!(list(&Since { since_ms: 16_000, action: None }, false, 9), (names(&[two]), false));
+    // Regression test: an action that began before the time and failed in it was not listed.
+    assert_eq!(list(&Since { since_ms: 16_500, action: None }, true, 9), (names(&[two]), false));
+    assert_eq!(list(&Since { since_ms: 16_501, action: None }, false, 9), (names(&[]), false));
+    assert_eq!(list(&Since { since_ms: 2_000, action: None }, false, 9), (names(&[three, two, one]), false));
     assert_eq!(list(&all, true, 9), (names(&[two]), false));
     let prologs = Since { since_ms: 0, action: Some(ActionName::new("prolog").unwrap()) };
     assert_eq!(list(&prologs, false, 1), (names(&[two]), true));

@@ -153,7 +153,10 @@ fn an_attempt_older_than_a_known_one_is_refused() {
 #[test]
 fn what_cannot_be_taken_on_is_refused_to_its_callers() {
     let mut bed = alone();
-    bed.check(call(1, exec("j", 1, "nothing", 0)), &["reply 1 refused: action nothing is not configured on n0*"]);
+    bed.check(
+        call(1, exec("j", 1, "nothing", 0)),
+        &["reply 1 refused: action nothing is not configured on this node*"],
+    );
     bed.check(call(1, exec("j", 1, "prolog", 0)), &["write-intent local:j.1.prolog.0"]);
     bed.check(call(2, exec("j", 1, "prolog", 0)), &[]);
     let full = Input::IntentWritten { task: id(), result: Err("full".to_owned()) };

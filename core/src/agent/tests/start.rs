@@ -89,8 +89,8 @@ fn what_the_node_does_not_take_is_refused_with_nothing_written() {
     bed.checks([
         (
             message(unknown),
-            &["finished j.1.nothing.0 excused, refused (action nothing is not configured on n0; configured: epilog, \
-               mount, prolog, sweep)"],
+            &["finished j.1.nothing.0 excused, refused (action nothing is not configured on this node; configured: \
+               epilog, mount, prolog, sweep)"],
         ),
         (
             changed(|s| drop(s.env.insert("A-B".to_owned(), String::new()))),

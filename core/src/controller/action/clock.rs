@@ -2,7 +2,7 @@
 
 use crate::controller::facts::Facts;
 use crate::controller::machine::Machine;
-use crate::controller::show::list;
+use crate::controller::show::commands;
 use crate::defect;
 use crate::duration::Span;
 use crate::ids::{ActionId, Rank, TaskId};
@@ -131,7 +131,7 @@ impl Facts<'_> {
         let what = |(task, limit): (TaskId, u64)| {
             let node = self.nodes.of(&self.jobs, task);
             let left = match node.and_then(|node| node.live.get(&task)) {
-                Some((Phase::Lingering { processes }, _)) => format!(": {}", list(processes)),
+                Some((Phase::Lingering { processes }, _)) => format!(": {}", commands(processes)),
                 _ => String::new(),
             };
             let limit = Span::from_millis(limit);

@@ -19,7 +19,6 @@ use crate::controller::giveback::drain::{Cause, Fault, MAX_REASON, Told};
 use crate::controller::io::Settings;
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::duration::took;
 use crate::ids::TaskId;
 use crate::outcome::{Loss, Outcome};
 use crate::output;
@@ -62,6 +61,9 @@ impl Facts<'_> {
 
     /// Returns the reason to drain the task's node because of this end, for [`Machine::drain_task`], and the kind of
     /// fault. `None`: the end is not the node's fault, and no clean-up was cancelled.
+    ///
+    /// The reason has no time, no process id and no name of the host, so that one cause on many nodes is one reason:
+    /// lists of drains fold it. `perilog why` and `perilog show` have the rest.
     pub(crate) fn fault_of(&self, task: TaskId, ended: &Ended) -> Option<(Why, Fault)> {
         let action = self.jobs.action(task.action)?;
         // A cancelled after-action has not cleaned up.
@@ -82,9 +84,6 @@ impl Facts<'_> {
         // The text of `tolerable` lacks the script's status.
         if let (Outcome::Tolerable, Some(status)) = (&ended.outcome, step.and_then(|step| step.status)) {
             what.push_str(&format!(" ({status})"));
-        }
-        if let Some(elapsed) = ended.elapsed_ms {
-            what.push_str(&format!(" after {}", took(elapsed)));
         }
         if let Some(note) = ended.note.as_ref().filter(|_| unclean) {
             what.push_str(&format!(": {note}"));

@@ -96,6 +96,8 @@ pub enum Reply {
         over: bool,
         /// The hosts of the attempt whose agents have never connected to this controller.
         unknown: HostList,
+        /// The known hosts that are most likely meant by `unknown`, such as `n0` by `n0.cluster`.
+        meant: HostList,
     },
     /// The ranks and named resources that the request handed over to the after-actions.
     Finished(Part),

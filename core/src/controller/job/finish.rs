@@ -111,7 +111,15 @@ impl Jobs {
         }
         let there = self.attempt(&add.job, number);
         let over = there.is_some_and(|there| there.hold.is_empty());
-        Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over, unknown: HostList::new() })
+        Ok(Reply::Added {
+            job: add.job,
+            attempt: number,
+            hosts,
+            attached,
+            over,
+            unknown: HostList::new(),
+            meant: HostList::new(),
+        })
     }
 
     /// Returns why the edge of `source` must leave the job alone: an attempt that is not released whole has a source of

@@ -6,6 +6,10 @@ use crate::controller::io::{Refusal, Reply};
 use crate::controller::node::Nodes;
 use crate::hostlist::HostList;
 
+/// Maximum number of unknown hosts of a job for which the reply names the known host that was meant: for each, the
+/// controller compares all names.
+const MOST_MEANT: usize = 16;
+
 impl Nodes {
     /// Checks that no host in the list is unknown to the controller. `force`: words for the text of the refusal, which
     /// ends with `force` and then ` --force`; for example `nothing was drained; to drain such hosts too:`.
@@ -24,13 +28,15 @@ impl Nodes {
         Err(Refusal::NoSuchNode(text))
     }
 
-    /// Returns the reply to a request that added a job, with those of its hosts whose agents have never connected.
+    /// Returns the reply to a request that added a job, with those of its hosts whose agents have never connected, and
+    /// the known hosts that were most likely meant by them.
     pub(crate) fn with_unknown(&self, reply: Reply) -> Reply {
         match reply {
             Reply::Added { job, attempt, hosts, attached, over, .. } => {
-                let unknown = hosts.iter().filter(|host| !self.contains_key(*host));
-                let unknown = HostList::from_names(unknown).unwrap_or_default();
-                Reply::Added { job, attempt, hosts, attached, over, unknown }
+                let unknown = || hosts.iter().filter(|host| !self.contains_key(*host));
+                let meant = HostList::sorted(unknown().take(MOST_MEANT).filter_map(|host| self.meant(host)));
+                let unknown = HostList::from_names(unknown()).unwrap_or_default();
+                Reply::Added { job, attempt, hosts, attached, over, unknown, meant }
             }
             other => other,
         }

@@ -74,7 +74,8 @@ impl Drains {
                 None if nodes.contains_key(host) => already.push(host.as_str()),
                 None => {
                     let meant = nodes.did_you_mean(host.as_str());
-                    let text = format!("{host} is no node and is not drained; nothing was lifted{meant}");
+                    let text =
+                        format!("no host {host} is drained, and no node has that name; nothing was lifted{meant}");
                     return Err(Refusal::NoSuchNode(text));
                 }
                 Some(drain) if drain.lifted && !forget => lifting.push(host.as_str()),

@@ -1,6 +1,6 @@
 //! View of a job: its attempts and actions, and the state, reason and age of each open rank.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
@@ -243,11 +243,18 @@ pub(super) fn describe(phase: &Phase) -> (&'static str, String) {
 
 /// Returns the processes as a text, such as `4711 (sleep), 4712 (sh)`. After four processes, the text has only the
 /// number of the others.
-pub(crate) fn list(processes: &[Process]) -> String {
+fn list(processes: &[Process]) -> String {
     const SHOWN: usize = 4;
     let mut text: Vec<String> = processes.iter().take(SHOWN).map(|p| format!("{} ({})", p.pid, p.command)).collect();
     if processes.len() > SHOWN {
         text.push(format!("{} more", processes.len() - SHOWN));
     }
     text.join(", ")
+}
+
+/// Returns the commands of the processes as a text without their ids, such as `sleep, sh`: equal on nodes where the
+/// same was left.
+pub(crate) fn commands(processes: &[Process]) -> String {
+    let names: BTreeSet<&str> = processes.iter().map(|process| process.command.as_str()).collect();
+    names.into_iter().collect::<Vec<_>>().join(", ")
 }

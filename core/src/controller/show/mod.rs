@@ -22,7 +22,7 @@ mod overview;
 mod recovery;
 mod timeline;
 
-pub(super) use job::list;
+pub(super) use job::commands;
 
 impl Machine {
     /// Returns the controller's state as one line for `systemctl status`.

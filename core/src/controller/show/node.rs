@@ -12,6 +12,7 @@ use crate::controller::show::goes_on::GoesOn;
 use crate::controller::view::{NodeView, PsRow, WhyTask, WhyView};
 use crate::hostlist::HostList;
 use crate::ids::{HostName, JobId, Rank, TaskId, stem, unit_of};
+use crate::idset::IdSet;
 use crate::message::Phase;
 use crate::task::KILLED_IN_VAIN;
 
@@ -33,17 +34,19 @@ impl Facts<'_> {
         let unknown = || {
             let is_job = JobId::new(host).is_ok_and(|job| self.jobs.contains_key(&job));
             let held = self.attempts_on(host).next().map(|(job, attempt)| (job, attempt.layout.hosts().len()));
-            let hint = match () {
-                () if held.is_some() => held.map_or_else(String::new, |(job, hosts)| {
-                    let of = if hosts == 1 { "its only host".to_owned() } else { format!("one of its {hosts} hosts") };
-                    format!(
-                        "; job {job} holds it as {of} (perilog show {job}; to give it up: perilog job cancel {job})"
-                    )
-                }),
-                () if is_job => format!("; {host} is a job: perilog show {host}"),
-                () if self.drains.contains_key(host) => "; it is drained: perilog drain".to_owned(),
-                () => self.nodes.did_you_mean(host),
-            };
+            let mut hint = String::new();
+            if let Some((job, hosts)) = held {
+                let of = if hosts == 1 { "its only host".to_owned() } else { format!("one of its {hosts} hosts") };
+                hint =
+                    format!("; job {job} holds it as {of} (perilog show {job}; to end it: perilog job cancel {job})");
+            }
+            if self.drains.contains_key(host) {
+                hint.push_str("; it is drained: perilog drain");
+            }
+            if hint.is_empty() {
+                let job = format!("; {host} is a job: perilog show {host}");
+                hint = if is_job { job } else { self.nodes.did_you_mean(host) };
+            }
             Refusal::NoSuchNode(format!("no node {host} has ever said hello to this controller{hint}"))
         };
         self.nodes.get(host).ok_or_else(unknown)
@@ -88,18 +91,26 @@ impl Facts<'_> {
         let attempts = self.jobs.values().flat_map(|entry| entry.attempts.values());
         let mut hosts = BTreeSet::new();
         for attempt in attempts.filter(|attempt| !attempt.complete) {
-            let mut ranks = attempt.hold.ranks.clone();
-            self.jobs.of(attempt).for_each(|action| ranks.extend_with(&action.row.held.ranks));
-            hosts.extend(attempt.layout.pairs(&ranks).map(|(_, host)| host));
+            hosts.extend(attempt.layout.pairs(&self.held_ranks(attempt)).map(|(_, host)| host));
         }
         hosts
     }
 
-    /// Returns the attempts that have a rank on this host and are not released whole.
+    /// Returns the ranks that an attempt or its actions hold.
+    fn held_ranks(&self, attempt: &JobAttempt) -> IdSet {
+        let mut ranks = attempt.hold.ranks.clone();
+        self.jobs.of(attempt).for_each(|action| ranks.extend_with(&action.row.held.ranks));
+        ranks
+    }
+
+    /// Returns the attempts that hold a rank on this host.
     fn attempts_on(&self, host: &str) -> impl Iterator<Item = (&JobId, &JobAttempt)> {
         let attempts =
             self.jobs.iter().flat_map(|(job, entry)| entry.attempts.values().map(move |attempt| (job, attempt)));
-        attempts.filter(move |(_, attempt)| !attempt.complete && attempt.layout.rank(host).is_some())
+        attempts.filter(move |(_, attempt)| {
+            let rank = attempt.layout.rank(host).filter(|_| !attempt.complete);
+            rank.is_some_and(|rank| self.held_ranks(attempt).contains(rank))
+        })
     }
 
     /// Returns a row for each job and action that holds a rank of this host, with the reason.

@@ -336,7 +336,7 @@ fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
         b.pass(10_000);
         let reasons: Vec<_> =
             b.store.drains.iter().map(|drain| (drain.host.to_string(), drain.reason.clone())).collect();
-        let reason = "prolog: its scripts ended, processes did not within 30s: 4712 (mountd) (job j attempt 0)";
+        let reason = "prolog: its scripts ended, processes did not within 30s: mountd (job j attempt 0)";
         assert_eq!(reasons, [("n0".to_owned(), reason.to_owned())]);
         // The drain comes once: the task has not ended, and an operator may lift the drain.
         b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();

@@ -116,12 +116,12 @@ fn a_mistyped_host_is_refused_and_begins_nothing() {
 fn an_excused_refusal_drains_only_for_an_after_action() {
     for (action, excused, outcome, drained) in [
         ("prolog", true, refused("this host holds 4096 tasks and tombstones"), false),
-        ("prolog", true, refused("action prolog is not configured on n0"), false),
+        ("prolog", true, refused("action prolog is not configured on this node"), false),
         // The reason of the refusal counts, not what the node configures by now.
         ("prolog", false, refused("it is too late to begin"), true),
         // No clean-up happens.
         ("epilog", true, refused("128 tasks have not ended on this host"), true),
-        ("epilog", true, refused("action epilog is not configured on n0"), true),
+        ("epilog", true, refused("action epilog is not configured on this node"), true),
         // A failed script is the node's fault, whatever else the node reports.
         ("prolog", true, Outcome::Failed { why: Failure::Exit(1) }, true),
     ] {

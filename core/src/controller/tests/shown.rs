@@ -114,7 +114,7 @@ fn the_journal_has_a_line_for_each_drain_and_its_lifting() {
     assert_eq!(
         b.notes,
         [
-            "n0: drained: prolog: failed (exit 3) after 5ms (job j attempt 0)",
+            "n0: drained: prolog: failed (exit 3) (job j attempt 0)",
             "uid 0 drained n[1-2]: bad dimm",
             "uid 0 lifted the drain of n[0-1]",
             "uid 0 lifted the drain of n2, without the drain hook",
@@ -204,7 +204,7 @@ fn a_job_on_two_thousand_unknown_hosts_is_named_and_makes_one_line() {
     assert_eq!(
         text,
         "no node m1000 has ever said hello to this controller; job big holds it as one of its 2001 hosts (perilog show \
-         big; to give it up: perilog job cancel big)"
+         big; to end it: perilog job cancel big)"
     );
     b.ask(finish("big", None)).0.unwrap();
     let cancel = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("big", Some("1-2000")) };
@@ -215,4 +215,27 @@ fn a_job_on_two_thousand_unknown_hosts_is_named_and_makes_one_line() {
     assert!(matches!(lines[..], [line] if line.starts_with("drained m[0-1999]: epilog: cancelled")), "{lines:?}");
     let events: Vec<String> = contexts(&b, "drain").iter().map(|of| of["hosts"].as_str().unwrap().to_owned()).collect();
     assert_eq!(events, ["m[0-1999]"]);
+}
+
+/// Regression test: `perilog why` of a released and drained host said that the job holds it, and not that it is
+/// drained.
+#[test]
+fn an_unknown_host_is_held_or_drained_or_both() {
+    for (each, held) in [
+        (true, ""),
+        (false, "; job j holds it as one of its 2 hosts (perilog show j; to end it: perilog job cancel j)"),
+    ] {
+        let (mut b, _) = bench(1, |settings| {
+            if each {
+                settings.release.insert(ActionName::new("epilog").unwrap(), crate::controller::io::ReleasePolicy::Each);
+            }
+        });
+        b.ask(add("j", "n0,y1", Terms::default())).0.unwrap();
+        b.ask(finish("j", None)).0.unwrap();
+        let cancel = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", Some("1")) };
+        b.ask(Request::Cancel { which: cancel, why: "gone".into() }).0.unwrap();
+        let why = b.ask(Request::Why { host: HostName::new("y1").unwrap() }).0;
+        let text = format!("no node y1 has ever said hello to this controller{held}; it is drained: perilog drain");
+        assert_eq!(why, Err(Refusal::NoSuchNode(text)));
+    }
 }

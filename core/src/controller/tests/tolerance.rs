@@ -241,8 +241,8 @@ fn tolerated_ranks_are_told_in_a_non_fatal_exception() {
     assert_eq!(
         b.store.drains.iter().map(|d| (d.host.as_str(), d.reason.as_str())).collect::<Vec<_>>(),
         [
-            ("n1", "prolog: tolerable after 5ms: lustre: mount missing (job j attempt 0)"),
-            ("n3", "prolog: tolerable after 5ms: lustre: mount missing (job j attempt 0)")
+            ("n1", "prolog: tolerable: lustre: mount missing (job j attempt 0)"),
+            ("n3", "prolog: tolerable: lustre: mount missing (job j attempt 0)")
         ]
     );
     assert_eq!(contexts(&b, "shrink"), [] as [serde_json::Value; 0]);
@@ -385,7 +385,7 @@ fn only_faulty_hosts_are_drained_and_reasons_stand() {
     let Ok(Reply::Drains(drains)) = b.ask(Request::Drains).0 else { panic!("no drains") };
     assert_eq!(
         drains.iter().map(|d| (d.host.as_str(), d.reason.as_str(), d.by)).collect::<Vec<_>>(),
-        [("n0", "dimm", Some(0)), ("n1", "prolog: failed (exit 3) after 5ms (job j attempt 0)", None)]
+        [("n0", "dimm", Some(0)), ("n1", "prolog: failed (exit 3) (job j attempt 0)", None)]
     );
     let mut b = b.restart();
     for (hosts, expect) in [("n1", true), ("n1", false), ("n2", false), ("n0", true)] {
