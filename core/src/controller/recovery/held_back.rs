@@ -4,9 +4,8 @@
 use std::fmt;
 
 use crate::controller::facts::Facts;
-use crate::controller::io::Source;
 use crate::controller::job::attempt::JobAttempt;
-use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank};
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 
 /// Reason for which the gate or the recovery keeps a task from beginning.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,23 +18,8 @@ pub(crate) enum HeldBack {
     Unknown(ActionName, JobId),
     /// The host's clean-up after an attempt of this job may be missing, and its drain is not in force yet.
     Uncleaned(HostName, JobId),
-    /// The attempt of this job is unlisted, and its after-action must not begin on this host yet, for the given reason.
-    Unlisted(HostName, JobId, Doubt),
-}
-
-/// Reason for which an after-action of an unlisted attempt must not begin on a host yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Doubt {
-    /// The grace of a generation is not over.
-    InGrace,
-    /// The host's drain is not in force yet.
-    Undrained,
-    /// The edge of this source has not listed all its jobs since this controller started.
-    Unlisted(Source),
-    /// The resource manager lists the host for this attempt, which the controller refused.
-    Refused(JobId, Attempt),
-    /// Another attempt has the host. The id is of that attempt's job, which may be the same job.
-    Holder(JobId),
+    /// The attempt of this job is unlisted, and its after-action must not begin on this host yet.
+    Unlisted(HostName, JobId),
 }
 
 impl fmt::Display for HeldBack {
@@ -51,26 +35,11 @@ impl fmt::Display for HeldBack {
                 write!(f, "{action} of job {job} runs or ran there, and this store does not know it")
             }
             Self::Uncleaned(host, job) => write!(f, "{host} is being drained: the clean-up of {job} may not have run"),
-            Self::Unlisted(host, job, doubt) => doubt.write(f, host, job),
-        }
-    }
-}
-
-impl Doubt {
-    fn write(&self, f: &mut fmt::Formatter<'_>, host: &HostName, job: &JobId) -> fmt::Result {
-        let gone = format!("the resource manager does not list {job} any more");
-        match self {
-            Self::InGrace => write!(f, "{gone}: {host} is cleaned up after the grace of the restore"),
-            Self::Undrained => write!(f, "{gone}: {host} is drained first"),
-            Self::Unlisted(source) => {
-                write!(f, "{gone}, and {source} has not listed its jobs since the controller started")
-            }
-            Self::Refused(of, attempt) => write!(
+            Self::Unlisted(host, job) => write!(
                 f,
-                "{gone}, and lists {host} for attempt {attempt} of job {of}, which was refused: {host} is cleaned up \
-                 when it does no longer"
+                "the resource manager does not list {job} any more: {host} is drained, and then cleaned up when its \
+                 edge has listed all its jobs"
             ),
-            Self::Holder(of) => write!(f, "{gone}: {host} is cleaned up when job {of} has released it"),
         }
     }
 }
@@ -107,8 +76,9 @@ impl Facts<'_> {
         }
         let host = attempt.layout.host(rank)?;
         if self.jobs.follows(action) || attempt.silent {
-            let doubt = self.unlisted_waits(job, row.attempt, attempt, &host);
-            return doubt.map(|doubt| HeldBack::Unlisted(host, job.clone(), doubt));
+            // What was given up never begins, and ends as cancelled.
+            let waits = self.must_not_clean(job, attempt, &host) && !self.jobs.is_given_up(TaskId { action: id, rank });
+            return waits.then(|| HeldBack::Unlisted(host, job.clone()));
         }
         self.unknown_before(job, &host).or_else(|| self.uncleaned_before(job, &host))
     }

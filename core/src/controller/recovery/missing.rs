@@ -102,21 +102,17 @@ impl Facts<'_> {
         waits.then(|| HeldBack::Uncleaned(host.clone(), of.clone()))
     }
 
-    /// Returns the ranks of a taken-up attempt whose hosts other jobs have by now, each with that job: a job that was
-    /// added since the generation, or a newer attempt of its own job.
-    fn others(&self, job: &JobId, number: Attempt, attempt: &JobAttempt) -> BTreeMap<Rank, JobId> {
-        let mut others = BTreeMap::new();
-        for (of, n, other) in self.jobs.attempts().filter(|(of, n, _)| (*of, *n) != (job, number)) {
+    /// Returns the attempts that may have got hosts of a taken-up attempt meanwhile, each with its job: those that were
+    /// added since the generation, and newer attempts of its own job.
+    fn others<'a>(&'a self, job: &'a JobId, number: Attempt) -> impl Iterator<Item = (&'a JobId, &'a JobAttempt)> {
+        let others = self.jobs.attempts().filter(move |(of, n, other)| {
             let was_there = matches!(other.recovered, Recovered::TakenUp | Recovered::Begun);
-            let is_newer = of == job && n > number;
+            let is_newer = *of == job && *n > number;
+            let is_itself = *of == job && *n == number;
             let has_none = other.abandoned || other.complete || other.silent;
-            if has_none || was_there && !is_newer {
-                continue;
-            }
-            let there = other.layout.pairs(&other.hold.ranks).filter_map(|(_, host)| attempt.layout.rank(host));
-            others.extend(there.map(|rank| (Rank(rank), of.clone())));
-        }
-        others
+            !is_itself && !has_none && (!was_there || is_newer)
+        });
+        others.map(|(of, _, other)| (of, other))
     }
 
     /// Returns an unknown attempt of another job that may have the host: a task of it is there, or a clean-up of it may
@@ -128,19 +124,27 @@ impl Facts<'_> {
         live.or_else(|| self.uncleaned(host, &[]).into_iter().map(|(of, _)| of).find(|of| of != job))
     }
 
-    /// Returns `true` if the attempt was taken up when its job had begun or ended, and no list of its edge names it.
+    /// Returns `true` if other jobs may have hosts of the attempt: its edge's list lacks it, or it was taken up when its
+    /// job had begun or ended, and no list names it.
     fn may_have_lost_hosts(&self, attempt: &JobAttempt) -> bool {
         let list = attempt.source.as_ref().and_then(|source| self.recovery.lists.whole(source));
         let is_listed = attempt.listed > 0 && list.is_none_or(|list| list == attempt.listed);
-        attempt.recovered == Recovered::Begun && !attempt.silent && !is_listed && !defect!(CleanedBesideOthers)
+        let is_begun = attempt.recovered == Recovered::Begun && !is_listed;
+        (attempt.silent || is_begun) && !defect!(CleanedBesideOthers)
     }
 
     /// Returns the change for each rank of a taken-up attempt that it must give up.
     pub(crate) fn given_to_others(&self, job: &JobId, number: Attempt) -> Vec<Change> {
-        let attempt = self.jobs.attempt(job, number).filter(|attempt| self.may_have_lost_hosts(attempt));
-        let others = attempt.map(|attempt| self.others(job, number, attempt)).unwrap_or_default();
+        let Some(attempt) = self.jobs.attempt(job, number).filter(|of| self.may_have_lost_hosts(of)) else {
+            return Vec::new();
+        };
+        let mut given = BTreeMap::new();
+        for (to, other) in self.others(job, number) {
+            let there = other.layout.pairs(&other.hold.ranks).filter_map(|(_, host)| attempt.layout.rank(host));
+            given.extend(there.map(|rank| (Rank(rank), to.clone())));
+        }
         let give_up = |(rank, to)| Change::GiveUp { job: job.clone(), attempt: number, rank, to };
-        others.into_iter().map(give_up).collect()
+        given.into_iter().map(give_up).collect()
     }
 
     /// Returns the change if this after-action must not begin, because another job may have the task's host by now.
@@ -149,11 +153,10 @@ impl Facts<'_> {
         let action = self.jobs.action(task.action).filter(|action| self.jobs.follows(action))?;
         let (job, number) = (&action.row.job, action.row.attempt);
         let attempt = self.jobs.attempt(job, number).filter(|attempt| self.may_have_lost_hosts(attempt))?;
-        if self.jobs.is_given_up(task) {
-            return None;
-        }
-        let other = self.others(job, number, attempt).remove(&task.rank);
-        let to = other.or_else(|| self.unknown_on(&attempt.layout.host(task.rank)?, job))?;
+        let host = attempt.layout.host(task.rank).filter(|_| !self.jobs.is_given_up(task))?;
+        let has = |of: &JobAttempt| of.layout.rank(host.as_str()).is_some_and(|rank| of.hold.ranks.contains(rank));
+        let other = self.others(job, number).find(|(_, other)| has(other)).map(|(to, _)| to.clone());
+        let to = other.or_else(|| self.unknown_on(&host, job))?;
         Some(Change::GiveUp { job: job.clone(), attempt: number, rank: task.rank, to })
     }
 }

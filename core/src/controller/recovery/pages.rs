@@ -20,12 +20,10 @@ use std::collections::BTreeMap;
 
 use crate::controller::io::{Now, Refusal, Source, SyncPage};
 use crate::defect;
-use crate::ids::{Attempt, Epoch, HostName, JobId};
+use crate::ids::Epoch;
 
 /// Maximum number of attempts in one list: more than a resource manager runs at a time.
 const MAX_LISTED: usize = 1_000_000;
-/// Maximum number of hosts of refused attempts that a list may have. A site has none of them.
-const MAX_REFUSED_HOSTS: usize = 1 << 20;
 /// Maximum number of sources whose lists are kept. A site has one or two.
 const MAX_SOURCES: usize = 256;
 /// Time (ms) without a further page after which a half list is dropped: its edge has lost the connection.
@@ -46,13 +44,9 @@ struct List {
     half: Option<Half>,
     /// The number of the newest list of the source that is whole; `None`: there is none, or a newer list is half.
     whole: Option<u64>,
-    /// `true` if the newest whole list has an attempt whose hosts the controller does not know ([`Unfit`]).
-    ///
-    /// [`Unfit`]: crate::controller::io::Unfit
-    unfit: bool,
-    /// Attempts in the newest whole list that the controller refused, by each host of the attempt. Such an attempt may
-    /// run on the host, so no clean-up begins there.
-    refused: BTreeMap<HostName, (JobId, Attempt)>,
+    /// `true` if the newest whole list has an attempt that the controller refused. Such an attempt may run anywhere, so
+    /// no clean-up begins that waits for the list.
+    refused: bool,
 }
 
 /// A list whose last page has not come yet.
@@ -61,8 +55,7 @@ pub(super) struct Half {
     pub(super) number: u64,
     listed: usize,
     dropped_ms: u64,
-    pub(super) unfit: bool,
-    pub(super) refused: BTreeMap<HostName, (JobId, Attempt)>,
+    pub(super) refused: bool,
 }
 
 impl Lists {
@@ -86,8 +79,7 @@ impl Lists {
         let mut half = match page.sync {
             None => {
                 self.last += 1;
-                let (number, refused) = (self.last, BTreeMap::new());
-                Half { number, listed: 0, dropped_ms: 0, unfit: false, refused }
+                Half { number: self.last, listed: 0, dropped_ms: 0, refused: false }
             }
             Some(number) => half.filter(|half| half.number == number).ok_or_else(|| {
                 let Source { name, .. } = &page.source;
@@ -97,11 +89,8 @@ impl Lists {
         };
         half.listed += page.attempts.len() + page.unfit.len();
         half.dropped_ms = now.mono_ms.saturating_add(DROPPED_MS);
-        if half.listed > MAX_LISTED || half.refused.len() > MAX_REFUSED_HOSTS {
-            let most = format!(
-                "at most {MAX_LISTED} attempts are taken in one list, and at most {MAX_REFUSED_HOSTS} hosts of \
-                 attempts that are refused"
-            );
+        if half.listed > MAX_LISTED {
+            let most = format!("at most {MAX_LISTED} attempts are taken in one list");
             return Err(Refusal::Invalid(most));
         }
         if !defect!(HalfListCounts) {
@@ -117,8 +106,7 @@ impl Lists {
 
     /// Records that the last page of a list has come.
     pub(super) fn is_whole(&mut self, source: &Source, half: Half) {
-        let Half { number, unfit, refused, .. } = half;
-        let list = List { half: None, whole: Some(number), unfit, refused };
+        let list = List { half: None, whole: Some(half.number), refused: half.refused };
         self.by_source.insert(source.clone(), list);
     }
 
@@ -148,14 +136,11 @@ impl Lists {
         self.by_source.get(source)?.whole
     }
 
-    /// Returns `true` if the source, or one for which `is_same` returns `true`, has listed all its attempts with their
-    /// hosts since this controller started.
+    /// Returns `true` if a source for which `is_same` returns `true` has listed all its attempts since this controller
+    /// started, and none of them was refused.
     pub(super) fn has_all(&self, is_same: impl Fn(&Source) -> bool) -> bool {
-        self.by_source.iter().any(|(source, list)| is_same(source) && list.whole.is_some() && !list.unfit)
-    }
-
-    /// Returns a refused attempt that its resource manager lists on the host.
-    pub(super) fn refused_on(&self, host: &HostName) -> Option<&(JobId, Attempt)> {
-        self.by_source.values().find_map(|list| list.refused.get(host))
+        self.by_source.iter().any(|(source, list)| {
+            is_same(source) && list.whole.is_some() && !(list.refused && !defect!(CleanedBesideRefused))
+        })
     }
 }

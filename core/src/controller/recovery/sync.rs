@@ -6,8 +6,7 @@
 //! | listed, and the job has an unreleased attempt of an edge of another name | refused and shown; unchanged |
 //! | listed and known, same owner and hosts | taken up, and holds the listed ranks (1) |
 //! | listed and unknown | added as by `job add`; counts as begun on all its ranks |
-//! | listed, and contradicts the store | refused and shown; unchanged, and no clean-up begins on its hosts |
-//! | listed, and unfit | refused and shown; unchanged, and no clean-up begins that waits for the list |
+//! | listed, and contradicts the store or is unfit | refused and shown; unchanged, and no clean-up begins that waits for the list |
 //! | known of this source and instance, and not listed | unlisted (2), when the last page has come |
 //! | of another source or instance, or without a source | unchanged |
 //!
@@ -26,7 +25,7 @@ use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{Attempt, HostName, JobId};
+use crate::ids::{Attempt, JobId};
 
 use super::pages::Half;
 
@@ -90,15 +89,14 @@ impl Jobs {
 impl Jobs {
     /// Applies one listed attempt, and records the result in the list and in the reply.
     fn take_listed(&mut self, source: &Source, of: Listed, half: &mut Half, told: &mut Synced, cx: &mut Context) {
-        let (job, number, hosts) = (of.job.clone(), of.attempt, of.hosts.clone());
+        let (job, number) = (of.job.clone(), of.attempt);
         let taken = self.assert_listed(source, of, cx);
         self.mark_listed(&job, number, half.number);
         match taken {
             Ok(true) => told.added += 1,
             Ok(false) => told.known += 1,
             Err(why) => {
-                let hosts = hosts.iter().filter_map(|host| HostName::new(host).ok());
-                half.refused.extend(hosts.map(|host| (host, (job.clone(), number))));
+                half.refused = true;
                 refuse(job, number, why, told, cx);
             }
         }
@@ -153,7 +151,7 @@ impl Machine {
             self.jobs.take_listed(&source, of, &mut half, &mut told, &mut self.cx);
         }
         for of in unfit {
-            half.unfit = true;
+            half.refused = true;
             self.jobs.mark_listed(&of.job, of.attempt, half.number);
             refuse(of.job, of.attempt, of.why, &mut told, &mut self.cx);
         }
