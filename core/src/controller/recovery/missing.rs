@@ -147,12 +147,15 @@ impl Facts<'_> {
         given.into_iter().map(give_up).collect()
     }
 
-    /// Returns the change if this after-action must not begin, because another job may have the task's host by now.
-    /// `None` also for a rank that was given up already.
+    /// Returns the change if this after-action, or any action of an unlisted attempt, must not begin, because another
+    /// job may have the task's host by now. `None` also for a rank that was given up already.
     pub(crate) fn gives_up(&self, task: TaskId) -> Option<Change> {
-        let action = self.jobs.action(task.action).filter(|action| self.jobs.follows(action))?;
+        let action = self.jobs.action(task.action)?;
         let (job, number) = (&action.row.job, action.row.attempt);
         let attempt = self.jobs.attempt(job, number).filter(|attempt| self.may_have_lost_hosts(attempt))?;
+        if !self.jobs.follows(action) && !attempt.silent {
+            return None;
+        }
         let host = attempt.layout.host(task.rank).filter(|_| !self.jobs.is_given_up(task))?;
         let has = |of: &JobAttempt| of.layout.rank(host.as_str()).is_some_and(|rank| of.hold.ranks.contains(rank));
         let other = self.others(job, number).find(|(_, other)| has(other)).map(|(to, _)| to.clone());
