@@ -140,7 +140,8 @@ impl Facts<'_> {
         };
         let mut given = BTreeMap::new();
         for (to, other) in self.others(job, number) {
-            let there = other.layout.pairs(&other.hold.ranks).filter_map(|(_, host)| attempt.layout.rank(host));
+            let left = other.layout.ranks().difference(&other.released.ranks);
+            let there = other.layout.pairs(&left).filter_map(|(_, host)| attempt.layout.rank(host));
             given.extend(there.map(|rank| (Rank(rank), to.clone())));
         }
         let give_up = |(rank, to)| Change::GiveUp { job: job.clone(), attempt: number, rank, to };
@@ -157,7 +158,7 @@ impl Facts<'_> {
             return None;
         }
         let host = attempt.layout.host(task.rank).filter(|_| !self.jobs.is_given_up(task))?;
-        let has = |of: &JobAttempt| of.layout.rank(host.as_str()).is_some_and(|rank| of.hold.ranks.contains(rank));
+        let has = |of: &JobAttempt| of.layout.rank(host.as_str()).is_some_and(|rank| !of.released.ranks.contains(rank));
         let other = self.others(job, number).find(|(_, other)| has(other)).map(|(to, _)| to.clone());
         let to = other.or_else(|| self.unknown_on(&host, job))?;
         Some(Change::GiveUp { job: job.clone(), attempt: number, rank: task.rank, to })
