@@ -123,12 +123,14 @@ fn kill_sends_term_where_nothing_is_said() {
 /// A job on hosts that never connected was taken silently.
 #[test]
 fn a_job_on_unknown_hosts_is_warned_of() {
-    let reply = json!({"job": "big", "attempt": "0", "hosts": "n0,m[0-1999]", "attached": false, "over": false,
-                       "unknown": "m[0-1999]"});
-    let (said, _) =
-        Place::new().ask(&["job", "add", "big", "--nodes", "n0,m[0-1999]"], vec![vec![Call("JobAdd"), Done(reply)]]);
-    let err = "perilog: no node m[0-1999] has ever said hello to this controller: what runs for big waits for it\n";
-    assert_eq!((said.code, said.err.as_str()), (Some(0), err));
+    for (meant, asks) in [("", ""), ("m0", "; did you mean m0?")] {
+        let reply = json!({"job": "big", "attempt": "0", "hosts": "n0,m[0-1999]", "attached": false, "over": false,
+                           "unknown": "m[0-1999]", "meant": meant});
+        let (said, _) = Place::new()
+            .ask(&["job", "add", "big", "--nodes", "n0,m[0-1999]"], vec![vec![Call("JobAdd"), Done(reply)]]);
+        let err = "perilog: no node m[0-1999] has ever said hello to this controller: what runs for big waits for it";
+        assert_eq!((said.code, said.err), (Some(0), format!("{err}{asks}\n")));
+    }
 }
 
 /// A script tells a name that does not exist (9) from wrong usage (2) and from a request that the controller refuses

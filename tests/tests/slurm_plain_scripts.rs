@@ -72,7 +72,7 @@ fn a_job_whose_slurmd_dies_in_the_prolog_is_stuck() -> Result<()> {
 
 /// slurmd is killed in an epilog. The next job runs beside that epilog, and nobody hears that the epilog fails.
 #[test]
-fn an_epilog_whose_slurmd_dies_fails_unheard_beside_the_next_job() -> Result<()> {
+fn an_epilog_whose_slurmd_dies_fails_unreported_beside_the_next_job() -> Result<()> {
     let cluster = boot()?;
     let slurm = start(&cluster)?;
     slurm.open_all("prolog")?;

@@ -73,17 +73,17 @@ async fn query(about: &About) -> Result<String, String> {
 /// Reads to the end, and returns the last whole lines of at most [`MAX_TEXT`] bytes: what a script printed last says
 /// most.
 async fn last_lines(mut out: impl AsyncRead + Unpin) -> std::io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    let mut is_cut = false;
-    while out.read_buf(&mut text).await? > 0 {
-        if text.len() > 2 * MAX_TEXT {
+    let (mut text, mut is_cut) = (Vec::new(), false);
+    loop {
+        let is_over = out.read_buf(&mut text).await? == 0;
+        // A cut at each read would move the text again and again.
+        if text.len() > if is_over { MAX_TEXT } else { 2 * MAX_TEXT } {
             text.drain(..text.len() - MAX_TEXT);
             is_cut = true;
         }
-    }
-    if text.len() > MAX_TEXT {
-        text.drain(..text.len() - MAX_TEXT);
-        is_cut = true;
+        if is_over {
+            break;
+        }
     }
     if is_cut {
         let begun = text.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);

@@ -261,7 +261,7 @@ impl Seen {
 fn known(before: &VecDeque<String>, answer: &[Line]) -> usize {
     let texts = || answer.iter().map(|line| &line.text);
     let agree = |end: usize| before.iter().rev().zip(texts().take(end).rev()).take_while(|(a, b)| a == b).count();
-    // Of equal agreement, the first: a line that repeats is new.
+    // `rev` makes the first of several equal places win, so that a line which repeats counts as new.
     let end = (1..=answer.len()).rev().max_by_key(|end| agree(*end)).filter(|end| agree(*end) > 0);
     // An answer whose end is cut, within the one before, has nothing new.
     let is_part = || {
