@@ -238,10 +238,7 @@ impl Machine {
                         self.jobs.reordered_on(&host, &mut self.cx);
                     }
                 }
-                Change::Joined(action, ranks) => {
-                    self.nodes.index(&self.jobs, action, &ranks);
-                    self.adopt(action, &ranks);
-                }
+                Change::Joined(action, ranks) => self.join(action, &ranks),
                 Change::Ready(action, ranks) => {
                     self.start_ready(action, &ranks);
                 }
@@ -259,7 +256,7 @@ impl Machine {
                 Change::TakenUp(job, number) => {
                     // What the request has queued comes after what follows here: an epilog waits for an adopted prolog.
                     let mut later = std::mem::take(&mut self.cx.changes);
-                    self.jobs.adopt_attempt(&job, number, &self.nodes, &mut self.cx);
+                    self.adopt_attempt(&job, number);
                     let given_up = self.facts().given_to_others(&job, number);
                     self.cx.changes.extend(given_up);
                     self.jobs.cleaned_attempt(&job, number, &mut self.nodes, &mut self.cx);

@@ -93,7 +93,7 @@ impl Machine {
         }
         let mut forget = Vec::new();
         // Unknown tasks come first: they keep other tasks from beginning.
-        let (known, unknown): (Vec<&Held>, Vec<&Held>) = held
+        let (mut known, unknown): (Vec<&Held>, Vec<&Held>) = held
             .values()
             .partition(|held| self.facts().is_known(host, held) && !self.facts().is_of_a_lost_life(host, held));
         for held in unknown {
@@ -102,7 +102,9 @@ impl Machine {
                 forget.push(held.task);
             }
         }
-        self.jobs.adopt_told(host, &self.nodes, &mut self.cx);
+        self.adopt_told(host);
+        // In the order in which they ran: a node's after-action withdraws the setup tasks that have not begun there.
+        known.sort_by_key(|held| self.cx.settings.after.contains(&held.action));
         for held in known {
             self.settle_held(id, host, held.task, &held.state, held.limit_ms);
         }

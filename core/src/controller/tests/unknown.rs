@@ -129,6 +129,59 @@ fn the_unknown_setup_task_of_a_taken_up_job_is_adopted() {
         assert_eq!(contexts(&b, "release").len(), 1);
     }
 }
+
+/// Regression test: a hook finished its job before the node was back. The node then reported the job's prolog as ended
+/// and its epilog as running, and the adopted prolog ended `cancelled`: it had not begun before the epilog, it seemed.
+#[test]
+fn an_adopted_prolog_has_its_end_also_if_the_epilog_is_known() {
+    let (mut b, _) = bench(1, |_| {});
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    b.ask(finish("j", None)).0.unwrap();
+    let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
+    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, stone), held("epilog", "j", 0, live())]);
+    let prolog = b.action("prolog", "j", 0);
+    assert_eq!((prolog.ok.to_string().as_str(), b.action("epilog", "j", 0).accepted.to_string().as_str()), ("0", "0"));
+    b.ends(n0, task("epilog", "j", 0));
+    assert_eq!(contexts(&b, "release").len(), 1);
+}
+
+
+/// An adopted setup action grows with each node that comes back, even if it has its verdict already.
+#[test]
+fn each_node_that_comes_back_adds_to_the_adopted_action() {
+    for together in [true, false] {
+        let (mut b, _) = bench(2, |_| {});
+        b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+        let copy = b.store.clone();
+        let mut b = b.restored(&copy);
+        b.ask(finish("j", None)).0.unwrap();
+        let up = |b: &mut Bench, rank| {
+            let (session, effects) = b.up(&format!("n{rank}"), "b", vec![held("prolog", "j", rank, live())]);
+            assert_eq!(starts(&effects), [], "beside its own prolog");
+            session
+        };
+        let ends = |b: &mut Bench, session, rank| {
+            assert_eq!(starts(&b.ends(session, task("prolog", "j", rank))), [(session, rank)]);
+            b.ends(session, task("epilog", "j", rank));
+        };
+        let first = up(&mut b, 0);
+        if !together {
+            ends(&mut b, first, 0);
+        }
+        let second = up(&mut b, 1);
+        if together {
+            assert_eq!(b.action("prolog", "j", 0).accepted.to_string(), "0-1");
+            ends(&mut b, first, 0);
+        }
+        ends(&mut b, second, 1);
+        assert_eq!(b.action("prolog", "j", 0).ok.to_string(), "0-1");
+        b.pass(60_000);
+        assert_eq!(b.store.attempts[0].released.ranks.to_string(), "0-1");
+    }
+}
+
 #[test]
 fn a_nodes_word_makes_no_attempt_and_touches_no_other_host() {
     let (mut b, n) = bench(2, |_| {});
