@@ -266,6 +266,10 @@ impl Machine {
             let id = ActionId::of(self.cx.settings.cluster, job, number, &name);
             if let Some(action) = self.jobs.action(id) {
                 let new = ranks.difference(&action.row.ranks);
+                // A verdict is final: a task that comes later stays unknown.
+                if action.row.verdict.is_some() {
+                    continue;
+                }
                 self.jobs.grow(id, &new, &mut self.cx);
             } else {
                 let timeout_ms = self.cx.settings.timeouts.get(&name).copied();
