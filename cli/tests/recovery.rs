@@ -148,10 +148,8 @@ fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
 
 #[test]
 fn what_a_host_told_is_forgotten_by_one_command() {
-    let daemon = vec![vec![Call("Recover"), Done(json!({"tasks": 400}))]];
-    let (said, asked) = Place::new().ask(&["controller", "recover", "--forget", "n1"], daemon);
-    assert_eq!((said.code, &asked[0]), (Some(0), &json!({"forget": "n1"})), "{}", said.err);
+    let daemon = vec![vec![Call("NodeForget"), Done(json!({"tasks": 400}))]];
+    let (said, asked) = Place::new().ask(&["node", "forget", "n1", "--reports"], daemon);
+    assert_eq!((said.code, &asked[0]), (Some(0), &json!({"nodes": "n1", "reports": true})), "{}", said.err);
     assert!(said.out.starts_with("forgot 400 tasks that the store does not know\n"), "{}", said.out);
-    let (said, _) = Place::new().ask(&["controller", "recover", "--forget", "n1", "--take-over"], vec![]);
-    assert_eq!(said.code, Some(2));
 }

@@ -23,17 +23,28 @@ enum What {
     ///
     /// Refused while one of them is connected, or a job or a task is on it. A drain of it stays, until perilog undrain
     /// --forget. An agent that dials again makes its host a new node; to keep it out, revoke its certificate (perilog
-    /// ca revoke). What a node told of unknown tasks is dropped by another command, perilog controller recover
-    /// --forget.
+    /// ca revoke).
     Forget {
         #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
         nodes: HostList,
+        /// Forget no node, but what these reported and the store does not have, such as tasks that a thief of a node's
+        /// key has invented. Their sessions end, and their agents report anew. First revoke the stolen key.
+        #[arg(long)]
+        reports: bool,
     },
 }
 
 pub(crate) fn run(args: &Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
-    let What::Forget { nodes } = &args.what;
+    let What::Forget { nodes, reports } = &args.what;
+    let mut parameters = json!({ "nodes": nodes });
+    if *reports {
+        parameters["reports"] = true.into();
+        let some = "forgot {} that the store does not know\nthe agents connect again within seconds, and report their \
+                    tasks: perilog nodes";
+        reach(door, &mut out, "NodeForget", &parameters, some, &some.replace("{}", "0 tasks"))?;
+        return Ok(Exit::Ok);
+    }
     let some = format!("forgot {nodes}");
-    reach(door, &mut out, "NodeForget", &json!({ "nodes": nodes }), &some, &some)?;
+    reach(door, &mut out, "NodeForget", &parameters, &some, &some)?;
     Ok(Exit::Ok)
 }

@@ -1,6 +1,5 @@
 //! `perilog controller recover` and `perilog ps --abandoned`: what a restore has left, and the take-over.
 
-use perilog_core::HostName;
 use perilog_core::controller::view::RecoveryView;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,20 +15,13 @@ use crate::text;
 pub(crate) struct Args {
     /// Be the controller that agents obey, whatever epoch they have obeyed before. First make sure that no other
     /// controller runs: this check keeps two controllers from commanding one node.
-    #[arg(long, conflicts_with = "forget")]
+    #[arg(long)]
     take_over: bool,
-    /// Forget all reports of this host about tasks that the store does not have. The host's session ends, and its agent
-    /// reports anew what it has. First revoke a stolen key.
-    #[arg(long, value_name = "HOST")]
-    forget: Option<HostName>,
 }
 
 pub(crate) fn run(args: &Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     if args.take_over {
         let answer: Answer<TookOver> = door.ask("Recover", &json!({ "take_over": true }))?;
-        out.show(&answer)?;
-    } else if let Some(host) = &args.forget {
-        let answer: Answer<Forgotten> = door.ask("Recover", &json!({ "forget": host }))?;
         out.show(&answer)?;
     } else {
         list(door, out)?;
@@ -62,26 +54,6 @@ impl Faces for Answer<TookOver> {
 
     fn quiet(&self, page: &mut Page) {
         page.line(self.body.epoch);
-    }
-}
-
-#[derive(Debug, Deserialize)]
-struct Forgotten {
-    tasks: u64,
-}
-
-impl Faces for Answer<Forgotten> {
-    fn table(&self, page: &mut Page) {
-        page.line(format_args!("forgot {} that the store does not know", text::count(self.body.tasks, "task")));
-        page.line("the host's agent connects again within seconds, and reports its tasks: perilog nodes");
-    }
-
-    fn json(&self) -> Option<Value> {
-        Some(self.raw.clone())
-    }
-
-    fn quiet(&self, page: &mut Page) {
-        page.line(self.body.tasks);
     }
 }
 

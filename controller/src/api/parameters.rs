@@ -226,6 +226,8 @@ impl Parameters for Nodes {
 #[serde(deny_unknown_fields)]
 pub(super) struct NodeForget {
     nodes: String,
+    #[serde(default)]
+    reports: bool,
 }
 
 impl Parameters for NodeForget {
@@ -234,7 +236,7 @@ impl Parameters for NodeForget {
     }
 
     fn request(self) -> Result<Request, Refusal> {
-        Ok(Request::NodeForget { hosts: parse(&self.nodes)? })
+        Ok(Request::NodeForget { hosts: parse(&self.nodes)?, reports: self.reports })
     }
 }
 

@@ -128,17 +128,11 @@ impl Parameters for Page {
 pub(super) struct Recover {
     #[serde(default)]
     take_over: bool,
-    forget: Option<String>,
 }
 
 impl Parameters for Recover {
     fn request(self) -> Result<Request, Refusal> {
-        let part = match (self.take_over, self.forget) {
-            (false, None) => Part::List,
-            (true, None) => Part::TakeOver,
-            (false, Some(host)) => Part::Forget { host: parse(&host)? },
-            (true, Some(_)) => return Err(invalid("`take_over` alone, or `forget` alone, or neither")),
-        };
+        let part = if self.take_over { Part::TakeOver } else { Part::List };
         Ok(Request::Recover(part))
     }
 }

@@ -120,7 +120,8 @@ impl Machine {
             Request::Show { job } => self.facts().job(&job).map(|view| Reply::Show(Box::new(view))),
             Request::Nodes { targets } => self.facts().list_nodes(targets.as_ref()).map(Reply::Nodes),
             Request::Why { host } => self.facts().why(&host).map(|view| Reply::Why(Box::new(view))),
-            Request::NodeForget { hosts } => self.node_forget(&hosts, uid),
+            Request::NodeForget { hosts, reports: false } => self.node_forget(&hosts, uid),
+            Request::NodeForget { hosts, reports: true } => self.forget_reports(&hosts, uid),
             Request::Ask { which, ask } => self.nodes.ask(which, ask, &self.jobs, &mut self.cx),
             Request::AskEnds { question } => {
                 self.nodes.questions.remove(&question);
@@ -144,7 +145,6 @@ impl Machine {
                 self.begin_generation(format!("uid {uid} said that this controller takes over"));
                 Ok(Reply::TookOver { epoch: self.epoch.number })
             }
-            Request::Recover(Recover::Forget { host }) => self.forget_told(&host, uid),
             Request::Attempts(of) => Ok(self.facts().edge_attempts(&of)),
             Request::Outbox { after, limit } => {
                 // An entry of a suspended attempt holds back all later entries: a reader confirms entries by one

@@ -133,9 +133,11 @@ pub enum Request {
     Why {
         host: HostName,
     },
-    /// Removes dismantled nodes from the list of nodes: all of `hosts`, or none.
+    /// Removes dismantled nodes from the list of nodes: all of `hosts`, or none. With `reports`, removes no node, but
+    /// drops everything that these hosts reported and the store does not know, and ends their sessions.
     NodeForget {
         hosts: HostList,
+        reports: bool,
     },
     /// Puts a question to the agents of some hosts, or of a job's ranks. The answers come as `Effect::Answer`.
     Ask {
@@ -336,9 +338,6 @@ pub enum Recover {
     /// Begins an epoch above every epoch that agents have reported, and a new generation. Then all agents obey this
     /// controller.
     TakeOver,
-    /// Drops everything that this host reported and the store does not know. The controller ends the host's session,
-    /// and the agent reports again.
-    Forget { host: HostName },
 }
 
 /// The request to add an attempt of a job.

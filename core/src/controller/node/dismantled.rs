@@ -1,12 +1,13 @@
 //! `node forget`: decides whether an operator may remove a dismantled node from the list of nodes. A node that is
-//! connected, holds orphans, or has open tasks or unreleased ranks stays. While the gate is shut after a start, every
-//! node stays.
+//! connected, holds unknown tasks, or has open tasks or unreleased ranks stays. While the gate is shut after a start,
+//! every node stays. With `--reports` the node stays, and the controller drops what it reported.
 
 use crate::agent::io::Level;
 use crate::controller::facts::Facts;
 use crate::controller::io::{Record, Refusal, Reply};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
+use crate::controller::node::Nodes;
 use crate::duration::age;
 use crate::hostlist::HostList;
 use crate::ids::HostName;
@@ -21,11 +22,7 @@ impl Machine {
         let mut dismantled = Vec::new();
         for name in hosts.iter() {
             let host = self.nodes.get_key_value(name).map(|(host, _)| host.clone());
-            let unknown = || {
-                let meant = self.nodes.did_you_mean(name);
-                Refusal::NoSuchNode(format!("no node {name} has ever said hello to this controller{meant}"))
-            };
-            let host = host.ok_or_else(unknown)?;
+            let host = host.ok_or_else(|| self.nodes.never_seen(name))?;
             if let Some(why) = self.facts().in_use(&host) {
                 return Err(Refusal::Conflict(format!("{host} {why}; no node is forgotten")));
             }
@@ -42,6 +39,56 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// Forgets what the agents of these hosts have reported and the store does not know. That is the unknown tasks of
+    /// each host, its suspect commit and earlier boots, the number of its last session, and the epoch for which its
+    /// agent refused this controller. Ends the sessions; the agents then connect and report again.
+    ///
+    /// # Errors
+    /// A host never said Hello. Then nothing is forgotten.
+    pub(crate) fn forget_reports(&mut self, hosts: &HostList, uid: u32) -> Result<Reply, Refusal> {
+        let suspects = &self.recovery.suspects;
+        let is_known = |name: &str| self.nodes.get(name).is_some() || suspects.keys().any(|of| of.as_str() == name);
+        if let Some(name) = hosts.iter().find(|name| !is_known(name)) {
+            return Err(self.nodes.never_seen(name));
+        }
+        let hosts: Vec<HostName> = hosts.iter().filter_map(|name| HostName::new(name).ok()).collect();
+        let tasks = hosts.iter().map(|host| self.forget_reports_of(host, uid)).sum();
+        self.jobs.reordered(&mut self.cx);
+        Ok(Reply::Reached { tasks })
+    }
+
+    fn forget_reports_of(&mut self, host: &HostName, uid: u32) -> u64 {
+        self.recovery.suspects.remove(host);
+        self.highest_seen.take_if(|(of, _)| of == host);
+        let Some(node) = self.nodes.get_mut(host) else { return 0 };
+        let unknown = std::mem::take(&mut node.unsettled.unknown);
+        node.unsettled.uncleaned.clear();
+        (node.link, node.note) = (None, None);
+        node.over.clear();
+        if let Some(session) = node.session {
+            self.nodes.end_session(session, "an operator had the controller forget its reports", &mut self.cx);
+        }
+        self.nodes.unknown_hosts.remove(host);
+        self.nodes.uncleaned_hosts.remove(host);
+        if let Some(passing) = self.drains.get(host).and_then(|drain| drain.passing.clone()) {
+            self.drains.lift_passing(host, &passing, &mut self.cx);
+        }
+        let tasks = unknown.len() as u64;
+        let text =
+            format!("uid {uid} had the controller forget its reports: {tasks} tasks that the store does not know");
+        self.cx.note(Level::Warning, None, Some(host), text);
+        tasks
+    }
+}
+
+impl Nodes {
+    fn never_seen(&self, name: &str) -> Refusal {
+        let meant = self.did_you_mean(name);
+        Refusal::NoSuchNode(format!("no node {name} has ever said hello to this controller{meant}"))
+    }
+}
+
 impl Facts<'_> {
     /// Returns the reason why the host must stay in the list of nodes, with what to do about it. `None`: nothing keeps
     /// the host there.
@@ -52,8 +99,8 @@ impl Facts<'_> {
         }
         if self.nodes.unknown_hosts.contains(host) {
             return Some(format!(
-                "told of tasks that the store does not know: perilog ps --abandoned; to drop them: perilog controller \
-                 recover --forget {host}"
+                "told of tasks that the store does not know: perilog ps --abandoned; to drop them: perilog node \
+                 forget {host} --reports"
             ));
         }
         if self.recovery.is_settling() {

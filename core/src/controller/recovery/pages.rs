@@ -140,7 +140,7 @@ impl Lists {
     /// started, and none of them was refused.
     pub(super) fn has_all(&self, is_same: impl Fn(&Source) -> bool) -> bool {
         self.by_source.iter().any(|(source, list)| {
-            is_same(source) && list.whole.is_some() && !(list.refused && !defect!(CleanedBesideRefused))
+            is_same(source) && list.whole.is_some() && (!list.refused || defect!(CleanedBesideRefused))
         })
     }
 }

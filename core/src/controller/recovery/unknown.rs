@@ -18,11 +18,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::agent::io::Level;
 use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
 use crate::controller::giveback::drain::Drains;
-use crate::controller::io::{ActionRow, Effect, Now, Passing, Recovered, Refusal, Reply, SessionId};
+use crate::controller::io::{ActionRow, Effect, Now, Passing, Recovered, SessionId};
 use crate::controller::machine::Machine;
 use crate::controller::node::{Node, Nodes};
 use crate::defect;
@@ -333,38 +332,6 @@ impl Machine {
             }
             self.nodes.drop_unknown(&host, task, &mut self.cx);
         }
-    }
-
-    /// Forgets what a host's agent has reported and the store does not know. That is the host's unknown tasks,
-    /// suspect commit and earlier boots, the number of its last session, and the epoch for which the agent refused this
-    /// controller. Ends the session; the agent then connects and reports again.
-    pub(crate) fn forget_told(&mut self, host: &HostName, uid: u32) -> Result<Reply, Refusal> {
-        let was_suspect = self.recovery.suspects.remove(host).is_some();
-        self.highest_seen.take_if(|(of, _)| of == host);
-        let Some(node) = self.nodes.get_mut(host) else {
-            let meant = self.nodes.did_you_mean(host.as_str());
-            let text = format!("no node {host} has ever said hello to this controller{meant}");
-            let unknown = || Refusal::NoSuchNode(text);
-            return was_suspect.then_some(Reply::Reached { tasks: 0 }).ok_or_else(unknown);
-        };
-        let unknown = std::mem::take(&mut node.unsettled.unknown);
-        node.unsettled.uncleaned.clear();
-        (node.link, node.note) = (None, None);
-        node.over.clear();
-        if let Some(session) = node.session {
-            self.nodes.end_session(session, "an operator had the controller forget what this host told", &mut self.cx);
-        }
-        self.nodes.unknown_hosts.remove(host);
-        self.nodes.uncleaned_hosts.remove(host);
-        if let Some(passing) = self.drains.get(host).and_then(|drain| drain.passing.clone()) {
-            self.drains.lift_passing(host, &passing, &mut self.cx);
-        }
-        self.jobs.reordered(&mut self.cx);
-        let tasks = unknown.len() as u64;
-        let text =
-            format!("uid {uid} had the controller forget what it told: {tasks} tasks that the store does not know");
-        self.cx.note(Level::Warning, None, Some(host), text);
-        Ok(Reply::Reached { tasks })
     }
 }
 

@@ -5,7 +5,7 @@ use super::*;
 use crate::job::Terms;
 
 fn forget(b: &mut Bench, hosts: &str) -> Result<u64, Refusal> {
-    let (reply, _) = b.ask(Request::NodeForget { hosts: hosts.parse().unwrap() });
+    let (reply, _) = b.ask(Request::NodeForget { hosts: hosts.parse().unwrap(), reports: false });
     reply.map(|reply| match reply {
         Reply::Reached { tasks } => tasks,
         other => panic!("{other:?}"),

@@ -221,7 +221,7 @@ fn a_take_over_is_a_generation() {
 /// Regression test: a thief of a node's key reported false tasks, and an operator had to drop them job by job.
 #[test]
 fn one_command_forgets_all_that_a_host_told() {
-    let forget = |host| Request::Recover(Recover::Forget { host: HostName::new(host).unwrap() });
+    let forget = |host: &str| Request::NodeForget { hosts: host.parse().unwrap(), reports: true };
     let mut b = Bench::new();
     b.up("n1", "b", vec![held("prolog", "one", 0, live())]);
     let thief = b.session();

@@ -24,7 +24,7 @@ fn a_node_has_one_spelling() {
         let row = b.store.nodes[0].clone();
         b.pass(10_000);
         b.batch(vec![super::boots::closed(open)]);
-        b.ask(Request::NodeForget { hosts: first.parse().unwrap() }).0.unwrap();
+        b.ask(Request::NodeForget { hosts: first.parse().unwrap(), reports: false }).0.unwrap();
         b.up(second, "b", vec![]);
         b.store.nodes.push(row);
         let mut b = b.restart();
@@ -43,7 +43,7 @@ fn another_spelling_of_a_host_is_refused_with_the_one_that_was_meant() {
     let nodes = |host: &str| Request::Nodes { targets: Some(host.parse().unwrap()) };
     let why = |host: &str| Request::Why { host: HostName::new(host).unwrap() };
     let undrain = |host: &str| Request::Undrain { hosts: host.parse().unwrap(), forget: false, telling: None };
-    let forget = |host: &str| Request::NodeForget { hosts: host.parse().unwrap() };
+    let forget = |host: &str| Request::NodeForget { hosts: host.parse().unwrap(), reports: false };
     #[rustfmt::skip]
     let table = [
         ("FLD1", Some("fld1")), ("fld1.", Some("fld1")), ("fld1.domain", Some("fld1")), ("Fld1.Domain", Some("fld1")),

@@ -147,7 +147,6 @@ fn an_adopted_prolog_has_its_end_also_if_the_epilog_is_known() {
     assert_eq!(contexts(&b, "release").len(), 1);
 }
 
-
 /// An adopted setup action grows with each node that comes back before its verdict.
 #[test]
 fn each_node_that_comes_back_adds_to_the_adopted_action() {
