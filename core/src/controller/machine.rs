@@ -238,7 +238,7 @@ impl Machine {
                         self.jobs.reordered_on(&host, &mut self.cx);
                     }
                 }
-                Change::Joined(action, ranks) => self.join(action, &ranks),
+                Change::Joined(action, ranks) => self.adopt(action, &ranks),
                 Change::Ready(action, ranks) => {
                     self.start_ready(action, &ranks);
                 }
@@ -256,7 +256,9 @@ impl Machine {
                 Change::TakenUp(job, number) => {
                     // What the request has queued comes after what follows here: an epilog waits for an adopted prolog.
                     let mut later = std::mem::take(&mut self.cx.changes);
-                    self.adopt_attempt(&job, number);
+                    for (action, ranks) in self.jobs.adopt_attempt(&job, number, &self.nodes, &mut self.cx) {
+                        self.adopt(action, &ranks);
+                    }
                     let given_up = self.facts().given_to_others(&job, number);
                     self.cx.changes.extend(given_up);
                     self.jobs.cleaned_attempt(&job, number, &mut self.nodes, &mut self.cx);

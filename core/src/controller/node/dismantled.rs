@@ -3,6 +3,7 @@
 //! every node stays. With `--reports` the node stays, and the controller drops what it reported.
 
 use crate::agent::io::Level;
+use crate::controller::context::Context;
 use crate::controller::facts::Facts;
 use crate::controller::io::{Record, Refusal, Reply};
 use crate::controller::job::attempt::JobAttempt;
@@ -53,36 +54,41 @@ impl Machine {
             return Err(self.nodes.never_seen(name));
         }
         let hosts: Vec<HostName> = hosts.iter().filter_map(|name| HostName::new(name).ok()).collect();
-        let tasks = hosts.iter().map(|host| self.forget_reports_of(host, uid)).sum();
+        let mut all = 0;
+        for host in &hosts {
+            self.recovery.suspects.remove(host);
+            self.highest_seen.take_if(|(of, _)| of == host);
+            let tasks = self.nodes.forget_reports(host, &mut self.cx);
+            if let Some(passing) = self.drains.get(host).and_then(|drain| drain.passing.clone()) {
+                self.drains.lift_passing(host, &passing, &mut self.cx);
+            }
+            let text =
+                format!("uid {uid} had the controller forget its reports: {tasks} tasks that the store does not know");
+            self.cx.note(Level::Warning, None, Some(host), text);
+            all += tasks;
+        }
         self.jobs.reordered(&mut self.cx);
-        Ok(Reply::Reached { tasks })
+        Ok(Reply::Reached { tasks: all })
     }
+}
 
-    fn forget_reports_of(&mut self, host: &HostName, uid: u32) -> u64 {
-        self.recovery.suspects.remove(host);
-        self.highest_seen.take_if(|(of, _)| of == host);
-        let Some(node) = self.nodes.get_mut(host) else { return 0 };
+impl Nodes {
+    /// Forgets what the agent of this host has reported and the store does not know, and ends its session. Returns the
+    /// number of unknown tasks.
+    fn forget_reports(&mut self, host: &HostName, cx: &mut Context) -> u64 {
+        let Some(node) = self.get_mut(host) else { return 0 };
         let unknown = std::mem::take(&mut node.unsettled.unknown);
         node.unsettled.uncleaned.clear();
         (node.link, node.note) = (None, None);
         node.over.clear();
         if let Some(session) = node.session {
-            self.nodes.end_session(session, "an operator had the controller forget its reports", &mut self.cx);
+            self.end_session(session, "an operator had the controller forget its reports", cx);
         }
-        self.nodes.unknown_hosts.remove(host);
-        self.nodes.uncleaned_hosts.remove(host);
-        if let Some(passing) = self.drains.get(host).and_then(|drain| drain.passing.clone()) {
-            self.drains.lift_passing(host, &passing, &mut self.cx);
-        }
-        let tasks = unknown.len() as u64;
-        let text =
-            format!("uid {uid} had the controller forget its reports: {tasks} tasks that the store does not know");
-        self.cx.note(Level::Warning, None, Some(host), text);
-        tasks
+        self.unknown_hosts.remove(host);
+        self.uncleaned_hosts.remove(host);
+        unknown.len() as u64
     }
-}
 
-impl Nodes {
     fn never_seen(&self, name: &str) -> Refusal {
         let meant = self.did_you_mean(name);
         Refusal::NoSuchNode(format!("no node {name} has ever said hello to this controller{meant}"))

@@ -102,7 +102,10 @@ impl Machine {
                 forget.push(held.task);
             }
         }
-        self.adopt_told(host);
+        // At once: an after-action that is among the known tasks withdraws what has not begun.
+        for (action, ranks) in self.jobs.adopt_reported(host, &self.nodes, &mut self.cx) {
+            self.adopt(action, &ranks);
+        }
         // In the order in which they ran: a node's after-action withdraws the setup tasks that have not begun there.
         known.sort_by_key(|held| self.cx.settings.after.contains(&held.action));
         for held in known {

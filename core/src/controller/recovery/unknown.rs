@@ -22,6 +22,8 @@ use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
 use crate::controller::giveback::drain::Drains;
 use crate::controller::io::{ActionRow, Effect, Now, Passing, Recovered, SessionId};
+use crate::controller::job::Jobs;
+use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
 use crate::controller::node::{Node, Nodes};
 use crate::defect;
@@ -244,64 +246,69 @@ impl Drains {
     }
 }
 
-impl Machine {
-    /// Adopts the unknown setup tasks of an attempt that was taken up, each on its rank: their actions begin on these
-    /// ranks. Tasks of after-actions are adopted when the job hands their ranks over.
-    pub(crate) fn adopt_attempt(&mut self, job: &JobId, number: Attempt) {
-        let left = self.jobs.unreleased(job, number).ranks;
-        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+impl Jobs {
+    /// Begins the actions of an attempt's unknown setup tasks, because the attempt was taken up. Returns each action
+    /// with the ranks for [`Machine::adopt`]. Tasks of after-actions are adopted when the job hands their ranks over.
+    pub(crate) fn adopt_attempt(
+        &mut self,
+        job: &JobId,
+        number: Attempt,
+        nodes: &Nodes,
+        cx: &mut Context,
+    ) -> Vec<(ActionId, IdSet)> {
+        let left = self.unreleased(job, number).ranks;
+        let Some(attempt) = self.attempt(job, number) else { return Vec::new() };
         let mut setup: BTreeMap<ActionName, IdSet> = BTreeMap::new();
         for (rank, host) in attempt.layout.pairs(&left) {
-            let Some(node) = self.nodes.get(host) else { continue };
+            let Some(node) = nodes.get(host) else { continue };
             for (task, of) in &node.unsettled.unknown {
                 let fits = of.job == *job && of.attempt == number && task.rank == rank;
-                if fits && !self.cx.settings.after.contains(&of.action) {
+                if fits && !cx.settings.after.contains(&of.action) {
                     setup.entry(of.action.clone()).or_default().insert(rank.0);
                 }
             }
         }
         let userid = attempt.userid;
+        let mut adopted = Vec::new();
         for (name, ranks) in setup.into_iter().filter(|_| !defect!(UnknownSetupStays)) {
-            let id = ActionId::of(self.cx.settings.cluster, job, number, &name);
-            if let Some(action) = self.jobs.action(id) {
-                let new = ranks.difference(&action.row.ranks);
+            let id = ActionId::of(cx.settings.cluster, job, number, &name);
+            match self.action(id).map(|action| (action.row.verdict, ranks.difference(&action.row.ranks))) {
                 // A verdict is final: a task that comes later stays unknown.
-                if action.row.verdict.is_some() {
-                    continue;
+                Some((Some(_), _)) => continue,
+                Some((None, new)) => self.grow(id, &new, cx),
+                None => {
+                    let timeout_ms = cx.settings.timeouts.get(&name).copied();
+                    let row = ActionRow::new(id, job.clone(), number, name, ranks.clone(), cx.now.wall_ms);
+                    self.begin(ActionRow { userid, timeout_ms, ..row }, cx);
                 }
-                self.jobs.grow(id, &new, &mut self.cx);
-            } else {
-                let timeout_ms = self.cx.settings.timeouts.get(&name).copied();
-                let row = ActionRow::new(id, job.clone(), number, name, ranks.clone(), self.cx.now.wall_ms);
-                self.jobs.begin(ActionRow { userid, timeout_ms, ..row }, &mut self.cx);
             }
-            // At once: an after-action that the same Hello reports would withdraw what has not begun.
-            self.join(id, &ranks);
+            adopted.push((id, ranks));
         }
+        adopted
     }
 
-    /// Adopts the unknown setup tasks in a node's Hello of attempts that were taken up before.
-    pub(crate) fn adopt_told(&mut self, host: &HostName) {
-        let Some(node) = self.nodes.get(host) else { return };
-        let of: BTreeSet<(JobId, Attempt)> =
-            node.unsettled.unknown.values().map(|of| (of.job.clone(), of.attempt)).collect();
-        for (job, number) in of {
-            if self.jobs.attempt(&job, number).is_some_and(|of| !of.abandoned && of.recovered != Recovered::No) {
-                self.adopt_attempt(&job, number);
-            }
-        }
+    /// Does what [`Self::adopt_attempt`] does for the attempts in a node's Hello that were taken up before.
+    pub(crate) fn adopt_reported(
+        &mut self,
+        host: &HostName,
+        nodes: &Nodes,
+        cx: &mut Context,
+    ) -> Vec<(ActionId, IdSet)> {
+        let Some(node) = nodes.get(host) else { return Vec::new() };
+        let unknown = node.unsettled.unknown.values();
+        let of: BTreeSet<(JobId, Attempt)> = unknown.map(|of| (of.job.clone(), of.attempt)).collect();
+        let is_taken = |of: &JobAttempt| !of.abandoned && of.recovered != Recovered::No;
+        let taken: Vec<_> = of.into_iter().filter(|(job, n)| self.attempt(job, *n).is_some_and(is_taken)).collect();
+        taken.into_iter().flat_map(|(job, number)| self.adopt_attempt(&job, number, nodes, cx)).collect()
     }
+}
 
-    /// Lists the tasks of an action that got these ranks with their nodes, and adopts those which a node holds already.
-    pub(crate) fn join(&mut self, id: ActionId, ranks: &IdSet) {
+impl Machine {
+    /// Lists the tasks of an action on `ranks` with their nodes, and adopts those that a node holds as unknown: each
+    /// becomes the action's task, as if the node had just reported it. Does not wait for earlier actions on the rank.
+    /// Sends a Start for a task that has ended, because the node answers such a Start with the end.
+    pub(crate) fn adopt(&mut self, id: ActionId, ranks: &IdSet) {
         self.nodes.index(&self.jobs, id, ranks);
-        self.adopt(id, ranks);
-    }
-
-    /// Adopts the unknown tasks of an action on `ranks`: each becomes the action's task, as if the node had just
-    /// reported the task. Does not wait for earlier actions on the rank. Sends a Start for a task that has ended,
-    /// because the node answers such a Start with the end.
-    fn adopt(&mut self, id: ActionId, ranks: &IdSet) {
         let Some(layout) = self.jobs.layout(id).cloned() else { return };
         for rank in ranks.iter().map(Rank) {
             let task = TaskId { action: id, rank };

@@ -7,9 +7,9 @@
 //! * the edge has listed all its attempts since this controller started, and none of them was refused;
 //! * no other unlisted attempt cleans up there.
 //!
-//! A rank whose host another attempt has is given up ([`super::missing`]): its host stays drained. The controller drains
-//! the hosts itself, and lifts each drain when the host's rank is released. The resource manager gets no notice of an
-//! unlisted attempt. An attempt that a later list names again is as any other.
+//! A rank whose host another attempt has is given up ([`super::missing`]): its host stays drained. The controller
+//! drains the hosts itself, and lifts each drain when the host's rank is released. The resource manager gets no notice
+//! of an unlisted attempt. An attempt that a later list names again is as any other.
 
 use std::collections::BTreeSet;
 
