@@ -20,6 +20,8 @@ use crate::node::Node;
 /// Name of the controller's node.
 pub const CONTROLLER: &str = "ctl";
 
+/// Exit status of `perilog` for a job that the controller does not know
+const NOT_FOUND: i32 = 9;
 /// Time limit until every agent is online, on a loaded machine; normally tens of milliseconds.
 const ONLINE: Duration = Duration::from_secs(60);
 /// Time limit until a line is in a journal, on a loaded machine.
@@ -187,6 +189,12 @@ impl Cluster {
     /// Returns the controller's view of a job, as `perilog show JOB` shows it.
     pub fn job(&self, job: &str) -> Result<JobView> {
         shown(&self.perilog(&["--json", "show", job])?.ok()?)
+    }
+
+    /// Returns the controller's view of a job; `None` if the controller does not know the job, or not yet.
+    pub fn known_job(&self, job: &str) -> Result<Option<JobView>> {
+        let output = self.perilog(&["--json", "show", job])?;
+        if output.code() == Some(NOT_FOUND) { Ok(None) } else { shown(&output.ok()?).map(Some) }
     }
 
     /// Waits until the controller shows every node that is on as online.

@@ -181,7 +181,7 @@ impl Cluster {
     /// Waits until the controller shows a verdict for every action of the job's newest attempt.
     pub fn wait_verdicts(&self, job: &str) -> Result<()> {
         self.bed().wait_until(&format!("verdicts of {job}"), SOON, || {
-            let job = self.job(job)?;
+            let Some(job) = self.known_job(job)? else { return Ok(false) };
             let last = job.attempts.last().context("an attempt")?;
             Ok(!last.actions.is_empty() && last.actions.iter().all(|action| action.verdict.is_some()))
         })
@@ -190,7 +190,7 @@ impl Cluster {
     /// Waits until the controller shows that this action of the job has ended on this rank.
     pub fn wait_told_ended(&self, job: &str, action: &str, rank: u32) -> Result<()> {
         self.bed().wait_until(&format!("the end of {action} of {job} on rank {rank}"), SOON, || {
-            let job = self.job(job)?;
+            let Some(job) = self.known_job(job)? else { return Ok(false) };
             let mut actions = job.attempts.iter().flat_map(|attempt| &attempt.actions);
             Ok(actions.any(|of| of.name.as_str() == action && !of.open.iter().any(|row| row.ranks.contains(rank))))
         })

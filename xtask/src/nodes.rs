@@ -25,8 +25,6 @@ pub(crate) const DEMO: &str = "on-nodes-demo";
 /// `xtask on-nodes-soak BINARIES SECONDS SEED [--sdexec]`
 pub(crate) const SOAK: &str = "on-nodes-soak";
 
-/// Prefix of the line that names a test program, before the program's output.
-const HEADLINE: &str = "-- ";
 /// Time limit in seconds for one test program. A program on nodes takes a minute or two; a hanging one must not hang
 /// CI.
 const LIMIT_SECONDS: &str = "1800";
@@ -52,8 +50,10 @@ pub(crate) fn run_tests(binaries: &Path, programs: &[&TestProgram], total: &mut 
         for line in BufReader::new(stdout).lines() {
             let line = line.context("reading what tests say")?;
             say(&line)?;
+            // A failed test prints what was said on its nodes, in which other lines may look like a headline.
+            let next = programs.get(outputs.len()).map(|program| headline(&program.path));
             match outputs.last_mut() {
-                Some(output) if !line.starts_with(HEADLINE) => output.extend([line.as_str(), "\n"]),
+                Some(output) if next.as_ref() != Some(&line) => output.extend([line.as_str(), "\n"]),
                 _ => outputs.push(line + "\n"),
             }
         }
@@ -68,6 +68,13 @@ pub(crate) fn run_tests(binaries: &Path, programs: &[&TestProgram], total: &mut 
     Ok(())
 }
 
+/// Returns the line that stands before the output of this test program.
+fn headline(program: &Path) -> String {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    // cargo appends a hash to the name.
+    format!("-- {}", name.rsplit_once('-').map_or(&*name, |(name, _)| name))
+}
+
 /// Runs the test programs one after the other; needs root. Installs the programs in `binaries` once, for the nodes of
 /// all tests. Returns `true` if all passed.
 pub(crate) fn tests(binaries: &str, programs: &[&str]) -> Result<bool> {
@@ -77,9 +84,7 @@ pub(crate) fn tests(binaries: &str, programs: &[&str]) -> Result<bool> {
     let threads = cores.clamp(*THREADS.start(), *THREADS.end()).to_string();
     let mut all = true;
     for program in programs {
-        let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
-        // cargo appends a hash to the name.
-        say(&format!("{HEADLINE}{}", name.rsplit_once('-').map_or(&*name, |(name, _)| name)))?;
+        say(&headline(Path::new(program)))?;
         let mut command = Command::new("timeout");
         command.args(["--foreground", "-k", "10", LIMIT_SECONDS, program, "--test-threads", &threads]);
         command.env(LAYER_VARIABLE, holder.layer()).env(PACKAGES_VARIABLE, dist::of_tests(Path::new(binaries)));
