@@ -239,7 +239,7 @@ fn a_job_lets_go_of_ranks_resources_or_both() {
          part("", &["rabbit1", "rabbit2"]),
          format!("f1 is finished with rabbit1, rabbit2; {then}")),
         (&["--ranks", "0", "--resources", "rabbit1"], json!("0"), json!(["rabbit1"]), part("", &[]),
-         "f1 is finished already: it holds none of that\n".to_owned()),
+         "f1 was finished before; what is left of it goes on: perilog show f1\n".to_owned()),
     ];
     for (args, targets, resources, reply, out) in table {
         let args = [&["job", "finish", "f1"][..], args].concat();

@@ -211,7 +211,7 @@ fn the_record_of_a_boot_stays_until_pid_1_or_run_is_another() {
     let path = spool.root.join("boot.json");
     fs::write(&path, "{").unwrap();
     let third = spool.boot("k", Some(8), &lock).unwrap();
-    assert!(third.nonce.is_some() && third.nonce != second.nonce, "an unreadable record vouches for nothing");
+    assert!(third.nonce.is_some() && third.nonce != second.nonce, "an unreadable record proves nothing");
     // An agent of an earlier version leaves its lock's file, and no record.
     fs::remove_file(&path).unwrap();
     drop(lock);

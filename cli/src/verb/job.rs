@@ -213,7 +213,7 @@ impl Sentence for Added {
 impl Sentence for Part {
     fn of(&self, job: &JobId) -> String {
         if self.is_empty() {
-            return format!("{job} is finished already: it holds none of that");
+            return format!("{job} was finished before; what is left of it goes on: perilog show {job}");
         }
         format!("{job} is finished with {self}; given back when its epilog has ended: perilog wait {job} --for clean")
     }

@@ -69,7 +69,10 @@ impl Faces for Answer<Listed> {
             let age = text::age(page.now_ms.saturating_sub(row.since_ms));
             page.line(format_args!("put back {age} ago: {}", text::line(&row.why)));
             if row.ended_ms.is_none() {
-                page.line("waiting jobs ask again within a minute; after that, hosts are drained that need a person");
+                page.line(
+                    "hooks and edges that wait ask again within a minute; then each node is drained whose job nobody",
+                );
+                page.line("has asked for, until that job ends or a person types the command");
             }
         }
         if let Some(obeyed) = view.obeyed {
@@ -91,20 +94,24 @@ impl Faces for Answer<Listed> {
             return;
         }
         if !view.abandoned.is_empty() {
-            let mut columns = Columns::new(["JOB", "ATTEMPT", "NODES", "FROM", "OPEN", "IF IT IS OVER"]);
+            let mut columns = Columns::new(["JOB", "ATTEMPT", "NODES", "FROM", "NOT ENDED", "IF THE JOB IS OVER"]);
             for of in &view.abandoned {
                 let open: Vec<&str> = of.open.iter().map(perilog_core::ActionName::as_str).collect();
                 columns.row([
                     cell(of.job.as_str()),
                     cell(of.attempt.to_string()),
                     cell(of.hosts.to_string()),
-                    cell(of.source.as_deref().map(text::line).unwrap_or_else(|| "a hook or a person".to_owned())),
+                    cell(match of.source.as_deref() {
+                        _ if !of.stored => "not in the copy".to_owned(),
+                        Some(source) => text::line(source),
+                        None => "a hook or a person".to_owned(),
+                    }),
                     cell(open.join(", ")),
                     cell(text::line(&of.command)),
                 ]);
             }
             page.columns(columns);
-            page.line("a job that runs on needs nothing: its hook or edge asks for it when it ends");
+            page.line("a job that runs on needs nothing: its hook or edge asks for it when it ends (squeue, flux jobs)");
         }
         if !view.unknown.is_empty() {
             let mut columns = Columns::new(["NODE", "JOB", "ATTEMPT", "TASK", "STATE"]);

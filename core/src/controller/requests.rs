@@ -79,7 +79,8 @@ impl Machine {
             Request::JobAdd(add) => {
                 let of_r = add.terms.r.as_ref().map(|r| r.hosts());
                 let spelt = add.nodes.as_ref().or(of_r).map_or(Ok(()), |hosts| self.nodes.check_spelling(hosts));
-                let added = spelt.and_then(|()| self.jobs.job_add(*add, uid, self.recovery.is_on(), &mut self.cx));
+                let recovered = self.facts().how_added(&add.job);
+                let added = spelt.and_then(|()| self.jobs.job_add(*add, uid, recovered, &mut self.cx));
                 added.map(|reply| self.nodes.with_unknown(reply))
             }
             Request::JobFinish { job, attempt, targets, resources } => {
@@ -216,6 +217,11 @@ impl Facts<'_> {
             Refusal::NoSuchJob(text) => {
                 match text.strip_prefix("no job ").filter(|name| self.nodes.contains_key(*name)) {
                     Some(node) => Refusal::NoSuchJob(format!("{text}; {node} is a node: perilog why {node}")),
+                    None if self.recovery.row.is_some() => {
+                        let note =
+                            "the store was put back, and does not know every job of before: perilog ps --abandoned";
+                        Refusal::NoSuchJob(format!("{text}; {note}"))
+                    }
                     None => refusal,
                 }
             }

@@ -42,7 +42,7 @@ impl Truth {
     /// Checks released ranks: on each rank an epilog has begun after the rank's last setup action.
     pub(super) fn check_cleaned(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
         let mine = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt;
-        if row.open && !self.given.is_forgetful(&row.job) {
+        if row.open {
             // In the store, an epilog covers each released rank, even if no script ran there. A superseded attempt's
             // remaining hold is followed by no after-action.
             let mut left = given.clone();

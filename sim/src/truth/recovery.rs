@@ -72,7 +72,13 @@ impl Truth {
     /// Checks a batch that controller `which` is about to commit. A batch that begins a generation needs evidence. The
     /// batch begins, sends, releases, judges and prunes nothing of an abandoned attempt. `told`: tasks whose
     /// ends may be recorded all the same, because their own nodes have reported them.
-    pub(crate) fn check_frozen(&mut self, which: usize, store: &Snapshot, records: &[Record], told: &BTreeSet<TaskId>) {
+    pub(crate) fn check_abandoned(
+        &mut self,
+        which: usize,
+        store: &Snapshot,
+        records: &[Record],
+        told: &BTreeSet<TaskId>,
+    ) {
         let enters = records.iter().any(|record| matches!(record, Record::Recovery(row) if row.ended_ms.is_none()));
         let few = store.nodes.len() < WITNESSES || store.attempts.is_empty();
         let alone = self.recovery.forgers.len() < 2 && (!few || self.recovery.forgers.is_empty());
@@ -111,20 +117,20 @@ impl Truth {
                 _ => true,
             })
         };
-        let frozen: BTreeSet<(&JobId, Attempt)> = store
+        let abandoned: BTreeSet<(&JobId, Attempt)> = store
             .attempts
             .iter()
             .filter(|row| row.abandoned && stays(row))
             .map(|row| (&row.job, row.attempt))
             .collect();
         let given_up = |job: &JobId, attempt| self.given.given_up(job, attempt);
-        let wrong = records.iter().find_map(|record| goes_on(store, record, told, &frozen, given_up));
+        let wrong = records.iter().find_map(|record| goes_on(store, record, told, &abandoned, given_up));
         if let Some(what) = wrong {
             self.broken(|| format!("recovery: c{which} {what}, and nobody has asked for it"));
         }
     }
 
-    /// Checks a notice that the controller sends to a hook or an edge: the notice's attempt is not frozen.
+    /// Checks a notice that the controller sends to a hook or an edge: the notice's attempt is not abandoned.
     pub(crate) fn check_told(&mut self, which: usize, store: &Snapshot, entry: &OutboxEntry) {
         let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
         if self.recovery.entered == Some((which, store.history.last)) {
@@ -146,47 +152,47 @@ pub(crate) fn is_on(store: &Snapshot) -> bool {
     store.recovery.as_ref().is_some_and(|row| row.ended_ms.is_none())
 }
 
-/// Describes what a record does to a frozen attempt against the rules; `None`: it breaks no rule. An end that the
+/// Describes what a record does to an abandoned attempt against the rules; `None`: it breaks no rule. An end that the
 /// rank's own node reported is allowed.
 fn goes_on(
     store: &Snapshot,
     record: &Record,
     told: &BTreeSet<TaskId>,
-    frozen: &BTreeSet<(&JobId, Attempt)>,
+    abandoned: &BTreeSet<(&JobId, Attempt)>,
     given_up: impl Fn(&JobId, Attempt) -> IdSet,
 ) -> Option<String> {
-    let is_frozen = |job: &JobId, attempt: Attempt| frozen.contains(&(job, attempt));
+    let is_abandoned = |job: &JobId, attempt: Attempt| abandoned.contains(&(job, attempt));
     match record {
-        Record::Prune { job, attempt, .. } if is_frozen(job, *attempt) => {
+        Record::Prune { job, attempt, .. } if is_abandoned(job, *attempt) => {
             Some(format!("prunes {job} attempt {attempt}"))
         }
         // A milestone of a node's script is stored in a recovery, and sent after it.
         Record::Outbox(entry)
-            if is_frozen(&entry.job, entry.attempt)
+            if is_abandoned(&entry.job, entry.attempt)
                 && entry.reader == Reader::Manager
                 && entry.body.value()["event"] != "milestone" =>
         {
             Some(format!("has {} of {} attempt {} told", entry.body.value(), entry.job, entry.attempt))
         }
-        Record::Attempt(row) if is_frozen(&row.job, row.attempt) => {
+        Record::Attempt(row) if is_abandoned(&row.job, row.attempt) => {
             let before = store.attempts.iter().find(|of| of.job == row.job && of.attempt == row.attempt)?;
             (!row.released.ranks.difference(&before.released.ranks).is_subset(&given_up(&row.job, row.attempt)))
                 .then(|| format!("gives {} of {} attempt {} back", row.released, row.job, row.attempt))
         }
-        Record::Given { job, attempt, holds } if is_frozen(job, *attempt) => {
+        Record::Given { job, attempt, holds } if is_abandoned(job, *attempt) => {
             let before = store.attempts.iter().find(|of| of.job == *job && of.attempt == *attempt)?;
             let mut after = before.clone();
             after.put(holds);
             (!after.released.ranks.difference(&before.released.ranks).is_subset(&given_up(job, *attempt)))
                 .then(|| format!("gives {} of {job} attempt {attempt} back", after.released))
         }
-        Record::Action(row) if is_frozen(&row.job, row.attempt) => {
+        Record::Action(row) if is_abandoned(&row.job, row.attempt) => {
             let before = store.actions.iter().find(|of| of.id == row.id)?;
             begun(before, row)
         }
         Record::Moved { action, stands } => {
             let before =
-                store.actions.iter().find(|of| of.id == *action).filter(|of| is_frozen(&of.job, of.attempt))?;
+                store.actions.iter().find(|of| of.id == *action).filter(|of| is_abandoned(&of.job, of.attempt))?;
             let mut after = before.clone();
             after.put(stands);
             begun(before, &after)
@@ -202,7 +208,7 @@ fn goes_on(
             );
             // The rank's own node may have reported this end, perhaps from another boot.
             let is_told = told.contains(&row.task);
-            (is_judged && !is_told && !known && is_frozen(&action.job, action.attempt)).then(|| {
+            (is_judged && !is_told && !known && is_abandoned(&action.job, action.attempt)).then(|| {
                 format!("says rank {} of {} of {} is {}", row.task.rank, action.name, action.job, row.ended.outcome)
             })
         }

@@ -312,7 +312,7 @@ impl World {
             self.truth.note_given_up(records);
         }
         let told = std::mem::take(&mut self.controllers[which].told);
-        self.truth.check_frozen(which, &self.controllers[which].store, records, &told);
+        self.truth.check_abandoned(which, &self.controllers[which].store, records, &told);
         self.check_losses(which, records);
         let served = std::mem::take(&mut self.controllers[which].served);
         if which == 0 {

@@ -62,11 +62,11 @@ const fn is_look(input: &Input) -> bool {
 /// back all later notices.
 fn readable(store: &Snapshot) -> impl Iterator<Item = u64> {
     let of_manager = store.outbox.iter().filter(|entry: &&OutboxEntry| entry.reader == Reader::Manager);
-    of_manager.take_while(|entry| !is_frozen(store, entry)).map(|entry| entry.sequence)
+    of_manager.take_while(|entry| !is_abandoned(store, entry)).map(|entry| entry.sequence)
 }
 
 /// Returns `true` if the entry's attempt is abandoned, so that the controller must not send the notice now.
-fn is_frozen(store: &Snapshot, entry: &OutboxEntry) -> bool {
+fn is_abandoned(store: &Snapshot, entry: &OutboxEntry) -> bool {
     let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
     store.attempts.iter().find(of).is_some_and(|row| row.abandoned)
 }

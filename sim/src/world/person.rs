@@ -98,7 +98,7 @@ impl World {
         }
         let edge = self.plan.scheduler == Some(Kind::Edge);
         let is_late = self.quiet && self.t > self.plan.horizon_ms + PATIENCE_MS;
-        for one in &view.abandoned {
+        for one in view.abandoned.iter().filter(|one| one.stored) {
             let of = (one.job.clone(), one.attempt);
             let is_over = if site::is_launched(&one.job) {
                 // An edge lists what goes on. A hook asks for its job again when the job ends.

@@ -47,9 +47,9 @@ impl World {
     fn limit_of_stalled(&self, at: usize, task: TaskId) -> Option<u64> {
         let store = &self.controllers[0].store;
         let row = store.actions.iter().find(|row| row.id == task.action && row.accepted.contains(task.rank.0))?;
-        let frozen = store.attempts.iter().any(|of| of.job == row.job && of.abandoned);
+        let abandoned = store.attempts.iter().any(|of| of.job == row.job && of.abandoned);
         let stopped = row.cancelling.contains(task.rank.0);
-        if frozen || stopped || !self.truth.is_certain(task) || !self.truth.is_sure(task, at) {
+        if abandoned || stopped || !self.truth.is_certain(task) || !self.truth.is_sure(task, at) {
             return None;
         }
         let dirs = &self.nodes[at].spool.tasks;

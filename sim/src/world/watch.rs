@@ -119,11 +119,11 @@ impl World {
     fn is_cancelled(&self, task: TaskId) -> bool {
         let store = &self.controllers[0].store;
         let row = store.actions.iter().find(|row| row.id == task.action && row.cancelling.contains(task.rank.0));
-        let is_frozen = |row: &ActionRow| {
+        let is_abandoned = |row: &ActionRow| {
             let of = |attempt: &&AttemptRow| (&attempt.job, attempt.attempt) == (&row.job, row.attempt);
             store.attempts.iter().find(of).is_some_and(|attempt| attempt.abandoned)
         };
-        row.is_some_and(|row| !is_frozen(row))
+        row.is_some_and(|row| !is_abandoned(row))
     }
 
     /// Returns `true` if the node's agent waits for systemd's answer about the task: to a start or an inspection of its

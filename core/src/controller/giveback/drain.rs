@@ -190,8 +190,11 @@ impl Drains {
 
     /// Lifts the drain of a host if recovery drained the host for the cause `passing` and no other reason came later.
     pub(crate) fn lift_passing(&mut self, host: &HostName, passing: &Passing, cx: &mut Context) {
-        if self.by_host.get(host).is_some_and(|drain| drain.passing.as_ref() == Some(passing) && !drain.lifted) {
+        let drain = self.by_host.get(host).filter(|drain| drain.passing.as_ref() == Some(passing) && !drain.lifted);
+        if let Some(text) = drain.map(|drain| format!("its drain is lifted, for its reason is gone ({})", drain.reason))
+        {
             self.lift(host, cx);
+            cx.note(Level::Info, None, Some(host), text);
         }
     }
 

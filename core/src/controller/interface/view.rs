@@ -314,6 +314,8 @@ pub struct AbandonedView {
     pub source: Option<String>,
     /// Actions that have not ended, by name.
     pub open: Vec<ActionName>,
+    /// `false`: the store lacks the attempt, and these hosts say that it had them.
+    pub stored: bool,
     /// What a person types if the job is over. A running job needs nothing: whoever started it asks for it again.
     pub command: String,
 }

@@ -30,7 +30,7 @@ impl Jobs {
         &mut self,
         add: JobAdd,
         uid: u32,
-        in_grace: bool,
+        recovered: Recovered,
         cx: &mut Context,
     ) -> Result<Reply, Refusal> {
         let number = self.choose_attempt(&add.job, add.attempt, |number| self.is_abandoned(&add.job, number))?;
@@ -51,7 +51,7 @@ impl Jobs {
         let attached = match self.attempt_mut(&add.job, number) {
             None => {
                 let attempt = JobAttempt::new(layout, add.userid, add.terms, true, cx.now.wall_ms);
-                let attempt = JobAttempt { source: add.source.clone(), recovered: added(in_grace), ..attempt };
+                let attempt = JobAttempt { source: add.source.clone(), recovered, ..attempt };
                 self.open_attempt(&add.job, number, attempt, cx);
                 false
             }
@@ -206,11 +206,6 @@ fn layout_of(add: &JobAdd) -> Result<Layout, Refusal> {
         (Some(_), Some(_)) => Err(Refusal::Invalid("R names the hosts of the job: name none beside it".to_owned())),
         (None, None) => Err(Refusal::Invalid("a job needs R, or the names of its hosts".to_owned())),
     }
-}
-
-/// Returns how a generation meets an attempt that begins now.
-pub(super) const fn added(in_grace: bool) -> Recovered {
-    if in_grace { Recovered::Added } else { Recovered::No }
 }
 
 fn differ(known: Option<u32>, told: Option<u32>) -> bool {

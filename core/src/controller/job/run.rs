@@ -7,7 +7,6 @@ use crate::controller::facts::Facts;
 use crate::controller::io::{ActionRow, ActionStart, External, Recovered, Refusal, Reply, RunRequest};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
-use crate::controller::job::finish::added;
 use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -277,7 +276,7 @@ impl Machine {
                 let opened = JobAttempt::requeue(layout, run.userid, before, self.cx.now.wall_ms).map_err(|text| {
                     Refusal::Invalid(format!("{text}: add attempt {attempt} of {} anew (job add)", run.job))
                 })?;
-                let opened = JobAttempt { recovered: added(self.recovery.is_on()), ..opened };
+                let opened = JobAttempt { recovered: self.facts().how_added(&run.job), ..opened };
                 self.jobs.open_attempt(&run.job, attempt, opened, &mut self.cx);
             }
             Some(entry) => {

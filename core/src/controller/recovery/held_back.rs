@@ -85,6 +85,6 @@ impl Facts<'_> {
 }
 
 /// Returns the reason why a suspended attempt waits: the controller is starting, or the attempt is abandoned.
-fn suspended(job: &JobId, number: Attempt, attempt: &JobAttempt) -> HeldBack {
+pub(crate) fn suspended(job: &JobId, number: Attempt, attempt: &JobAttempt) -> HeldBack {
     if attempt.abandoned { HeldBack::Abandoned(job.clone(), number) } else { HeldBack::Starting }
 }

@@ -54,7 +54,7 @@ impl Facts<'_> {
     }
 
     /// Returns the attempts for which the host is uncleaned. `abandoned`: the abandoned attempts that have the host.
-    fn uncleaned(&self, host: &HostName, abandoned: &[(JobId, Attempt)]) -> BTreeSet<(JobId, Attempt)> {
+    fn uncleaned(&self, host: &str, abandoned: &[(JobId, Attempt)]) -> BTreeSet<(JobId, Attempt)> {
         let Some(node) = self.nodes.get(host).filter(|node| node.session.is_some()) else { return BTreeSet::new() };
         let mut traces: BTreeMap<(JobId, Attempt), Traces> = BTreeMap::new();
         for of in node.unsettled.unknown.values().filter(|of| !of.given_up) {
@@ -71,7 +71,7 @@ impl Facts<'_> {
         }
         for (job, number) in abandoned {
             let Some(attempt) = self.jobs.attempt(job, *number) else { continue };
-            let Some(rank) = attempt.layout.rank(host.as_str()).map(Rank) else { continue };
+            let Some(rank) = attempt.layout.rank(host).map(Rank) else { continue };
             let traces = traces.entry((job.clone(), *number)).or_default();
             for action in self.jobs.of(attempt).filter(|action| action.row.external.is_none()) {
                 if !self.jobs.follows(action) {
@@ -82,7 +82,8 @@ impl Facts<'_> {
                 }
             }
         }
-        let is_taken = |of: &(JobId, Attempt)| self.jobs.attempt(&of.0, of.1).is_some_and(|of| !of.abandoned);
+        let has = |of: &JobAttempt| !of.abandoned && of.layout.rank(host).is_some();
+        let is_taken = |of: &(JobId, Attempt)| self.jobs.attempt(&of.0, of.1).is_some_and(has);
         let missing = |of: &Traces| of.setup && self.cx.settings.after.iter().any(|name| !of.cleaned.contains(name));
         let uncleaned = traces.into_iter().filter(|(of, traces)| missing(traces) && !is_taken(of));
         uncleaned.map(|(of, _)| of).collect()
@@ -117,7 +118,7 @@ impl Facts<'_> {
 
     /// Returns an unknown attempt of another job that may have the host: a task of it is there, or a clean-up of it may
     /// be missing.
-    fn unknown_on(&self, host: &HostName, job: &JobId) -> Option<JobId> {
+    fn unknown_on(&self, host: &str, job: &JobId) -> Option<JobId> {
         let node = self.nodes.get(host)?;
         let mut live = node.unsettled.unknown.values().filter(|of| !of.is_tombstone() && of.job != *job);
         let live = live.next().map(|of| of.job.clone());
@@ -144,6 +145,11 @@ impl Facts<'_> {
             let there = other.layout.pairs(&left).filter_map(|(_, host)| attempt.layout.rank(host));
             given.extend(there.map(|rank| (Rank(rank), to.clone())));
         }
+        for (rank, host) in attempt.layout.pairs(&self.jobs.unreleased(job, number).ranks) {
+            if let Some(to) = self.unknown_on(host, job) {
+                given.insert(rank, to);
+            }
+        }
         let give_up = |(rank, to)| Change::GiveUp { job: job.clone(), attempt: number, rank, to };
         given.into_iter().map(give_up).collect()
     }
@@ -160,7 +166,7 @@ impl Facts<'_> {
         let host = attempt.layout.host(task.rank).filter(|_| !self.jobs.is_given_up(task))?;
         let has = |of: &JobAttempt| of.layout.rank(host.as_str()).is_some_and(|rank| !of.released.ranks.contains(rank));
         let other = self.others(job, number).find(|(_, other)| has(other)).map(|(to, _)| to.clone());
-        let to = other.or_else(|| self.unknown_on(&host, job))?;
+        let to = other.or_else(|| self.unknown_on(host.as_str(), job))?;
         Some(Change::GiveUp { job: job.clone(), attempt: number, rank: task.rank, to })
     }
 }
@@ -207,7 +213,7 @@ impl Machine {
     }
 
     fn judge(&mut self, host: &HostName, abandoned: &[(JobId, Attempt)]) {
-        let uncleaned = self.facts().uncleaned(host, abandoned);
+        let uncleaned = self.facts().uncleaned(host.as_str(), abandoned);
         let passing = self.drains.get(host).and_then(|drain| drain.passing.clone());
         if let Some(passing) = passing
             && let Passing::Missing { job, attempt } = &passing

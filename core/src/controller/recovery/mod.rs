@@ -40,6 +40,7 @@ use crate::controller::io::{Now, RecoveryRow, Source};
 use crate::ids::{Attempt, Epoch, HostName, JobId, TaskId};
 use crate::mark::Commit;
 
+pub(super) use held_back::suspended;
 use pages::Lists;
 pub(super) use unknown::Unknown;
 

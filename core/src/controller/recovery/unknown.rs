@@ -372,14 +372,29 @@ impl<'a> Facts<'a> {
         all.filter(|(_, _, of)| !of.given_up && !of.is_tombstone())
     }
 
-    /// Returns the highest attempt of the job that a node's unknown task names, tombstones included, if it is above the
-    /// store's last attempt. A request that names no attempt means this one.
+    /// Returns the attempts of the job that unknown tasks of nodes name, tombstones included.
+    fn unknown_attempts(&self, job: &JobId) -> impl Iterator<Item = Attempt> {
+        // After the grace these hosts alone have unknown tasks.
+        let listed = self.nodes.unknown_hosts.union(&self.nodes.uncleaned_hosts);
+        let listed = listed.filter(|_| !self.recovery.is_on()).filter_map(|host| self.nodes.get(host));
+        let all = self.nodes.values().filter(|_| self.recovery.is_on());
+        all.chain(listed).flat_map(move |node| {
+            let tasks = node.unsettled.unknown.values().filter(move |of| of.job == *job).map(|of| of.attempt);
+            let uncleaned = node.unsettled.uncleaned.iter().filter(move |(of, _)| of == job);
+            tasks.chain(uncleaned.map(|(_, number)| *number))
+        })
+    }
+
+    /// Returns the highest attempt of the job that a node's unknown task names, if it is above the store's last
+    /// attempt. A request that names no attempt means this one.
     pub(crate) fn newest_unknown(&self, job: &JobId) -> Option<Attempt> {
-        let all = self.nodes.values().flat_map(|node| {
-            let tasks = node.unsettled.unknown.values().filter(|of| of.job == *job).map(|of| of.attempt);
-            tasks.chain(node.unsettled.uncleaned.iter().filter(|(of, _)| of == job).map(|(_, number)| *number))
-        });
         let last = self.jobs.get(job).and_then(|entry| entry.last_attempt());
-        all.max().filter(|newest| last.is_none_or(|last| *newest > last))
+        self.unknown_attempts(job).max().filter(|newest| last.is_none_or(|last| *newest > last))
+    }
+
+    /// Returns how a generation meets an attempt of the job that is added now: a lost life may have begun it.
+    pub(crate) fn how_added(&self, job: &JobId) -> Recovered {
+        let known = self.recovery.is_on() || self.unknown_attempts(job).next().is_some();
+        if known && !defect!(AddedAnew) { Recovered::Added } else { Recovered::No }
     }
 }

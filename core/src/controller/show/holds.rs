@@ -7,6 +7,7 @@ use crate::controller::action::Action;
 use crate::controller::facts::Facts;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
+use crate::controller::recovery::suspended;
 use crate::controller::view::PsRow;
 use crate::ids::{ActionName, Attempt, JobId, Rank};
 use crate::idset::IdSet;
@@ -25,6 +26,7 @@ impl Facts<'_> {
         if attempt.complete {
             return rows;
         }
+        let suspended = attempt.suspended.then(|| suspended(job, number, attempt).to_string());
         let row = |action: ActionName, part: Part, why: String, since_ms: u64| {
             let (hosts, age_ms) = (attempt.layout.hosts_of(&part.ranks), self.cx.now.wall_ms.saturating_sub(since_ms));
             let Part { ranks, resources } = part;
@@ -32,13 +34,13 @@ impl Facts<'_> {
         };
         if let Some(why) = self.held_by_job(job, number, attempt, all) {
             let name = ActionName::new("job").expect("a word of small letters is an action");
-            rows.push(row(name, attempt.hold.clone(), why, attempt.touched_ms));
+            rows.push(row(name, attempt.hold.clone(), suspended.clone().unwrap_or(why), attempt.touched_ms));
         }
         for action in self.jobs.of(attempt).filter(|_| all) {
             let mut part = action.row.held.clone();
             part.subtract(&action.open_part());
             if !part.is_empty() {
-                let why = self.not_let_go(action, &part, &attempt.layout);
+                let why = suspended.clone().unwrap_or_else(|| self.not_let_go(action, &part, &attempt.layout));
                 rows.push(row(action.row.name.clone(), part, why, action.row.began_ms));
             }
         }

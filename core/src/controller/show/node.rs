@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::controller::action::{Action, Stand};
 use crate::controller::facts::Facts;
-use crate::controller::io::Refusal;
+use crate::controller::io::{DrainRow, Passing, Refusal};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::node::Node;
 use crate::controller::show::goes_on::GoesOn;
@@ -138,6 +138,9 @@ impl Facts<'_> {
             // The open task comes first.
             _ if is_open => Vec::new(),
             (Some(_), Some(drain)) if drain.lifted => vec![format!("perilog undrain {host} --forget")],
+            (Some(_), Some(DrainRow { passing: Some(Passing::Missing { .. } | Passing::Unknown), .. })) => {
+                vec!["perilog ps --abandoned".to_owned()]
+            }
             (Some(_), Some(_)) => vec![format!("perilog undrain {host}")],
             (Some(_), None) => Vec::new(),
         }

@@ -1,8 +1,11 @@
 //! View of a recovery: the abandoned attempts, the unknown tasks, and the hosts that get no Welcome.
 
+use std::collections::BTreeMap;
+
 use crate::controller::facts::Facts;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::view::{AbandonedView, RecoveryView, UnknownView};
+use crate::hostlist::HostList;
 use crate::ids::{Attempt, HostName, JobId};
 
 impl Facts<'_> {
@@ -24,7 +27,10 @@ impl Facts<'_> {
                 .as_ref()
                 .filter(|(_, seen)| !seen.admits(self.epoch))
                 .map(|(_, seen)| seen.number),
-            abandoned: abandoned.map(|(job, number, attempt)| self.abandoned(job, number, attempt)).collect(),
+            abandoned: abandoned
+                .map(|(job, number, attempt)| self.abandoned(job, number, attempt))
+                .chain(self.not_in_the_store())
+                .collect(),
             unknown: unknown.collect(),
             suspects: self.recovery.suspects.keys().map(ToString::to_string).collect(),
         }
@@ -39,8 +45,27 @@ impl Facts<'_> {
             hosts: attempt.layout.hosts_of(&left),
             source: attempt.source.as_ref().map(|source| source.name.clone()),
             open: open.map(|action| action.row.name.clone()).collect(),
+            stored: true,
             command: format!("perilog job finish {job} --attempt {number}"),
         }
+    }
+
+    /// Returns the attempts that the store lacks, and whose clean-up may be missing on a host.
+    fn not_in_the_store(&self) -> impl Iterator<Item = AbandonedView> {
+        let mut by_attempt: BTreeMap<&(JobId, Attempt), Vec<&str>> = BTreeMap::new();
+        let hosts = self.nodes.uncleaned_hosts.iter().filter_map(|host| Some((host, self.nodes.get(host)?)));
+        for (host, node) in hosts {
+            let lacks = |of: &&(JobId, Attempt)| self.jobs.attempt(&of.0, of.1).is_none();
+            let of = node.unsettled.uncleaned.iter().filter(lacks);
+            of.for_each(|of| by_attempt.entry(of).or_default().push(host.as_str()));
+        }
+        by_attempt.into_iter().filter_map(|((job, number), hosts)| {
+            let hosts: HostList = hosts.join(",").parse().ok()?;
+            let of = format!("{job} --attempt {number}");
+            let command = format!("perilog job add {of} --nodes {hosts} && perilog job finish {of}");
+            let (job, attempt) = (job.clone(), *number);
+            Some(AbandonedView { job, attempt, hosts, source: None, open: Vec::new(), stored: false, command })
+        })
     }
 
     /// Returns the number of abandoned attempts.

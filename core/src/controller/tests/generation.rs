@@ -295,6 +295,48 @@ fn a_host_whose_clean_up_may_be_missing_is_drained_after_the_grace() {
     }
 }
 
+/// Regression test: a job began after the copy was made. Its hook asked for it after the grace, and the drain stayed.
+#[test]
+fn a_job_that_is_added_after_the_grace_takes_up_its_tasks() {
+    let (b, _) = bench(1, |_| {});
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    let (n0, _) = b.up("n0", "b", vec![stone("prolog", "k", 0, Outcome::Ok)]);
+    b.grace();
+    assert_eq!(b.drained(), [("n0", false)]);
+    let view = b.view();
+    let command = "perilog job add k --attempt 0 --nodes n0 && perilog job finish k --attempt 0";
+    assert_eq!((view.abandoned[0].command.as_str(), view.abandoned[0].stored), (command, false));
+    b.ask(add("k", "n0", Terms::default())).0.unwrap();
+    assert_eq!((b.view().abandoned.len(), b.drained()), (0, vec![]));
+    assert_eq!(b.action("prolog", "k", 0).ok.to_string(), "0");
+    assert_eq!(starts(&b.ask(finish("k", None)).1), [(n0, 0)]);
+}
+
+/// Regression test: the copy had a job's epilog, which had ended. The release was told although a job that the copy
+/// lacked had the host.
+#[test]
+fn nobody_is_told_that_a_host_is_free_which_an_unknown_job_has() {
+    for beside in [true, false] {
+        let (mut b, n) = bench(1, |_| {});
+        b.ask(add("j", "n0", Terms::default())).0.unwrap();
+        b.run("prolog", "j", "n0");
+        b.ends(n[0], task("prolog", "j", 0));
+        b.ask(finish("j", None)).0.unwrap();
+        let copy = b.store.clone();
+        let mut b = b.restored(&copy);
+        let mut told = vec![stone("prolog", "j", 0, Outcome::Ok), stone("epilog", "j", 0, Outcome::Ok)];
+        told.extend(beside.then(|| stone("prolog", "k", 0, Outcome::Ok)));
+        b.up("n0", "b", told);
+        b.grace();
+        b.ask(finish("j", None)).0.unwrap();
+        b.pass(600_000);
+        let counts = [contexts(&b, "release").len(), contexts(&b, "given-up").len()];
+        assert_eq!(counts, if beside { [0, 1] } else { [1, 0] });
+        assert!(b.store.attempts[0].complete && b.action("epilog", "j", 0).ok.to_string() == "0");
+    }
+}
+
 #[test]
 fn a_drain_for_a_missing_clean_up_ends_when_the_attempt_is_taken_up() {
     let (mut b, n) = bench(1, |_| {});
