@@ -111,7 +111,7 @@ impl Faces for Answer<Listed> {
                 ]);
             }
             page.columns(columns);
-            page.line("a job that runs on needs nothing: its hook or edge asks for it when it ends (squeue, flux jobs)");
+            page.line("a job that runs on needs nothing: its hook or edge asks for it at its end (squeue, flux jobs)");
         }
         if !view.unknown.is_empty() {
             let mut columns = Columns::new(["NODE", "JOB", "ATTEMPT", "TASK", "STATE"]);
