@@ -433,16 +433,16 @@ fn a_grace_prunes_nothing() {
         let (c, s) = bench(0, |s| s.retention_ms = 1_000);
         (c.restored(&copy), s)
     };
-    b.up("n0", "b", vec![]);
-    b.pass(GRACE_LEFT);
+    let (n0, _) = b.up("n0", "b", vec![]);
+    // An agent that obeys another controller keeps the grace from ending.
+    b.says(n0, FromAgent::EpochRefused { seen: Epoch { number: 99, nonce: 0 } });
+    b.pass(2 * 3_600_000);
     assert_eq!(b.store.attempts.len(), 1);
+    b.ask(Request::NodeForget { hosts: "n0".parse().unwrap(), reports: true }).0.unwrap();
     b.grace();
     b.pass(3_600_000);
     assert_eq!(b.store.attempts.len(), 0);
 }
-
-/// Part of the grace, after which it still runs.
-const GRACE_LEFT: u64 = 40_000;
 
 #[test]
 fn who_waits_for_a_job_is_told_what_it_waits_for() {
