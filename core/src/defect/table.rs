@@ -465,6 +465,9 @@ table! {
     UnknownSetupStays: "the unknown prolog of an attempt that was taken up is not adopted",
         "docs/semantics.md B4: who takes up an attempt adopts its tasks",
         Hunt::Unit { program: "core", filter: "the_unknown_setup_task_of_a_taken_up_job_is_adopted" };
+    AbandonedNoticed: "a notice of an abandoned attempt keeps all later notices back",
+        "docs/semantics.md B3: nothing of an abandoned attempt is told",
+        Hunt::Unit { program: "core", filter: "an_abandoned_attempt_keeps_no_notice_back" };
     AddedAnew: "a job that is added after the grace does not take up what its nodes say of it",
         "docs/semantics.md B6: the drain for a missing clean-up is lifted when the attempt is asked for",
         Hunt::Unit { program: "core", filter: "a_job_that_is_added_after_the_grace_takes_up_its_tasks" };

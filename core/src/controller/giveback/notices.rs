@@ -7,6 +7,7 @@ use crate::controller::context::Context;
 use crate::controller::giveback::outbox::{Outbox, first_sequence};
 use crate::controller::io::{Effect, OutboxEntry, Reader, Record};
 use crate::controller::job::Jobs;
+use crate::controller::job::attempt::JobAttempt;
 use crate::controller::stored::body::Body;
 use crate::defect;
 use crate::ids::{Attempt, JobId};
@@ -51,7 +52,9 @@ impl Context {
 impl Jobs {
     /// Adds a notice of an event to the outbox for the resource manager, unless the attempt is silent.
     pub(crate) fn tell_manager(&self, job: &JobId, number: Attempt, event: &str, mut context: Value, cx: &mut Context) {
-        if self.attempt(job, number).is_none_or(|attempt| !attempt.silent) {
+        // A notice of an abandoned attempt would keep all later notices back until somebody takes the attempt up.
+        let is_told = |attempt: &JobAttempt| !attempt.silent && (!attempt.abandoned || defect!(AbandonedNoticed));
+        if self.attempt(job, number).is_none_or(is_told) {
             cx.send_notice(Reader::Manager, job, number, told_as(&mut context, event, None));
         }
     }

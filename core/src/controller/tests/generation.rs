@@ -99,6 +99,21 @@ fn a_pending_release_is_told_when_its_job_is_finished_again() {
     assert_eq!((owed(&mut b), b.view().abandoned.len()), (1, 0));
 }
 
+/// Regression test: a milestone of an abandoned attempt entered the outbox, and all later notices waited behind it.
+#[test]
+fn an_abandoned_attempt_keeps_no_notice_back() {
+    let (mut b, _) = bench(1, |_| {});
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.run("prolog", "j", "n0");
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, live())]);
+    let done = Ended { milestones: vec!["data-out".to_owned()], ..ended(Outcome::Ok) };
+    b.says(n0, FromAgent::Finished { task: task("prolog", "j", 0), ended: Box::new(done) });
+    assert_eq!((b.view().abandoned.len(), contexts(&b, "milestone").len()), (1, 2));
+    assert_eq!(b.store.outbox, []);
+}
+
 #[test]
 fn a_setup_action_goes_on_for_who_asks_and_not_for_a_job_that_had_begun() {
     for (phase, begins) in [(JobPhase::Preparing, true), (JobPhase::Running, false), (JobPhase::Ended, false)] {
