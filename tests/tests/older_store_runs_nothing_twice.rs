@@ -48,12 +48,9 @@ fn goes_on(cluster: &Cluster, job: &str) -> Result<()> {
 /// Waits until the controller shows that both ranks of the job's prolog run.
 fn runs_on(cluster: &Cluster, job: &str) -> Result<()> {
     cluster.bed().wait_until(&format!("both ranks of {job} are shown to run"), SOON, || {
-        if !cluster.perilog(&["show", job])?.success() {
-            return Ok(false);
-        }
-        let Some(open) = cluster.job(job)?.attempts.first().and_then(|attempt| attempt.actions.first().cloned()) else {
-            return Ok(false);
-        };
+        let view = cluster.known_job(job)?;
+        let attempt = view.as_ref().and_then(|job| job.attempts.first());
+        let Some(open) = attempt.and_then(|attempt| attempt.actions.first()) else { return Ok(false) };
         let running = open.open.iter().filter(|row| row.state == "running");
         Ok(running.map(|row| row.ranks.len()).sum::<u64>() == 2)
     })

@@ -67,7 +67,7 @@ impl Faces for Answer<Listed> {
         let view = &self.body.recovery;
         if let Some(row) = &view.recovery {
             let age = text::age(page.now_ms.saturating_sub(row.since_ms));
-            page.line(format_args!("put back {age} ago: {}", text::line(&row.why)));
+            page.line(format_args!("new generation {age} ago: {}", text::line(&row.why)));
             if row.ended_ms.is_none() {
                 page.line(
                     "hooks and edges that wait ask again within a minute; then each node is drained whose job nobody",

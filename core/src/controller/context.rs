@@ -65,7 +65,7 @@ pub(super) enum Change {
     Away(HostName),
     /// The attempt gives up the rank, because another job (`to`) may have its host.
     GiveUp { job: JobId, attempt: Attempt, rank: Rank, to: JobId },
-    /// These ranks of the action were given up. Tasks that their nodes have not begun get a Cancel.
+    /// The attempt gave up ranks of the action. Tasks that their nodes have not begun get a Cancel.
     GivenUp(ActionId, IdSet),
     /// The host has no unknown task any more. The drain for them is lifted, and waiting tasks on the host may begin.
     NoUnknown(HostName),
@@ -93,7 +93,7 @@ pub(super) enum Change {
     /// The host of the task is to be drained for the reason `what`. `is_stuck`: a script of the task lives, and a
     /// reboot of the node ends the script.
     Drain { task: TaskId, what: String, is_stuck: bool },
-    /// These hosts need no clean-up any more. The drains for the cause `Passing` are lifted.
+    /// The hosts need no clean-up any more. The machine lifts their drains for the cause `Passing`.
     Cleaned(Vec<HostName>, Passing),
 }
 

@@ -254,7 +254,7 @@ impl Machine {
                     self.drain_task(task, &*format!(": {what}"), fault);
                 }
                 Change::TakenUp(job, number) => {
-                    // What the request has queued comes after what follows here: an epilog waits for an adopted prolog.
+                    // The changes that the request has queued come last: an epilog waits for an adopted prolog.
                     let mut later = std::mem::take(&mut self.cx.changes);
                     for (action, ranks) in self.jobs.adopt_attempt(&job, number, &self.nodes, &mut self.cx) {
                         self.adopt(action, &ranks);

@@ -8,11 +8,11 @@ use crate::controller::io::{AskWhich, Client, Hooked, OutboxEntry, Record, Recov
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::controller::node::Nodes;
-use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::message::{Ask, ToAgent};
+use crate::{defect, utc};
 
 /// Maximum number of open questions to nodes. An operator waits for each answer, so few questions are open at a time.
 const MAX_QUESTIONS: usize = 1_024;
@@ -163,8 +163,9 @@ impl Machine {
                 Ok(Reply::Done)
             }
             Request::Releases { first, except, limit } => {
-                let told =
-                    |entry: &OutboxEntry| !self.jobs.is_suspended(&entry.job, entry.attempt) || defect!(SuspendedTold);
+                let told = |entry: &OutboxEntry| {
+                    !self.jobs.is_suspended(&entry.job, entry.attempt) || defect!(SuspendedNoticed)
+                };
                 Ok(Reply::Outbox(self.cx.outbox.oldest_releases(&first, &except, limit, told)))
             }
             Request::HookFailed { what, why } => {
@@ -192,9 +193,6 @@ impl Machine {
     /// Names the attempt in a request that names none, if a node holds tasks of a newer attempt than the store knows: a
     /// lost life added it, and the request is about it.
     fn with_attempt(&self, mut request: Request) -> Request {
-        if !self.recovery.is_on() && self.nodes.unknown_hosts.is_empty() && self.nodes.uncleaned_hosts.is_empty() {
-            return request;
-        }
         let of = match &mut request {
             Request::Run(run) => Some((&run.job, &mut run.attempt)),
             Request::ActionStart(start) => Some((&start.run.job, &mut start.run.attempt)),
@@ -217,12 +215,14 @@ impl Facts<'_> {
             Refusal::NoSuchJob(text) => {
                 match text.strip_prefix("no job ").filter(|name| self.nodes.contains_key(*name)) {
                     Some(node) => Refusal::NoSuchJob(format!("{text}; {node} is a node: perilog why {node}")),
-                    None if self.recovery.row.is_some() => {
-                        let note =
-                            "the store was put back, and does not know every job of before: perilog ps --abandoned";
-                        Refusal::NoSuchJob(format!("{text}; {note}"))
-                    }
-                    None => refusal,
+                    None => match self.may_lack_jobs_before() {
+                        Some(ms) => {
+                            let before = utc::second(ms);
+                            let note = format!("this store may lack jobs that began before {before}");
+                            Refusal::NoSuchJob(format!("{text}; {note}: perilog ps --abandoned"))
+                        }
+                        None => refusal,
+                    },
                 }
             }
             _ => refusal,

@@ -315,9 +315,9 @@ table! {
     SuspendedReleased: "a rank of an abandoned attempt is given back",
         "docs/semantics.md B3: nothing owed begins, is told or given back before somebody asks again",
         Hunt::Simulator;
-    SuspendedTold: "the release hook is told of an abandoned attempt",
+    SuspendedNoticed: "the release hook is told of an abandoned attempt",
         "docs/semantics.md B3: nothing owed begins, is told or given back before somebody asks again",
-        Hunt::Unit { program: "core", filter: "a_pending_release_is_told_when_its_job_is_finished_again" };
+        Hunt::Unit { program: "core", filter: "a_pending_release_is_sent_when_its_job_is_finished_again" };
     SuspendedJudged: "an action of an abandoned attempt gets its verdict",
         "docs/semantics.md B3: nothing owed begins, is told or given back before somebody asks again",
         Hunt::Simulator;
@@ -345,7 +345,7 @@ table! {
     UnlistedRunIgnored: "an unlisted attempt that already cleans up on a host keeps no other from it",
         "docs/semantics.md B7: on a drained host that no other attempt has",
         Hunt::Unit { program: "core", filter: "a_clean_up_waits_for_one_that_runs" };
-    UnlistedIsTold: "the resource manager is told that hosts are free which it gave on long ago",
+    UnlistedNoticed: "the resource manager is told that hosts are free which it gave on long ago",
         "4: no rank is given back twice",
         Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
     MissingGoesOn: "an attempt that its edge has no more goes on",

@@ -49,7 +49,7 @@ impl Jobs {
         let entry = self.get(&row.job)?;
         let attempt = entry.attempts.get(&row.attempt)?;
         let older = entry.attempts.range(..row.attempt).map(|(_, older)| older);
-        // Nobody knows whether an abandoned attempt still has a task there: the node keeps the order.
+        // The store may not know whether an abandoned attempt still has a task there: the node keeps the order.
         let at_work = |older: &&JobAttempt| !older.abandoned && self.is_at_work(older) && !defect!(AttemptsOverlap);
         for older in older.filter(at_work) {
             let there = attempt.layout.host(rank).and_then(|host| older.layout.rank(host.as_str())).map(Rank);

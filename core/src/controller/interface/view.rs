@@ -283,7 +283,7 @@ pub struct EdgeAction {
     pub failures: Vec<serde_json::Value>,
 }
 
-/// What a restore has left, as `perilog ps --abandoned` and `perilog controller recover` show it.
+/// The attempts and tasks that a restore has left, for `perilog ps --abandoned` and `perilog controller recover`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecoveryView {
     /// The last generation, if there was one.
@@ -316,7 +316,7 @@ pub struct AbandonedView {
     pub open: Vec<ActionName>,
     /// `false`: the store lacks the attempt, and these hosts say that it had them.
     pub stored: bool,
-    /// What a person types if the job is over. A running job needs nothing: whoever started it asks for it again.
+    /// Command for an operator, if the job is over. A running job needs none: its edge or hook asks for it again.
     pub command: String,
 }
 

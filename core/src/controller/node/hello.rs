@@ -121,7 +121,7 @@ impl Machine {
         if !forget.is_empty() {
             self.cx.send(id, ToAgent::Forget { tasks: forget });
         }
-        self.nodes.unknown_told(host, before, &mut self.cx);
+        self.nodes.unknown_reported(host, before, &mut self.cx);
         if !self.nodes.unknown_hosts.contains(host) {
             self.drains.lift_passing(host, &Passing::Unknown, &mut self.cx);
         }

@@ -19,7 +19,7 @@
 //! | ended            | tombstone with another end    | recorded as late |
 //! | unknown task     | any                           | unknown, or its attempt was pruned: `recovery/unknown.rs` |
 //! | open, given up   | unclaimed                     | accepted; Cancel |
-//! | open, suspended  | holds nothing, or another boot | unchanged until the attempt proceeds, whatever other rows say |
+//! | open, suspended  | holds nothing, or another boot | unchanged until the attempt proceeds |
 //!
 //! 1. The reboot has undone the work of the prolog. The row is only for the action named `prolog`, and only until that
 //!    action has its verdict. The row also holds for an `ok` that the node reports only now, from a /run that outlived

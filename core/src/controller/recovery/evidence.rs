@@ -8,7 +8,7 @@
 //! | a node's newest commit is foreign, and so is another node's (1) | at its Hello | a new generation |
 //! | the same, and this node's commit is of the running life (2) | at its Hello | a new generation, in a new epoch |
 //! | the newest commit of one host alone is foreign | at its Hello | no Welcome for the host; shown |
-//! | a foreign commit of a life with our epoch's number or a higher one, and another nonce: a rival | at its Hello | no Welcome; shown |
+//! | a foreign commit of another epoch, as high as ours or higher: a rival | at its Hello | no Welcome; shown |
 //! | a foreign commit of a life that is known as lost (3) | at its Hello | only its tasks matter: [`super::unknown`] |
 //! | a commit of another cluster | at its Hello | nothing; shown |
 //!
@@ -118,6 +118,14 @@ impl Machine {
 }
 
 impl Facts<'_> {
+    /// Returns the time (ms since 1970) before which jobs may have begun that the store lacks: that of the last
+    /// generation. `None`: there was none, or retention would have forgotten these jobs by now.
+    pub(crate) fn may_lack_jobs_before(&self) -> Option<u64> {
+        let since_ms = self.recovery.row.as_ref()?.since_ms;
+        let past_ms = self.cx.now.wall_ms.saturating_sub(since_ms);
+        (past_ms < self.cx.settings.retention_ms).then_some(since_ms)
+    }
+
     /// Returns `true` if the commit is of a life with a lower epoch than the one that began the last generation. Such a
     /// life is lost for good.
     pub(super) fn is_known_lost(&self, commit: Commit) -> bool {

@@ -4,12 +4,13 @@
 //! | the attempt, when the generation begins | then |
 //! |---|---|
 //! | not released whole | abandoned; its notices to the resource manager are dropped |
-//! | released whole, and the release hook has still a notice of it | abandoned; the hook gets the notice when somebody finishes the job again |
+//! | released whole, and a notice of it waits for the release hook | abandoned; sent when somebody finishes the job again |
 //! | released whole | stays; its notices to the resource manager are dropped |
 //!
 //! An abandoned attempt keeps its facts: outcomes, released ranks, requested cancels, and the ranks that got a Start.
-//! It is neither closed nor final. Ends that nodes report are recorded. Until it is taken up, it begins and sends
-//! nothing, holds no host, and none of its tasks is lost or past a limit.
+//! An abandoned attempt is neither closed nor final. The controller records ends that nodes report. Until somebody
+//! takes the attempt up, the controller begins and sends nothing of it, the attempt holds no host, and none of its
+//! tasks is lost or past a limit.
 
 use serde_json::json;
 

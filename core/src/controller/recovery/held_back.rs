@@ -76,7 +76,7 @@ impl Facts<'_> {
         }
         let host = attempt.layout.host(rank)?;
         if self.jobs.follows(action) || attempt.silent {
-            // What was given up never begins, and ends as cancelled.
+            // A task on a rank that was given up never begins, and ends as cancelled.
             let waits = self.must_not_clean(job, attempt, &host) && !self.jobs.is_given_up(TaskId { action: id, rank });
             return waits.then(|| HeldBack::Unlisted(host, job.clone()));
         }

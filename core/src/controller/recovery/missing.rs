@@ -28,7 +28,7 @@ use crate::task::Ended;
 
 use super::held_back::HeldBack;
 
-/// What is known of an attempt on a host: whether a setup action may have begun, and the after-actions that went well.
+/// Traces of an attempt on a host: whether a setup action may have begun, and the after-actions that went well.
 #[derive(Default)]
 struct Traces {
     setup: bool,

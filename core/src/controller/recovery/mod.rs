@@ -67,7 +67,7 @@ struct Gate {
     missing: BTreeSet<HostName>,
 }
 
-/// What the last Hello of a node says and the store does not, and what waits for the node's attempts to proceed.
+/// Tasks that the last Hello of a node named and the store lacks, and tasks that wait for their attempts to proceed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Unsettled {
     /// Tasks of suspended attempts that the node does not hold.

@@ -6,7 +6,7 @@
 //! | listed, and the job has an unreleased attempt of an edge of another name | refused and shown; unchanged |
 //! | listed and known, same owner and hosts | taken up, and holds the listed ranks (1) |
 //! | listed and unknown | added as by `job add`; counts as begun on all its ranks |
-//! | listed, and contradicts the store or is unfit | refused and shown; unchanged, and no clean-up begins that waits for the list |
+//! | listed, and contradicts the store or is unfit | refused and shown; clean-ups that wait for the list do not begin |
 //! | known of this source and instance, and not listed | unlisted (2), when the last page has come |
 //! | of another source or instance, or without a source | unchanged |
 //!

@@ -50,7 +50,7 @@ pub(crate) struct Unknown {
     /// The task's state in the node's last report.
     state: HeldState,
     /// Time (monotonic) of the node's last report about the task.
-    told_ms: u64,
+    reported_ms: u64,
     /// The task's time limit; `None`: no limit, or none reported.
     limit_ms: Option<u64>,
     /// `true` if an operator has lifted the host's drain. The controller then acknowledges the task's end.
@@ -85,7 +85,7 @@ impl Nodes {
         let Some(unknown) = node.and_then(|node| node.unsettled.unknown.get_mut(&task)) else { return false };
         if !matches!(phase, Phase::Milestone { .. }) {
             unknown.state = HeldState::Live { phase: phase.clone(), age_ms: 0 };
-            unknown.told_ms = now.mono_ms;
+            unknown.reported_ms = now.mono_ms;
         }
         true
     }
@@ -93,7 +93,7 @@ impl Nodes {
     /// Carries an operator's decisions about unknown tasks over to a new Hello of the node. If the node holds no
     /// unknown task any more, removes the host from the hosts with unknown tasks. `before`: the node's unsettled tasks
     /// as of the earlier Hello.
-    pub(crate) fn unknown_told(&mut self, host: &HostName, before: Unsettled, cx: &mut Context) {
+    pub(crate) fn unknown_reported(&mut self, host: &HostName, before: Unsettled, cx: &mut Context) {
         let given_up = before.unknown.into_iter().filter(|(_, unknown)| unknown.given_up);
         for (task, _) in given_up {
             self.give_up_unknown(host, task, cx);
@@ -210,7 +210,7 @@ impl Nodes {
             action: held.action.clone(),
             userid: held.userid,
             state: held.state.clone(),
-            told_ms: cx.now.mono_ms,
+            reported_ms: cx.now.mono_ms,
             limit_ms: held.limit_ms,
             given_up: false,
         };
@@ -287,7 +287,7 @@ impl Jobs {
         adopted
     }
 
-    /// Does what [`Self::adopt_attempt`] does for the attempts in a node's Hello that were taken up before.
+    /// Applies [`Self::adopt_attempt`] to each attempt in a node's Hello that was taken up before.
     pub(crate) fn adopt_reported(
         &mut self,
         host: &HostName,
@@ -315,7 +315,8 @@ impl Machine {
             let is_open = self.jobs.action(id).is_some_and(|action| action.is_open_on(rank));
             let Some(host) = layout.host(rank).filter(|_| is_open) else { continue };
             let Some(node) = self.nodes.get_mut(&host) else { continue };
-            let Some(Unknown { mut state, told_ms, limit_ms, .. }) = node.unsettled.unknown.get(&task).cloned() else {
+            let Some(Unknown { mut state, reported_ms, limit_ms, .. }) = node.unsettled.unknown.get(&task).cloned()
+            else {
                 continue;
             };
             let (session, boot, boot_number) = (node.session, node.row.boot.clone(), node.row.boot_number);
@@ -326,7 +327,7 @@ impl Machine {
                 self.jobs.start_on(session, task, boot_number, &boot, &mut self.cx);
             }
             if let HeldState::Live { age_ms, .. } = &mut state {
-                *age_ms = age_ms.saturating_add(self.cx.now.mono_ms.saturating_sub(told_ms));
+                *age_ms = age_ms.saturating_add(self.cx.now.mono_ms.saturating_sub(reported_ms));
             }
             match session {
                 Some(session) => self.settle_held(session, &host, task, &state, limit_ms),
@@ -374,7 +375,6 @@ impl<'a> Facts<'a> {
 
     /// Returns the attempts of the job that unknown tasks of nodes name, tombstones included.
     fn unknown_attempts(&self, job: &JobId) -> impl Iterator<Item = Attempt> {
-        // After the grace these hosts alone have unknown tasks.
         let listed = self.nodes.unknown_hosts.union(&self.nodes.uncleaned_hosts);
         let listed = listed.filter(|_| !self.recovery.is_on()).filter_map(|host| self.nodes.get(host));
         let all = self.nodes.values().filter(|_| self.recovery.is_on());

@@ -1,6 +1,6 @@
 //! Unlisted attempts: decides where the after-actions of an attempt may clean up that its edge's list lacks. Its
 //! resource manager freed the hosts while its own rank 0 was down, or was rolled back; other jobs may have the hosts.
-//! So an after-action of such an attempt begins on a host only if all of this holds:
+//! An after-action of such an attempt begins on a host only if all of these conditions hold:
 //!
 //! * no grace runs;
 //! * the host's drain is in force, so no further job comes there;
@@ -40,7 +40,7 @@ impl Jobs {
         let dropped = cx.drop_notices(job, number, None);
         self.take_up_begun(job, number, cx);
         if let Some(attempt) = self.attempt_mut(job, number) {
-            attempt.silent = !defect!(UnlistedIsTold);
+            attempt.silent = !defect!(UnlistedNoticed);
         }
         self.unlisted.insert((job.clone(), number));
         self.event(job, "attempt-over", json!({"attempt": number, "why": GONE, "untold": dropped}), cx);

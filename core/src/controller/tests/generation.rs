@@ -27,6 +27,16 @@ fn stone(action: &str, job: &str, rank: u32, outcome: Outcome) -> Held {
     held(action, job, rank, HeldState::Tombstone { outcome, past_ms: 0, reboot: Reboot::None })
 }
 
+/// Returns a controller on a copy of the store: job `j` on `n0` had run its prolog when the copy was made.
+fn prepared(settings: impl Fn(&mut Settings)) -> Bench {
+    let (mut b, n) = bench(1, settings);
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.run("prolog", "j", "n0");
+    b.ends(n[0], task("prolog", "j", 0));
+    let copy = b.store.clone();
+    b.restored(&copy)
+}
+
 /// The same task in another attempt of its job.
 fn of_attempt(held: Held, number: u64) -> Held {
     let task = TaskId { action: id(held.action.as_str(), held.job.as_str(), number), rank: held.task.rank };
@@ -81,7 +91,7 @@ fn a_generation_outlives_a_restart() {
 
 /// F9: a release that the hook has not carried out waits until somebody finishes the job again.
 #[test]
-fn a_pending_release_is_told_when_its_job_is_finished_again() {
+fn a_pending_release_is_sent_when_its_job_is_finished_again() {
     let (mut b, n) = bench(1, |s| s.release_hook = true);
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
@@ -354,12 +364,7 @@ fn nobody_is_told_that_a_host_is_free_which_an_unknown_job_has() {
 
 #[test]
 fn a_drain_for_a_missing_clean_up_ends_when_the_attempt_is_taken_up() {
-    let (mut b, n) = bench(1, |_| {});
-    b.ask(add("j", "n0", Terms::default())).0.unwrap();
-    b.run("prolog", "j", "n0");
-    b.ends(n[0], task("prolog", "j", 0));
-    let copy = b.store.clone();
-    let mut b = b.restored(&copy);
+    let mut b = prepared(|_| {});
     let (n0, _) = b.up("n0", "b", vec![]);
     b.grace();
     assert_eq!(b.drained(), [("n0", false)]);
@@ -370,12 +375,7 @@ fn a_drain_for_a_missing_clean_up_ends_when_the_attempt_is_taken_up() {
 /// An operator who undrains a host answers for the clean-up, also when the node comes again.
 #[test]
 fn an_undrain_answers_for_a_missing_clean_up() {
-    let (mut b, n) = bench(1, |_| {});
-    b.ask(add("j", "n0", Terms::default())).0.unwrap();
-    b.run("prolog", "j", "n0");
-    b.ends(n[0], task("prolog", "j", 0));
-    let copy = b.store.clone();
-    let mut b = b.restored(&copy);
+    let mut b = prepared(|_| {});
     let (n0, _) = b.up("n0", "b", vec![stone("prolog", "k", 0, Outcome::Ok)]);
     b.grace();
     b.pass(2_000);
@@ -392,12 +392,7 @@ fn an_undrain_answers_for_a_missing_clean_up() {
 /// F3: no other job's setup action begins before the drain for a missing clean-up is in force.
 #[test]
 fn a_new_job_waits_for_the_drain_for_a_missing_clean_up() {
-    let (mut b, n) = bench(1, |s| s.drain_hook = true);
-    b.ask(add("j", "n0", Terms::default())).0.unwrap();
-    b.run("prolog", "j", "n0");
-    b.ends(n[0], task("prolog", "j", 0));
-    let copy = b.store.clone();
-    let mut b = b.restored(&copy);
+    let mut b = prepared(|s| s.drain_hook = true);
     let (n0, _) = b.up("n0", "b", vec![]);
     b.grace();
     assert_eq!(starts(&b.run("prolog", "k", "n0")), []);

@@ -4,6 +4,17 @@ use super::release::{add, bench, contexts, finish};
 use super::*;
 use crate::job::Terms;
 
+/// Returns a controller on a copy of the store in which nothing of job `j` had begun. The job was finished since, and
+/// no node has said Hello yet.
+fn finished_while_away(nodes: u32, hosts: &str) -> Bench {
+    let (mut b, _) = bench(nodes, |_| {});
+    b.ask(add("j", hosts, Terms::default())).0.unwrap();
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    b.ask(finish("j", None)).0.unwrap();
+    b
+}
+
 #[test]
 fn an_unknown_task_blocks_its_host_until_adopted_or_undrained() {
     for adopt in [true, false] {
@@ -134,11 +145,7 @@ fn the_unknown_setup_task_of_a_taken_up_job_is_adopted() {
 /// and its epilog as running, and the adopted prolog ended `cancelled`: it had not begun before the epilog, it seemed.
 #[test]
 fn an_adopted_prolog_has_its_end_also_if_the_epilog_is_known() {
-    let (mut b, _) = bench(1, |_| {});
-    b.ask(add("j", "n0", Terms::default())).0.unwrap();
-    let copy = b.store.clone();
-    let mut b = b.restored(&copy);
-    b.ask(finish("j", None)).0.unwrap();
+    let mut b = finished_while_away(1, "n0");
     let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
     let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, stone), held("epilog", "j", 0, live())]);
     let prolog = b.action("prolog", "j", 0);
@@ -150,11 +157,7 @@ fn an_adopted_prolog_has_its_end_also_if_the_epilog_is_known() {
 /// An adopted setup action grows with each node that comes back before its verdict.
 #[test]
 fn each_node_that_comes_back_adds_to_the_adopted_action() {
-    let (mut b, _) = bench(2, |_| {});
-    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
-    let copy = b.store.clone();
-    let mut b = b.restored(&copy);
-    b.ask(finish("j", None)).0.unwrap();
+    let mut b = finished_while_away(2, "n[0-1]");
     let mut sessions = Vec::new();
     for rank in [0, 1] {
         let (session, effects) = b.up(&format!("n{rank}"), "b", vec![held("prolog", "j", rank, live())]);
