@@ -327,6 +327,12 @@ table! {
     StaleSetupBegins: "a setup task of the copy begins although its job had begun or ended",
         "docs/semantics.md B4: no setup task begins for a job that had begun",
         Hunt::Unit { program: "core", filter: "a_setup_action_goes_on_for_who_asks_and_not_for_a_job_that_had_begun" };
+    UnclaimedBegins: "an epilog that its node holds unclaimed begins on a host that another job may have",
+        "docs/semantics.md B5: no clean-up begins on a host that another job may have",
+        Hunt::Unit { program: "core", filter: "an_unbegun_clean_up_does_not_begin_beside_another_job" };
+    StartCounts: "a drain for an overdue start counts as that for the timeout of its script",
+        "docs/semantics.md D1: exactly the hosts at fault are drained",
+        Hunt::Unit { program: "core", filter: "a_timeout_after_an_overdue_start_drains_again" };
     UnknownOverlooked: "tasks that the store does not know are nobody's business",
         "docs/semantics.md N2: no other job begins beside an unknown task",
         Hunt::Simulator;

@@ -277,6 +277,8 @@ impl Truth {
             return;
         }
         self.given.replaced = true;
+        // A restored store may lack the epochs that the numbers of earlier notices had.
+        self.given.last.clear();
         let known = before.attempts.iter().chain(&store.attempts).map(|row| row.job.clone());
         self.given.forgotten.extend(known.chain(self.runs.iter().map(|run| run.job.clone())));
         let rows = store.attempts.iter().map(|row| ((row.job.clone(), row.attempt), row.released.clone()));

@@ -43,12 +43,16 @@ impl Jobs {
         let is_unfollowed = self.unfollowed(task, &ended).is_some();
         let milestones = ended.milestones.clone();
         let Some(action) = self.action_mut(task.action) else { return };
-        // The controller drained the node when the script passed its limit, so no second drain follows.
-        let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
+        // An end without a duration is none of the node's: the controller gave the script up, and the script may go on.
+        let given_up = ended.elapsed_ms.is_none();
+        // The controller drained the node when the script passed its limit, so no second drain follows. A drain for an
+        // overdue start is none for its script: an operator may have lifted it while no script had begun.
+        let overdue =
+            action.overdue(task.rank).filter(|script| *script != ITS_START || given_up || defect!(StartCounts));
+        let told = overdue.is_some() && matches!(ended.outcome, Outcome::Timeout { .. });
         let blame = (!is_ok && !told || is_unfollowed).then(|| ended.clone());
         let rebooted = action.expected.contains_key(&task.rank);
-        // An end without a duration is none of the node's: the controller gave the script up, and the script may go on.
-        let goes_on = matches!(ended.outcome, Outcome::Resolved { .. }) || told && ended.elapsed_ms.is_none();
+        let goes_on = matches!(ended.outcome, Outcome::Resolved { .. }) || told && given_up;
         action.end(task.rank, ended);
         cx.changes.push_back(Change::Ended(End { task, rebooted, goes_on, is_ok, blame }));
         for name in milestones {

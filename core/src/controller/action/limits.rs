@@ -47,9 +47,10 @@ impl Action {
         true
     }
 
-    /// Returns `true` if a script of the rank is recorded as overdue.
-    pub(crate) fn was_overdue(&self, rank: Rank) -> bool {
-        self.row.overdue.values().any(|ranks| ranks.contains(rank.0))
+    /// Returns the script of the rank that is recorded as overdue, or [`crate::message::ITS_START`].
+    pub(crate) fn overdue(&self, rank: Rank) -> Option<&str> {
+        let mut scripts = self.row.overdue.iter().filter(|(_, ranks)| ranks.contains(rank.0));
+        scripts.next().map(|(script, _)| script.as_str())
     }
 
     pub(crate) fn forget_overdue(&mut self, rank: Rank) {

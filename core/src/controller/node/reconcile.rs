@@ -19,6 +19,7 @@
 //! | ended            | tombstone with another end    | recorded as late |
 //! | unknown task     | any                           | unknown, or its attempt was pruned: `recovery/unknown.rs` |
 //! | open, given up   | unclaimed                     | accepted; Cancel |
+//! | open, another job may have the host | not begun, or sent and not held | given up, (5) |
 //! | open, suspended  | holds nothing, or another boot | unchanged until the attempt proceeds |
 //!
 //! 1. The reboot has undone the work of the prolog. The row is only for the action named `prolog`, and only until that
@@ -27,6 +28,7 @@
 //! 2. Unless an earlier action has not ended on the host, or recovery holds the task back. Start-grace counts from now.
 //! 3. A task that recovery holds back stays unclaimed until recovery lets it begin.
 //! 4. See [`crate::controller::action::announced_reboot`].
+//! 5. See [`crate::controller::recovery::missing`]. The Cancel follows.
 
 use crate::controller::action::Stand;
 use crate::controller::context::Context;
@@ -115,6 +117,7 @@ impl Machine {
         }
         let held_back = open && *state == HeldState::Unclaimed && self.facts().held_back(task.action, rank).is_some();
         let suspended = self.jobs.is_suspended_action(task.action);
+        let gives_up = self.facts().gives_up(task).filter(|_| open && !suspended);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         match state {
             HeldState::Tombstone { outcome, reboot, .. } => {
@@ -146,7 +149,10 @@ impl Machine {
                     }
                     _ if held_back => self.nodes.leave_unclaimed(&self.jobs, task),
                     Some(why) if !defect!(CancelledBegins) => self.cx.send_cancel(id, &self.jobs, task, &why),
-                    _ => self.cx.send(id, ToAgent::Begin { task }),
+                    _ => match gives_up {
+                        Some(change) if !defect!(UnclaimedBegins) => self.cx.changes.push_back(change),
+                        _ => self.cx.send(id, ToAgent::Begin { task }),
+                    },
                 }
             }
             HeldState::Live { phase, age_ms } => {
@@ -159,6 +165,8 @@ impl Machine {
                     let cancel = cancel.or_else(|| why.map(str::to_owned));
                     if let Some(why) = cancel.filter(|_| !defect!(CancelSaidOnce)) {
                         self.cx.send_cancel(id, &self.jobs, task, &why);
+                    } else if may_begin {
+                        self.cx.changes.extend(gives_up);
                     }
                 } else if may_still_begin(phase) {
                     // The task has not begun, and would begin when its turn comes or systemd starts its unit.
@@ -219,10 +227,9 @@ impl Machine {
                 }
             }
             // The node answers the Cancel with a tombstone, and reports the end with `Finished`.
-            Stand::Sent => match cancel {
-                Some(why) => self.cx.send_cancel(id, &self.jobs, task, &why),
-                None => self.jobs.start_on(id, task, boot_number, boot, &mut self.cx),
-            },
+            Stand::Sent if let Some(why) = cancel => self.cx.send_cancel(id, &self.jobs, task, &why),
+            Stand::Sent if let Some(change) = self.facts().gives_up(task) => self.cx.changes.push_back(change),
+            Stand::Sent => self.jobs.start_on(id, task, boot_number, boot, &mut self.cx),
             Stand::Ok | Stand::Ended | Stand::NotMine => {}
         }
     }
@@ -244,9 +251,10 @@ impl Machine {
             let cancel = cancel.filter(|_| !defect!(CancelledBegins));
             let is_held = cancel.is_none() && self.facts().held_back(id, rank).is_some();
             let Some(session) = node.session.filter(|_| !is_held) else { continue };
-            match cancel {
-                Some(why) => self.cx.send_cancel(session, &self.jobs, task, &why),
-                None => self.cx.send(session, ToAgent::Begin { task }),
+            match (cancel, self.facts().gives_up(task)) {
+                (Some(why), _) => self.cx.send_cancel(session, &self.jobs, task, &why),
+                (None, Some(change)) if !defect!(UnclaimedBegins) => self.cx.changes.push_back(change),
+                (None, _) => self.cx.send(session, ToAgent::Begin { task }),
             }
             if let Some(node) = self.nodes.get_mut(host) {
                 node.unsettled.unclaimed.remove(&task);

@@ -267,6 +267,36 @@ fn nothing_is_cleaned_up_beside_another_job() {
     }
 }
 
+/// Regression test: an epilog of a job that was finished again waited on its node, which was away, and another job got
+/// the host meanwhile. The epilog began beside that job.
+#[test]
+fn an_unbegun_clean_up_does_not_begin_beside_another_job() {
+    let waits = HeldState::Live { phase: Phase::Waiting { why: "its runner".into() }, age_ms: 1 };
+    for (name, state) in [("unclaimed", Some(HeldState::Unclaimed)), ("waits", Some(waits)), ("not there", None)] {
+        let (mut b, _) = bench(1, |_| {});
+        b.ask(add("j", "n0", Terms::default())).0.unwrap();
+        b.run("prolog", "j", "n0");
+        let copy = b.store.clone();
+        let mut b = b.restored(&copy);
+        let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, HeldState::Ended)]);
+        b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
+        assert_eq!(starts(&b.ask(finish("j", None)).1), [(n0, 0)]);
+        b.ask(add("k", "n0", Terms::default())).0.unwrap();
+        b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+        let there = state.map(|state| held("epilog", "j", 0, state));
+        let (_, effects) = b.up("n0", "b", there.into_iter().collect());
+        let begins = |effect: &Effect| {
+            matches!(
+                effect,
+                Effect::Send { message: ToAgent::Begin { .. } | ToAgent::Start(_), .. } | Effect::Fan { .. }
+            )
+        };
+        assert!(!effects.iter().any(begins), "{name}: {effects:?}");
+        assert_eq!(contexts(&b, "given-up").len(), 1, "{name}");
+        assert!(contexts(&b, "release").is_empty(), "{name}");
+    }
+}
+
 /// Two jobs of the copy shared the host: whoever asks for them again shares it still.
 #[test]
 fn jobs_that_shared_a_host_in_the_copy_share_it_still() {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::release::{add, bench, contexts, finish, job};
 use super::*;
 use crate::job::Terms;
+use crate::message::ITS_START;
 use crate::task::Process;
 
 fn rabbits(names: &[&str]) -> BTreeSet<ResourceName> {
@@ -199,4 +200,20 @@ fn a_stuck_script_drains_its_node_once() {
         b.says(n[0], finished(t, Outcome::Timeout { status: None }));
         assert_eq!((b.store.drains.len(), contexts(&b, "drain").len()), (drains, 1));
     }
+}
+
+/// Regression test: an operator lifted the drain for a start that took too long. The epilog then timed out, and its
+/// host was released without a drain.
+#[test]
+fn a_timeout_after_an_overdue_start_drains_again() {
+    let (mut b, n) = bench(1, |_| {});
+    let t = task("epilog", "j", 0);
+    b.run("epilog", "j", "n0");
+    b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
+    let phase = Phase::Overdue { script: ITS_START.into(), limit_ms: 30_000, doing: "it waits".into() };
+    b.says(n[0], FromAgent::Moved { task: t, phase, age_ms: 0 });
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+    assert_eq!(b.store.drains, []);
+    b.says(n[0], finished(t, Outcome::Timeout { status: None }));
+    assert_eq!((b.store.drains.len(), contexts(&b, "drain").len()), (1, 2));
 }
