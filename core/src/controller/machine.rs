@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use crate::controller::action::Action;
 use crate::controller::action::announced_reboot::Expected;
 use crate::controller::context::{Change, Context, End};
+use crate::controller::edge::Lists;
 use crate::controller::giveback::drain::Drains;
 use crate::controller::giveback::drain::Fault;
 use crate::controller::giveback::outbox::Outbox;
@@ -35,6 +36,8 @@ pub struct Machine {
     pub(super) jobs: Jobs,
     pub(super) drains: Drains,
     pub(super) recovery: Recovery,
+    /// The lists of the edges (`Sync`). A list says nothing about other instances of the same resource manager.
+    pub(super) lists: Lists,
     pub(super) quiesce: Quiesce,
     /// Time (monotonic) until which tasks wait for nodes that the store does not know; later such tasks end as `lost`
     /// at once. 0 if the store knew a node when the controller started.
@@ -60,7 +63,8 @@ impl Machine {
             history,
             highest_seen: None,
             nodes: Nodes::default(),
-            recovery: Recovery::new(snapshot.recovery, epoch),
+            recovery: Recovery::new(snapshot.recovery),
+            lists: Lists::new(epoch),
             quiesce: Quiesce { quiet: snapshot.quiet, ..Quiesce::default() },
             pruned_ms: now.mono_ms,
             young_until_ms: 0,

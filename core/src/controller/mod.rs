@@ -11,13 +11,14 @@
 //! | `action` | actions: rank states, the order of ranks, limits, verdicts; external actions |
 //! | `node` | nodes: the session that speaks for a host; differences between a node's tasks and the store |
 //! | `giveback` | released ranks, drained hosts, notices to the resource manager |
+//! | `edge` | which attempts an edge's list adds, takes up or ends; which requests an edge may make |
 //! | `recovery` | what the controller may do while its store may be behind |
 //! | `operator` | resolutions, cancels, drains by hand, and the quiesced state |
 //! | `show` | nothing: the views for operators |
 //!
 //! Files: `machine` is the state and the way of a batch through it; `context` is the batch's time, settings and output;
 //! `facts` answers questions that need several parts; `requests` passes each client's request to the part that decides;
-//! `edge` checks requests of edges; `events` writes ends and verdicts to the event log; `writer` commits batches.
+//! `events` writes ends and verdicts to the event log; `writer` commits batches.
 
 mod action;
 mod context;

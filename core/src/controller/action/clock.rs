@@ -30,7 +30,7 @@ impl Machine {
     pub(crate) fn on_tick(&mut self) {
         // The end of the batch asks for the next tick.
         self.cx.wake_ms = None;
-        self.recovery.drop_old_lists(self.cx.now);
+        self.lists.drop_old(self.cx.now);
         let is_due = |check: Option<u64>| check.is_some_and(|at| at <= self.cx.now.mono_ms);
         let open = self.jobs.actions.iter().filter(|(_, a)| a.row.verdict.is_none() && is_due(a.check_ms));
         let ids: Vec<ActionId> = open.map(|(id, _)| *id).filter(|id| !self.jobs.is_suspended_action(*id)).collect();
@@ -175,6 +175,7 @@ impl Facts<'_> {
             .values()
             .filter(|a| a.row.verdict.is_none() && !self.jobs.is_suspended(&a.row.job, a.row.attempt));
         let limits = open.filter_map(|a| a.check_ms);
-        limits.chain(self.nodes.next_probe()).chain(self.recovery.next_check()).chain(self.next_prune()).min()
+        let others = [self.nodes.next_probe(), self.recovery.next_check(), self.lists.next_drop(), self.next_prune()];
+        limits.chain(others.into_iter().flatten()).min()
     }
 }

@@ -121,7 +121,7 @@ impl Machine {
     pub(crate) fn end_grace_if_due(&mut self) {
         let is_due = self.recovery.grace_ms.is_some_and(|at| at <= self.cx.now.mono_ms);
         let obeyed_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
-        let is_half = self.recovery.lists.has_half() && !defect!(GraceEndsHalfListed);
+        let is_half = self.lists.has_half() && !defect!(GraceEndsHalfListed);
         if !is_due || self.recovery.is_settling() || obeyed_another || is_half {
             return;
         }

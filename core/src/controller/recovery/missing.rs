@@ -128,7 +128,7 @@ impl Facts<'_> {
     /// Returns `true` if other jobs may have hosts of the attempt: its edge's list lacks it, or it was taken up when
     /// its job had begun or ended, and no list names it.
     fn may_have_lost_hosts(&self, attempt: &JobAttempt) -> bool {
-        let list = attempt.source.as_ref().and_then(|source| self.recovery.lists.whole(source));
+        let list = attempt.source.as_ref().and_then(|source| self.lists.whole(source));
         let is_listed = attempt.listed > 0 && list.is_none_or(|list| list == attempt.listed);
         let is_begun = attempt.recovered == Recovered::Begun && !is_listed;
         (attempt.silent || is_begun) && !defect!(CleanedBesideOthers)

@@ -21,7 +21,7 @@
 //!
 //! Files: `evidence` (is the store behind?), `gate` (the wait after a start), `generation` (abandoning and taking up),
 //! `held_back` (why a task waits), `unknown` (tasks that the store lacks), `missing` (clean-ups that may not have run),
-//! `sync` (an edge's list), `pages` (its pages), `unlisted` (attempts that an edge's list lacks).
+//! `give_up` (ranks whose hosts another job has).
 
 mod evidence;
 mod gate;
@@ -29,19 +29,15 @@ mod generation;
 mod give_up;
 mod held_back;
 mod missing;
-mod pages;
-mod sync;
 mod unknown;
-mod unlisted;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::controller::io::{Now, RecoveryRow, Source};
-use crate::ids::{Attempt, Epoch, HostName, JobId, TaskId};
+use crate::controller::io::RecoveryRow;
+use crate::ids::{Attempt, HostName, JobId, TaskId};
 use crate::mark::Commit;
 
 pub(super) use held_back::suspended;
-use pages::Lists;
 pub(super) use unknown::Unknown;
 
 /// State of the gate and of the recovery, except the flags that each attempt has for itself.
@@ -53,8 +49,6 @@ pub(super) struct Recovery {
     /// Key: a host that got no Welcome. Value: the newest commit of its node, which this store never made. A second
     /// such host is evidence that the store is behind.
     pub(crate) suspects: BTreeMap<HostName, Commit>,
-    /// The lists of the edges (`Sync`). A list says nothing about other instances of the same resource manager.
-    lists: Lists,
     /// Time (monotonic) at which the grace is over; `None`: no grace runs.
     grace_ms: Option<u64>,
 }
@@ -100,25 +94,15 @@ impl Unsettled {
 }
 
 impl Recovery {
-    pub(super) fn new(row: Option<RecoveryRow>, epoch: Epoch) -> Self {
-        Self { row, lists: Lists::new(epoch), ..Self::default() }
+    pub(super) fn new(row: Option<RecoveryRow>) -> Self {
+        Self { row, ..Self::default() }
     }
 
-    /// Returns the time (monotonic) at which the recovery needs a tick: the gate opens, the grace is over, or a half
-    /// list is dropped. `None`: it waits for no time.
+    /// Returns the time (monotonic) at which the recovery needs a tick: the gate opens, or the grace is over. `None`:
+    /// nothing waits for a time.
     pub(super) fn next_check(&self) -> Option<u64> {
         let gate = self.gate.as_ref().map(|gate| gate.until_ms);
-        [gate, self.grace_ms, self.lists.next_drop()].into_iter().flatten().min()
-    }
-
-    /// Drops each half list whose edge has sent no further page in time.
-    pub(super) fn drop_old_lists(&mut self, now: Now) {
-        self.lists.drop_old(now);
-    }
-
-    /// Returns the number of the source's newest list; `None`: this controller has no whole list of the source.
-    pub(super) fn list_of(&self, source: &Source) -> Option<u64> {
-        self.lists.whole(source)
+        [gate, self.grace_ms].into_iter().flatten().min()
     }
 
     /// Returns `true` while a grace runs.

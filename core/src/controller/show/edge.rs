@@ -34,7 +34,7 @@ impl Facts<'_> {
             None => self.jobs.range::<JobId, _>(..),
         };
         // The resource manager has the jobs that its last list names, also if perilog is done with them.
-        let list = self.recovery.list_of(&of.source);
+        let list = self.lists.whole(&of.source);
         let is_listed = |entry: &Job| list.is_some() && entry.attempts.values().any(|of| Some(of.listed) == list);
         let attempts = jobs.flat_map(|(job, entry)| {
             let is_listed = is_listed(entry);

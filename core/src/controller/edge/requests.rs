@@ -19,7 +19,7 @@ use crate::ids::{Attempt, HostName, JobId};
 
 impl Machine {
     /// Fails if the request is not about a job or a drain of an edge.
-    pub(super) fn check_edge(&self, request: &Request) -> Result<(), Refusal> {
+    pub(crate) fn check_edge(&self, request: &Request) -> Result<(), Refusal> {
         match request {
             Request::JobAdd(add) if add.source.is_none() => {
                 Err(Refusal::Invalid("an edge names the source of the jobs that it adds".to_owned()))

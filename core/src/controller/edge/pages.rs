@@ -31,7 +31,7 @@ const DROPPED_MS: u64 = 60_000;
 
 /// The lists of all sources that have begun one since this controller started.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Lists {
+pub(crate) struct Lists {
     by_source: BTreeMap<Source, List>,
     /// The number of the newest list. Numbers grow over the lives of the controller, so no page of an earlier life
     /// continues a list of this one.
@@ -59,7 +59,7 @@ pub(super) struct Half {
 }
 
 impl Lists {
-    pub(super) const fn new(epoch: Epoch) -> Self {
+    pub(crate) const fn new(epoch: Epoch) -> Self {
         Self { by_source: BTreeMap::new(), last: epoch.number << 24 }
     }
 
@@ -111,19 +111,19 @@ impl Lists {
     }
 
     /// Drops each half list of which no page has come for a minute.
-    pub(super) fn drop_old(&mut self, now: Now) {
+    pub(crate) fn drop_old(&mut self, now: Now) {
         for list in self.by_source.values_mut() {
             list.half.take_if(|half| half.dropped_ms <= now.mono_ms);
         }
     }
 
     /// Returns the time (monotonic) at which the next half list is dropped.
-    pub(super) fn next_drop(&self) -> Option<u64> {
+    pub(crate) fn next_drop(&self) -> Option<u64> {
         self.halves().map(|half| half.dropped_ms).min()
     }
 
     /// Returns `true` while a list is half.
-    pub(super) fn has_half(&self) -> bool {
+    pub(crate) fn has_half(&self) -> bool {
         self.halves().next().is_some()
     }
 
@@ -132,7 +132,7 @@ impl Lists {
     }
 
     /// Returns the number of the source's newest list; `None`: this controller has no whole list of the source.
-    pub(super) fn whole(&self, source: &Source) -> Option<u64> {
+    pub(crate) fn whole(&self, source: &Source) -> Option<u64> {
         self.by_source.get(source)?.whole
     }
 

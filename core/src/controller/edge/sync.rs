@@ -144,7 +144,7 @@ impl Machine {
         if page.source.name.is_empty() || page.source.instance.is_empty() {
             return Err(Refusal::Invalid("a list names its source and the instance of it".to_owned()));
         }
-        let mut half = self.recovery.lists.turn(&page, self.cx.now)?;
+        let mut half = self.lists.turn(&page, self.cx.now)?;
         let SyncPage { source, continues, attempts, unfit, drains, .. } = page;
         let mut told = Synced { sync: half.number, ..Synced::default() };
         for of in attempts {
@@ -157,10 +157,10 @@ impl Machine {
         }
         if !continues || defect!(EachPageIsLast) {
             let number = half.number;
-            self.recovery.lists.is_whole(&source, half);
+            self.lists.is_whole(&source, half);
             told.over = self.jobs.close_missing(&source, number, &mut self.cx);
         } else {
-            self.recovery.lists.is_half(&source, half);
+            self.lists.is_half(&source, half);
         }
         for drain in drains.into_iter().filter(|_| !defect!(ListedDrainsIgnored)) {
             self.drains.adopt(drain, &mut self.cx);

@@ -7,9 +7,9 @@
 //! * the edge has listed all its attempts since this controller started, and none of them was refused;
 //! * no other unlisted attempt cleans up there.
 //!
-//! A rank whose host another attempt has is given up ([`super::missing`]): its host stays drained. The controller
-//! drains the hosts itself, and lifts each drain when the host's rank is released. The resource manager gets no notice
-//! of an unlisted attempt. An attempt that a later list names again is as any other.
+//! A rank whose host another attempt has is given up ([`crate::controller::recovery::missing`]): its host stays
+//! drained. The controller drains the hosts itself, and lifts each drain when the host's rank is released. The resource
+//! manager gets no notice of an unlisted attempt. An attempt that a later list names again is as any other.
 
 use std::collections::BTreeSet;
 
@@ -72,11 +72,11 @@ impl Jobs {
 impl Facts<'_> {
     /// Returns `true` if a task of the attempt must not begin on a host yet, because the attempt is unlisted. `false`
     /// also for any other attempt.
-    pub(super) fn must_not_clean(&self, job: &JobId, attempt: &JobAttempt, host: &HostName) -> bool {
+    pub(crate) fn must_not_clean(&self, job: &JobId, attempt: &JobAttempt, host: &HostName) -> bool {
         let source = attempt.source.as_ref().filter(|_| attempt.silent && !defect!(UnlistedCleaned));
         let Some(source) = source else { return false };
         let is_same = |of: &Source| of == source || of.name == source.name && defect!(ListOfAnyInstance);
-        let listed = self.recovery.lists.has_all(is_same) || defect!(CleanedBeforeList);
+        let listed = self.lists.has_all(is_same) || defect!(CleanedBeforeList);
         self.recovery.is_on() || !self.drains.is_drained(host) || !listed || self.is_cleaned_for_another(job, host)
     }
 
