@@ -462,6 +462,9 @@ table! {
     MissingUndrained: "a host whose clean-up may be missing is not drained",
         "docs/semantics.md B6: a host whose clean-up may be missing is drained",
         Hunt::Unit { program: "core", filter: "a_host_whose_clean_up_may_be_missing_is_drained_after_the_grace" };
+    LiftedWithoutTraces: "a drain for a missing clean-up is lifted when the node has forgotten the tombstones",
+        "docs/semantics.md B6: a host whose clean-up may be missing is drained",
+        Hunt::Unit { program: "core", filter: "a_drain_for_a_missing_clean_up_outlives_its_traces" };
     UncleanedIgnored: "a setup action begins on a host before its drain for a missing clean-up is in force",
         "docs/semantics.md B6: a host whose clean-up may be missing is drained",
         Hunt::Unit { program: "core", filter: "a_new_job_waits_for_the_drain_for_a_missing_clean_up" };

@@ -39,6 +39,7 @@ impl Nodes {
         node.session = None;
         node.since_ms = cx.now.mono_ms;
         node.live.clear();
+        node.unsettled.drop_judged();
         for (question, asked) in &mut self.questions {
             if asked.remove(host) {
                 let (question, host, text) = (*question, host.clone(), String::new());

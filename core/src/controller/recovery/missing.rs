@@ -4,7 +4,7 @@
 //! A host is *uncleaned* for an attempt that nobody has taken up if the store (in the node's present boot), or a task
 //! or tombstone of the node, shows a setup action of the attempt, and neither shows that each after-action went well.
 //! The controller drains such a host. The drain is lifted when the attempt is taken up, when the node shows the
-//! clean-up after all, or by an operator.
+//! clean-up after all, or by an operator. It is not lifted because the traces are gone: a node forgets its tombstones.
 //!
 //! A request that takes up an attempt whose job has begun or ended may come too late: another job may have a host by
 //! now. That is a job which was added since the generation, a newer attempt of the same job, or an unknown attempt.
@@ -55,7 +55,27 @@ impl Facts<'_> {
 
     /// Returns the attempts for which the host is uncleaned. `abandoned`: the abandoned attempts that have the host.
     fn uncleaned(&self, host: &str, abandoned: &[(JobId, Attempt)]) -> BTreeSet<(JobId, Attempt)> {
-        let Some(node) = self.nodes.get(host).filter(|node| node.session.is_some()) else { return BTreeSet::new() };
+        let traces = self.traces(host, abandoned).into_iter();
+        let missing =
+            traces.filter(|(of, traces)| traces.setup && !self.is_cleaned(traces) && !self.is_taken(host, of));
+        missing.map(|(of, _)| of).collect()
+    }
+
+    /// Returns `true` if each after-action went well.
+    fn is_cleaned(&self, traces: &Traces) -> bool {
+        self.cx.settings.after.iter().all(|name| traces.cleaned.contains(name))
+    }
+
+    /// Returns `true` if the store has the attempt on the host, and the attempt was taken up.
+    fn is_taken(&self, host: &str, of: &(JobId, Attempt)) -> bool {
+        let has = |of: &JobAttempt| !of.abandoned && of.layout.rank(host).is_some();
+        self.jobs.attempt(&of.0, of.1).is_some_and(has)
+    }
+
+    /// Returns the traces on the host, by attempt, of abandoned and unknown attempts. Empty while the node is away.
+    /// `abandoned`: the abandoned attempts that have the host.
+    fn traces(&self, host: &str, abandoned: &[(JobId, Attempt)]) -> BTreeMap<(JobId, Attempt), Traces> {
+        let Some(node) = self.nodes.get(host).filter(|node| node.session.is_some()) else { return BTreeMap::new() };
         let mut traces: BTreeMap<(JobId, Attempt), Traces> = BTreeMap::new();
         for of in node.unsettled.unknown.values().filter(|of| !of.given_up) {
             let traces = traces.entry((of.job.clone(), of.attempt)).or_default();
@@ -82,11 +102,7 @@ impl Facts<'_> {
                 }
             }
         }
-        let has = |of: &JobAttempt| !of.abandoned && of.layout.rank(host).is_some();
-        let is_taken = |of: &(JobId, Attempt)| self.jobs.attempt(&of.0, of.1).is_some_and(has);
-        let missing = |of: &Traces| of.setup && self.cx.settings.after.iter().any(|name| !of.cleaned.contains(name));
-        let uncleaned = traces.into_iter().filter(|(of, traces)| missing(traces) && !is_taken(of));
-        uncleaned.map(|(of, _)| of).collect()
+        traces
     }
 
     /// Returns `true` if any host is uncleaned.
@@ -213,14 +229,20 @@ impl Machine {
     }
 
     fn judge(&mut self, host: &HostName, abandoned: &[(JobId, Attempt)]) {
-        let uncleaned = self.facts().uncleaned(host.as_str(), abandoned);
+        let facts = self.facts();
+        let uncleaned = facts.uncleaned(host.as_str(), abandoned);
         let passing = self.drains.get(host).and_then(|drain| drain.passing.clone());
         if let Some(passing) = passing
             && let Passing::Missing { job, attempt } = &passing
-            && self.nodes.get(host).is_some_and(|node| node.session.is_some())
-            && !uncleaned.contains(&(job.clone(), *attempt))
         {
-            self.drains.lift_passing(host, &passing, &mut self.cx);
+            let of = (job.clone(), *attempt);
+            let traces = facts.traces(host.as_str(), abandoned);
+            let is_shown =
+                traces.get(&of).is_some_and(|traces| facts.is_cleaned(traces)) || facts.is_taken(host.as_str(), &of);
+            let is_gone = !uncleaned.contains(&of) && defect!(LiftedWithoutTraces);
+            if is_shown || is_gone {
+                self.drains.lift_passing(host, &passing, &mut self.cx);
+            }
         }
         for (job, attempt) in uncleaned.iter().filter(|_| !defect!(MissingUndrained)) {
             let names: Vec<&str> = self.cx.settings.after.iter().map(ActionName::as_str).collect();

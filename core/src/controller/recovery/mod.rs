@@ -81,6 +81,12 @@ impl Unsettled {
         self.unclaimed.remove(&task);
     }
 
+    /// Drops the tombstones of unknown attempts whose clean-up is known to be missing: the node reports them anew when
+    /// it comes back. A grace keeps tombstones, because they name the newest attempt of a job.
+    pub(super) fn drop_judged(&mut self) {
+        self.unknown.retain(|_, of| !of.is_tombstone() || !self.uncleaned.contains(&(of.job.clone(), of.attempt)));
+    }
+
     /// Returns the number of entries, without unknown tasks that an operator gave up.
     pub(super) fn len(&self) -> usize {
         let unknown = self.unknown.values().filter(|unknown| !unknown.given_up).count();

@@ -350,6 +350,26 @@ fn a_host_whose_clean_up_may_be_missing_is_drained_after_the_grace() {
     }
 }
 
+/// Regression test: a node forgot its tombstones, past their retention or as it booted. The drain for the missing
+/// clean-up was then lifted, though no clean-up had run.
+#[test]
+fn a_drain_for_a_missing_clean_up_outlives_its_traces() {
+    let (setup, cleaned) = (|| stone("prolog", "k", 0, Outcome::Ok), || stone("epilog", "k", 0, Outcome::Ok));
+    for (boot, shown, drained) in
+        [("b", vec![], true), ("b2", vec![], true), ("b", vec![setup()], true), ("b", vec![setup(), cleaned()], false)]
+    {
+        let (b, _) = bench(1, |_| {});
+        let copy = b.store.clone();
+        let mut b = b.restored(&copy);
+        let (n0, _) = b.up("n0", "b", vec![setup()]);
+        b.grace();
+        assert_eq!(b.drained().len(), 1);
+        b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+        b.up("n0", boot, shown);
+        assert_eq!(b.drained().len(), usize::from(drained), "{boot}");
+    }
+}
+
 /// Regression test: a job began after the copy was made. Its hook asked for it after the grace, and the drain stayed.
 #[test]
 fn a_job_that_is_added_after_the_grace_takes_up_its_tasks() {
