@@ -29,9 +29,10 @@ impl Truth {
         self.cleared.values().any(|cleared| cleared == stem)
     }
 
-    /// Records that controller `which` gets a new store. Actions that differ between the two stores are doubtful.
+    /// Records that controller `which` gets a new store, at world time `t` (ms). Actions that differ between the two
+    /// stores are doubtful.
     /// Actions that only the new store has are doubtful too, because the controller has told the nodes to forget them.
-    pub(crate) fn store_replaced(&mut self, which: usize, before: &Snapshot, store: &Snapshot) {
+    pub(crate) fn store_replaced(&mut self, which: usize, before: &Snapshot, store: &Snapshot, t: u64) {
         let only_in = |one: &Snapshot, other: &Snapshot| -> Vec<ActionId> {
             let only = |row: &&ActionRow| !other.actions.contains(row);
             one.actions.iter().filter(only).map(|row| row.id).collect()
@@ -50,7 +51,7 @@ impl Truth {
         let runs = self.runs.iter().filter(|run| again(&run.job, run.step.0));
         self.doubtful.extend(runs.map(|run| run.task.action).collect::<Vec<_>>());
         self.store_may_be_behind();
-        self.shown[which] = Shown::of(store, &self.shown[0]);
+        self.shown[which] = Shown::of(store, &self.shown[0], t);
         self.given_forgets(which, before, store);
         if which == 0 {
             self.services_forget();

@@ -49,9 +49,6 @@ pub(super) struct Given {
     pub(super) boots_clean: bool,
     /// Whether a drain hook is configured now; `None`: no settings came so far.
     hook: Option<bool>,
-    /// Whether the configured hook (`hook`) has changed since the first run began. The checks then cannot know what the
-    /// hook was told.
-    mixed: bool,
 }
 
 /// An undrain of a host. `t`: the world time (ms) of the operator's request, or of the commit that carried it out.
@@ -137,13 +134,9 @@ impl Truth {
     }
 
     pub(crate) fn configured(&mut self, settings: &Settings) {
-        let ran = !self.runs.is_empty();
         let given = &mut self.given;
         given.lenient |= settings.tolerate_lost;
         given.boots_clean |= settings.reboot_cleans;
-        // A world begins without a drain hook. A setting from before the first run counts as in force from the
-        // beginning.
-        given.mixed |= ran && given.hook.unwrap_or(false) != settings.drain_hook;
         given.hook = Some(settings.drain_hook);
     }
 
@@ -157,7 +150,7 @@ impl Truth {
     /// undrained the host meanwhile.
     pub(super) fn check_resolved(&mut self, task: TaskId) {
         let given = &self.given;
-        if given.hook != Some(true) || given.mixed || given.has_forgotten() || self.is_doubtful(task, None) {
+        if given.hook != Some(true) || self.is_doubtful(task, None) {
             return;
         }
         let alive = self.runs.iter().enumerate().find(|(at, run)| {
@@ -203,9 +196,9 @@ impl Truth {
     }
 
     /// Returns `true` if the drain hook has drained the host in the resource manager. Always `true` if no drain hook is
-    /// configured now, or if the hook setting ever changed in this world: the checks then cannot know.
+    /// configured now.
     fn is_in_book(&self, host: &HostName) -> bool {
-        self.given.drained.contains(host) || self.given.hook != Some(true) || self.given.mixed
+        self.given.drained.contains(host) || self.given.hook != Some(true)
     }
 
     /// Returns `true` if the host is drained, or if an operator undrained it in perilog or in the resource manager
@@ -334,16 +327,16 @@ impl Truth {
     /// `None`: there is none, or the checks cannot know.
     pub(super) fn unheard(&self, job: &JobId, attempt: Attempt) -> Option<u64> {
         let given = &self.given;
-        let sure = given.hook == Some(true) && !given.mixed && !given.is_forgetful(job);
+        let sure = given.hook == Some(true) && !given.is_forgetful(job);
         let of = |of: &(JobId, Attempt)| of.0 == *job && of.1 == attempt;
         given.owed.iter().find(|(_, owed)| sure && of(owed)).map(|((_, sequence), _)| *sequence)
     }
 
     /// Checks, when nothing is left to happen, that the release hook has carried out every release of the attempts in
-    /// the store. Checks nothing unless a hook was configured all the time.
+    /// the store. Checks nothing unless a hook is configured.
     pub(super) fn all_heard(&mut self, store: &Snapshot) {
         let given = &self.given;
-        if given.hook != Some(true) || given.mixed {
+        if given.hook != Some(true) {
             return;
         }
         let there = |job: &JobId, attempt| store.attempts.iter().any(|row| row.job == *job && row.attempt == attempt);
@@ -358,21 +351,20 @@ impl Truth {
     /// carried out by the hook, or listed by an edge.
     pub(super) fn check_drain(&mut self, row: &DrainRow) {
         let asked = self.given.lifted.contains_key(&row.host);
-        if row.lifted && row.by.is_some() && !asked && !self.given.has_forgotten() {
+        if row.lifted && row.by.is_some() && !asked {
             self.broken(|| format!("drain: that of {} was asked for by an operator, and nobody lifted it", row.host));
         }
         let told = self.given.carried_out.get(&row.host) == Some(&row.telling);
         // An edge may have listed the drain as standing in the resource manager.
         let told = told || self.given.is_drained(row.host.as_str());
-        let told = told || self.given.hook != Some(true) || self.given.mixed;
-        if row.confirmed && !row.lifted && !told && !self.given.has_forgotten() {
+        let told = told || self.given.hook != Some(true);
+        if row.confirmed && !row.lifted && !told {
             self.broken(|| format!("4 released: the drain of {} is in force, and the hook was never told", row.host));
         }
     }
 
     pub(super) fn check_given(&mut self, store: &Snapshot, row: &AttemptRow, t: u64) {
         let (job, attempt) = (row.job.clone(), row.attempt);
-        let forgetful = self.given.is_forgetful(&job);
         let before = self.given.shown.insert((job.clone(), attempt), row.released.clone()).unwrap_or_default();
         let whole = Part { ranks: row.ranks.clone(), resources: row.terms.resources.clone() };
         let actions = || store.actions.iter().filter(|a| a.job == job && a.attempt == attempt);
@@ -387,7 +379,7 @@ impl Truth {
             (!row.released.intersection(&row.hold).is_empty(), "releases what the job holds"),
             (held.iter().any(|part| !row.released.intersection(part).is_empty()), "releases what an action holds"),
             (
-                !forgetful && !to_do.is_disjoint(&ranks.difference(&before.ranks).difference(&given_up)),
+                !to_do.is_disjoint(&ranks.difference(&before.ranks).difference(&given_up)),
                 "releases what an action has still to do",
             ),
             (row.complete != (row.released == whole), "says final too early, or not at all"),
@@ -411,7 +403,7 @@ impl Truth {
             // A fault in the batch of the release makes the controller send the drain again. The row of the drain is
             // then unconfirmed, although the resource manager still has the drain.
             let stands = self.given.is_drained(host);
-            if drain.is_some_and(|drain| !drain.confirmed && !drain.lifted) && !stands && !forgetful {
+            if drain.is_some_and(|drain| !drain.confirmed && !drain.lifted) && !stands {
                 self.broken(|| {
                     format!(
                         "4 released: rank {rank} of {job} attempt {attempt}, before the drain of {host} is in force"
@@ -422,7 +414,7 @@ impl Truth {
             let in_force = drain.filter(|drain| drain.confirmed && !drain.lifted);
             let is_in_book = self.is_in_book(&host);
             let is_drained = in_force.is_some() && is_in_book || stands;
-            if !is_drained && self.is_at_fault(store, row, rank, &host, t) && !forgetful {
+            if !is_drained && self.is_at_fault(store, row, rank, &host, t) {
                 self.broken(|| {
                     format!(
                         "4 released: rank {rank} of {job} attempt {attempt}, it was at fault, and {host} is not drained"
@@ -465,7 +457,7 @@ impl Truth {
             let lifted = given.lifted.contains_key(&host) || given.lifted_outside.contains_key(&host);
             let known = given.drained.contains(&host) || lifted;
             // Without a hook, drains are in force at once and only the store has them.
-            let hookless = given.hook != Some(true) || given.mixed;
+            let hookless = given.hook != Some(true);
             if known || hookless && (given.has_forgotten() || self.is_drained_here(&host)) {
                 return;
             }

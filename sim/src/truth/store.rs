@@ -24,12 +24,12 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Creates the record of a store that replaces another. `before`: the record of the replaced store. An outcome that
-    /// both stores have keeps the time at which a commit of the replaced store first showed it.
-    pub(super) fn of(store: &Snapshot, before: &Self) -> Self {
+    /// Creates the record of a store that replaces another at world time `t` (ms). `before`: the record of the replaced
+    /// store. An outcome that both stores have keeps the time at which a commit of the replaced store first showed it.
+    pub(super) fn of(store: &Snapshot, before: &Self, t: u64) -> Self {
         let mut shown = Self::default();
         for row in &store.actions {
-            shown.take(store, row, u64::MAX);
+            shown.take(store, row, t);
         }
         for (task, since) in &mut shown.since {
             *since = before.since.get(task).copied().unwrap_or(*since);

@@ -370,7 +370,7 @@ impl World {
         }
         let first = &self.controllers[0];
         let (store, anchor) = if empty { (Snapshot::default(), None) } else { (first.store.clone(), first.anchor) };
-        self.truth.store_replaced(1, &self.controllers[0].store, &store);
+        self.truth.store_replaced(1, &self.controllers[0].store, &store, self.t);
         (self.controllers[1].store, self.controllers[1].anchor) = (store, anchor);
         self.begin_controller(1, 1);
         let life = self.controllers[1].life + 1;

@@ -133,7 +133,7 @@ impl World {
     }
 
     fn replace_store(&mut self, store: Snapshot, anchor: Option<Commit>) {
-        self.truth.store_replaced(0, &self.controllers[0].store, &store);
+        self.truth.store_replaced(0, &self.controllers[0].store, &store, self.t);
         self.controllers[0].store = store;
         self.controllers[0].anchor = anchor;
     }
