@@ -42,6 +42,8 @@ pub(super) struct Given {
     forgotten: BTreeSet<JobId>,
     /// Ranks that were given up, by attempt: they count as released, and no notice says so.
     given_up: BTreeMap<(JobId, Attempt), IdSet>,
+    /// Tasks whose Start had left when their ranks were given up: the node may begin one before the Cancel comes.
+    in_flight: BTreeSet<TaskId>,
     /// Whether settings were ever in force under which jobs tolerate the outcome `lost` and have a second after-action,
     /// `sweep`.
     lenient: bool,
@@ -373,6 +375,14 @@ impl Truth {
         actions().flat_map(|a| [&a.waiting, &a.sent, &a.accepted]).for_each(|ranks| to_do.extend_with(ranks));
         let ranks = &row.released.ranks;
         let given_up = self.given.given_up(&job, attempt);
+        let sent = actions().flat_map(|a| {
+            a.sent
+                .intersection(&given_up)
+                .iter()
+                .map(|rank| TaskId { action: a.id, rank: Rank(rank) })
+                .collect::<Vec<_>>()
+        });
+        self.given.in_flight.extend(sent);
         let wrong = [
             (before.intersection(&row.released) != before, "takes back what was released"),
             (whole.intersection(&row.released) != row.released, "releases what is not there"),
@@ -445,6 +455,7 @@ impl Truth {
         let Some(run) = self.runs.get(index).filter(|run| !run.local) else { return };
         // What runs on a rank goes on when the rank is given up.
         let goes_on = run.starts.as_slice() != [1];
+        let goes_on = goes_on || self.given.in_flight.contains(&run.task);
         if goes_on && self.given.given_up(&run.job, run.step.0).contains(run.task.rank.0) {
             return;
         }
