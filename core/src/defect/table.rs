@@ -200,6 +200,9 @@ table! {
         "6: nothing of one attempt changes another", Hunt::Simulator;
     PruneUntold: "an attempt is forgotten with releases that its hook has not carried out",
         "5: at least once", Hunt::Simulator;
+    EndedStaysLive: "what has ended stays in the index of what is live",
+        "the cost of a request does not grow with the finished jobs",
+        Hunt::Unit { program: "core", filter: "what_has_ended_is_live_no_more" };
     PruneUnreleased: "an attempt is forgotten with ranks that wait for a drain",
         "4: all that was handed out is given back", Hunt::Simulator;
     ReleasesOutOfOrder: "a hook hears of the newest release first", "the outbox: in order per job", Hunt::Simulator;

@@ -52,6 +52,9 @@ pub(crate) struct JobAttempt {
     pub(crate) recovered: Recovered,
     /// The number of the last edge's list that has the attempt; 0: no list since this controller started. Not stored.
     pub(crate) listed: u64,
+    /// `true` if this batch may have changed the attempt, and the index does not have the change yet
+    /// ([`crate::controller::job::index`]).
+    pub(crate) is_stale: bool,
 }
 
 impl JobAttempt {
@@ -78,6 +81,7 @@ impl JobAttempt {
             silent: false,
             recovered: Recovered::No,
             listed: 0,
+            is_stale: false,
         }
     }
 
@@ -125,6 +129,7 @@ impl JobAttempt {
             silent: row.silent,
             recovered: row.recovered,
             listed: 0,
+            is_stale: false,
         };
         Some((row.job, row.attempt, entry))
     }

@@ -79,7 +79,7 @@ impl Machine {
             return;
         }
         self.recovery.gate = None;
-        let waiting = self.jobs.attempts().filter(|(_, _, attempt)| attempt.suspended && !attempt.abandoned);
+        let waiting = self.jobs.table.live_attempts().filter(|(_, _, attempt)| attempt.suspended && !attempt.abandoned);
         let waiting: Vec<(JobId, Attempt)> = waiting.map(|(job, number, _)| (job.clone(), number)).collect();
         for (job, number) in waiting {
             self.jobs.proceed(&job, number, &mut self.cx);
