@@ -41,6 +41,8 @@ pub struct Machine {
     pub(super) young_until_ms: u64,
     /// Time (monotonic) of the last search for attempts past their retention.
     pub(super) pruned_ms: u64,
+    /// `true` if that search left attempts that are past their retention: the next batch goes on at once.
+    pub(super) prunes_on: bool,
 }
 
 impl Machine {
@@ -63,6 +65,7 @@ impl Machine {
             recovery: Recovery::new(snapshot.recovery, epoch),
             quiesce: Quiesce { quiet: snapshot.quiet, ..Quiesce::default() },
             pruned_ms: now.mono_ms,
+            prunes_on: false,
             young_until_ms: 0,
         };
         machine.cx.outbox.begin(number, now.wall_ms);

@@ -203,6 +203,9 @@ table! {
     EndedStaysLive: "what has ended stays in the index of what is live",
         "the cost of a request does not grow with the finished jobs",
         Hunt::Unit { program: "core", filter: "what_has_ended_is_live_no_more" };
+    PrunedAtOnce: "one batch forgets all attempts that are past their retention",
+        "7: no request waits for a batch that grows with the history",
+        Hunt::Unit { program: "core", filter: "retention_goes_on_in_small_batches" };
     PruneUnreleased: "an attempt is forgotten with ranks that wait for a drain",
         "4: all that was handed out is given back", Hunt::Simulator;
     ReleasesOutOfOrder: "a hook hears of the newest release first", "the outbox: in order per job", Hunt::Simulator;

@@ -38,6 +38,9 @@ use crate::message::ToAgent;
 
 /// Interval (ms) at which the controller looks for attempts to forget.
 const PRUNE_EVERY_MS: u64 = 3_600_000;
+/// Maximum number of attempts that a batch forgets: the store removes their rows in one transaction, and no request is
+/// answered meanwhile. If more are past their retention, the next batch goes on at once.
+const MAX_PRUNED: usize = 200;
 
 /// Condition under which the controller may forget an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -141,16 +144,20 @@ impl Machine {
         self.cx.note(Level::Info, Some(job), None, format!("attempt {number} is forgotten: {why}"));
     }
 
-    /// Forgets the attempts that retention no longer keeps. Looks for them once an hour, and never in a grace.
+    /// Forgets attempts that retention no longer keeps, at most [`MAX_PRUNED`]. Looks for them once an hour, or at once
+    /// if the batch before has left some; never in a grace.
     pub(crate) fn prune(&mut self) {
         if self.facts().prune_ms() > self.cx.now.mono_ms {
             return;
         }
         self.pruned_ms = self.cx.now.mono_ms;
+        self.prunes_on = false;
         if self.recovery.is_on() && !defect!(PrunedInGrace) {
             return;
         }
-        for (job, attempt) in self.facts().past_retention() {
+        let going = self.facts().past_retention();
+        self.prunes_on = going.len() >= MAX_PRUNED;
+        for (job, attempt) in going {
             self.forget(&job, attempt, "it is past its retention");
         }
     }
@@ -167,7 +174,7 @@ impl<'a> Facts<'a> {
     }
 
     fn prune_ms(&self) -> u64 {
-        self.pruned_ms.saturating_add(PRUNE_EVERY_MS)
+        self.pruned_ms.saturating_add(if self.prunes_on { 0 } else { PRUNE_EVERY_MS })
     }
 
     fn owed(&self) -> Owed<'a> {
@@ -176,8 +183,8 @@ impl<'a> Facts<'a> {
         Owed { undrained: waiting.map(|(job, attempt, _)| (job, *attempt)).collect(), draining: draining.collect() }
     }
 
-    /// Returns the attempts to forget now, in the order in which to forget them: the longest unchanged first, and no
-    /// attempt before an older attempt of its job. A forgotten number, and the ids made from the number, would become
+    /// Returns the attempts to forget now, some [`MAX_PRUNED`] at most, in the order in which to forget them: the longest
+    /// unchanged first, and no attempt before an older attempt of its job. A forgotten number, and the ids made from the number, would become
     /// free for a new attempt.
     fn past_retention(&self) -> Vec<(JobId, Attempt)> {
         let (owed, now_ms) = (self.owed(), self.cx.now.wall_ms);
@@ -197,7 +204,8 @@ impl<'a> Facts<'a> {
             let next = if is_live_first { live.next() } else { ended.next() };
             let Some((touched_ms, job, number)) = next else { break };
             let is_old = now_ms.saturating_sub(touched_ms) >= self.cx.settings.retention_ms;
-            if !is_old && surplus == 0 {
+            let is_enough = going.all.len() >= MAX_PRUNED && !defect!(PrunedAtOnce);
+            if is_enough || !is_old && surplus == 0 {
                 break;
             }
             let Some(entry) = self.jobs.get(job) else { continue };

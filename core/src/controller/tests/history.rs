@@ -4,9 +4,9 @@ use super::release::{add, bench, finish};
 use super::*;
 use crate::job::Terms;
 
-/// Adds and finishes the jobs `j0`, `j1` and so on, one after the other on n0: a prolog, an epilog, and the release.
-fn over(b: &mut Bench, session: SessionId, jobs: u32) {
-    for job in (0..jobs).map(|n| format!("j{n}")) {
+/// Adds and finishes jobs with these numbers, such as `j0`, one after the other on n0: a prolog, an epilog, and the release.
+fn over(b: &mut Bench, session: SessionId, jobs: std::ops::Range<u32>) {
+    for job in jobs.map(|n| format!("j{n}")) {
         b.ask(add(&job, "n0", Terms::default())).0.unwrap();
         b.run("prolog", &job, "n0");
         b.says(session, finished(task("prolog", &job, 0), Outcome::Ok));
@@ -24,7 +24,7 @@ fn live(b: &Bench) -> [usize; 3] {
 #[test]
 fn what_has_ended_is_live_no_more() {
     let (mut b, n) = bench(1, |_| {});
-    over(&mut b, n[0], 20);
+    over(&mut b, n[0], 0..20);
     assert_eq!(live(&b), [0, 0, 0]);
     b.ask(add("k", "n0", Terms::default())).0.unwrap();
     assert_eq!(live(&b), [0, 1, 0]);
@@ -36,4 +36,34 @@ fn what_has_ended_is_live_no_more() {
     assert_eq!(live(&b), [1, 1, 1]);
     b.says(n[0], finished(task("epilog", "k", 0), Outcome::Ok));
     assert_eq!(live(&b), [0, 0, 0]);
+}
+
+/// The store removes the rows of all attempts of a batch in one transaction: with a month's jobs in one batch it stood
+/// still for a minute.
+#[test]
+fn retention_goes_on_in_small_batches() {
+    let (mut b, n) = bench(1, |settings| settings.keep_attempts = 0);
+    over(&mut b, n[0], 0..250);
+    b.now.mono_ms += 3_600_000;
+    let output = b.m.handle(vec![Input::Tick], b.now);
+    let now = Effect::WakeAt { mono_ms: b.now.mono_ms };
+    assert!(output.effects.contains(&now), "the next batch goes on at once");
+    b.commit(output);
+    assert_eq!((b.store.attempts.len(), b.store.outbox.len()), (50, 150));
+    let output = b.m.handle(vec![Input::Tick], b.now);
+    assert!(!output.effects.contains(&now));
+    b.commit(output);
+    assert_eq!((b.store.attempts.len(), b.store.outbox.len()), (0, 0));
+}
+
+#[test]
+fn the_longest_unchanged_attempts_go_first() {
+    let (mut b, n) = bench(1, |settings| settings.keep_attempts = 3);
+    for job in [3, 1, 4, 0, 2] {
+        over(&mut b, n[0], job..job + 1);
+        b.pass(1_000);
+    }
+    b.pass(3_600_000);
+    let kept: Vec<String> = b.store.attempts.iter().map(|row| row.job.to_string()).collect();
+    assert_eq!(kept, ["j4", "j0", "j2"]);
 }
