@@ -206,6 +206,12 @@ table! {
     PrunedAtOnce: "one batch forgets all attempts that are past their retention",
         "7: no request waits for a batch that grows with the history",
         Hunt::Unit { program: "core", filter: "retention_goes_on_in_small_batches" };
+    OverIsSuspended: "after a start the attempts that have ended are suspended too",
+        "the cost of a start does not grow with the finished jobs",
+        Hunt::Unit { program: "core", filter: "a_start_suspends_only_what_owes_anything" };
+    EndedNoticed: "while the gate is shut, the resource manager gets the notices of attempts that had ended",
+        "docs/semantics.md B3: nothing owed begins, is told or given back before somebody asks again",
+        Hunt::Unit { program: "core", filter: "notices_of_what_had_ended_wait_for_the_gate" };
     PruneUnreleased: "an attempt is forgotten with ranks that wait for a drain",
         "4: all that was handed out is given back", Hunt::Simulator;
     ReleasesOutOfOrder: "a hook hears of the newest release first", "the outbox: in order per job", Hunt::Simulator;

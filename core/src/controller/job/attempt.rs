@@ -23,7 +23,7 @@ use crate::milestone::Milestones;
 /// | `open` | when the attempt begins | when a newer attempt, an edge or an operator closes the attempt | yes |
 /// | `added` | when `job add`, an edge or an operator says that a resource manager will finish it | never | yes |
 /// | `complete` | when all its ranks and resources are released | never | yes |
-/// | `suspended` | when the controller starts; by a generation | when it is taken up; when the gate opens | no |
+/// | `suspended` | when the controller starts, if live; by a generation | when taken up; when the gate opens | no |
 /// | `abandoned` | by a generation, if the attempt owes anything | when it is taken up | yes |
 /// | `silent` | when its edge's list lacks it | when its edge lists it again | yes |
 ///
@@ -125,7 +125,7 @@ impl JobAttempt {
             too_many_milestones: false,
             source: row.source,
             abandoned: row.abandoned,
-            suspended: true,
+            suspended: false,
             silent: row.silent,
             recovered: row.recovered,
             listed: 0,

@@ -243,7 +243,7 @@ impl Table {
         self.jobs.get(job)?.attempts.get(&number)
     }
 
-    fn is_live(&self, attempt: &JobAttempt) -> bool {
+    pub(crate) fn is_live(&self, attempt: &JobAttempt) -> bool {
         let mut actions = attempt.actions.iter().filter_map(|id| self.actions.get(id));
         !attempt.complete || attempt.suspended || attempt.abandoned || actions.any(Action::is_live)
     }

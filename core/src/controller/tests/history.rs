@@ -1,6 +1,6 @@
 //! History: what has ended costs nothing but its place, in a batch, at a start and when retention forgets it.
 
-use super::release::{add, bench, finish};
+use super::release::{add, bench, finish, job};
 use super::*;
 use crate::job::Terms;
 
@@ -66,4 +66,46 @@ fn the_longest_unchanged_attempts_go_first() {
     b.pass(3_600_000);
     let kept: Vec<String> = b.store.attempts.iter().map(|row| row.job.to_string()).collect();
     assert_eq!(kept, ["j4", "j0", "j2"]);
+}
+
+/// Returns the sequence numbers of the notices that the resource manager gets now.
+fn noticed(b: &mut Bench) -> usize {
+    match b.ask(Request::Outbox { after: 0, limit: 99 }).0.unwrap() {
+        Reply::Outbox(entries) => entries.len(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_start_suspends_only_what_owes_anything() {
+    let (mut b, n) = bench(1, |settings| settings.release_hook = true);
+    over(&mut b, n[0], 0..3);
+    // The hook has carried out the release of j0 and j1, and not yet that of j2.
+    for job in ["j0", "j1"] {
+        let entries = b.store.outbox.iter().filter(|of| of.reader == Reader::ReleaseHook && of.job.as_str() == job);
+        for sequence in entries.map(|of| of.sequence).collect::<Vec<_>>() {
+            b.ask(Request::OutboxDone { sequence }).0.unwrap();
+        }
+    }
+    b.ask(add("k", "n0", Terms::default())).0.unwrap();
+    let mut b = b.restart_settling();
+    let is_suspended = |b: &Bench, name: &str| b.m.jobs.is_suspended(&job(name), Attempt::FIRST);
+    assert_eq!(["j0", "j1", "j2", "k"].map(|name| is_suspended(&b, name)), [false, false, true, true]);
+    assert_eq!(live(&b)[1], 2);
+    b.pass(10_000);
+    assert_eq!(["j0", "j1", "j2", "k"].map(|name| is_suspended(&b, name)), [false; 4]);
+    assert_eq!(live(&b)[1], 1);
+}
+
+/// While the gate is shut, a node may show that the store is behind. The notices of what had ended are then dropped.
+#[test]
+fn notices_of_what_had_ended_wait_for_the_gate() {
+    let (mut b, n) = bench(1, |_| {});
+    over(&mut b, n[0], 0..2);
+    let all = noticed(&mut b);
+    let mut b = b.restart_settling();
+    assert_eq!((noticed(&mut b), all > 0), (0, true));
+    let effects = b.pass(10_000);
+    assert!(effects.contains(&Effect::OutboxGrew), "readers that wait ask again");
+    assert_eq!(noticed(&mut b), all);
 }
