@@ -11,6 +11,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
 };
 
+/// Name of the bench's cluster.
+pub(crate) const CLUSTER: &str = "bench";
 /// Host name in the certificate of the bench's servers.
 pub(crate) const SERVER: &str = "localhost";
 

@@ -7,6 +7,7 @@
 //! | `flux` | a job's prolog under a real Flux: the stock plugin, perilog's hook, and the edge |
 //! | `idle` | the cost of a connected idle agent |
 //! | `fan` | one action over thousands of simulated agents on a real controller, against the bare wire |
+//! | `history` | requests to a real controller with thousands of finished jobs in its store, against one with few |
 //! | `core` (`perilog-bench-core`) | the controller's machine alone, one action over 65,536 ranks against 8,192 |
 //!
 //! Standard output is one JSON document (the table for people is its `table`), standard error shows the progress.
@@ -15,8 +16,10 @@
 //! and `node-idle` (inside of a node).
 
 mod authority;
+mod controller;
 mod fan;
 mod flux;
+mod history;
 mod idle;
 mod noise;
 mod part;
@@ -42,7 +45,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let Some((word, rest)) = arguments.split_first() else { bail!("unit, hook, flux, idle or fan?") };
+    let Some((word, rest)) = arguments.split_first() else { bail!("unit, hook, flux, idle, fan or history?") };
     let options = || Options::parse(rest);
     match (word.as_str(), rest) {
         ("unit", _) => report::print(&unit::run(&options()?)?),
@@ -50,6 +53,7 @@ fn run() -> Result<()> {
         ("flux", _) => report::print(&flux::run(&options()?)?),
         ("idle", _) => report::print(&idle::run(&options()?)?),
         ("fan", _) => report::print(&fan::run(&options()?)?),
+        ("history", _) => report::print(&history::run(&options()?)?),
         ("swarm", [directory]) => fan::swarm::serve(directory.as_ref()),
         ("echo", [directory]) => fan::echo::serve(directory.as_ref()),
         ("node-unit", _) => report::print(&unit::node::run(&options()?)?),

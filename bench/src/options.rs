@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 pub struct Options(BTreeMap<String, Vec<usize>>);
 
 /// Names of all options that any measurement knows.
-const KNOWN: [&str; 6] = ["samples", "bursts", "seconds", "agents", "rounds", "ranks"];
+const KNOWN: [&str; 7] = ["samples", "bursts", "seconds", "agents", "rounds", "ranks", "jobs"];
 
 impl Options {
     pub fn parse(arguments: &[String]) -> Result<Self> {

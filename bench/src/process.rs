@@ -16,6 +16,20 @@ pub(crate) fn cpu_ms(pid: u32) -> Result<f64> {
     Ok(fields.iter().sum::<u64>() as f64 * 10.0)
 }
 
+/// Returns the processor time of all living threads of a process, in nanoseconds of the scheduler's own count. A thread
+/// that ends takes its time along.
+pub(crate) fn cpu_ns(pid: u32) -> Result<u64> {
+    let path = format!("/proc/{pid}/task");
+    let mut all = 0;
+    for entry in std::fs::read_dir(&path).with_context(|| format!("reading {path}"))? {
+        let file = entry.with_context(|| format!("reading {path}"))?.path().join("schedstat");
+        // A thread may have ended since the directory was read.
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        all += text.split(' ').next().and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(all)
+}
+
 /// Memory of a process in KiB, with the kernel's names from smaps_rollup; `VmRSS` is from status.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory {
@@ -85,7 +99,7 @@ mod tests {
         let memory = Memory::of(me).unwrap();
         assert!(memory.rss > 500 && memory.anonymous > 0 && memory.pss <= memory.rss, "{memory:?}");
         assert!(voluntary_switches(me).unwrap().contains_key(&me.to_string()));
-        assert!(cpu_ms(me).unwrap() >= 0.0);
+        assert!(cpu_ms(me).unwrap() >= 0.0 && cpu_ns(me).unwrap() > 0);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `cargo xtask bench unit|hook|flux|idle|fan|core`: builds in release, measures as root (`core` without
+//! `cargo xtask bench unit|hook|flux|idle|fan|history|core`: builds in release, measures as root (`core` without
 //! root and without nodes), shows the table, and keeps the JSON document with the raw samples as
 //! `target/bench/<name>.json`. `bench/src` describes the measurements.
 
@@ -15,10 +15,10 @@ use crate::prerequisites;
 use crate::privilege;
 use crate::stages::say;
 
-pub(crate) const ALL: [&str; 6] = ["unit", "hook", "flux", "idle", "fan", "core"];
+pub(crate) const ALL: [&str; 7] = ["unit", "hook", "flux", "idle", "fan", "history", "core"];
 
 /// Names of the bench's options, which say how much a measurement measures.
-const OPTIONS: [&str; 6] = ["samples", "bursts", "seconds", "agents", "rounds", "ranks"];
+const OPTIONS: [&str; 7] = ["samples", "bursts", "seconds", "agents", "rounds", "ranks", "jobs"];
 
 /// Runs every measurement with default options, and `flux` only if this machine has a Flux. Never returns `false`.
 pub(crate) fn run_all() -> Result<bool> {
@@ -33,7 +33,10 @@ pub(crate) fn run_all() -> Result<bool> {
 /// Runs the named measurements, each with these `options` (`--samples 30`). Never returns `false`: failures are errors.
 pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
     check(options)?;
-    if names.iter().any(|name| *name != "core") {
+    if names.contains(&"history") {
+        cargo::run(&["build", "--release", "-p", "perilog-controller"])?;
+    }
+    if names.iter().any(|name| !["history", "core"].contains(name)) {
         prerequisites::ensure_nodes()?;
         // Two builds: in one, features that the bench enables in a dependency would also change the measured daemons.
         cargo::run(&[

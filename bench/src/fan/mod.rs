@@ -17,8 +17,8 @@
 //! changes with each turn. A round ends when its caller has the result; the next one begins when every agent has its
 //! acknowledgement.
 
-mod controller;
 pub(crate) mod echo;
+mod rounds;
 pub(crate) mod swarm;
 
 use anyhow::{Context, Result, ensure};
@@ -27,10 +27,10 @@ use perilog_host::varlink::Client;
 use serde_json::{Value, json};
 
 use crate::authority;
+use crate::controller::Controller;
 use crate::noise::{Noise, machine};
 use crate::part::{self, Part};
 use crate::process::{Memory, cpu_ms};
-use controller::Controller;
 use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
 use perilog_bench::stats::{Samples, figure};
@@ -76,7 +76,7 @@ impl Bench {
         let directory = tempfile::Builder::new().prefix("perilog-bench-").tempdir_in("/var/tmp")?;
         progress(&format!("{agents} agents: certificates and first connections"));
         authority::make(directory.path(), (0..agents).map(swarm::host))?;
-        let controller = Controller::start(directory.path(), agents)?;
+        let controller = Controller::start(directory.path())?;
         let (mut real, mut bare) = (Part::start("swarm", directory.path())?, Part::start("swarm", directory.path())?);
         let mut echo = Part::start("echo", directory.path())?;
         let before = Memory::of(controller.pid())?;
@@ -168,8 +168,8 @@ impl Bench {
     fn real(&mut self) -> Result<f64> {
         self.attempt += 1;
         let began = clock::mono_us();
-        let after = self.controller.begin(&mut self.client, self.attempt)?;
-        self.controller.verdict(&mut self.events, self.attempt, after)?;
+        let after = rounds::begin(&mut self.client, self.agents, self.attempt)?;
+        rounds::verdict(&self.controller, &mut self.events, self.agents, self.attempt, after)?;
         let took = ms(began);
         // The event stream was left before its end, so its connection cannot be used again.
         self.events = self.controller.client()?;
@@ -196,7 +196,7 @@ impl Bench {
         if live {
             self.attempt += 1;
             self.real.ask("hold 1")?;
-            after = self.controller.begin(&mut self.client, self.attempt)?;
+            after = rounds::begin(&mut self.client, self.agents, self.attempt)?;
             self.real.ask(&format!("await starts {}", self.attempt * self.agents))?;
         }
         let welcomes: usize = self.real.ask("count welcomes")?.parse()?;
@@ -212,7 +212,7 @@ impl Bench {
         if live {
             self.real.ask("hold 0")?;
             self.real.ask("release")?;
-            let verdict = self.controller.verdict(&mut self.events, self.attempt, after);
+            let verdict = rounds::verdict(&self.controller, &mut self.events, self.agents, self.attempt, after);
             verdict.with_context(|| "after the kill")?;
             self.events = self.controller.client()?;
             settle(&mut self.real, self.attempt * self.agents)?;
@@ -238,7 +238,7 @@ impl Bench {
         progress(&format!("{} agents: kill -9, and a verdict is owed", self.agents));
         self.attempt += 1;
         self.real.ask("hold 1")?;
-        let after = self.controller.begin(&mut self.client, self.attempt)?;
+        let after = rounds::begin(&mut self.client, self.agents, self.attempt)?;
         self.real.ask(&format!("await starts {}", self.attempt * self.agents))?;
         let welcomes: usize = self.real.ask("count welcomes")?.parse()?;
         self.real.ask("hold 0")?;
@@ -247,7 +247,8 @@ impl Bench {
         self.real.ask(&format!("await welcomes {}", welcomes + self.agents))?;
         let all = ms(began);
         (self.client, self.events) = (self.controller.client()?, self.controller.client()?);
-        self.controller.verdict(&mut self.events, self.attempt, after).context("after the kill")?;
+        rounds::verdict(&self.controller, &mut self.events, self.agents, self.attempt, after)
+            .context("after the kill")?;
         let verdict = ms(began);
         self.events = self.controller.client()?;
         settle(&mut self.real, self.attempt * self.agents)?;

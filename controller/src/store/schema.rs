@@ -23,7 +23,7 @@ use super::OpenError;
 
 /// Version of the tables. A developer raises the version with every change; the controller refuses a file with a higher
 /// version.
-pub(super) const VERSION: i64 = 10;
+pub(super) const VERSION: i64 = 11;
 
 /// SQLite's `application_id` of perilog's stores ("peri"): distinguishes them from other SQLite files.
 const APPLICATION: i64 = 0x7065_7269;
@@ -199,6 +199,7 @@ CREATE TABLE outbox (
     body TEXT NOT NULL,
     edge TEXT NOT NULL DEFAULT 'manager' -- who carries it on
 ) STRICT;
+CREATE INDEX outbox_by_attempt ON outbox (job, attempt);
 
 CREATE TABLE outbox_last (sequence INTEGER NOT NULL) STRICT;
 INSERT INTO outbox_last VALUES (0);
@@ -388,6 +389,7 @@ ALTER TABLE attempts DROP COLUMN by_hand;
 ALTER TABLE actions DROP COLUMN unvouched;
 ALTER TABLE drains RENAME COLUMN unvouched TO doubtful;
 ",
+    "CREATE INDEX outbox_by_attempt ON outbox (job, attempt);",
 ];
 
 /// The last version whose table `actions` has the column `unknown`: ranks that no node had reported.

@@ -405,14 +405,15 @@ fn a_copy_that_no_controller_could_start_with_is_refused() {
 /// A store of version 9 knows attempts that nobody has vouched for, and ranks that their attempt has lost: these
 /// attempts are abandoned.
 #[test]
-fn a_store_of_the_version_before_goes_on() {
+fn a_store_of_version_9_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("controller.db");
     let rows: Vec<AttemptRow> = (1..=3).map(|n| attempt_row(job(n), 0..=1, "n[0-1]")).collect();
     open(dir.path()).commit(&rows.iter().cloned().map(Record::Attempt).collect::<Vec<_>>()).unwrap();
     let db = Connection::open(&path).unwrap();
     db.execute_batch(
-        "ALTER TABLE attempts RENAME COLUMN abandoned TO unvouched; ALTER TABLE attempts DROP COLUMN silent;
+        "DROP INDEX outbox_by_attempt;
+         ALTER TABLE attempts RENAME COLUMN abandoned TO unvouched; ALTER TABLE attempts DROP COLUMN silent;
          ALTER TABLE attempts ADD COLUMN disowned TEXT NOT NULL DEFAULT '';
          ALTER TABLE attempts ADD COLUMN by_hand INTEGER NOT NULL DEFAULT 0;
          ALTER TABLE actions ADD COLUMN unvouched INTEGER NOT NULL DEFAULT 0;
@@ -428,6 +429,26 @@ fn a_store_of_the_version_before_goes_on() {
         open(dir.path()).load().unwrap().attempts.iter().map(|row| (row.abandoned, row.recovered)).collect();
     assert_eq!(rows, [(true, Recovered::No), (true, Recovered::TakenUp), (false, Recovered::No)]);
     assert_eq!(tables(&path), tables_of_a_new_file());
+}
+
+/// A store of version 10 has no index of the outbox: to forget an attempt took a walk over all its entries.
+#[test]
+fn a_store_of_the_version_before_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("controller.db");
+    open(dir.path()).commit(&[Record::Attempt(attempt_row(job(1), 0..=1, "n[0-1]"))]).unwrap();
+    Connection::open(&path).unwrap().execute_batch("DROP INDEX outbox_by_attempt; PRAGMA user_version = 10").unwrap();
+    assert_eq!(open(dir.path()).load().unwrap().attempts.len(), 1);
+    let db = Connection::open(&path).unwrap();
+    super::schema::check_objects(&db).unwrap();
+    assert_eq!(tables(&path), tables_of_a_new_file());
+    // Pruning removes the rows of each table through an index.
+    for (table, key) in [("outbox", "job"), ("actions", "job"), ("steps", "action"), ("ranks", "action")] {
+        let attempt = if key == "job" { " AND attempt = ''" } else { "" };
+        let plan = format!("EXPLAIN QUERY PLAN DELETE FROM {table} WHERE {key} = ''{attempt}");
+        let plan: String = db.query_row(&plan, [], |row| row.get("detail")).unwrap();
+        assert!(plan.starts_with("SEARCH"), "{table}: {plan}");
+    }
 }
 
 /// Returns each column of each table, as the name of the table, and the name and type of the column.

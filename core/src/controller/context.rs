@@ -247,9 +247,7 @@ impl Jobs {
 
     /// Appends an event to the job's log, and publishes it to clients that follow the log.
     pub(super) fn event(&mut self, job: &JobId, name: &str, context: Value, cx: &mut Context) {
-        let entry = self.entry(job.clone()).or_default();
-        entry.events_last += 1;
-        let sequence = entry.events_last;
+        let sequence = self.table.count_event(job);
         let context = match context {
             Value::Object(map) => Some(map),
             _ => None,

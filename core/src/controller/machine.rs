@@ -44,6 +44,8 @@ pub struct Machine {
     pub(super) young_until_ms: u64,
     /// Time (monotonic) of the last search for attempts past their retention.
     pub(super) pruned_ms: u64,
+    /// `true` if that search left attempts that are past their retention: the next batch goes on at once.
+    pub(super) prunes_on: bool,
 }
 
 impl Machine {
@@ -67,6 +69,7 @@ impl Machine {
             lists: Lists::new(epoch),
             quiesce: Quiesce { quiet: snapshot.quiet, ..Quiesce::default() },
             pruned_ms: now.mono_ms,
+            prunes_on: false,
             young_until_ms: 0,
         };
         machine.cx.outbox.begin(number, now.wall_ms);
@@ -94,9 +97,10 @@ impl Machine {
             }
         }
         for (job, last) in snapshot.events_last {
-            machine.jobs.entry(job).or_default().events_last = if defect!(EventsRepeat) { 0 } else { last };
+            machine.jobs.table.set_events_last(job, if defect!(EventsRepeat) { 0 } else { last });
         }
         machine.nodes.index_failed(&machine.jobs);
+        machine.suspend_live();
         machine.cx.records.push(Record::Epoch(epoch));
         machine.judge_store(snapshot.stamp, snapshot.anchor);
         let first = machine.history.last + 1;
@@ -106,7 +110,7 @@ impl Machine {
         machine.shut_gate();
         // A rank without a hold may have waited for its host's drain before the restart: the batch looks at every rank
         // that is not released.
-        for (job, number, _) in machine.jobs.attempts().filter(|(.., attempt)| !attempt.complete) {
+        for (job, number, _) in machine.jobs.table.live_attempts().filter(|(.., attempt)| !attempt.complete) {
             machine.cx.hold_dropped(job, number, &machine.jobs.unreleased(job, number));
         }
         // A drain may be in force now, for example because the drain hook left the configuration: the batch looks at
@@ -116,7 +120,7 @@ impl Machine {
         // The hooks in the configuration may have changed while the controller was down.
         machine.on_settings(machine.cx.settings.clone());
         let ids: Vec<ActionId> =
-            machine.jobs.actions.iter().filter(|(_, a)| a.row.verdict.is_none()).map(|(id, _)| *id).collect();
+            machine.jobs.table.live_actions().filter(|a| a.row.verdict.is_none()).map(|a| a.row.id).collect();
         for id in ids {
             machine.jobs.arm(id, &machine.cx);
             // The last end and the verdict are in one commit, so no crash parts them. A store edited by hand may lack
@@ -162,13 +166,14 @@ impl Machine {
 
     /// Returns the sizes of collections that grow with the work, by name, for tests of leaks. A test expects small
     /// sizes once every job is past its retention.
-    pub fn sizes(&self) -> [(&'static str, usize); 10] {
+    pub fn sizes(&self) -> [(&'static str, usize); 13] {
+        let [live_actions, live_attempts, deadlines] = self.jobs.table.count_live();
         let unsettled = self.nodes.values().map(|node| node.unsettled.len()).sum();
         let of_nodes = self.nodes.values().map(|node| node.tasks.len() + node.live.len() + node.failed.len()).sum();
         [
             ("sessions", self.nodes.sessions.len()),
             ("jobs", self.jobs.len()),
-            ("actions", self.jobs.actions.len()),
+            ("actions", self.jobs.table.count_actions()),
             ("tasks by node", of_nodes),
             ("outbox entries", self.cx.outbox.len()),
             ("questions", self.nodes.questions.len()),
@@ -176,6 +181,9 @@ impl Machine {
             ("sessions that are asked whether they live", self.nodes.probing.len()),
             ("callers that wait for quiet", self.quiesce.waits.len()),
             ("tasks that are not settled", unsettled),
+            ("live actions", live_actions),
+            ("live attempts", live_attempts),
+            ("deadlines", deadlines),
         ]
     }
 
@@ -217,6 +225,7 @@ impl Machine {
             }
         }
         self.cx.record_attempts(&self.jobs);
+        self.jobs.table.refresh();
         self.quiesce.tell_quiet(&self.jobs, &mut self.cx);
         if let Some(mono_ms) = self.facts().next_check().filter(|at| self.cx.wake_ms != Some(*at)) {
             self.cx.wake_ms = Some(mono_ms);
@@ -342,7 +351,7 @@ impl Machine {
     /// Asserts that every action and attempt of the machine equals its row in the store, with all deltas applied. Only
     /// `touched_ms` of an attempt may differ.
     pub(super) fn is_stored_in(&self, store: &Snapshot) {
-        for action in self.jobs.actions.values() {
+        for action in self.jobs.table.all_actions() {
             let row = store.actions.iter().find(|row| row.id == action.row.id);
             assert_eq!(row, Some(&action.row), "the row of an action");
         }

@@ -148,13 +148,9 @@ impl Machine {
             }
             Request::Attempts(of) => Ok(self.facts().edge_attempts(&of)),
             Request::Outbox { after, limit } => {
-                // An entry of a suspended attempt holds back all later entries: a reader confirms entries by one
+                // An entry that is kept back keeps all later entries back: a reader confirms entries by one
                 // sequence number, up to which it has applied all.
-                let entries = self
-                    .cx
-                    .outbox
-                    .manager(after)
-                    .take_while(|entry| !self.jobs.is_suspended(&entry.job, entry.attempt));
+                let entries = self.cx.outbox.manager(after).take_while(|entry| !self.facts().is_kept_back(entry));
                 Ok(Reply::Outbox(entries.take(limit).cloned().collect()))
             }
             Request::OutboxApplied { through } => {

@@ -200,6 +200,18 @@ table! {
         "6: nothing of one attempt changes another", Hunt::Simulator;
     PruneUntold: "an attempt is forgotten with releases that its hook has not carried out",
         "5: at least once", Hunt::Simulator;
+    EndedStaysLive: "what has ended stays in the index of what is live",
+        "the cost of a request does not grow with the finished jobs",
+        Hunt::Unit { program: "core", filter: "what_has_ended_is_live_no_more" };
+    PrunedAtOnce: "one batch forgets all attempts that are past their retention",
+        "7: no request waits for a batch that grows with the history",
+        Hunt::Unit { program: "core", filter: "retention_goes_on_in_small_batches" };
+    OverIsSuspended: "after a start the attempts that have ended are suspended too",
+        "the cost of a start does not grow with the finished jobs",
+        Hunt::Unit { program: "core", filter: "a_start_suspends_only_what_owes_anything" };
+    EndedNoticed: "while the gate is shut, the resource manager gets the notices of attempts that had ended",
+        "docs/semantics.md B3: nothing owed begins, is told or given back before somebody asks again",
+        Hunt::Unit { program: "core", filter: "notices_of_what_had_ended_wait_for_the_gate" };
     PruneUnreleased: "an attempt is forgotten with ranks that wait for a drain",
         "4: all that was handed out is given back", Hunt::Simulator;
     ReleasesOutOfOrder: "a hook hears of the newest release first", "the outbox: in order per job", Hunt::Simulator;

@@ -109,7 +109,8 @@ fn events_of_a_store_of_the_version_before_come_first() {
     drop(store);
     let db = Connection::open(dir.path().join("controller.db")).unwrap();
     db.execute_batch(
-        "DROP INDEX events_in_order;
+        "DROP INDEX outbox_by_attempt;
+         DROP INDEX events_in_order;
          ALTER TABLE events DROP COLUMN written;
          ALTER TABLE attempts RENAME COLUMN abandoned TO unvouched;
          ALTER TABLE attempts DROP COLUMN silent;

@@ -87,7 +87,7 @@ impl Jobs {
     /// Start-grace does not count on these ranks.
     pub(crate) fn to_boot(&self, id: ActionId) -> IdSet {
         let mut hosts = BTreeSet::new();
-        for action in self.actions.values() {
+        for action in self.table.live_actions() {
             hosts.extend(action.expected.keys().filter_map(|rank| self.host_of(action.task(*rank))));
         }
         let Some(layout) = self.layout(id).filter(|_| !hosts.is_empty()) else { return IdSet::new() };

@@ -31,10 +31,7 @@ impl Machine {
         // The end of the batch asks for the next tick.
         self.cx.wake_ms = None;
         self.lists.drop_old(self.cx.now);
-        let is_due = |check: Option<u64>| check.is_some_and(|at| at <= self.cx.now.mono_ms);
-        let open = self.jobs.actions.iter().filter(|(_, a)| a.row.verdict.is_none() && is_due(a.check_ms));
-        let ids: Vec<ActionId> = open.map(|(id, _)| *id).filter(|id| !self.jobs.is_suspended_action(*id)).collect();
-        for id in ids {
+        for id in self.jobs.table.due(self.cx.now.mono_ms) {
             self.check(id);
         }
         self.prune();
@@ -169,13 +166,8 @@ impl Facts<'_> {
     /// Returns the earliest time (monotonic) at which the machine needs a tick: for a limit, a probe, the recovery or
     /// retention. `None`: nothing waits for a time.
     pub(crate) fn next_check(&self) -> Option<u64> {
-        let open = self
-            .jobs
-            .actions
-            .values()
-            .filter(|a| a.row.verdict.is_none() && !self.jobs.is_suspended(&a.row.job, a.row.attempt));
-        let limits = open.filter_map(|a| a.check_ms);
+        let limits = self.jobs.table.next_deadline();
         let others = [self.nodes.next_probe(), self.recovery.next_check(), self.lists.next_drop(), self.next_prune()];
-        limits.chain(others.into_iter().flatten()).min()
+        others.into_iter().chain([limits]).flatten().min()
     }
 }

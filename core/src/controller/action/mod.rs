@@ -71,6 +71,9 @@ pub(crate) struct Action {
     beside: Option<usize>,
     /// Number of events about overdue scripts and lingering processes in the job's log, by rank ([`Self::may_tell`]).
     pub(crate) told: BTreeMap<Rank, u8>,
+    /// `true` if this batch may have changed the action, and the index does not have the change yet
+    /// ([`crate::controller::job::index`]).
+    pub(crate) is_stale: bool,
 }
 
 /// End of a rank, for the event log. Ranks with equal ends share one event.
@@ -119,6 +122,7 @@ impl Action {
             moved: IdSet::new(),
             beside: None,
             told: BTreeMap::new(),
+            is_stale: false,
         }
     }
 

@@ -133,7 +133,7 @@ impl Jobs {
     /// Queues a check of every waiting rank of an attempt that is not suspended, for example after the list of
     /// after-actions changed.
     pub(crate) fn reordered(&mut self, cx: &mut Context) {
-        let waiting = self.actions.values().filter(|action| !action.row.waiting.is_empty());
+        let waiting = self.table.live_actions().filter(|action| !action.row.waiting.is_empty());
         let waiting: Vec<(ActionId, IdSet)> =
             waiting.map(|action| (action.row.id, action.row.waiting.clone())).collect();
         for (id, ranks) in waiting {
@@ -145,8 +145,9 @@ impl Jobs {
     /// accepted it and may hold it unclaimed. Called when a cause that kept such tasks from beginning has ended.
     pub(crate) fn reordered_on(&mut self, host: &HostName, cx: &mut Context) {
         let unbegun = |row: &ActionRow| !row.waiting.is_empty() || !row.accepted.is_empty();
-        let unbegun = self.actions.iter().filter(|(_, action)| unbegun(&action.row));
-        let there = unbegun.filter_map(|(id, _)| Some((*id, self.layout(*id)?.rank(host.as_str())?)));
+        let unbegun = self.table.live_actions().filter(|action| unbegun(&action.row));
+        let there =
+            unbegun.map(|action| action.row.id).filter_map(|id| Some((id, self.layout(id)?.rank(host.as_str())?)));
         for (id, rank) in there.collect::<Vec<_>>() {
             self.ready(id, IdSet::from(rank..=rank), cx);
         }

@@ -116,7 +116,7 @@ impl Jobs {
     /// The store does not know the job, or the job has no such attempt.
     fn attempt_reported(&self, report: &Report, cx: &Context) -> Result<(Attempt, &JobAttempt), Refusal> {
         let (number, attempt) = self.attempt_meant(&report.job, report.attempt)?;
-        let of = |number| self.actions.get(&ActionId::of(cx.settings.cluster, &report.job, number, &report.action));
+        let of = |number| self.action(ActionId::of(cx.settings.cluster, &report.job, number, &report.action));
         if report.attempt.is_some() || of(number).is_some() {
             return Ok((number, attempt));
         }

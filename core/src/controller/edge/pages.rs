@@ -136,6 +136,13 @@ impl Lists {
         self.by_source.get(source)?.whole
     }
 
+    /// Returns `true` if this is the number of a source's newest list, or of one that is under way.
+    pub(crate) fn is_newest(&self, number: u64) -> bool {
+        let mut numbers =
+            self.by_source.values().flat_map(|list| [list.whole, list.half.as_ref().map(|half| half.number)]);
+        numbers.any(|of| of == Some(number))
+    }
+
     /// Returns `true` if a source for which `is_same` returns `true` has listed all its attempts since this controller
     /// started, and none of them was refused.
     pub(super) fn has_all(&self, is_same: impl Fn(&Source) -> bool) -> bool {

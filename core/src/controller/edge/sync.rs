@@ -91,7 +91,7 @@ impl Jobs {
     fn take_listed(&mut self, source: &Source, of: Listed, half: &mut Half, told: &mut Synced, cx: &mut Context) {
         let (job, number) = (of.job.clone(), of.attempt);
         let taken = self.assert_listed(source, of, cx);
-        self.mark_listed(&job, number, half.number);
+        self.table.mark_listed(&job, number, half.number);
         match taken {
             Ok(true) => told.added += 1,
             Ok(false) => told.known += 1,
@@ -99,13 +99,6 @@ impl Jobs {
                 half.refused = true;
                 refuse(job, number, why, told, cx);
             }
-        }
-    }
-
-    /// Marks a known attempt as listed in list `number`: the list does not lack it, even if it is refused.
-    fn mark_listed(&mut self, job: &JobId, attempt: Attempt, number: u64) {
-        if let Some(attempt) = self.attempt_mut(job, attempt) {
-            attempt.listed = number;
         }
     }
 
@@ -118,7 +111,8 @@ impl Jobs {
                 && !attempt.complete
                 && !attempt.silent
         };
-        let missing = self.attempts().filter(|(_, _, attempt)| is_missing(attempt) && !defect!(MissingGoesOn));
+        let missing =
+            self.table.live_attempts().filter(|(_, _, attempt)| is_missing(attempt) && !defect!(MissingGoesOn));
         let missing: Vec<(JobId, Attempt)> = missing.map(|(job, number, _)| (job.clone(), number)).collect();
         for (job, number) in &missing {
             self.unlist(job, *number, cx);
@@ -152,12 +146,14 @@ impl Machine {
         }
         for of in unfit {
             half.refused = true;
-            self.jobs.mark_listed(&of.job, of.attempt, half.number);
+            self.jobs.table.mark_listed(&of.job, of.attempt, half.number);
             refuse(of.job, of.attempt, of.why, &mut told, &mut self.cx);
         }
         if !continues || defect!(EachPageIsLast) {
             let number = half.number;
             self.lists.is_whole(&source, half);
+            let lists = &self.lists;
+            self.jobs.table.keep_listed(|number| lists.is_newest(number));
             told.over = self.jobs.close_missing(&source, number, &mut self.cx);
         } else {
             self.lists.is_half(&source, half);

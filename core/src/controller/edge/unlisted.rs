@@ -31,7 +31,7 @@ const GONE: &str = "its resource manager has it no more";
 impl Jobs {
     /// Returns the unlisted attempts that are not released whole.
     pub(crate) fn all_unlisted(&self) -> BTreeSet<(JobId, Attempt)> {
-        let of = self.attempts().filter(|(_, _, attempt)| attempt.silent && !attempt.complete);
+        let of = self.table.live_attempts().filter(|(_, _, attempt)| attempt.silent && !attempt.complete);
         of.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 

@@ -65,7 +65,7 @@ impl Jobs {
         let Some(attempt) = self.attempt(job, number).filter(|_| !defect!(ReleaseForgotten)) else { return };
         let mut ranks = attempt.released.ranks.intersection(listed);
         if !ranks.is_empty() {
-            let of = cx.outbox.manager(0).filter(|entry| entry.job == *job && entry.attempt == number);
+            let of = cx.outbox.about(job, number).filter(|entry| entry.reader == Reader::Manager);
             of.filter_map(OutboxEntry::released).for_each(|under_way| ranks.subtract(&under_way.ranks));
         }
         let part = Part::of_ranks(ranks);

@@ -1,6 +1,6 @@
 //! Outbox: keeps the notices of each receiver in order, and chooses the next notices for the release hook. While the
-//! hook is away for a day, thousands of releases can wait. So entries are indexed by number and by job, and the
-//! frequent operations do not walk all entries.
+//! hook is away for a day, thousands of releases can wait. So entries are indexed by number, by job and by
+//! attempt, and the frequent operations do not walk all entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +29,8 @@ pub(crate) struct Outbox {
     entries: BTreeMap<(Reader, u64), OutboxEntry>,
     /// Sequence numbers of the entries for the release hook, by job.
     hooked: BTreeMap<JobId, BTreeSet<u64>>,
+    /// Keys of the entries of each attempt.
+    of: BTreeMap<(JobId, Attempt), BTreeSet<(Reader, u64)>>,
     /// Sequence numbers of the entries on which the release hook failed, each with the reason. Not stored: a restarted
     /// controller sends each entry again.
     failed: BTreeMap<u64, String>,
@@ -58,6 +60,7 @@ impl Outbox {
         if entry.reader == Reader::ReleaseHook {
             self.hooked.entry(entry.job.clone()).or_default().insert(entry.sequence);
         }
+        self.of.entry((entry.job.clone(), entry.attempt)).or_default().insert((entry.reader, entry.sequence));
         self.entries.insert((entry.reader, entry.sequence), entry);
     }
 
@@ -118,7 +121,7 @@ impl Outbox {
         let through = if defect!(OutboxDropsUnapplied) { u64::MAX } else { through };
         while let Some((key, _)) = self.entries.range((Reader::Manager, 0)..=(Reader::Manager, through)).next() {
             let key = *key;
-            self.entries.remove(&key);
+            self.remove(key);
         }
     }
 
@@ -127,34 +130,47 @@ impl Outbox {
     pub(crate) fn done(&mut self, sequence: u64) {
         self.failed.remove(&sequence);
         for reader in [Reader::Manager, Reader::ReleaseHook] {
-            if let Some(entry) = self.entries.remove(&(reader, sequence)) {
-                self.unhook(&entry.job, sequence);
-            }
+            self.remove((reader, sequence));
         }
     }
 
     /// Returns `true` if the outbox has a notice about this attempt that the release hook has not carried out.
     pub(crate) fn is_hooked(&self, job: &JobId, attempt: Attempt) -> bool {
-        let of = |sequence: &u64| self.entries.get(&(Reader::ReleaseHook, *sequence));
-        self.hooked.get(job).into_iter().flatten().filter_map(of).any(|entry| entry.attempt == attempt)
+        self.keys(job, attempt).any(|(reader, _)| reader == Reader::ReleaseHook)
+    }
+
+    /// Returns the entries about an attempt, those for the resource manager first, each in order.
+    pub(super) fn about(&self, job: &JobId, attempt: Attempt) -> impl Iterator<Item = &OutboxEntry> {
+        self.keys(job, attempt).filter_map(|key| self.entries.get(&key))
+    }
+
+    fn keys(&self, job: &JobId, attempt: Attempt) -> impl Iterator<Item = (Reader, u64)> {
+        self.of.get(&(job.clone(), attempt)).into_iter().flatten().copied()
     }
 
     /// Removes the entries about an attempt; returns their sequence numbers. `reader`: only the entries for it; `None`:
     /// all.
     pub(crate) fn forget(&mut self, job: &JobId, attempt: Attempt, reader: Option<Reader>) -> Vec<u64> {
-        let of = |entry: &OutboxEntry| {
-            entry.job == *job && entry.attempt == attempt && reader.is_none_or(|reader| entry.reader == reader)
-        };
-        let gone: Vec<u64> = self.entries.values().filter(|entry| of(entry)).map(|entry| entry.sequence).collect();
+        let keys = self.keys(job, attempt).filter(|(of, _)| reader.is_none_or(|reader| *of == reader));
+        let gone: Vec<u64> = keys.map(|(_, sequence)| sequence).collect();
         gone.iter().for_each(|sequence| self.done(*sequence));
         gone
     }
 
-    fn unhook(&mut self, job: &JobId, sequence: u64) {
-        if let Some(of) = self.hooked.get_mut(job) {
-            of.remove(&sequence);
+    fn remove(&mut self, key: (Reader, u64)) {
+        let Some(entry) = self.entries.remove(&key) else { return };
+        let attempt = (entry.job, entry.attempt);
+        if let Some(of) = self.of.get_mut(&attempt) {
+            of.remove(&key);
             if of.is_empty() {
-                self.hooked.remove(job);
+                self.of.remove(&attempt);
+            }
+        }
+        // A sequence number is of one reader only.
+        if let Some(of) = self.hooked.get_mut(&attempt.0) {
+            of.remove(&key.1);
+            if of.is_empty() {
+                self.hooked.remove(&attempt.0);
             }
         }
     }

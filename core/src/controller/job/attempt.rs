@@ -23,7 +23,7 @@ use crate::milestone::Milestones;
 /// | `open` | when the attempt begins | when a newer attempt, an edge or an operator closes the attempt | yes |
 /// | `added` | when `job add`, an edge or an operator says that a resource manager will finish it | never | yes |
 /// | `complete` | when all its ranks and resources are released | never | yes |
-/// | `suspended` | when the controller starts; by a generation | when it is taken up; when the gate opens | no |
+/// | `suspended` | when the controller starts, if live; by a generation | when taken up; when the gate opens | no |
 /// | `abandoned` | by a generation, if the attempt owes anything | when it is taken up | yes |
 /// | `silent` | when its edge's list lacks it | when its edge lists it again | yes |
 ///
@@ -52,6 +52,9 @@ pub(crate) struct JobAttempt {
     pub(crate) recovered: Recovered,
     /// The number of the last edge's list that has the attempt; 0: no list since this controller started. Not stored.
     pub(crate) listed: u64,
+    /// `true` if this batch may have changed the attempt, and the index does not have the change yet
+    /// ([`crate::controller::job::index`]).
+    pub(crate) is_stale: bool,
 }
 
 impl JobAttempt {
@@ -78,6 +81,7 @@ impl JobAttempt {
             silent: false,
             recovered: Recovered::No,
             listed: 0,
+            is_stale: false,
         }
     }
 
@@ -121,10 +125,11 @@ impl JobAttempt {
             too_many_milestones: false,
             source: row.source,
             abandoned: row.abandoned,
-            suspended: true,
+            suspended: false,
             silent: row.silent,
             recovered: row.recovered,
             listed: 0,
+            is_stale: false,
         };
         Some((row.job, row.attempt, entry))
     }

@@ -79,7 +79,7 @@ impl Jobs {
         cx: &mut Context,
     ) {
         let id = ActionId::of(cx.settings.cluster, job, number, name);
-        if ranks.is_empty() && !self.actions.contains_key(&id) {
+        if ranks.is_empty() && self.action(id).is_none() {
             return;
         }
         if let Some(action) = self.action(id) {

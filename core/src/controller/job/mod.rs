@@ -4,6 +4,7 @@
 pub(crate) mod attempt;
 mod finish;
 mod hand_over;
+pub(crate) mod index;
 pub(crate) mod layout;
 pub(crate) mod milestones;
 mod retention;
@@ -15,11 +16,12 @@ mod withdraw;
 pub(crate) use finish::no_job;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 
 use crate::controller::action::Action;
 use crate::controller::io::{AttemptRow, Settings};
 use crate::controller::job::attempt::JobAttempt;
+use crate::controller::job::index::Table;
 use crate::controller::job::layout::Layout;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::job::Part;
@@ -27,8 +29,7 @@ use crate::job::Part;
 /// All jobs with their attempts, and the actions of all attempts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Jobs {
-    by_id: BTreeMap<JobId, Job>,
-    pub(crate) actions: BTreeMap<ActionId, Action>,
+    pub(crate) table: Table,
     /// Unlisted attempts that are not completely released ([`crate::controller::recovery`]).
     pub(crate) unlisted: BTreeSet<(JobId, Attempt)>,
     /// Names of the after-actions, copied from the settings.
@@ -47,13 +48,7 @@ impl Deref for Jobs {
     type Target = BTreeMap<JobId, Job>;
 
     fn deref(&self) -> &Self::Target {
-        &self.by_id
-    }
-}
-
-impl DerefMut for Jobs {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.by_id
+        self.table.jobs()
     }
 }
 
@@ -94,46 +89,42 @@ impl Jobs {
     }
 
     pub(crate) fn attempt(&self, job: &JobId, number: Attempt) -> Option<&JobAttempt> {
-        self.by_id.get(job)?.attempts.get(&number)
+        self.get(job)?.attempts.get(&number)
     }
 
     pub(crate) fn attempt_mut(&mut self, job: &JobId, number: Attempt) -> Option<&mut JobAttempt> {
-        self.by_id.get_mut(job)?.attempts.get_mut(&number)
+        self.table.attempt_mut(job, number)
     }
 
-    /// Returns all attempts of all jobs.
-    pub(crate) fn attempts(&self) -> impl Iterator<Item = (&JobId, Attempt, &JobAttempt)> {
-        self.by_id.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(number, of)| (job, *number, of)))
+    /// Returns all attempts of all jobs, also those that have ended.
+    pub(crate) fn all_attempts(&self) -> impl Iterator<Item = (&JobId, Attempt, &JobAttempt)> {
+        self.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(number, of)| (job, *number, of)))
     }
 
     pub(crate) fn action(&self, id: ActionId) -> Option<&Action> {
-        self.actions.get(&id)
+        self.table.action(id)
     }
 
     pub(crate) fn action_mut(&mut self, id: ActionId) -> Option<&mut Action> {
-        self.actions.get_mut(&id)
+        self.table.action_mut(id)
     }
 
     /// Adds an attempt from its stored row. Ignores a row whose numbers of ranks and hosts differ, or whose hosts are
     /// no valid layout.
     pub(crate) fn load(&mut self, row: AttemptRow) {
         if let Some((job, number, attempt)) = JobAttempt::stored(row) {
-            self.entry(job).or_default().attempts.insert(number, attempt);
+            self.table.add_attempt(&job, number, attempt);
         }
     }
 
     /// Adds an action to its attempt.
     pub(crate) fn add_action(&mut self, action: Action) {
-        let row = &action.row;
-        if let Some(attempt) = self.attempt_mut(&row.job, row.attempt) {
-            attempt.actions.push(row.id);
-        }
-        self.actions.insert(row.id, action);
+        self.table.add_action(action);
     }
 
     /// Returns the actions of an attempt, in the order in which they began.
     pub(crate) fn of<'a>(&'a self, attempt: &'a JobAttempt) -> impl Iterator<Item = &'a Action> {
-        attempt.actions.iter().filter_map(|id| self.actions.get(id))
+        attempt.actions.iter().filter_map(|id| self.action(*id))
     }
 
     /// Returns the attempt to which an action belongs; `None`: the store does not have the attempt.
@@ -157,7 +148,7 @@ impl Jobs {
     /// without a verdict.
     pub(crate) fn waiting_for(&self, host: &HostName) -> BTreeSet<TaskId> {
         let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
-        let open = self.actions.values().filter(|a| !a.row.waiting.is_empty() || shown(a));
+        let open = self.table.live_actions().filter(|a| !a.row.waiting.is_empty() || shown(a));
         open.filter_map(|action| {
             let rank = Rank(self.attempt_of(action)?.layout.rank(host.as_str())?);
             action.row.ranks.contains(rank.0).then(|| action.task(rank))

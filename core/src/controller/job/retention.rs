@@ -30,6 +30,7 @@ use crate::controller::facts::Facts;
 use crate::controller::io::Record;
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
+use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionName, Attempt, HostName, JobId, Rank, TaskId};
@@ -37,6 +38,9 @@ use crate::message::ToAgent;
 
 /// Interval (ms) at which the controller looks for attempts to forget.
 const PRUNE_EVERY_MS: u64 = 3_600_000;
+/// Maximum number of attempts that a batch forgets: the store removes their rows in one transaction, and no request is
+/// answered meanwhile. If more are past their retention, the next batch goes on at once.
+const MAX_PRUNED: usize = 200;
 
 /// Condition under which the controller may forget an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +58,43 @@ enum May {
 struct Owed<'a> {
     /// Attempts with a rank whose release waits until the drain of its host is in force.
     undrained: BTreeSet<(&'a JobId, Attempt)>,
-    draining: Vec<&'a HostName>,
+    draining: BTreeSet<&'a str>,
+}
+
+impl Owed<'_> {
+    /// Returns `true` if a drain of one of the hosts is not in force yet.
+    fn is_draining(&self, layout: &Layout) -> bool {
+        let hosts = layout.hosts();
+        match hosts.len() < self.draining.len() {
+            true => hosts.iter().any(|host| self.draining.contains(host)),
+            false => self.draining.iter().any(|host| layout.rank(host).is_some()),
+        }
+    }
+}
+
+/// Attempts that are forgotten now.
+#[derive(Default)]
+struct Going<'a> {
+    all: Vec<(JobId, Attempt)>,
+    /// Key: a job of these attempts. Value: its newest such attempt, and the strictest condition of them all.
+    newest: BTreeMap<&'a JobId, (Attempt, May)>,
+}
+
+impl<'a> Going<'a> {
+    /// Returns the strictest condition of the older attempts of a job, of which `older` is the newest (`None`: there is
+    /// none). `None`: one of them stays.
+    fn after(&self, job: &JobId, older: Option<Attempt>) -> Option<May> {
+        match (older, self.newest.get(job)) {
+            (None, _) => Some(May::Any),
+            (Some(older), Some((newest, when))) if *newest == older => Some(*when),
+            _ => None,
+        }
+    }
+
+    fn add(&mut self, job: &'a JobId, number: Attempt, when: May) {
+        self.all.push((job.clone(), number));
+        self.newest.insert(job, (number, when));
+    }
 }
 
 impl Jobs {
@@ -72,17 +112,10 @@ impl Jobs {
 impl Machine {
     /// Forgets an attempt with its actions, and has the nodes forget its tasks; `why` goes into the journal.
     pub(crate) fn forget(&mut self, job: &JobId, number: Attempt, why: &str) {
-        let Some(entry) = self.jobs.get_mut(job) else { return };
-        let Some(attempt) = entry.attempts.remove(&number) else {
-            return;
-        };
-        let whole_job = entry.attempts.is_empty();
-        if whole_job {
-            self.jobs.remove(job);
-        }
+        let Some((attempt, whole_job)) = self.jobs.table.remove_attempt(job, number) else { return };
         let mut by_session: BTreeMap<_, Vec<TaskId>> = BTreeMap::new();
         for id in &attempt.actions {
-            let Some(action) = self.jobs.actions.remove(id) else {
+            let Some(action) = self.jobs.table.remove_action(*id) else {
                 continue;
             };
             let external = action.row.external.is_some();
@@ -111,39 +144,21 @@ impl Machine {
         self.cx.note(Level::Info, Some(job), None, format!("attempt {number} is forgotten: {why}"));
     }
 
-    /// Forgets the attempts that retention no longer keeps. Does so at most once an hour, and never in a grace.
+    /// Forgets attempts that retention no longer keeps, at most [`MAX_PRUNED`]. Looks for them once an hour, or at once
+    /// if the batch before has left some; never in a grace.
     pub(crate) fn prune(&mut self) {
         if self.facts().prune_ms() > self.cx.now.mono_ms {
             return;
         }
         self.pruned_ms = self.cx.now.mono_ms;
+        self.prunes_on = false;
         if self.recovery.is_on() && !defect!(PrunedInGrace) {
             return;
         }
-        let owed = self.facts().owed();
-        let (mut may, mut total) = (Vec::new(), 0);
-        for (job, entry) in self.jobs.iter() {
-            total += entry.attempts.len();
-            // No attempt goes before an older attempt of its job. A forgotten number, and the ids made from the number,
-            // would become free for a new attempt.
-            let (mut touched, mut when) = (0, May::Any);
-            for (number, attempt) in &entry.attempts {
-                touched = attempt.touched_ms.max(touched);
-                when = self.facts().may_go(job, *number, attempt, &owed).min(when);
-                if when == May::Never {
-                    break;
-                }
-                may.push((touched, job.clone(), *number, when));
-            }
-        }
-        may.sort();
-        let mut surplus = usize::saturating_sub(total, self.cx.settings.keep_attempts);
-        for (touched, job, attempt, when) in may {
-            let old = self.cx.now.wall_ms.saturating_sub(touched) >= self.cx.settings.retention_ms;
-            if old || (surplus > 0 && when == May::Any) {
-                surplus = surplus.saturating_sub(1);
-                self.forget(&job, attempt, "it is past its retention");
-            }
+        let going = self.facts().past_retention();
+        self.prunes_on = going.len() >= MAX_PRUNED;
+        for (job, attempt) in going {
+            self.forget(&job, attempt, "it is past its retention");
         }
     }
 }
@@ -153,18 +168,60 @@ impl<'a> Facts<'a> {
     /// completely released, so a search would find none.
     pub(crate) fn next_prune(&self) -> Option<u64> {
         let ends = |attempt: &JobAttempt| !attempt.actions.is_empty() || attempt.complete;
-        let any = self.jobs.values().any(|job| job.attempts.values().any(ends));
+        let table = &self.jobs.table;
+        let any = table.ended_attempts().next().is_some() || table.live_attempts().any(|(.., of)| ends(of));
         any.then(|| self.cx.now.mono_ms.saturating_add(PRUNE_EVERY_MS).min(self.prune_ms()))
     }
 
     fn prune_ms(&self) -> u64 {
-        self.pruned_ms.saturating_add(PRUNE_EVERY_MS)
+        self.pruned_ms.saturating_add(if self.prunes_on { 0 } else { PRUNE_EVERY_MS })
     }
 
     fn owed(&self) -> Owed<'a> {
         let waiting = self.0.drains.waiting.values().flatten();
-        let draining = self.0.drains.keys().filter(|host| self.drains.is_draining(host));
+        let draining = self.0.drains.keys().filter(|host| self.drains.is_draining(host)).map(HostName::as_str);
         Owed { undrained: waiting.map(|(job, attempt, _)| (job, *attempt)).collect(), draining: draining.collect() }
+    }
+
+    /// Returns the attempts to forget now, some [`MAX_PRUNED`] at most, in the order in which to forget them: the longest
+    /// unchanged first, and no attempt before an older attempt of its job. A forgotten number, and the ids made from the number, would become
+    /// free for a new attempt.
+    fn past_retention(&self) -> Vec<(JobId, Attempt)> {
+        let (owed, now_ms) = (self.owed(), self.cx.now.wall_ms);
+        let mut surplus = usize::saturating_sub(self.jobs.table.count_attempts(), self.cx.settings.keep_attempts);
+        let live = self.jobs.table.live_attempts();
+        let live = live.filter(|(job, number, attempt)| self.may_go(job, *number, attempt, &owed) != May::Never);
+        let mut live: Vec<_> = live.map(|(job, number, attempt)| (attempt.touched_ms, job, number)).collect();
+        live.sort_unstable();
+        let ended = self.jobs.table.ended_attempts();
+        let (mut live, mut ended) = (live.into_iter().peekable(), ended.peekable());
+        let mut going = Going::default();
+        loop {
+            let is_live_first = match (live.peek(), ended.peek()) {
+                (Some(live), Some(ended)) => live < ended,
+                (live, _) => live.is_some(),
+            };
+            let next = if is_live_first { live.next() } else { ended.next() };
+            let Some((touched_ms, job, number)) = next else { break };
+            let is_old = now_ms.saturating_sub(touched_ms) >= self.cx.settings.retention_ms;
+            let is_enough = going.all.len() >= MAX_PRUNED && !defect!(PrunedAtOnce);
+            if is_enough || !is_old && surplus == 0 {
+                break;
+            }
+            let Some(entry) = self.jobs.get(job) else { continue };
+            // The newer attempts of the job may wait for this one, and may have been unchanged for longer.
+            for (number, attempt) in entry.attempts.range(number..).take_while(|(_, of)| of.touched_ms <= touched_ms) {
+                let older = entry.attempts.range(..number).next_back().map(|(number, _)| *number);
+                let Some(when) = going.after(job, older) else { break };
+                let when = self.may_go(job, *number, attempt, &owed).min(when);
+                if when == May::Never || !(is_old || surplus > 0 && when == May::Any) {
+                    break;
+                }
+                surplus = surplus.saturating_sub(1);
+                going.add(job, *number, when);
+            }
+        }
+        going.all
     }
 
     fn may_go(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, owed: &Owed) -> May {
@@ -179,8 +236,7 @@ impl<'a> Facts<'a> {
         if attempt.complete || defect!(PruneUnreleased) {
             return May::Any;
         }
-        let drained = !owed.undrained.contains(&(job, number))
-            && !owed.draining.iter().any(|host| attempt.layout.rank(host.as_str()).is_some());
+        let drained = !owed.undrained.contains(&(job, number)) && !owed.is_draining(&attempt.layout);
         let is_left = attempt.open && !attempt.added && !attempt.hold.is_empty();
         match drained && is_left {
             true if self.jobs.is_followed(attempt) => May::Any,

@@ -208,7 +208,7 @@ impl Machine {
     /// The action may not begin now or on these ranks, or the request contradicts the action that exists.
     pub(crate) fn begin_or_attach(&mut self, run: RunRequest, external: Option<External>) -> Result<Reply, Refusal> {
         let id_in = |attempt| ActionId::of(self.cx.settings.cluster, &run.job, attempt, &run.action);
-        let exists = |attempt| self.jobs.actions.contains_key(&id_in(attempt));
+        let exists = |attempt| self.jobs.action(id_in(attempt)).is_some();
         let attempt = self.jobs.choose_attempt(&run.job, run.attempt, exists)?;
         let id = id_in(attempt);
         if let Some(action) = self.jobs.action(id) {

@@ -24,15 +24,14 @@ impl Jobs {
     /// Adds a new attempt to its job, and closes the job's open attempts with [`Self::close_attempt`], except abandoned
     /// ones: somebody may still ask for them.
     pub(crate) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, cx: &mut Context) {
-        let entry = self.entry(job.clone()).or_default();
-        let older: Vec<Attempt> =
-            entry.attempts.iter().filter(|(_, a)| a.open && !a.abandoned).map(|(number, _)| *number).collect();
+        let attempts = self.get(job).into_iter().flat_map(|entry| &entry.attempts);
+        let older: Vec<Attempt> = attempts.filter(|(_, a)| a.open && !a.abandoned).map(|(number, _)| *number).collect();
         for older in older {
             self.close_attempt(job, older, &format!("attempt {number} was opened"), cx);
         }
         let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
         let is_added = attempt.recovered == Recovered::Added;
-        self.entry(job.clone()).or_default().attempts.insert(number, attempt);
+        self.table.add_attempt(job, number, attempt);
         if is_added {
             cx.changes.push_back(Change::TakenUp(job.clone(), number));
         }

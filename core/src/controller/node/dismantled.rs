@@ -117,7 +117,7 @@ impl Facts<'_> {
             left.subtract(&attempt.released);
             attempt.layout.rank(host.as_str()).is_some_and(|rank| left.ranks.contains(rank))
         };
-        let mut open = self.jobs.attempts().filter(|(.., attempt)| !attempt.complete);
+        let mut open = self.jobs.table.live_attempts().filter(|(.., attempt)| !attempt.complete);
         if let Some((job, ..)) = open.find(|(.., attempt)| unreleased(attempt)) {
             return Some(format!("is held by job {job}: perilog why {host}"));
         }

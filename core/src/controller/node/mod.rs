@@ -180,7 +180,7 @@ impl Nodes {
 
     /// Fills the list of failed tasks of each node, after a start of the controller.
     pub(crate) fn index_failed(&mut self, jobs: &Jobs) {
-        let ended = jobs.actions.values().flat_map(|action| action.ended.values());
+        let ended = jobs.table.all_actions().flat_map(|action| action.ended.values());
         let failed = ended.filter(|row| !row.ended.outcome.is_ok()).map(|row| (row.ended.ended_ms, row.task));
         let mut failed: Vec<(u64, TaskId)> = failed.collect();
         failed.sort_unstable();

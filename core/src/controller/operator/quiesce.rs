@@ -29,7 +29,7 @@ pub(crate) struct Quiesce {
 impl Jobs {
     /// Returns two numbers: of open actions, and of open tasks.
     pub(crate) fn open_count(&self) -> (u64, u64) {
-        let open = self.actions.values().filter(|action| action.is_open());
+        let open = self.table.live_actions().filter(|action| action.is_open());
         open.fold((0, 0), |(actions, tasks), action| (actions + 1, tasks + action.count_open()))
     }
 }
@@ -103,7 +103,7 @@ impl Quiesce {
 
     /// Sends the waiting clients their reply, if no action is open at the end of the batch.
     pub(crate) fn tell_quiet(&mut self, jobs: &Jobs, cx: &mut Context) {
-        if self.waits.is_empty() || jobs.actions.values().any(|action| action.is_open()) {
+        if self.waits.is_empty() || jobs.table.live_actions().any(|action| action.is_open()) {
             return;
         }
         for client in std::mem::take(&mut self.waits) {

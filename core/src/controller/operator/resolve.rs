@@ -33,7 +33,7 @@ impl Jobs {
     /// Returns the tasks whose resolution waits for a drain, each with the outcome that the resolution will give.
     pub(crate) fn resolving(&self) -> Vec<(TaskId, Outcome)> {
         let words =
-            self.actions.values().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
+            self.table.live_actions().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
         let tasks = words.flat_map(|(action, word)| word.ranks.iter().map(move |rank| (action.task(Rank(rank)), word)));
         tasks.map(|(task, word)| (task, word.outcome())).collect()
     }

@@ -2,14 +2,18 @@
 //!
 //! After a start the gate is shut until every node that the store knows has said Hello, or until [`shut_ms`] have
 //! passed. Then every suspended attempt proceeds, except abandoned ones. A request lets its attempt proceed earlier.
+//!
+//! Only an attempt that is live, or owes the release hook a notice, is suspended: a store has weeks of attempts that
+//! have ended. Their notices to the resource manager wait for the gate as well ([`Facts::is_kept_back`]).
 
 use std::collections::BTreeSet;
 
 use crate::controller::action::Action;
 use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
-use crate::controller::io::{Effect, NodeRow};
+use crate::controller::io::{Effect, NodeRow, OutboxEntry};
 use crate::controller::job::Jobs;
+use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
 use crate::controller::node::session::redial_window_ms;
 use crate::defect;
@@ -63,6 +67,18 @@ impl Jobs {
 }
 
 impl Machine {
+    /// Suspends every attempt of the store that owes anything, at a start of the controller.
+    pub(crate) fn suspend_live(&mut self) {
+        let owes = |job: &JobId, number, attempt: &JobAttempt| {
+            self.jobs.table.is_live(attempt) || self.cx.outbox.is_hooked(job, number) || defect!(OverIsSuspended)
+        };
+        let all = self.jobs.all_attempts().filter(|(job, number, attempt)| owes(job, *number, attempt));
+        let all: Vec<(JobId, Attempt)> = all.map(|(job, number, _)| (job.clone(), number)).collect();
+        for (job, number) in all {
+            self.jobs.attempt_mut(&job, number).into_iter().for_each(|attempt| attempt.suspended = true);
+        }
+    }
+
     /// Shuts the gate at a start of the controller. If the store knows no node, the gate opens at once.
     pub(crate) fn shut_gate(&mut self) {
         let missing: BTreeSet<HostName> = self.nodes.keys().cloned().collect();
@@ -79,10 +95,13 @@ impl Machine {
             return;
         }
         self.recovery.gate = None;
-        let waiting = self.jobs.attempts().filter(|(_, _, attempt)| attempt.suspended && !attempt.abandoned);
+        let waiting = self.jobs.table.live_attempts().filter(|(_, _, attempt)| attempt.suspended && !attempt.abandoned);
         let waiting: Vec<(JobId, Attempt)> = waiting.map(|(job, number, _)| (job.clone(), number)).collect();
         for (job, number) in waiting {
             self.jobs.proceed(&job, number, &mut self.cx);
+        }
+        if self.cx.outbox.len() > 0 {
+            self.cx.effects.push(Effect::OutboxGrew);
         }
     }
 
@@ -118,6 +137,14 @@ impl Machine {
 }
 
 impl Facts<'_> {
+    /// Returns `true` if the resource manager must not get the notice yet: its attempt is suspended, or has ended and
+    /// the gate of the start is shut. The store may turn out to be behind, and its notices are then dropped.
+    pub(crate) fn is_kept_back(&self, entry: &OutboxEntry) -> bool {
+        let attempt = self.jobs.attempt(&entry.job, entry.attempt);
+        let is_old = self.recovery.is_settling() && entry.epoch != self.epoch.number && !defect!(EndedNoticed);
+        attempt.is_some_and(|attempt| attempt.suspended || attempt.complete && is_old)
+    }
+
     /// Returns `true` if the task's node reported, while the attempt was suspended, that the node does not hold the
     /// task. The controller decides about such a task when the attempt proceeds.
     pub(crate) fn is_absent(&self, task: TaskId) -> bool {

@@ -34,7 +34,7 @@ impl Jobs {
     /// Abandons every attempt that owes anything. `why`: the evidence, as a text for people.
     fn abandon_all(&mut self, why: &str, cx: &mut Context) {
         let all: Vec<(JobId, Attempt, bool)> =
-            self.attempts().map(|(job, number, attempt)| (job.clone(), number, attempt.complete)).collect();
+            self.all_attempts().map(|(job, number, attempt)| (job.clone(), number, attempt.complete)).collect();
         for (job, number, complete) in all.into_iter().filter(|_| !defect!(NothingAbandoned)) {
             cx.drop_notices(&job, number, Some(Reader::Manager));
             if !complete || cx.outbox.is_hooked(&job, number) {
@@ -132,7 +132,7 @@ impl Machine {
         }
         self.drains.tell_doubted(&mut self.cx);
         self.judge_hosts(None);
-        let left = self.jobs.attempts().filter(|(_, _, attempt)| attempt.abandoned).count();
+        let left = self.jobs.table.live_attempts().filter(|(_, _, attempt)| attempt.abandoned).count();
         let text = match left {
             0 => "the grace of the new generation is over: nothing is abandoned any more".to_owned(),
             1 => "the grace of the new generation is over: 1 attempt is abandoned: perilog ps --abandoned".to_owned(),

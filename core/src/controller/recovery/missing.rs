@@ -39,7 +39,8 @@ impl Facts<'_> {
     /// Returns the hosts that abandoned attempts have in the store, each with these attempts. `only`: one host alone.
     fn abandoned_by_host(&self, only: Option<&HostName>) -> BTreeMap<HostName, Vec<(JobId, Attempt)>> {
         let mut by_host: BTreeMap<HostName, Vec<(JobId, Attempt)>> = BTreeMap::new();
-        let abandoned = self.jobs.attempts().filter(|(_, _, attempt)| attempt.abandoned && !attempt.complete);
+        let abandoned =
+            self.jobs.table.live_attempts().filter(|(_, _, attempt)| attempt.abandoned && !attempt.complete);
         for (job, number, attempt) in abandoned {
             let ranks = match only {
                 Some(host) => attempt.layout.rank(host.as_str()).into_iter().collect(),
@@ -122,7 +123,7 @@ impl Facts<'_> {
     /// Returns the attempts that may have got hosts of a taken-up attempt meanwhile, each with its job: those that were
     /// added since the generation, and newer attempts of its own job.
     fn others<'a>(&'a self, job: &'a JobId, number: Attempt) -> impl Iterator<Item = (&'a JobId, &'a JobAttempt)> {
-        let others = self.jobs.attempts().filter(move |(of, n, other)| {
+        let others = self.jobs.table.live_attempts().filter(move |(of, n, other)| {
             let was_there = matches!(other.recovered, Recovered::TakenUp | Recovered::Begun);
             let is_newer = *of == job && *n > number;
             let is_itself = *of == job && *n == number;

@@ -28,24 +28,25 @@ impl Facts<'_> {
             let attempts = attempts.filter(|(_, _, attempt)| is_of(attempt));
             return Reply::Attempts(attempts.map(|(job, number, attempt)| view(job, *number, attempt)).collect());
         }
-        let from = of.after.as_ref().map(|(job, _)| job.clone());
-        let jobs = match from {
-            Some(job) => self.jobs.range(job..),
-            None => self.jobs.range::<JobId, _>(..),
-        };
         // The resource manager has the jobs that its last list names, also if perilog is done with them.
         let list = self.lists.whole(&of.source);
         let is_listed = |entry: &Job| list.is_some() && entry.attempts.values().any(|of| Some(of.listed) == list);
-        let attempts = jobs.flat_map(|(job, entry)| {
-            let is_listed = is_listed(entry);
-            entry.attempts.iter().map(move |(number, of)| (job, *number, of, is_listed))
-        });
         let is_past = |job: &JobId, number| of.after.as_ref().is_none_or(|(last, at)| (job, number) > (last, *at));
-        let attempts = attempts.filter(|(job, number, attempt, is_listed)| {
-            is_past(job, *number) && is_of(attempt) && (!attempt.complete || attempt.abandoned || *is_listed)
+        let live = self.jobs.table.live_from(of.after.as_ref());
+        let live = live.filter(|(job, number, attempt)| {
+            is_past(job, *number) && is_of(attempt) && (!attempt.complete || attempt.abandoned)
         });
-        let page = attempts.take(of.limit);
-        Reply::Attempts(page.map(|(job, number, attempt, _)| view(job, number, attempt)).collect())
+        let listed = self.jobs.table.listed_from(of.after.as_ref().map(|(job, _)| job));
+        let listed = listed
+            .filter(|(_, entry)| is_listed(entry))
+            .flat_map(|(job, entry)| entry.attempts.iter().map(move |(number, attempt)| (job, *number, attempt)));
+        let listed = listed.filter(|(job, number, attempt)| is_past(job, *number) && is_of(attempt));
+        // The first ones of both, in order, and each once.
+        let both = live.take(of.limit).chain(listed.take(of.limit));
+        let page: BTreeMap<(&JobId, Attempt), &JobAttempt> =
+            both.map(|(job, number, attempt)| ((job, number), attempt)).collect();
+        let page = page.into_iter().take(of.limit);
+        Reply::Attempts(page.map(|((job, number), attempt)| view(job, number, attempt)).collect())
     }
 
     fn edge_attempt(&self, job: &JobId, number: Attempt, attempt: &JobAttempt) -> EdgeAttempt {

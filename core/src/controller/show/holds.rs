@@ -18,7 +18,11 @@ impl Facts<'_> {
     /// Returns a row of `perilog ps` for each hold. Without `all`, only jobs that hold named resources and no rank get
     /// a row.
     pub(crate) fn held(&self, all: bool) -> Vec<PsRow> {
-        self.jobs.attempts().flat_map(|(job, number, attempt)| self.held_of(job, number, attempt, all)).collect()
+        self.jobs
+            .table
+            .live_attempts()
+            .flat_map(|(job, number, attempt)| self.held_of(job, number, attempt, all))
+            .collect()
     }
 
     pub(crate) fn held_of(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, all: bool) -> Vec<PsRow> {

@@ -28,7 +28,7 @@ impl Machine {
     /// Returns the controller's state as one line for `systemctl status`.
     pub fn status_line(&self) -> String {
         let online = self.nodes.values().filter(|n| n.session.is_some()).count();
-        let open = self.jobs.actions.values().filter(|a| a.row.verdict.is_none()).count();
+        let open = self.jobs.table.live_actions().filter(|a| a.row.verdict.is_none()).count();
         let plural = |n: usize| if n == 1 { "" } else { "s" };
         format!(
             "epoch {}; {online} of {} node{} online; {open} action{} open{}",
@@ -46,7 +46,7 @@ impl Facts<'_> {
     /// without it, only jobs that hold named resources and no rank have a row for their hold.
     pub(crate) fn ps(&self, older_than_ms: u64, held: bool) -> Vec<PsRow> {
         let mut rows = Vec::new();
-        for action in self.jobs.actions.values().filter(|a| a.is_open()) {
+        for action in self.jobs.table.live_actions().filter(|a| a.is_open()) {
             rows.extend(self.open_rows(action));
         }
         rows.extend(self.going_on());
@@ -68,7 +68,9 @@ impl Facts<'_> {
         notes.truncate(20);
         notes.splice(0..0, self.standing_notes());
         let mut sources: BTreeMap<&Source, u64> = BTreeMap::new();
-        for source in self.jobs.attempts().filter(|(.., of)| !of.complete).filter_map(|(.., of)| of.source.as_ref()) {
+        for source in
+            self.jobs.table.live_attempts().filter(|(.., of)| !of.complete).filter_map(|(.., of)| of.source.as_ref())
+        {
             *sources.entry(source).or_default() += 1;
         }
         let sources = sources.into_iter().map(|(source, unreleased)| SourceView {
@@ -115,7 +117,8 @@ impl Facts<'_> {
     /// Returns a line for `perilog ps` about the attempts that are not released whole and have the maximum number of
     /// milestones ([`MAX_NAMES`]); `None` if there is no such attempt.
     pub(crate) fn full_of_milestones(&self) -> Option<String> {
-        let mut full = self.jobs.attempts().filter(|(_, _, attempt)| !attempt.complete && attempt.milestones.is_full());
+        let mut full =
+            self.jobs.table.live_attempts().filter(|(_, _, attempt)| !attempt.complete && attempt.milestones.is_full());
         let (job, number, _) = full.next()?;
         let more = match full.count() {
             0 => String::new(),

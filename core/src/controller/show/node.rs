@@ -88,7 +88,7 @@ impl Facts<'_> {
 
     /// Returns the hosts of ranks that a job or an action holds.
     pub(crate) fn held_hosts(&self) -> BTreeSet<&str> {
-        let attempts = self.jobs.values().flat_map(|entry| entry.attempts.values());
+        let attempts = self.jobs.table.live_attempts().map(|(.., attempt)| attempt);
         let mut hosts = BTreeSet::new();
         for attempt in attempts.filter(|attempt| !attempt.complete) {
             hosts.extend(attempt.layout.pairs(&self.held_ranks(attempt)).map(|(_, host)| host));
@@ -105,8 +105,7 @@ impl Facts<'_> {
 
     /// Returns the attempts that hold a rank on this host.
     fn attempts_on(&self, host: &str) -> impl Iterator<Item = (&JobId, &JobAttempt)> {
-        let attempts =
-            self.jobs.iter().flat_map(|(job, entry)| entry.attempts.values().map(move |attempt| (job, attempt)));
+        let attempts = self.jobs.table.live_attempts().map(|(job, _, attempt)| (job, attempt));
         attempts.filter(move |(_, attempt)| {
             let rank = attempt.layout.rank(host).filter(|_| !attempt.complete);
             rank.is_some_and(|rank| self.held_ranks(attempt).contains(rank))
@@ -116,12 +115,10 @@ impl Facts<'_> {
     /// Returns a row for each job and action that holds a rank of this host, with the reason.
     fn held_on(&self, host: &HostName) -> Vec<PsRow> {
         let mut rows = Vec::new();
-        for (job, entry) in self.jobs.iter() {
-            for (number, attempt) in entry.attempts.iter().filter(|(_, attempt)| !attempt.complete) {
-                let Some(rank) = attempt.layout.rank(host.as_str()) else { continue };
-                let held = self.held_of(job, *number, attempt, true);
-                rows.extend(held.into_iter().filter(|row| row.ranks.contains(rank)));
-            }
+        for (job, number, attempt) in self.jobs.table.live_attempts().filter(|(.., attempt)| !attempt.complete) {
+            let Some(rank) = attempt.layout.rank(host.as_str()) else { continue };
+            let held = self.held_of(job, number, attempt, true);
+            rows.extend(held.into_iter().filter(|row| row.ranks.contains(rank)));
         }
         rows
     }

@@ -147,15 +147,8 @@ impl Facts<'_> {
     }
 
     fn verdicts(&self) -> Vec<VerdictRow> {
-        let decided = self.jobs.actions.values().filter_map(|action| Some((action.row.ended_ms?, action)));
-        let mut newest: Vec<(u64, &Action)> = decided.filter(|(_, action)| action.row.verdict.is_some()).collect();
-        let later = |(ended_ms, action): &(u64, &Action)| (Reverse(*ended_ms), Reverse(action.row.began_ms));
-        if newest.len() > MAX_VERDICTS {
-            newest.select_nth_unstable_by_key(MAX_VERDICTS, later);
-            newest.truncate(MAX_VERDICTS);
-        }
-        newest.sort_by_key(later);
-        newest.into_iter().filter_map(|(ended_ms, action)| self.verdict_row(ended_ms, action)).collect()
+        let newest = self.jobs.table.newest_verdicts().take(MAX_VERDICTS);
+        newest.filter_map(|action| self.verdict_row(action.row.ended_ms?, action)).collect()
     }
 
     fn verdict_row(&self, ended_ms: u64, action: &Action) -> Option<VerdictRow> {

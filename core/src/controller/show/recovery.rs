@@ -10,7 +10,7 @@ use crate::ids::{Attempt, HostName, JobId};
 
 impl Facts<'_> {
     pub(crate) fn show_recovery(&self) -> RecoveryView {
-        let abandoned = self.jobs.attempts().filter(|(_, _, attempt)| attempt.abandoned);
+        let abandoned = self.jobs.table.live_attempts().filter(|(_, _, attempt)| attempt.abandoned);
         let unknown = self.unknown().map(|(host, task, of)| UnknownView {
             host: host.to_string(),
             job: of.job.clone(),
@@ -70,7 +70,7 @@ impl Facts<'_> {
 
     /// Returns the number of abandoned attempts.
     pub(crate) fn count_abandoned(&self) -> usize {
-        self.jobs.attempts().filter(|(_, _, attempt)| attempt.abandoned).count()
+        self.jobs.table.live_attempts().filter(|(_, _, attempt)| attempt.abandoned).count()
     }
 
     /// Returns a note for operators: about abandoned attempts and unknown tasks, else about hosts that get no Welcome.

@@ -10,6 +10,7 @@ mod durable;
 mod edges;
 mod external;
 mod generation;
+mod history;
 mod holds;
 mod keep;
 mod limits;

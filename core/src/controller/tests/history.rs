@@ -1,0 +1,111 @@
+//! History: what has ended costs nothing but its place, in a batch, at a start and when retention forgets it.
+
+use super::release::{add, bench, finish, job};
+use super::*;
+use crate::job::Terms;
+
+/// Adds and finishes jobs with these numbers, such as `j0`, one after the other on n0: a prolog, an epilog, and the release.
+fn over(b: &mut Bench, session: SessionId, jobs: std::ops::Range<u32>) {
+    for job in jobs.map(|n| format!("j{n}")) {
+        b.ask(add(&job, "n0", Terms::default())).0.unwrap();
+        b.run("prolog", &job, "n0");
+        b.says(session, finished(task("prolog", &job, 0), Outcome::Ok));
+        b.ask(finish(&job, None)).0.unwrap();
+        b.says(session, finished(task("epilog", &job, 0), Outcome::Ok));
+    }
+}
+
+/// Returns the numbers of live actions, live attempts and deadlines.
+fn live(b: &Bench) -> [usize; 3] {
+    let sizes = b.m.sizes();
+    ["live actions", "live attempts", "deadlines"].map(|name| sizes.iter().find(|(of, _)| *of == name).unwrap().1)
+}
+
+#[test]
+fn what_has_ended_is_live_no_more() {
+    let (mut b, n) = bench(1, |_| {});
+    over(&mut b, n[0], 0..20);
+    assert_eq!(live(&b), [0, 0, 0]);
+    b.ask(add("k", "n0", Terms::default())).0.unwrap();
+    assert_eq!(live(&b), [0, 1, 0]);
+    b.run("prolog", "k", "n0");
+    assert_eq!(live(&b), [1, 1, 1], "its start-grace runs");
+    b.says(n[0], finished(task("prolog", "k", 0), Outcome::Ok));
+    assert_eq!(live(&b), [0, 1, 0], "the job holds its rank");
+    b.ask(finish("k", None)).0.unwrap();
+    assert_eq!(live(&b), [1, 1, 1]);
+    b.says(n[0], finished(task("epilog", "k", 0), Outcome::Ok));
+    assert_eq!(live(&b), [0, 0, 0]);
+}
+
+/// The store removes the rows of all attempts of a batch in one transaction: with a month's jobs in one batch it stood
+/// still for a minute.
+#[test]
+fn retention_goes_on_in_small_batches() {
+    let (mut b, n) = bench(1, |settings| settings.keep_attempts = 0);
+    over(&mut b, n[0], 0..250);
+    b.now.mono_ms += 3_600_000;
+    let output = b.m.handle(vec![Input::Tick], b.now);
+    let now = Effect::WakeAt { mono_ms: b.now.mono_ms };
+    assert!(output.effects.contains(&now), "the next batch goes on at once");
+    b.commit(output);
+    assert_eq!((b.store.attempts.len(), b.store.outbox.len()), (50, 150));
+    let output = b.m.handle(vec![Input::Tick], b.now);
+    assert!(!output.effects.contains(&now));
+    b.commit(output);
+    assert_eq!((b.store.attempts.len(), b.store.outbox.len()), (0, 0));
+}
+
+#[test]
+fn the_longest_unchanged_attempts_go_first() {
+    let (mut b, n) = bench(1, |settings| settings.keep_attempts = 3);
+    for job in [3, 1, 4, 0, 2] {
+        over(&mut b, n[0], job..job + 1);
+        b.pass(1_000);
+    }
+    b.pass(3_600_000);
+    let kept: Vec<String> = b.store.attempts.iter().map(|row| row.job.to_string()).collect();
+    assert_eq!(kept, ["j4", "j0", "j2"]);
+}
+
+/// Returns the sequence numbers of the notices that the resource manager gets now.
+fn noticed(b: &mut Bench) -> usize {
+    match b.ask(Request::Outbox { after: 0, limit: 99 }).0.unwrap() {
+        Reply::Outbox(entries) => entries.len(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_start_suspends_only_what_owes_anything() {
+    let (mut b, n) = bench(1, |settings| settings.release_hook = true);
+    over(&mut b, n[0], 0..3);
+    // The hook has carried out the release of j0 and j1, and not yet that of j2.
+    for job in ["j0", "j1"] {
+        let entries = b.store.outbox.iter().filter(|of| of.reader == Reader::ReleaseHook && of.job.as_str() == job);
+        for sequence in entries.map(|of| of.sequence).collect::<Vec<_>>() {
+            b.ask(Request::OutboxDone { sequence }).0.unwrap();
+        }
+    }
+    b.ask(add("k", "n0", Terms::default())).0.unwrap();
+    let mut b = b.restart_settling();
+    let is_suspended = |b: &Bench, name: &str| b.m.jobs.is_suspended(&job(name), Attempt::FIRST);
+    assert_eq!(["j0", "j1", "j2", "k"].map(|name| is_suspended(&b, name)), [false, false, true, true]);
+    assert_eq!(live(&b)[1], 2);
+    b.pass(10_000);
+    assert_eq!(["j0", "j1", "j2", "k"].map(|name| is_suspended(&b, name)), [false; 4]);
+    assert_eq!(live(&b)[1], 1);
+}
+
+/// While the gate is shut, a node may show that the store is behind. The notices of what had ended are then dropped.
+#[test]
+fn notices_of_what_had_ended_wait_for_the_gate() {
+    let (mut b, n) = bench(1, |_| {});
+    over(&mut b, n[0], 0..2);
+    let all = noticed(&mut b);
+    let mut b = b.restart_settling();
+    assert_eq!((noticed(&mut b), all > 0), (0, true));
+    let effects = b.pass(10_000);
+    assert!(effects.contains(&Effect::OutboxGrew), "readers that wait ask again");
+    assert_eq!(noticed(&mut b), all);
+}
