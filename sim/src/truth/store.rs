@@ -16,6 +16,8 @@ pub(super) struct Shown {
     outcomes: BTreeMap<TaskId, Outcome>,
     /// By task: the world time (ms) at which a commit first showed the outcome.
     since: BTreeMap<TaskId, u64>,
+    /// By task: the world time (ms) at which a commit of any earlier store, or of this one, first showed an outcome.
+    first: BTreeMap<TaskId, u64>,
     verdicts: BTreeMap<ActionId, Verdict>,
     /// The attempt to which each action belongs.
     of: BTreeMap<ActionId, (JobId, Attempt)>,
@@ -25,15 +27,16 @@ pub(super) struct Shown {
 
 impl Shown {
     /// Creates the record of a store that replaces another at world time `t` (ms). `before`: the record of the replaced
-    /// store. An outcome that both stores have keeps the time at which a commit of the replaced store first showed it.
+    /// store. An outcome that an earlier store had keeps the time at which a commit first showed it.
     pub(super) fn of(store: &Snapshot, before: &Self, t: u64) -> Self {
         let mut shown = Self::default();
         for row in &store.actions {
             shown.take(store, row, t);
         }
         for (task, since) in &mut shown.since {
-            *since = before.since.get(task).copied().unwrap_or(*since);
+            *since = before.since.get(task).or_else(|| before.first.get(task)).copied().unwrap_or(*since);
         }
+        shown.first.clone_from(&before.first);
         shown
     }
 
@@ -43,6 +46,7 @@ impl Shown {
         let actions: BTreeSet<ActionId> = self.of.iter().filter(|(_, of)| of_it(of)).map(|(id, _)| *id).collect();
         self.outcomes.retain(|task, _| !actions.contains(&task.action));
         self.since.retain(|task, _| !actions.contains(&task.action));
+        self.first.retain(|task, _| !actions.contains(&task.action));
         self.verdicts.retain(|action, _| !actions.contains(action));
         self.of.retain(|action, _| !actions.contains(action));
         self.accepted.retain(|task| !actions.contains(&task.action));
@@ -68,6 +72,7 @@ impl Shown {
     fn take(&mut self, store: &Snapshot, row: &ActionRow, t: u64) {
         for (task, outcome) in ended(store, row) {
             self.since.entry(task).or_insert(t);
+            self.first.entry(task).or_insert(t);
             self.outcomes.insert(task, outcome);
         }
         if let Some(verdict) = row.verdict {
