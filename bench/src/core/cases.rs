@@ -214,7 +214,7 @@ fn one(name: &str, policy: ReleasePolicy, ranks: u32, allocator: Allocator, meas
 fn look(site: &mut Site<'_>, ranks: u32) -> Result<()> {
     let job = site.job();
     let Reply::Ps { .. } = site.ask(Request::Ps { older_than_ms: 0, held: false })? else { anyhow::bail!("ps") };
-    let Reply::Show(_) = site.ask(Request::Show { job: job.clone() })? else { anyhow::bail!("show") };
+    let Reply::Show(_) = site.ask(Request::Show { job: job.clone(), targets: None })? else { anyhow::bail!("show") };
     let failed = site.ask(Request::Failed { job, attempt: Some(perilog_core::Attempt::FIRST) })?;
     let Reply::Failed { ranks: failed, .. } = failed else { anyhow::bail!("failed") };
     ensure!(failed.len() < u64::from(ranks) / 10, "{} failed", failed.len());

@@ -1,8 +1,8 @@
 //! `perilog show`: everything that the controller knows of a job, newest attempt first.
 
-use perilog_core::controller::view::{ActionView, AttemptView, JobView, PsRow, RankView};
+use perilog_core::controller::view::{ActionView, AttemptView, EndView, JobView, PsRow};
 use perilog_core::task::{Ended, Step};
-use perilog_core::{Attempt, HostList, IdSet, JobId, output};
+use perilog_core::{Attempt, HostList, IdSet, JobId, Targets, output};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -23,6 +23,10 @@ pub(crate) struct Args {
     /// Only this attempt.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
+    /// Only the ends of these ranks, as an idset or as a hostlist, with the details of each.
+    #[arg(long = "rank", visible_aliases = ["ranks", "targets"], aliases = ["node", "nodes"],
+          value_name = "RANKS", value_parser = values::targets)]
+    targets: Option<Targets>,
 }
 
 /// Maximum number of groups of ranks with equal results that the verb shows; the verb counts the others.
@@ -34,7 +38,7 @@ const LAST_LINES: usize = 4;
 const FORENSIC_LINES: usize = 12;
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
-    let mut answer: Answer<Show> = door.ask("Show", &json!({ "job": args.job }))?;
+    let mut answer: Answer<Show> = door.ask("Show", &json!({ "job": args.job, "targets": args.targets }))?;
     if let Some(wanted) = args.attempt {
         let attempts = &mut answer.body.job.attempts;
         let known: Vec<String> = attempts.iter().map(|view| view.attempt.to_string()).collect();
@@ -163,8 +167,11 @@ fn action(view: &ActionView, job: &JobId, page: &mut Page) {
     for group in groups.iter().take(GROUPS) {
         group.show(page);
     }
-    if let Some(more) = groups.len().checked_sub(GROUPS).filter(|more| *more > 0) {
-        page.line(format_args!("    and {more} more ways to end: perilog show {job} --json"));
+    let mut left_out: IdSet = view.more.iter().flat_map(|more| more.ranks.iter()).collect();
+    groups.iter().skip(GROUPS).for_each(|group| left_out.extend_with(&group.ranks));
+    if !left_out.is_empty() {
+        let ranks = text::ranks(&left_out);
+        page.line(format_args!("    and {ranks}, which ended otherwise: perilog show {job} --rank {left_out}"));
     }
 }
 
@@ -173,24 +180,21 @@ struct Group<'a> {
     key: (String, Option<String>),
     hosts: Vec<&'a str>,
     ranks: IdSet,
-    first: &'a RankView,
+    first: &'a EndView,
 }
 
-fn groups(ended: &[RankView]) -> Vec<Group<'_>> {
+fn groups(ended: &[EndView]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for view in ended.iter().filter(|view| !matches!(view.ended.outcome, perilog_core::Outcome::Ok)) {
         let key = (view.ended.outcome.to_string(), last_line(&view.ended));
         match groups.iter_mut().find(|group| group.key == key) {
             Some(group) => {
-                group.hosts.push(&view.host);
-                group.ranks.insert(view.rank.0);
+                group.hosts.extend(view.hosts.iter());
+                group.ranks.extend_with(&view.ranks);
             }
-            None => groups.push(Group {
-                key,
-                hosts: vec![&view.host],
-                ranks: IdSet::from(view.rank.0..=view.rank.0),
-                first: view,
-            }),
+            None => {
+                groups.push(Group { key, hosts: view.hosts.iter().collect(), ranks: view.ranks.clone(), first: view })
+            }
         }
     }
     groups
@@ -293,7 +297,8 @@ mod tests {
         if let (Value::Object(all), Value::Object(more)) = (&mut ended, more) {
             all.extend(more);
         }
-        json!({"rank": rank, "host": format!("n{rank}"), "ended": ended, "late": []})
+        let host = format!("n{rank}");
+        json!({"ranks": rank.to_string(), "hosts": host, "rank": rank, "host": host, "ended": ended, "late": []})
     }
 
     fn answer(attempts: Value) -> Answer<Show> {

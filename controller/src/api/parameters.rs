@@ -198,11 +198,12 @@ impl Parameters for Ps {
 #[serde(deny_unknown_fields)]
 pub(super) struct Show {
     job: String,
+    targets: Option<String>,
 }
 
 impl Parameters for Show {
     fn request(self) -> Result<Request, Refusal> {
-        Ok(Request::Show { job: parse(&self.job)? })
+        Ok(Request::Show { job: parse(&self.job)?, targets: perhaps(self.targets)? })
     }
 }
 

@@ -118,7 +118,9 @@ impl Machine {
                 let notes = show.standing_notes().into_iter().chain(show.full_of_milestones());
                 Ok(Reply::Ps { notes: notes.collect(), rows: show.ps(older_than_ms, held) })
             }
-            Request::Show { job } => self.facts().job(&job).map(|view| Reply::Show(Box::new(view))),
+            Request::Show { job, targets } => {
+                self.facts().job(&job, targets.as_ref()).map(|view| Reply::Show(Box::new(view)))
+            }
             Request::Nodes { targets } => self.facts().list_nodes(targets.as_ref()).map(Reply::Nodes),
             Request::Why { host } => self.facts().why(&host).map(|view| Reply::Why(Box::new(view))),
             Request::NodeForget { hosts, reports: false } => self.node_forget(&hosts, uid),

@@ -200,6 +200,8 @@ table! {
         "6: nothing of one attempt changes another", Hunt::Simulator;
     PruneUntold: "an attempt is forgotten with releases that its hook has not carried out",
         "5: at least once", Hunt::Simulator;
+    EndsUnfolded: "each rank that ended has a row of its own in the view of its job",
+        "a reply does not grow with the job", Hunt::Unit { program: "core", filter: "ends" };
     EndedStaysLive: "what has ended stays in the index of what is live",
         "the cost of a request does not grow with the finished jobs",
         Hunt::Unit { program: "core", filter: "what_has_ended_is_live_no_more" };

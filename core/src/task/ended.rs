@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Check, NO_SCRIPT, Process, Reboot, Step, Tail};
 use crate::outcome::Outcome;
+use crate::output;
 
 /// The end of a task: its outcome with all details. Contents of `outcome.json`, and body of `Finished`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +73,26 @@ impl Ended {
         Reboot::of(self.expect_reboot, self.booted)
     }
 
+    /// Returns `true` if both tasks ended in the same way, for people: equal outcomes, scripts, remarks, and last lines
+    /// of output. Times, digests, other output and what the unit took may differ.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let step = |step: &Step| (step.status, step.attempt, step.tolerable, step.timed_out);
+        let steps = self.steps.len() == other.steps.len()
+            && self.steps.iter().zip(&other.steps).all(|(a, b)| a.script == b.script && step(a) == step(b));
+        let left = |ended: &Self| ended.lingering.iter().map(|of| of.command.clone()).collect::<Vec<_>>();
+        self.outcome == other.outcome
+            && steps
+            && self.checks == other.checks
+            && self.milestones == other.milestones
+            && self.user_message == other.user_message
+            && self.reboot() == other.reboot()
+            && self.note == other.note
+            && self.skipped == other.skipped
+            && (self.empty, self.excused) == (other.empty, other.excused)
+            && left(self) == left(other)
+            && last_lines(&self.tails).eq(last_lines(&other.tails))
+    }
+
     /// Returns `true` if scripts of the task ran, as far as the end shows: the outcome says how they ended, or the task
     /// was cancelled and the end lists steps.
     pub fn has_run(&self) -> bool {
@@ -127,4 +148,9 @@ impl Ended {
             excused: false,
         }
     }
+}
+
+/// Returns the last line of each script's output, with the script's name.
+fn last_lines(tails: &[Tail]) -> impl Iterator<Item = (&str, Option<String>)> {
+    tails.iter().map(|tail| (tail.script.as_str(), output::last_line(&tail.text)))
 }

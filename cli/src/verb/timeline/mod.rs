@@ -193,8 +193,9 @@ struct Action {
 impl Action {
     fn of(view: &ActionView, tasks: Vec<Task>) -> Self {
         let mut untold = view.ok.clone();
-        for rank in &view.ended {
-            untold.insert(rank.rank.0);
+        let left_out = view.more.iter().map(|more| &more.ranks);
+        for ranks in view.ended.iter().map(|row| &row.ranks).chain(left_out) {
+            untold.extend_with(ranks);
         }
         untold.subtract(&tasks.iter().map(|task| task.rank).collect());
         Self {

@@ -124,8 +124,10 @@ pub enum Request {
         older_than_ms: u64,
         held: bool,
     },
+    /// Shows a job. Ranks that ended alike share a row. `targets`: shows only the ends of these ranks, a row for each.
     Show {
         job: JobId,
+        targets: Option<Targets>,
     },
     Nodes {
         targets: Option<HostList>,

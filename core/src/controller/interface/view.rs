@@ -109,20 +109,33 @@ pub struct ActionView {
     pub remarks: BTreeMap<String, IdSet>,
     /// Ranks and resources that have not ended; ranks in the same state share a row.
     pub open: Vec<PsRow>,
-    /// Ranks that ended with another outcome than `ok`, and `ok` ranks with details; one row for each.
-    pub ended: Vec<RankView>,
+    /// Ranks that ended with another outcome than `ok`, and `ok` ranks with details. Equal ends share a row.
+    pub ended: Vec<EndView>,
+    /// Ranks whose ends are not in `ended`, because the reply would be too long. A request for these ranks gets them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<MoreEnds>,
     /// The lease and the named resources of an external action; `None` for any other action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
 }
 
-/// An ended rank: how it ended (`ended`), and the results that its node or service reported later (`late`).
+/// Ranks that ended alike. `rank`, `host`, `ended` and `late` are those of the lowest rank: which rank it is, how it
+/// ended, and the results that its node or service reported later.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RankView {
+pub struct EndView {
+    pub ranks: IdSet,
+    pub hosts: HostList,
     pub rank: Rank,
     pub host: String,
     pub ended: Ended,
     pub late: Vec<Ended>,
+}
+
+/// Ranks whose ends a reply leaves out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MoreEnds {
+    pub ranks: IdSet,
+    pub hosts: HostList,
 }
 
 /// A node, as `perilog nodes` shows it.

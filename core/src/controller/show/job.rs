@@ -9,12 +9,15 @@ use crate::controller::action::{Action, Stand};
 use crate::controller::facts::Facts;
 use crate::controller::io::{External, Refusal, Reply};
 use crate::controller::job::no_job;
-use crate::controller::view::{ActionView, AttemptView, JobView, PsRow, RankView};
+use crate::controller::view::{ActionView, AttemptView, JobView, PsRow};
 use crate::duration::{Span, age};
 use crate::ids::{Attempt, JobId, Rank};
 use crate::idset::IdSet;
 use crate::message::{ITS_START, Phase};
+use crate::targets::Targets;
 use crate::task::Process;
+
+use super::ends::Ends;
 
 const CANCELLING: &str = "; cancel asked for";
 
@@ -133,15 +136,23 @@ impl Facts<'_> {
         (state, format!("{why}{cancelling}"), age)
     }
 
-    /// Returns the view of a job for `perilog show`.
+    /// Returns the view of a job for `perilog show`. `targets`: only the ends of these ranks, a row for each.
     ///
     /// # Errors
-    /// `NoSuchJob`.
-    pub(crate) fn job(&self, job: &JobId) -> Result<JobView, Refusal> {
+    /// `NoSuchJob`. `Conflict`: no attempt of the job has these ranks.
+    pub(crate) fn job(&self, job: &JobId, targets: Option<&Targets>) -> Result<JobView, Refusal> {
         let entry = self.jobs.get(job).ok_or_else(|| no_job(job))?;
-        let attempts = entry
+        if let Some(targets) = targets {
+            let chosen = entry.attempts.values().rev().map(|attempt| attempt.layout.choose(targets));
+            let chosen = chosen.reduce(|newest, older| newest.or_else(|why| older.map_err(|_| why)));
+            chosen.transpose().map_err(Refusal::Conflict)?;
+        }
+        let mut ends = Ends::new(targets);
+        // The newest attempt comes first, and has the room that it needs.
+        let mut attempts: Vec<AttemptView> = entry
             .attempts
             .iter()
+            .rev()
             .map(|(number, attempt)| AttemptView {
                 attempt: *number,
                 open: attempt.open,
@@ -153,27 +164,22 @@ impl Facts<'_> {
                     .actions
                     .iter()
                     .filter_map(|id| self.jobs.action(*id))
-                    .map(|a| self.action(a))
+                    .map(|a| self.action(a, &mut ends))
                     .collect(),
             })
             .collect();
+        attempts.reverse();
         let meant = self.jobs.attempt_meant(job, None).ok();
         let userid = meant.and_then(|(_, attempt)| attempt.userid);
         Ok(JobView { job: job.clone(), userid, attempts })
     }
 
-    fn action(&self, action: &Action) -> ActionView {
+    fn action(&self, action: &Action, ends: &mut Ends<'_>) -> ActionView {
         let row = &action.row;
-        let ended = action
-            .ended
-            .iter()
-            .map(|(rank, r)| RankView {
-                rank: *rank,
-                host: self.jobs.host_of(r.task).map(|h| h.to_string()).unwrap_or_default(),
-                ended: r.ended.clone(),
-                late: r.late.clone(),
-            })
-            .collect();
+        let (ended, more) = match self.jobs.layout(row.id) {
+            Some(layout) => ends.of(action, layout),
+            None => (Vec::new(), None),
+        };
         ActionView {
             id: row.id,
             name: row.name.clone(),
@@ -186,6 +192,7 @@ impl Facts<'_> {
             remarks: row.remarks.clone(),
             open: self.open_rows(action),
             ended,
+            more,
             external: row.external.as_deref().map(|of| External { heard_ms: action.heard_ms, ..of.clone() }),
         }
     }

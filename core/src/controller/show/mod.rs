@@ -13,6 +13,7 @@ use crate::controller::view::{PsRow, SourceView, StatusView};
 use crate::milestone::MAX_NAMES;
 
 mod edge;
+mod ends;
 mod goes_on;
 mod holds;
 mod job;

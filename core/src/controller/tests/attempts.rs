@@ -289,7 +289,9 @@ fn a_jobs_owner_is_that_of_the_attempt_that_is_meant() {
         ..held("prolog", "j", 0, live())
     };
     b.up("n9", "b", vec![forged]);
-    let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new("j").unwrap() }).0 else { panic!() };
+    let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new("j").unwrap(), targets: None }).0 else {
+        panic!()
+    };
     assert_eq!((view.userid, view.attempts.len()), (Some(1000), 1));
 }
 

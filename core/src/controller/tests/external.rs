@@ -361,7 +361,7 @@ fn an_operator_settles_it_and_everything_shows_it() {
     assert!(rows.iter().all(|row| row.lease_left_ms.is_some_and(|left| left < 20_000)));
     let Ok(Reply::Why(view)) = b.ask(Request::Why { host: HostName::new("n1").unwrap() }).0 else { panic!("no why") };
     assert_eq!((view.open[0].why.as_str(), view.open[0].unit.as_str(), view.node.tasks), (why, "", 1));
-    let Ok(Reply::Show(view)) = b.ask(Request::Show { job: job("j") }).0 else { panic!("no show") };
+    let Ok(Reply::Show(view)) = b.ask(Request::Show { job: job("j"), targets: None }).0 else { panic!("no show") };
     assert_eq!(view.attempts[0].actions[0].external.as_ref().unwrap().lease_ms, LEASE_MS);
     let rest = |targets| Request::Resolve { which: which("j", targets), ok: true, reason: "by hand".into() };
     assert_eq!(b.ask(rest(Some("1"))).0, Ok(Reply::Resolved { tasks: 1, waiting: 0 }));

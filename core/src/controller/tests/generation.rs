@@ -507,7 +507,9 @@ fn a_grace_prunes_nothing() {
 #[test]
 fn who_waits_for_a_job_is_told_what_it_waits_for() {
     let waits = |b: &mut Bench| {
-        let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new("j").unwrap() }).0 else { panic!() };
+        let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new("j").unwrap(), targets: None }).0 else {
+            panic!()
+        };
         view.attempts[0].waits.clone()
     };
     let (mut b, n) = bench(1, |_| {});

@@ -8,6 +8,7 @@ mod dismantled;
 mod drains;
 mod durable;
 mod edges;
+mod ends;
 mod external;
 mod generation;
 mod history;

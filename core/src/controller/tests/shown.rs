@@ -91,7 +91,7 @@ fn a_script_that_sigkill_did_not_end_is_not_to_be_killed_again() {
 #[test]
 fn a_name_of_the_other_kind_is_pointed_to_its_verb() {
     let (mut b, _) = bench(1, |_| {});
-    let reply = b.ask(Request::Show { job: JobId::new("n0").unwrap() }).0;
+    let reply = b.ask(Request::Show { job: JobId::new("n0").unwrap(), targets: None }).0;
     assert_eq!(reply, Err(Refusal::NoSuchJob("no job n0; n0 is a node: perilog why n0".to_owned())));
     assert_eq!(b.ask(finish("n0", None)).0, reply.map(|_| Reply::Done));
     b.ask(Request::Drain { hosts: "n9".parse().unwrap(), reason: "gone".into(), force: true }).0.unwrap();
@@ -154,7 +154,9 @@ fn an_ok_that_ran_nothing_says_so_to_everybody_and_for_good() {
         ]
     );
     let remarks = |b: &mut Bench| {
-        let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new("j").unwrap() }).0 else { panic!("no show") };
+        let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new("j").unwrap(), targets: None }).0 else {
+            panic!("no show")
+        };
         view.attempts[0].actions[0]
             .remarks
             .iter()

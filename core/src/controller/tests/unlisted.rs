@@ -6,7 +6,9 @@ use super::*;
 use crate::job::Terms;
 
 fn waits(b: &mut Bench, job: &str) -> Option<String> {
-    let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new(job).unwrap() }).0 else { panic!() };
+    let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new(job).unwrap(), targets: None }).0 else {
+        panic!()
+    };
     view.attempts[0].waits.clone()
 }
 
