@@ -107,8 +107,8 @@ impl Known {
         }
         steps.push(']');
         db.prepare_cached(
-            "INSERT OR IGNORE INTO steps (action, rank, outcome, began_ms, elapsed_ms, steps, host) VALUES (?1, ?2, ?3, \
-             ?4, ?5, ?6, ?7)",
+            "INSERT OR IGNORE INTO steps (action, rank, outcome, began_ms, elapsed_ms, steps, host) VALUES (?1, ?2, \
+             ?3, ?4, ?5, ?6, ?7)",
         )?
         .execute(params![number, rank, ran.outcome, integer(ran.began_ms), integer(ran.elapsed_ms), steps, host])
         .map(|rows| rows > 0)

@@ -437,7 +437,13 @@ fn a_store_of_the_version_before_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("controller.db");
     open(dir.path()).commit(&[Record::Attempt(attempt_row(job(1), 0..=1, "n[0-1]"))]).unwrap();
-    Connection::open(&path).unwrap().execute_batch("DROP INDEX outbox_by_attempt; DROP INDEX actions_by_begin; ALTER TABLE steps DROP COLUMN host; PRAGMA user_version = 10").unwrap();
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(
+            "DROP INDEX outbox_by_attempt; DROP INDEX actions_by_begin; \
+             ALTER TABLE steps DROP COLUMN host; PRAGMA user_version = 10",
+        )
+        .unwrap();
     assert_eq!(open(dir.path()).load().unwrap().attempts.len(), 1);
     let db = Connection::open(&path).unwrap();
     super::schema::check_objects(&db).unwrap();

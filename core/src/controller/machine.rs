@@ -96,7 +96,7 @@ impl Machine {
             machine.jobs.table.set_events_last(job, if defect!(EventsRepeat) { 0 } else { last });
         }
         machine.nodes.index_failed(&machine.jobs);
-        machine.suspend_live();
+        machine.jobs.suspend_live(&machine.cx);
         machine.cx.records.push(Record::Epoch(epoch));
         machine.judge_store(snapshot.stamp, snapshot.anchor);
         let first = machine.history.last + 1;

@@ -183,9 +183,9 @@ impl<'a> Facts<'a> {
         Owed { undrained: waiting.map(|(job, attempt, _)| (job, *attempt)).collect(), draining: draining.collect() }
     }
 
-    /// Returns the attempts to forget now, some [`MAX_PRUNED`] at most, in the order in which to forget them: the longest
-    /// unchanged first, and no attempt before an older attempt of its job. A forgotten number, and the ids made from the number, would become
-    /// free for a new attempt.
+    /// Returns the attempts to forget now, some [`MAX_PRUNED`] at most, in the order in which to forget them: the
+    /// longest unchanged first, and no attempt before an older attempt of its job. A forgotten number, and the ids made
+    /// from the number, would become free for a new attempt.
     fn past_retention(&self) -> Vec<(JobId, Attempt)> {
         let (owed, now_ms) = (self.owed(), self.cx.now.wall_ms);
         let mut surplus = usize::saturating_sub(self.jobs.table.count_attempts(), self.cx.settings.keep_attempts);

@@ -45,6 +45,18 @@ impl Recovery {
 }
 
 impl Jobs {
+    /// Suspends every attempt of the store that owes anything, at a start of the controller.
+    pub(crate) fn suspend_live(&mut self, cx: &Context) {
+        let owes = |job: &JobId, number, attempt: &JobAttempt| {
+            self.table.is_live(attempt) || cx.outbox.is_hooked(job, number) || defect!(OverIsSuspended)
+        };
+        let all = self.all_attempts().filter(|(job, number, attempt)| owes(job, *number, attempt));
+        let all: Vec<(JobId, Attempt)> = all.map(|(job, number, _)| (job.clone(), number)).collect();
+        for (job, number) in all {
+            self.attempt_mut(&job, number).into_iter().for_each(|attempt| attempt.suspended = true);
+        }
+    }
+
     /// Lets a suspended attempt proceed: its waiting tasks may begin, its limits and leases count from now, and its
     /// ranks without a hold are released.
     pub(super) fn proceed(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
@@ -67,18 +79,6 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Suspends every attempt of the store that owes anything, at a start of the controller.
-    pub(crate) fn suspend_live(&mut self) {
-        let owes = |job: &JobId, number, attempt: &JobAttempt| {
-            self.jobs.table.is_live(attempt) || self.cx.outbox.is_hooked(job, number) || defect!(OverIsSuspended)
-        };
-        let all = self.jobs.all_attempts().filter(|(job, number, attempt)| owes(job, *number, attempt));
-        let all: Vec<(JobId, Attempt)> = all.map(|(job, number, _)| (job.clone(), number)).collect();
-        for (job, number) in all {
-            self.jobs.attempt_mut(&job, number).into_iter().for_each(|attempt| attempt.suspended = true);
-        }
-    }
-
     /// Shuts the gate at a start of the controller. If the store knows no node, the gate opens at once.
     pub(crate) fn shut_gate(&mut self) {
         let missing: BTreeSet<HostName> = self.nodes.keys().cloned().collect();

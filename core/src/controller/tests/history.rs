@@ -4,7 +4,8 @@ use super::release::{add, bench, finish, job};
 use super::*;
 use crate::job::Terms;
 
-/// Adds and finishes jobs with these numbers, such as `j0`, one after the other on n0: a prolog, an epilog, and the release.
+/// Adds and finishes jobs with these numbers, such as `j0`, one after the other on n0: a prolog, an epilog, and the
+/// release.
 fn over(b: &mut Bench, session: SessionId, jobs: std::ops::Range<u32>) {
     for job in jobs.map(|n| format!("j{n}")) {
         b.ask(add(&job, "n0", Terms::default())).0.unwrap();
