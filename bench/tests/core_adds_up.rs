@@ -8,7 +8,7 @@ use serde_json::Value;
 #[test]
 fn a_small_core_bench_releases_every_rank() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_perilog-bench-core"));
-    let output = command.args(["--ranks", "64,256", "--rounds", "2"]).output().unwrap();
+    let output = command.args(["--ranks", "64,256", "--rounds", "2", "--jobs", "500"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let cases = document["cases"].as_array().unwrap();
@@ -24,4 +24,5 @@ fn a_small_core_bench_releases_every_rank() {
         );
     }
     assert!(document["table"].as_str().unwrap().contains("256 ranks over 64"));
+    assert!(document["table"].as_str().unwrap().contains("500 finished jobs over none"));
 }

@@ -4,6 +4,8 @@
 //! and Finished for one rank per batch, in random order, until everything is released. The case takes turns between few
 //! ranks, many, and few again; the two measurements with few ranks show the noise.
 //!
+//! `history` is a job beside thousands of finished ones.
+//!
 //! The case `bad` adds trouble: the job has only every second rank, some ranks fail within the tolerance, and the job
 //! is requeued before the epilog ends. Operators make requests after the prolog and after the epilog.
 
@@ -18,6 +20,7 @@ use perilog_core::controller::overview::Look;
 use serde_json::{Value, json};
 use stats_alloc::StatsAlloc;
 
+use crate::history;
 use crate::site::{Site, Spent};
 
 type Allocator = &'static StatsAlloc<System>;
@@ -83,6 +86,7 @@ pub(crate) fn run(options: &Options, allocator: Allocator) -> Result<Value> {
         let none = [const { String::new() }; 4];
         table.row(&format!("a node's Hello, {tasks} tasks{what}"), cells.into_iter().chain(none));
     }
+    history::report(rounds, options.number("jobs", history::JOBS), &mut table, allocator)?;
     let page = page(rounds, allocator)?;
     for (nodes, what, of) in [(FEW_NODES, "", &page[0]), (MANY_NODES, "", &page[1]), (FEW_NODES, " (A/A)", &page[2])] {
         let cells = [of.count().to_string(), figure(of.median()), String::new(), figure(of.median() * 1000.0)];
@@ -211,7 +215,7 @@ fn one(name: &str, policy: ReleasePolicy, ranks: u32, allocator: Allocator, meas
 }
 
 /// Makes requests as operators do while a job runs: `ps`, `show`, `failed`.
-fn look(site: &mut Site<'_>, ranks: u32) -> Result<()> {
+pub(crate) fn look(site: &mut Site<'_>, ranks: u32) -> Result<()> {
     let job = site.job();
     let Reply::Ps { .. } = site.ask(Request::Ps { older_than_ms: 0, held: false })? else { anyhow::bail!("ps") };
     let Reply::Show(_) = site.ask(Request::Show { job: job.clone(), targets: None })? else { anyhow::bail!("show") };

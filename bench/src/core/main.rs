@@ -5,6 +5,7 @@
 //! `bench/src/main.rs`.
 
 mod cases;
+mod history;
 mod site;
 mod size;
 

@@ -19,6 +19,8 @@ use stats_alloc::{Region, StatsAlloc};
 
 use crate::size;
 
+/// The time (ms since 1970) at which a site begins.
+pub(crate) const NOW_MS: u64 = 1_700_000_000_000;
 /// Number of Hellos in a batch: as many inputs as the controller's writer takes at once.
 const BATCH: usize = 1_024;
 /// Number of batches after which the simulated resource manager again asks for new entries of the outbox.
@@ -88,6 +90,17 @@ impl<'a> Site<'a> {
         policy: ReleasePolicy,
         allocator: &'a StatsAlloc<std::alloc::System>,
     ) -> Result<Self> {
+        Self::on(Snapshot::default(), count, stride, policy, allocator)
+    }
+
+    /// Builds a site as [`Self::new`] does, whose controller starts on this store.
+    pub(crate) fn on(
+        store: Snapshot,
+        count: u32,
+        stride: u32,
+        policy: ReleasePolicy,
+        allocator: &'a StatsAlloc<std::alloc::System>,
+    ) -> Result<Self> {
         let settings = Settings {
             cluster: ClusterId::from_name("bench"),
             // A batch is a millisecond here, and there are more ranks than milliseconds in a minute.
@@ -98,7 +111,7 @@ impl<'a> Site<'a> {
             redial_per_second: 2_000,
             timeouts: BTreeMap::new(),
             retention_ms: 30 * 86_400_000,
-            keep_attempts: 1000,
+            keep_attempts: 1_000_000,
             after: vec![action("epilog")?],
             keep_after: action("prolog")?,
             release: [(action("prolog")?, policy), (action("epilog")?, policy)].into(),
@@ -108,8 +121,8 @@ impl<'a> Site<'a> {
             drain_hook: false,
             release_hook: true,
         };
-        let now = Now { mono_ms: 1_000_000, wall_ms: 1_700_000_000_000 };
-        let (machine, _) = Machine::load(Snapshot::default(), settings.clone(), 7, now);
+        let now = Now { mono_ms: 1_000_000, wall_ms: NOW_MS };
+        let (machine, _) = Machine::load(store, settings.clone(), 7, now);
         let ranks: IdSet = (0..count).map(|rank| rank * stride).collect();
         let mut site = Self {
             machine,

@@ -84,8 +84,8 @@ impl<'a> Rows<'a> {
                  ?5 + 500, ?6)",
             )?,
             steps: db.prepare(
-                "INSERT INTO steps (action, rank, outcome, began_ms, elapsed_ms, steps) VALUES (?1, 0, 'ok', ?2, 500, \
-                 ?3)",
+                "INSERT INTO steps (action, rank, outcome, began_ms, elapsed_ms, steps, host) VALUES (?1, 0, 'ok', ?2, \
+                 500, ?3, ?4)",
             )?,
             event: db.prepare(
                 "INSERT INTO events (job, sequence, timestamp, name, context, written) VALUES (?1, ?2, ?3, ?4, ?5, 1)",
@@ -107,7 +107,7 @@ impl<'a> Rows<'a> {
             let first = at * SCRIPTS + 1;
             let steps: Vec<String> =
                 (0..SCRIPTS).map(|script| format!("[{},{},230,0]", first + script, 250 * script)).collect();
-            self.steps.execute(params![action, began_ms, format!("[{}]", steps.join(","))])?;
+            self.steps.execute(params![action, began_ms, format!("[{}]", steps.join(",")), host])?;
             for (more, event) in ["start", "finish", "verdict"].into_iter().enumerate() {
                 let sequence = 3 * at + i64::try_from(more)? + 1;
                 let context = format!("{{\"action\":\"{name}\",\"attempt\":\"{number}\",\"ok\":\"0\"}}");

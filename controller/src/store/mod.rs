@@ -9,7 +9,7 @@
 //! | `schema` | the tables |
 //! | `write` | records to rows |
 //! | `steps` | durations of scripts, for people; a full disk drops them first |
-//! | `took`, `skew` | durations, read back, summed up and compared |
+//! | `took`, `skew`, `walk` | durations, read back, summed up and compared |
 //! | `load` | rows to a snapshot |
 //! | `log` | the write-ahead log on a disk that can fail |
 //! | `rebuild` | a damaged store at a start |
@@ -39,6 +39,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod took;
+mod walk;
 mod write;
 
 use std::path::{Path, PathBuf};

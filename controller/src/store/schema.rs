@@ -16,10 +16,11 @@
 
 use std::collections::BTreeSet;
 
-use perilog_core::IdSet;
+use perilog_core::{IdSet, Rank};
 use rusqlite::{Connection, Transaction};
 
 use super::OpenError;
+use super::took::layout;
 
 /// Version of the tables. A developer raises the version with every change; the controller refuses a file with a higher
 /// version.
@@ -113,6 +114,7 @@ CREATE TABLE actions (
 ) STRICT;
 CREATE INDEX actions_by_attempt ON actions (job, attempt);
 CREATE INDEX actions_open ON actions (began_ms) WHERE verdict IS NULL;
+CREATE INDEX actions_by_begin ON actions (began_ms, name); -- all that sums of durations need of an action
 
 CREATE TABLE moved (                    -- what changed in the sets of a row of actions since it was written, in order
     action TEXT NOT NULL,
@@ -180,6 +182,7 @@ CREATE TABLE steps (                    -- how long the scripts of a task took: 
     elapsed_ms INTEGER NOT NULL,
     steps TEXT NOT NULL,                -- [[script, after_ms, elapsed_ms, status (128 + signal) or null, try, flags]]
                                         -- flags: 1 tolerable, 2 past its limit
+    host TEXT,                          -- of the rank
     PRIMARY KEY (action, rank)
 ) STRICT, WITHOUT ROWID;
 
@@ -389,11 +392,18 @@ ALTER TABLE attempts DROP COLUMN by_hand;
 ALTER TABLE actions DROP COLUMN unvouched;
 ALTER TABLE drains RENAME COLUMN unvouched TO doubtful;
 ",
-    "CREATE INDEX outbox_by_attempt ON outbox (job, attempt);",
+    "
+CREATE INDEX outbox_by_attempt ON outbox (job, attempt);
+CREATE INDEX actions_by_begin ON actions (began_ms, name);
+ALTER TABLE steps ADD COLUMN host TEXT;
+",
 ];
 
 /// The last version whose table `actions` has the column `unknown`: ranks that no node had reported.
 const HAD_UNKNOWN: i64 = 6;
+
+/// The last version whose table `steps` has no column `host`.
+const HAD_NO_HOSTS: i64 = 10;
 
 fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {
     for step in MIGRATIONS.iter().skip(usize::try_from(from - 1).unwrap_or(usize::MAX)) {
@@ -401,6 +411,9 @@ fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {
     }
     if from <= HAD_UNKNOWN {
         ask_unknown_again(&transaction)?;
+    }
+    if from <= HAD_NO_HOSTS {
+        name_hosts(&transaction)?;
     }
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()
@@ -422,6 +435,31 @@ fn ask_unknown_again(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     }
     drop(select);
     transaction.execute_batch("ALTER TABLE actions DROP COLUMN unknown")
+}
+
+/// Fills the column `host` of the table `steps` with the host of each rank. An unreadable layout leaves it empty.
+fn name_hosts(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    let mut select = transaction.prepare(
+        "SELECT ranks, hosts, number, steps.rank FROM steps JOIN (
+             SELECT number, attempts.ranks AS ranks, hosts FROM actions JOIN attempts USING (job, attempt)
+         ) ON action = number ORDER BY number",
+    )?;
+    let mut update = transaction.prepare("UPDATE steps SET host = ?3 WHERE action = ?1 AND rank = ?2")?;
+    let (mut rows, mut of) = (select.query([])?, None);
+    let mut hosts = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (number, rank): (i64, u32) = (row.get(2)?, row.get(3)?);
+        if of.as_ref().is_none_or(|(last, _)| *last != number) {
+            of = Some((number, layout(row)?));
+        }
+        let layout = of.as_ref().and_then(|(_, layout)| layout.as_ref());
+        hosts.extend(layout.and_then(|layout| layout.host(Rank(rank))).map(|host| (number, rank, host)));
+    }
+    drop(rows);
+    for (number, rank, host) in hosts {
+        update.execute(rusqlite::params![number, rank, host.as_str()])?;
+    }
+    Ok(())
 }
 
 fn create(transaction: Transaction<'_>) -> rusqlite::Result<()> {

@@ -3,13 +3,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use perilog_core::controller::Layout;
-use perilog_core::{HostList, Rank};
-use rusqlite::{Connection, OptionalExtension};
+use perilog_core::HostList;
 use serde::Serialize;
 
 use super::StoreError;
-use super::took::{Since, StepReader, layout, scripts, walk};
+use super::took::{Since, StepReader, scripts};
+use super::walk::{parse, walk};
 
 /// A script that differs between the nodes that ran its action.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -50,30 +49,23 @@ impl StepReader {
     pub fn skew(&self, of: &Since) -> Result<Skew, StoreError> {
         let db = self.db();
         let names = scripts(&db)?;
-        let mut layouts = Layouts::default();
         let mut newest: BTreeMap<String, HashMap<String, Newest>> = BTreeMap::new();
-        let mut wrong = None;
+        let mut steps = Vec::new();
         let (_, truncated) = walk(&db, of, |task| {
-            let host = match layouts.host(&db, task.number, task.rank) {
-                Ok(Some(host)) => host,
-                Ok(None) => return,
-                Err(error) => {
-                    wrong.get_or_insert(error);
-                    return;
-                }
-            };
-            let hosts = newest.entry(task.action.to_owned()).or_default();
+            let Some(host) = task.host else { return };
             // The newest action comes first.
-            hosts.entry(host).or_insert_with(|| Newest {
+            if newest.get(task.action).is_some_and(|hosts| hosts.contains_key(host)) {
+                return;
+            }
+            parse(task.steps, &mut steps);
+            let of_host = Newest {
                 whole: matches!(task.outcome, "ok" | "tolerable"),
                 began_ms: task.began_ms,
-                scripts: task.steps.iter().map(|step| step.script).collect(),
-            });
+                scripts: steps.iter().map(|step| step.script).collect(),
+            };
+            newest.entry(task.action.to_owned()).or_default().insert(host.to_owned(), of_host);
         })?;
-        match wrong {
-            Some(error) => Err(error.into()),
-            None => Ok(compare(&newest, &names, truncated)),
-        }
+        Ok(compare(&newest, &names, truncated))
     }
 }
 
@@ -133,25 +125,4 @@ fn compare(
         }
     }
     skew
-}
-
-/// Finds the host of a rank. Caches the layout of the last action only, because the callers visit the tasks of an
-/// action one after the other.
-#[derive(Default)]
-pub(super) struct Layouts {
-    of: Option<(i64, Option<Layout>)>,
-}
-
-impl Layouts {
-    pub(super) fn host(&mut self, db: &Connection, action: i64, rank: u32) -> rusqlite::Result<Option<String>> {
-        if self.of.as_ref().is_none_or(|(number, _)| *number != action) {
-            let mut statement = db.prepare_cached(
-                "SELECT attempts.ranks, attempts.hosts FROM actions JOIN attempts USING (job, attempt) WHERE number = \
-                 ?1",
-            )?;
-            self.of = Some((action, statement.query_row([action], layout).optional()?.flatten()));
-        }
-        let layout = self.of.as_ref().and_then(|(_, layout)| layout.as_ref());
-        Ok(layout.and_then(|layout| layout.host(Rank(rank))).map(|host| host.to_string()))
-    }
 }

@@ -95,6 +95,7 @@ impl Known {
             return Ok(false);
         }
         let number = action.number;
+        let host = action.layout.host(ran.task.rank).map(|host| host.to_string());
         ran.action = Some(action.name.clone());
         let mut steps = String::from("[");
         for step in &ran.steps {
@@ -106,10 +107,10 @@ impl Known {
         }
         steps.push(']');
         db.prepare_cached(
-            "INSERT OR IGNORE INTO steps (action, rank, outcome, began_ms, elapsed_ms, steps) VALUES (?1, ?2, ?3, ?4, \
-             ?5, ?6)",
+            "INSERT OR IGNORE INTO steps (action, rank, outcome, began_ms, elapsed_ms, steps, host) VALUES (?1, ?2, \
+             ?3, ?4, ?5, ?6, ?7)",
         )?
-        .execute(params![number, rank, ran.outcome, integer(ran.began_ms), integer(ran.elapsed_ms), steps])
+        .execute(params![number, rank, ran.outcome, integer(ran.began_ms), integer(ran.elapsed_ms), steps, host])
         .map(|rows| rows > 0)
     }
 

@@ -412,7 +412,7 @@ fn a_store_of_version_9_goes_on() {
     open(dir.path()).commit(&rows.iter().cloned().map(Record::Attempt).collect::<Vec<_>>()).unwrap();
     let db = Connection::open(&path).unwrap();
     db.execute_batch(
-        "DROP INDEX outbox_by_attempt;
+        "DROP INDEX outbox_by_attempt; DROP INDEX actions_by_begin; ALTER TABLE steps DROP COLUMN host;
          ALTER TABLE attempts RENAME COLUMN abandoned TO unvouched; ALTER TABLE attempts DROP COLUMN silent;
          ALTER TABLE attempts ADD COLUMN disowned TEXT NOT NULL DEFAULT '';
          ALTER TABLE attempts ADD COLUMN by_hand INTEGER NOT NULL DEFAULT 0;
@@ -437,7 +437,13 @@ fn a_store_of_the_version_before_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("controller.db");
     open(dir.path()).commit(&[Record::Attempt(attempt_row(job(1), 0..=1, "n[0-1]"))]).unwrap();
-    Connection::open(&path).unwrap().execute_batch("DROP INDEX outbox_by_attempt; PRAGMA user_version = 10").unwrap();
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(
+            "DROP INDEX outbox_by_attempt; DROP INDEX actions_by_begin; \
+             ALTER TABLE steps DROP COLUMN host; PRAGMA user_version = 10",
+        )
+        .unwrap();
     assert_eq!(open(dir.path()).load().unwrap().attempts.len(), 1);
     let db = Connection::open(&path).unwrap();
     super::schema::check_objects(&db).unwrap();

@@ -13,12 +13,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::StoreError;
-use super::skew::Layouts;
-use super::steps::{TIMED_OUT, TOLERABLE};
-
-/// Maximum number of tasks that `perilog stats` sums up or `perilog skew` compares: the newest ones. They take a few
-/// seconds of one core.
-const MOST: u64 = 1_000_000;
+use super::steps::TOLERABLE;
+use super::walk::{Step, parse, walk};
 
 /// Read-only connection for the durations of tasks and scripts. Cheap to clone; concurrent reads wait for each other.
 #[derive(Debug, Clone)]
@@ -64,22 +60,6 @@ pub struct Pending {
     pub undrains: u64,
     /// The begin of the oldest action that has not ended, in milliseconds since 1970; `None`: all actions have ended.
     pub oldest_open_ms: Option<u64>,
-}
-
-/// One try of a script in a task, read from the column `steps` of the task's row.
-pub(super) struct Step {
-    pub(super) script: i64,
-    after_ms: u64,
-    elapsed_ms: u64,
-    status: Option<u8>,
-    attempt: u64,
-    marks: u8,
-}
-
-impl Step {
-    fn failed(&self) -> bool {
-        self.status != Some(0)
-    }
 }
 
 /// The subject of one line of `perilog stats`: an action's tasks (`host` and `script` are `None`), its tasks on one
@@ -170,7 +150,7 @@ impl StepReader {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut rows =
             statement.query(params![which.job.as_str(), attempt, action, number, rank, limit.saturating_add(1)])?;
-        let mut page = Page { tasks: Vec::new(), next: None };
+        let (mut page, mut steps) = (Page { tasks: Vec::new(), next: None }, Vec::new());
         let mut last = None;
         while let Some(row) = rows.next()? {
             if page.tasks.len() as i64 == limit {
@@ -179,7 +159,7 @@ impl StepReader {
             }
             let rank: u32 = row.get(3)?;
             let host = layout.as_ref().and_then(|layout| layout.host(Rank(rank)));
-            let steps = steps(&row.get::<_, String>(7)?);
+            parse(row.get_ref(7)?.as_str().unwrap_or_default(), &mut steps);
             let began: Value = row.get::<_, i64>(5)?.into();
             page.tasks.push(serde_json::json!({
                 "attempt": attempt, "action": row.get::<_, String>(1)?, "asked_ms": row.get::<_, i64>(2)?, "rank": rank,
@@ -200,15 +180,16 @@ impl StepReader {
         let db = self.db();
         let names = scripts(&db)?;
         let mut times: BTreeMap<String, (Times, HashMap<i64, Times>)> = BTreeMap::new();
+        let mut steps = Vec::new();
         let (tasks, truncated) = walk(&db, of, |task| {
-            let (whole, by_script) = times.entry(task.action.to_owned()).or_default();
-            whole.add(task.elapsed_ms, task.outcome != "ok", task.steps.iter().any(|step| step.marks & TIMED_OUT != 0));
-            for step in task.steps {
-                by_script.entry(step.script).or_default().add(
-                    step.elapsed_ms,
-                    step.failed(),
-                    step.marks & TIMED_OUT != 0,
-                );
+            if !times.contains_key(task.action) {
+                times.insert(task.action.to_owned(), Default::default());
+            }
+            let Some((whole, by_script)) = times.get_mut(task.action) else { return };
+            parse(task.steps, &mut steps);
+            whole.add(task.elapsed_ms, task.outcome != "ok", steps.iter().any(Step::timed_out));
+            for step in &steps {
+                by_script.entry(step.script).or_default().add(step.elapsed_ms, step.failed(), step.timed_out());
             }
         })?;
         let mut totals: BTreeMap<Key, Times> = BTreeMap::new();
@@ -231,24 +212,23 @@ impl StepReader {
     /// [`StoreError`] if the file cannot be read.
     pub fn totals_by_node(&self, of: &Since) -> Result<Totals, StoreError> {
         let db = self.db();
-        let mut layouts = Layouts::default();
-        let mut times: BTreeMap<Key, Times> = BTreeMap::new();
-        let mut wrong = None;
-        let (tasks, truncated) = walk(&db, of, |task| match layouts.host(&db, task.number, task.rank) {
-            Ok(None) => {}
-            Ok(host) => {
-                let timed_out = task.steps.iter().any(|step| step.marks & TIMED_OUT != 0);
-                let key = Key { action: task.action.to_owned(), host, script: None };
-                times.entry(key).or_default().add(task.elapsed_ms, task.outcome != "ok", timed_out);
+        let mut times: BTreeMap<String, HashMap<String, Times>> = BTreeMap::new();
+        let mut steps = Vec::new();
+        let (tasks, truncated) = walk(&db, of, |task| {
+            let Some(host) = task.host else { return };
+            if !times.get(task.action).is_some_and(|hosts| hosts.contains_key(host)) {
+                times.entry(task.action.to_owned()).or_default().entry(host.to_owned()).or_default();
             }
-            Err(error) => {
-                wrong.get_or_insert(error);
-            }
+            let Some(times) = times.get_mut(task.action).and_then(|hosts| hosts.get_mut(host)) else { return };
+            parse(task.steps, &mut steps);
+            times.add(task.elapsed_ms, task.outcome != "ok", steps.iter().any(Step::timed_out));
         })?;
-        if let Some(error) = wrong {
-            return Err(error.into());
-        }
-        let mut rows: Vec<Total> = times.into_iter().filter_map(|(key, times)| times.total(key)).collect();
+        let key = |action: &str, host| Key { action: action.to_owned(), host: Some(host), script: None };
+        let times = times.into_iter().flat_map(|(action, hosts)| {
+            let hosts: BTreeMap<String, Times> = hosts.into_iter().collect();
+            hosts.into_iter().map(move |(host, times)| (key(&action, host), times))
+        });
+        let mut rows: Vec<Total> = times.filter_map(|(key, times)| times.total(key)).collect();
         let worst = |row: &Total| (std::cmp::Reverse(row.failed), std::cmp::Reverse(row.p95_ms));
         // Stable: nodes that are alike stay in the order of their names.
         rows.sort_by(|a, b| a.action.cmp(&b.action).then(worst(a).cmp(&worst(b))));
@@ -289,12 +269,13 @@ impl Times {
     }
 
     fn total(mut self, key: Key) -> Option<Total> {
-        self.millis.sort_unstable();
         // The smallest value with at least this share of all values at or below it.
-        let at = |hundredths: usize| {
+        let mut at = |hundredths: usize| {
             let place = (self.millis.len() * hundredths).div_ceil(100).saturating_sub(1);
-            self.millis.get(place).copied().map(u64::from)
+            self.millis.get(place)?;
+            Some(u64::from(*self.millis.select_nth_unstable(place).1))
         };
+        let [min_ms, median_ms, p95_ms, max_ms] = [at(0)?, at(50)?, at(95)?, at(100)?];
         Some(Total {
             action: key.action,
             host: key.host,
@@ -302,58 +283,12 @@ impl Times {
             count: self.millis.len() as u64,
             failed: self.failed,
             timed_out: self.timed_out,
-            min_ms: at(0)?,
-            median_ms: at(50)?,
-            p95_ms: at(95)?,
-            max_ms: at(100)?,
+            min_ms,
+            median_ms,
+            p95_ms,
+            max_ms,
         })
     }
-}
-
-/// A task of an action, with its scripts' durations, as [`walk`] passes it on.
-pub(super) struct Task<'a> {
-    pub(super) number: i64,
-    pub(super) rank: u32,
-    pub(super) action: &'a str,
-    pub(super) outcome: &'a str,
-    pub(super) began_ms: u64,
-    pub(super) elapsed_ms: u64,
-    pub(super) steps: &'a [Step],
-}
-
-/// Visits the selected tasks, the newest action first, but at most [`MOST`]. Returns the number of visited tasks, and
-/// `true` if more exist.
-pub(super) fn walk(db: &Connection, of: &Since, mut take: impl FnMut(Task<'_>)) -> Result<(u64, bool), StoreError> {
-    let mut actions = db.prepare_cached(
-        "SELECT number, name FROM actions WHERE began_ms >= ?1 AND (?2 IS NULL OR name = ?2) ORDER BY number DESC",
-    )?;
-    let mut tasks = db.prepare_cached(
-        "SELECT rank, outcome, began_ms, elapsed_ms, steps FROM steps WHERE action = ?1 ORDER BY rank",
-    )?;
-    let since = i64::try_from(of.since_ms).unwrap_or(i64::MAX);
-    let mut actions = actions.query(params![since, of.action.as_ref().map(ActionName::as_str)])?;
-    let mut count = 0;
-    while let Some(action) = actions.next()? {
-        let (number, name): (i64, String) = (action.get(0)?, action.get(1)?);
-        let mut rows = tasks.query([number])?;
-        while let Some(row) = rows.next()? {
-            if count == MOST {
-                return Ok((count, true));
-            }
-            count += 1;
-            let (outcome, steps): (String, Vec<Step>) = (row.get(1)?, steps(&row.get::<_, String>(4)?));
-            take(Task {
-                number,
-                rank: row.get(0)?,
-                action: &name,
-                outcome: &outcome,
-                began_ms: row.get::<_, i64>(2)?.unsigned_abs(),
-                elapsed_ms: row.get::<_, i64>(3)?.unsigned_abs(),
-                steps: &steps,
-            });
-        }
-    }
-    Ok((count, false))
 }
 
 /// Parses the layout of an attempt from its columns `ranks` and `hosts`; `None` if an operator has edited the row
@@ -380,27 +315,10 @@ pub(super) fn scripts(db: &Connection) -> rusqlite::Result<HashMap<i64, (String,
     rows.collect()
 }
 
-/// Parses the column `steps` of a task; leaves out unreadable steps.
-fn steps(text: &str) -> Vec<Step> {
-    let rows: Vec<Vec<Option<u64>>> = serde_json::from_str(text).unwrap_or_default();
-    let step = |row: &Vec<Option<u64>>| {
-        let at = |index: usize| row.get(index).copied().flatten();
-        Some(Step {
-            script: i64::try_from(at(0)?).ok()?,
-            after_ms: at(1)?,
-            elapsed_ms: at(2)?,
-            status: at(3).map(|status| u8::try_from(status).unwrap_or(u8::MAX)),
-            attempt: at(4).unwrap_or(1),
-            marks: at(5).and_then(|marks| u8::try_from(marks).ok()).unwrap_or(0),
-        })
-    };
-    rows.iter().filter_map(step).collect()
-}
-
 fn told(step: &Step, scripts: &HashMap<i64, (String, String)>) -> Value {
     let (name, digest) = scripts.get(&step.script).cloned().unwrap_or_default();
     serde_json::json!({
         "script": name, "digest": digest, "try": step.attempt, "after_ms": step.after_ms, "elapsed_ms": step.elapsed_ms,
-        "status": step.status, "tolerable": step.marks & TOLERABLE != 0, "timed_out": step.marks & TIMED_OUT != 0,
+        "status": step.status, "tolerable": step.marks & TOLERABLE != 0, "timed_out": step.timed_out(),
     })
 }

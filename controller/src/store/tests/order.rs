@@ -109,7 +109,7 @@ fn events_of_a_store_of_the_version_before_come_first() {
     drop(store);
     let db = Connection::open(dir.path().join("controller.db")).unwrap();
     db.execute_batch(
-        "DROP INDEX outbox_by_attempt;
+        "DROP INDEX outbox_by_attempt; DROP INDEX actions_by_begin; ALTER TABLE steps DROP COLUMN host;
          DROP INDEX events_in_order;
          ALTER TABLE events DROP COLUMN written;
          ALTER TABLE attempts RENAME COLUMN abandoned TO unvouched;

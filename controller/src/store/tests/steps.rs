@@ -203,6 +203,33 @@ fn what_differs_is_named_by_the_newest_task_of_each_node() {
     );
 }
 
+/// The tasks of a store of version 10 have no host: sums by node and comparisons took it from each attempt's layout.
+#[test]
+fn tasks_of_the_version_before_get_their_hosts() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    begin(&mut store, 1, 1_000);
+    begin(&mut store, 2, 2_000);
+    let scripts = |digest: &str| vec![step("10-a.sh", digest, 1, OK)];
+    commit(&mut store, (0..4).map(|rank| ran(1, rank, &format!("n{rank}"), "ok", scripts("aa"))).collect());
+    commit(&mut store, vec![ran(2, 3, "n3", "ok", scripts("bb"))]);
+    let (skew, by_node) = (reader(dir.path()).skew(&ALL).unwrap(), reader(dir.path()).totals_by_node(&ALL).unwrap());
+    assert_eq!((skew.nodes, skew.rows.len(), by_node.rows.len(), by_node.tasks), (4, 1, 4, 5));
+    store
+        .db
+        .execute_batch(
+            "DROP INDEX outbox_by_attempt; DROP INDEX actions_by_begin; ALTER TABLE steps DROP COLUMN host;
+             UPDATE attempts SET hosts = 'n[' WHERE job = 'f2'; PRAGMA user_version = 10",
+        )
+        .unwrap();
+    drop(store);
+    drop(Store::open(&dir.path().join("controller.db")).unwrap());
+    let left = reader(dir.path()).totals_by_node(&ALL).unwrap();
+    assert_eq!((left.rows.len(), left.tasks), (4, 5), "the layout of one attempt is unreadable");
+    let compared = reader(dir.path()).skew(&ALL).unwrap();
+    assert_eq!((compared.nodes, compared.rows.len()), (4, 0));
+}
+
 /// On a full disk, which a limit of SQLite simulates, the store keeps the records that fit, drops durations, and leaves
 /// the reserve in place.
 #[test]
