@@ -11,6 +11,7 @@ mod nodes;
 mod pages;
 mod prerequisites;
 mod privilege;
+mod processors;
 mod sim;
 mod soak;
 mod stages;

@@ -24,7 +24,7 @@ const OF_NEWER_SLURM: [(&str, &str); 2] =
     [("slurm_power_saving", "SuspendExcStates"), ("slurm_run_in_job", "RunInJob")];
 
 pub(crate) fn run() -> Result<bool> {
-    let mut stages = Stages::new();
+    let mut stages = Stages::new()?;
     if !stages.run("prerequisites", |_| prerequisites::ensure_tests())? {
         return stages.end();
     }
@@ -78,7 +78,7 @@ pub(crate) fn run() -> Result<bool> {
 /// Makes packages of the programs built for tests, and runs the tests that install packages. Returns `true` if all
 /// passed.
 pub(crate) fn packages() -> Result<bool> {
-    let mut stages = Stages::new();
+    let mut stages = Stages::new()?;
     let there = stages.run("prerequisites", |_| {
         ensure!(prerequisites::packages_are_tested(), "packages are tested where there is apt: on Debian or Ubuntu");
         prerequisites::ensure_tests()
