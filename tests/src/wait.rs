@@ -6,9 +6,13 @@ use anyhow::{Result, bail};
 
 use crate::clock::{Stopwatch, pause};
 
-/// Pause between two checks: short enough to lose no time, and long enough to spare the processor if a check starts a
-/// process.
+/// Least pause between two checks: short enough to lose no time if a check only reads a file.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+/// Pause between two checks as a multiple of the last check's time. A check that starts processes on a node takes some
+/// ten milliseconds of a processor core, which a waiting test would take from the tests beside it.
+const PER_LOOK: u32 = 2;
+/// Greatest pause between two checks, on a machine so loaded that a check takes long.
+const LONGEST: Duration = Duration::from_millis(250);
 
 /// Waits until `condition` returns `true`. After `limit`, returns an error that contains `what`. Returns an error of
 /// `condition` at once.
@@ -18,13 +22,15 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let watch = Stopwatch::start();
     loop {
+        let look = Stopwatch::start();
         if condition()? {
             return Ok(());
         }
+        let took = look.elapsed();
         if watch.elapsed() > limit {
             bail!("not within {limit:?}: {what}");
         }
-        pause(BETWEEN_LOOKS);
+        pause((took * PER_LOOK).clamp(BETWEEN_LOOKS, LONGEST));
     }
 }
 

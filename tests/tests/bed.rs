@@ -163,8 +163,8 @@ fn a_bed_can_be_made_on_a_node_of_a_bed() -> Result<()> {
         "/usr/local/bin/nodes",
         "--exact",
         "--nocapture",
-        "nodes_boot_as_machines_of_their_own",
-        "a_power_failure_ends_a_boot_and_keeps_the_disk",
+        "bed::nodes_boot_as_machines_of_their_own",
+        "bed::a_power_failure_ends_a_boot_and_keeps_the_disk",
     ])?;
     assert!(output.success() && output.stdout.contains("2 passed"), "{output}");
     assert!(output.stderr.contains("they are kept in memory"), "{output}");

@@ -10,6 +10,8 @@ use anyhow::{Context, Result};
 use perilog_tests::{Bed, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// Path of the test [`hold_a_bed`] in this program.
+const HOLDER: &str = "bed_leaves_nothing_behind::hold_a_bed";
 
 /// Traces of a bed on this machine: its directory, cgroup and processes. Namespaces disappear with their last process.
 struct Traces {
@@ -111,7 +113,7 @@ fn when_a_node_of_it_holds_another_bed() -> Result<()> {
     }
     let host = bed.node("host")?;
     host.write_script("/usr/local/bin/hold", std::fs::read(std::env::current_exe()?)?)?;
-    let arguments = ["--exact", "hold_a_bed", "--ignored", "--nocapture"];
+    let arguments = ["--exact", HOLDER, "--ignored", "--nocapture"];
     let command: Vec<&str> =
         ["systemd-run", "--pipe", "--wait", "/usr/local/bin/hold"].into_iter().chain(arguments).collect();
     let mut holder = host.spawn(&command)?;
@@ -166,7 +168,7 @@ fn kill(child: &Child, signal: &str) -> Result<()> {
 /// The process panics if `how` is `panic`, and otherwise waits to be killed, at most a minute.
 fn hold(how: &str) -> Result<(Child, Traces)> {
     let mut child = Command::new(std::env::current_exe()?)
-        .args(["--exact", "hold_a_bed", "--ignored", "--nocapture"])
+        .args(["--exact", HOLDER, "--ignored", "--nocapture"])
         .env("HOLD", how)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

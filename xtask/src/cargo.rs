@@ -92,7 +92,7 @@ pub(crate) struct TestProgram {
     pub(crate) path: PathBuf,
     /// Directory in which cargo would run the test program.
     pub(crate) directory: PathBuf,
-    /// `true`: a test of `tests/tests`, which needs real nodes.
+    /// `true`: the tests of `tests/tests`, which need real nodes.
     pub(crate) on_nodes: bool,
 }
 
@@ -101,6 +101,13 @@ pub(crate) struct Built {
     pub(crate) tests: Vec<TestProgram>,
     /// Directory of the programs that users get.
     pub(crate) binaries: PathBuf,
+}
+
+impl Built {
+    /// Returns the program with the tests on real nodes.
+    pub(crate) fn on_nodes(&self) -> Result<&TestProgram> {
+        self.tests.iter().find(|test| test.on_nodes).context("cargo has built no tests on real nodes")
+    }
 }
 
 /// Features for tests only: fault points at which daemons can be killed (host/src/fault.rs).

@@ -11,6 +11,7 @@ mod nodes;
 mod pages;
 mod prerequisites;
 mod privilege;
+mod processors;
 mod sim;
 mod soak;
 mod stages;
@@ -43,6 +44,8 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["demo", name] if demo::is_there(name) => demo::run(name),
         ["test" | "ci"] => test::run(),
         ["test", "packages"] => test::packages(),
+        ["test", "quick"] => test::quick(),
+        ["test", names @ ..] => test::named(names),
         ["sim", arguments @ ..] => sim::run(arguments),
         ["soak", "flux", arguments @ ..] => soak::run(arguments),
         ["mutate", arguments @ ..] => mutate::run(arguments),
@@ -53,7 +56,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["bench", name, options @ ..] if bench::ALL.contains(name) => bench::run(&[name], options),
         ["help" | "-h" | "--help"] | [] => stages::say(HELP.trim_end()).map(|()| true),
         // Commands of this program to itself, as root.
-        [nodes::TESTS, binaries, programs @ ..] => nodes::tests(binaries, programs),
+        [nodes::TESTS, binaries, program, at_once, tests @ ..] => nodes::tests(binaries, program, at_once, tests),
         [nodes::SOAK, binaries, seconds, seed, sdexec] => soak::on_nodes(binaries, seconds, seed, sdexec),
         [nodes::DEMO, binaries, name] => demo::on_nodes(binaries, name),
         other => Err(Usage(format!("no such command: {}\n\n{HELP}", other.join(" "))).into()),

@@ -43,7 +43,7 @@ struct Defect {
 enum Hunt {
     Simulator,
     Unit { program: String, filter: String },
-    Nodes { program: String },
+    Nodes { module: String },
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
         let by = match &defect.hunt {
             Hunt::Simulator => simulator.hunt(&defect.name, arguments.from, &mut alarms)?,
             Hunt::Unit { program, filter } => Tests::once(&mut tests)?.unit(&defect.name, program, filter)?,
-            Hunt::Nodes { program } => Tests::once(&mut tests)?.on_nodes(&defect.name, program)?,
+            Hunt::Nodes { module } => Tests::once(&mut tests)?.on_nodes(&defect.name, module)?,
         };
         say(&report::line(defect, &by))?;
         found.push(by);
@@ -122,7 +122,7 @@ fn read_row(row: &Value) -> Option<Defect> {
         hunt if hunt["unit"].is_object() => {
             Hunt::Unit { program: text(&hunt["unit"]["program"])?, filter: text(&hunt["unit"]["filter"])? }
         }
-        hunt => Hunt::Nodes { program: text(&hunt["nodes"]["program"])? },
+        hunt => Hunt::Nodes { module: text(&hunt["nodes"]["module"])? },
     };
     Some(Defect { name: text(&row["name"])?, wrong: text(&row["wrong"])?, breaks: text(&row["breaks"])?, hunt })
 }

@@ -1,14 +1,16 @@
-//! Part that needs root: this program starts itself again, through sudo(8) where necessary, and runs test programs.
+//! Part that needs root: this program starts itself again, through sudo(8) where necessary, and runs tests.
 //!
 //! Built files belong to the user who built them. As root, this program builds nothing and writes nothing below
 //! `target/`.
+
+mod pool;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
-use perilog_tests::{Bed, LAYER_VARIABLE, Layer, PACKAGES_VARIABLE};
+use anyhow::{Context, Result, bail, ensure};
+use perilog_tests::{Bed, Layer};
 
 use crate::cargo::TestProgram;
 use crate::dist;
@@ -16,7 +18,8 @@ use crate::privilege;
 use crate::stages::say;
 use crate::tally::Tally;
 
-/// Command with which xtask starts itself again as root, to run tests: `xtask on-nodes-tests BINARIES PROGRAM...`
+/// Command with which xtask starts itself again as root, to run tests:
+/// `xtask on-nodes-tests BINARIES PROGRAM AT-ONCE TEST...`
 pub(crate) const TESTS: &str = "on-nodes-tests";
 /// Command with which xtask starts itself again as root, to play a demo: `xtask on-nodes-demo BINARIES STORY`
 pub(crate) const DEMO: &str = "on-nodes-demo";
@@ -24,12 +27,6 @@ pub(crate) const DEMO: &str = "on-nodes-demo";
 /// Command with which xtask starts itself again as root, for a soak:
 /// `xtask on-nodes-soak BINARIES SECONDS SEED [--sdexec]`
 pub(crate) const SOAK: &str = "on-nodes-soak";
-
-/// Time limit in seconds for one test program. A program on nodes takes a minute or two; a hanging one must not hang
-/// CI.
-const LIMIT_SECONDS: &str = "1800";
-/// Least and greatest number of tests that run at once; between these, as many as the machine has processor cores.
-const THREADS: std::ops::RangeInclusive<usize> = 2..=8;
 
 /// Returns a command that starts xtask as root, with the first arguments `command` (such as [`TESTS`]) and `binaries`.
 /// Uses the copy of xtask in `binaries`, because the build may just have replaced the running file.
@@ -39,57 +36,98 @@ pub(crate) fn as_root(command: &str, binaries: &Path) -> Result<Command> {
     Ok(root)
 }
 
-/// Runs test programs as root, shows their output line by line, and adds their results to `total`.
-pub(crate) fn run_tests(binaries: &Path, programs: &[&TestProgram], total: &mut Tally) -> Result<()> {
-    ensure!(!programs.is_empty(), "there are no tests on real nodes");
+/// Returns the paths (`module::test`) of all tests of a program, without ignored ones, which other tests start.
+pub(crate) fn list(program: &TestProgram) -> Result<Vec<String>> {
+    let list = |more: &[&str]| -> Result<Vec<String>> {
+        let mut command = Command::new(&program.path);
+        let output = command.args(["--list", "--format", "terse"]).args(more).stderr(Stdio::inherit()).output();
+        let output = output.with_context(|| format!("running {}", program.path.display()))?;
+        ensure!(output.status.success(), "{} lists no tests", program.path.display());
+        let text = String::from_utf8(output.stdout).context("a list of tests")?;
+        Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+    };
+    let ignored = list(&["--ignored"])?;
+    let mut tests = list(&[])?;
+    tests.retain(|test| !ignored.contains(test));
+    ensure!(!tests.is_empty(), "{} has no tests", program.path.display());
+    Ok(tests)
+}
+
+/// Returns the module of a test, from the test's path.
+pub(crate) fn module(test: &str) -> &str {
+    test.split("::").next().unwrap_or(test)
+}
+
+/// Returns the command that runs these tests of a program as root.
+pub(crate) fn command(binaries: &Path, program: &TestProgram, tests: &[&str]) -> Result<Command> {
     let mut command = as_root(TESTS, binaries)?;
-    command.args(programs.iter().map(|program| &program.path)).stdout(Stdio::piped());
-    let mut child = command.spawn().context("running tests as root")?;
-    let mut outputs: Vec<String> = Vec::new();
+    command.arg(&program.path).arg(pool::at_once()?.to_string()).args(tests);
+    Ok(command)
+}
+
+/// Runs these tests of a program as root, shows their output line by line, and adds their results to `total`.
+pub(crate) fn run_tests(binaries: &Path, program: &TestProgram, tests: &[&str], total: &mut Tally) -> Result<()> {
+    ensure!(!tests.is_empty(), "there are no tests on real nodes");
+    let mut child =
+        command(binaries, program, tests)?.stdout(Stdio::piped()).spawn().context("running tests as root")?;
+    let mut output = String::new();
     if let Some(stdout) = child.stdout.take() {
         for line in BufReader::new(stdout).lines() {
             let line = line.context("reading what tests say")?;
             say(&line)?;
-            // A failed test prints what was said on its nodes, in which other lines may look like a headline.
-            let next = programs.get(outputs.len()).map(|program| headline(&program.path));
-            match outputs.last_mut() {
-                Some(output) if next.as_ref() != Some(&line) => output.extend([line.as_str(), "\n"]),
-                _ => outputs.push(line + "\n"),
-            }
+            output.extend([line.as_str(), "\n"]);
         }
     }
     let success = child.wait().context("waiting for tests")?.success();
-    let mut tally = Tally::default();
-    outputs.iter().for_each(|output| tally += Tally::judge(output, true));
-    ensure!(outputs.len() == programs.len() || !success, "{} of {} programs ran", outputs.len(), programs.len());
-    tally.failed = tally.failed.max(usize::from(!success));
+    let tally = Tally::judge(&output, success);
     *total += tally;
     ensure!(tally.failed == 0, "tests on real nodes failed");
+    ensure!(tally.passed == tests.len(), "{} of {} tests ran", tally.passed, tests.len());
     Ok(())
 }
 
-/// Returns the line that stands before the output of this test program.
-fn headline(program: &Path) -> String {
-    let name = program.file_name().unwrap_or_default().to_string_lossy();
-    // cargo appends a hash to the name.
-    format!("-- {}", name.rsplit_once('-').map_or(&*name, |(name, _)| name))
-}
-
-/// Runs the test programs one after the other; needs root. Installs the programs in `binaries` once, for the nodes of
+/// Runs tests of a program beside each other; needs root. Installs the programs in `binaries` once, for the nodes of
 /// all tests. Returns `true` if all passed.
-pub(crate) fn tests(binaries: &str, programs: &[&str]) -> Result<bool> {
+pub(crate) fn tests(binaries: &str, program: &str, at_once: &str, tests: &[&str]) -> Result<bool> {
     // A bed without nodes holds the layer, and removes the layer even if this process is killed.
     let holder = Bed::builder().layer(Layer::Built(binaries.into())).build()?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = cores.clamp(*THREADS.start(), *THREADS.end()).to_string();
-    let mut all = true;
-    for program in programs {
-        say(&headline(Path::new(program)))?;
-        let mut command = Command::new("timeout");
-        command.args(["--foreground", "-k", "10", LIMIT_SECONDS, program, "--test-threads", &threads]);
-        command.env(LAYER_VARIABLE, holder.layer()).env(PACKAGES_VARIABLE, dist::of_tests(Path::new(binaries)));
-        command.env("RUST_LIB_BACKTRACE", "0").stdin(Stdio::null());
-        all &= command.status().with_context(|| format!("running {program}"))?.success();
+    pool::Pool {
+        at_once: at_once.parse().context("the number of tests that run at once")?,
+        program: Path::new(program),
+        layer: holder.layer(),
+        packages: &dist::of_tests(Path::new(binaries)),
+        outputs: holder.directory(),
     }
-    Ok(all)
+    .run(tests)
+}
+
+/// Returns those of `tests` whose path contains one of `names`.
+///
+/// # Errors
+/// A name that no test contains.
+pub(crate) fn named<'a>(tests: &'a [String], names: &[&str]) -> Result<Vec<&'a str>> {
+    if let Some(name) = names.iter().find(|name| !tests.iter().any(|test| test.contains(**name))) {
+        bail!("no test on nodes is called {name}");
+    }
+    let is_named = |test: &&str| names.iter().any(|name| test.contains(name));
+    Ok(tests.iter().map(String::as_str).filter(is_named).collect())
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_name_selects_a_module_or_a_test_and_an_unknown_one_is_refused() {
+        let tests = ["a_kill::once", "a_kill::twice", "a_cut::once"].map(str::to_owned);
+        for (names, expected) in [
+            (&["a_kill"][..], Some(vec!["a_kill::once", "a_kill::twice"])),
+            (&["::once"], Some(vec!["a_kill::once", "a_cut::once"])),
+            (&["a_cut", "twice"], Some(vec!["a_kill::twice", "a_cut::once"])),
+            (&["a_cut", "thrice"], None),
+        ] {
+            assert_eq!(named(&tests, names).ok(), expected, "{names:?}");
+        }
+        assert_eq!(module("a_kill::once"), "a_kill");
+    }
 }

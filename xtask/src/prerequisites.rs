@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::dist::Kind;
-use crate::{cargo, dependencies, privilege, stages::say};
+use crate::{cargo, privilege, stages::say};
 
 /// Prerequisite: any one of these files or programs, and the packages that provide one.
 struct Need {
@@ -118,9 +118,7 @@ pub(crate) fn ensure_tests() -> Result<()> {
         true => ensure_there(&[&NODES, &TESTS, &SOURCES, &DEB, &RPM])?,
         false => ensure_there(&[&NODES, &TESTS])?,
     }
-    kernel()?;
-    // Last: a C compiler is among what was just installed.
-    dependencies::ensure_checker()
+    kernel()
 }
 
 /// Returns `true` if tests can install packages here: the nodes run this machine's system, and the tests use apt.

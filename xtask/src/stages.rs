@@ -4,8 +4,8 @@
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use perilog_tests::Stopwatch;
 
+use crate::processors::Processors;
 use crate::tally::Tally;
 
 /// Prints a line. Fails if the reader of the output is gone (`| head`), so that the caller stops without a panic.
@@ -17,20 +17,30 @@ pub(crate) fn say(line: &str) -> Result<()> {
 #[derive(Debug)]
 pub(crate) struct Stages {
     pub(crate) tally: Tally,
-    failed: Vec<&'static str>,
-    watch: Stopwatch,
+    ended: Vec<Stage>,
+    processors: Processors,
+}
+
+/// A stage that has run.
+#[derive(Debug)]
+struct Stage {
+    name: &'static str,
+    passed: bool,
+    seconds: f64,
+    /// Number of processor cores of the machine that were busy in the mean.
+    busy: f64,
 }
 
 impl Stages {
-    pub(crate) fn new() -> Self {
-        Self { tally: Tally::default(), failed: Vec::new(), watch: Stopwatch::start() }
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self { tally: Tally::default(), ended: Vec::new(), processors: Processors::start()? })
     }
 
     /// Runs a stage; returns `true` if it passed. A failed stage makes the whole command fail, but later stages still
     /// run.
     pub(crate) fn run(&mut self, name: &'static str, stage: impl FnOnce(&mut Tally) -> Result<()>) -> Result<bool> {
         say(&format!("== {name}"))?;
-        let watch = Stopwatch::start();
+        let processors = Processors::start()?;
         let mut tally = Tally::default();
         let result = stage(&mut tally);
         if let Err(error) = &result {
@@ -38,25 +48,53 @@ impl Stages {
         }
         self.tally += tally;
         let passed = result.is_ok();
-        if !passed {
-            self.failed.push(name);
-        }
+        let (seconds, busy) = processors.elapsed()?;
+        self.ended.push(Stage { name, passed, seconds, busy });
         let counts = if tally.is_empty() { String::new() } else { format!(" ({tally})") };
         let word = if passed { "ok" } else { "FAILED" };
-        say(&format!("== {name}: {word}{counts}, {:.1} s", watch.elapsed().as_secs_f64()))?;
+        say(&format!("== {name}: {word}{counts}, {seconds:.1} s"))?;
         Ok(passed)
     }
 
-    /// Prints the last lines of the output: the total time, the names of failed stages, and on the last line the counts
-    /// of all tests. Returns `true` if all stages passed. A failed stage without a failed test also counts in the last
-    /// line, so that line says `0 failed` only if everything passed.
+    /// Prints the last lines of the output: a table of the stages and their times, the names of failed stages, and on
+    /// the last line the counts of all tests. Returns `true` if all stages passed. A failed stage without a failed test
+    /// also counts in the last line, so that line says `0 failed` only if everything passed.
     pub(crate) fn end(mut self) -> Result<bool> {
-        say(&format!("== everything: {:.1} s", self.watch.elapsed().as_secs_f64()))?;
-        if !self.failed.is_empty() {
-            say(&format!("failed: {}", self.failed.join(", ")))?;
-            self.tally.failed = self.tally.failed.max(self.failed.len());
+        let (seconds, busy) = self.processors.elapsed()?;
+        say(&table(&self.ended, seconds, busy))?;
+        let failed: Vec<&str> = self.ended.iter().filter(|stage| !stage.passed).map(|stage| stage.name).collect();
+        if !failed.is_empty() {
+            say(&format!("failed: {}", failed.join(", ")))?;
+            self.tally.failed = self.tally.failed.max(failed.len());
         }
         say(&self.tally.to_string())?;
-        Ok(self.failed.is_empty() && self.tally.failed == 0)
+        Ok(failed.is_empty() && self.tally.failed == 0)
+    }
+}
+
+/// Returns a table of the stages: seconds, share of the whole time, and busy processor cores.
+fn table(stages: &[Stage], seconds: f64, busy: f64) -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut text = format!("== seconds, share, busy cores of {cores}");
+    for Stage { name, seconds: own, busy, .. } in stages {
+        let share = own / seconds.max(0.001) * 100.0;
+        text.push_str(&format!("\n{own:9.1} {share:3.0} % {busy:5.1}  {name}"));
+    }
+    text.push_str(&format!("\n{seconds:9.1} 100 % {busy:5.1}  everything"));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_says_where_the_time_went() {
+        let stage = |name, seconds, busy| Stage { name, passed: true, seconds, busy };
+        let text = table(&[stage("build", 75.0, 1.96), stage("tidy", 1.26, 1.0)], 100.0, 1.5);
+        let rows: Vec<&str> = text.lines().skip(1).collect();
+        let expected =
+            ["     75.0  75 %   2.0  build", "      1.3   1 %   1.0  tidy", "    100.0 100 %   1.5  everything"];
+        assert_eq!(rows, expected);
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: all tests and checks; `cargo xtask test packages`: the part about packages.
+//! `cargo xtask test`: all tests and checks; `test packages`, `test quick` and `test NAME`: a part of them.
 
 use std::process::{Command, Stdio};
 
@@ -12,20 +12,27 @@ use crate::{dependencies, dist, nodes, prerequisites, tidy};
 
 /// Time limit in seconds for a pure test program, which takes seconds: a hanging program must not hang CI.
 const PURE_LIMIT_SECONDS: &str = "600";
-/// Test programs that install packages.
+/// Modules of the tests on nodes that install packages.
 const OF_PACKAGES: [&str; 2] = ["packages_come_and_go", "rpms_install_into_a_root"];
-/// Beginning of the names of test programs that need a real Flux.
+/// Module of the test on nodes that is among the quick ones: four nodes, an epilog that hangs, and a kill -9 of the
+/// controller.
+const QUICK: &str = "hung_epilog_holds_its_own_node";
+/// Beginning of the names of modules that need a real Flux.
 const OF_FLUX: &str = "flux_";
-/// Test program that needs no Flux, although its name begins with [`OF_FLUX`]: it has a stand-in.
+/// Module that needs no Flux, although its name begins with [`OF_FLUX`]: it has a stand-in.
 const WITHOUT_FLUX: &str = "flux_hooks";
-/// Test programs that need a newer Slurm than the oldest that perilog supports, each with the name that such a Slurm
-/// knows.
+/// Modules that need a newer Slurm than the oldest that perilog supports, each with the name that such a Slurm knows.
 const OF_NEWER_SLURM: [(&str, &str); 2] =
     [("slurm_power_saving", "SuspendExcStates"), ("slurm_run_in_job", "RunInJob")];
 
 pub(crate) fn run() -> Result<bool> {
-    let mut stages = Stages::new();
-    if !stages.run("prerequisites", |_| prerequisites::ensure_tests())? {
+    let mut stages = Stages::new()?;
+    let there = stages.run("prerequisites", |_| {
+        prerequisites::ensure_tests()?;
+        // Last: a C compiler is among what was just installed.
+        dependencies::ensure_checker()
+    })?;
+    if !there {
         return stages.end();
     }
     let apt = prerequisites::packages_are_tested();
@@ -39,32 +46,10 @@ pub(crate) fn run() -> Result<bool> {
     stages.run("tidy", |_| tidy::check())?;
     stages.run("dependencies", dependencies::check)?;
     if let Some(built) = built {
-        let (on_nodes, pure): (Vec<_>, Vec<_>) = built.tests.iter().partition(|test| test.on_nodes);
-        stages.run("pure tests", |tally| pure_tests(&pure, tally))?;
+        stages.run("pure tests", |tally| pure_tests(&pure(&built), tally))?;
         stages.run("documentation tests", documentation_tests)?;
         let packed = history && pack(&mut stages, &built)?;
-        let on_nodes: Vec<_> = on_nodes.into_iter().filter(|test| packed || !of_packages(test)).collect();
-        let (of_flux, on_nodes): (Vec<_>, Vec<_>) = on_nodes.into_iter().partition(|test| of_flux(test));
-        stages.run("tests on real nodes", |tally| {
-            let mut known = Vec::new();
-            for test in on_nodes {
-                let Some(needs) = of_newer_slurm(test) else {
-                    known.push(test);
-                    continue;
-                };
-                tally.skipped += 1;
-                say(&format!("not run, for this Slurm has no {needs}: {}", test.name))?;
-            }
-            nodes::run_tests(&built.binaries, &known, tally)
-        })?;
-        stages.run("tests with a real Flux", |tally| {
-            if flux::is_here() {
-                return nodes::run_tests(&built.binaries, &of_flux, tally);
-            }
-            tally.skipped += of_flux.len();
-            let (major, minor) = flux::OLDEST;
-            say(&format!("not run, for no Flux {major}.{minor} or newer is on PATH: {} programs", of_flux.len()))
-        })?;
+        stages.run("tests on real nodes", |tally| on_nodes(&built, packed, tally))?;
     }
     if !apt {
         stages.run("packages", |tally| {
@@ -78,7 +63,7 @@ pub(crate) fn run() -> Result<bool> {
 /// Makes packages of the programs built for tests, and runs the tests that install packages. Returns `true` if all
 /// passed.
 pub(crate) fn packages() -> Result<bool> {
-    let mut stages = Stages::new();
+    let mut stages = Stages::new()?;
     let there = stages.run("prerequisites", |_| {
         ensure!(prerequisites::packages_are_tested(), "packages are tested where there is apt: on Debian or Ubuntu");
         prerequisites::ensure_tests()
@@ -87,8 +72,43 @@ pub(crate) fn packages() -> Result<bool> {
     if let Some(built) = built
         && pack(&mut stages, &built)?
     {
-        let tests: Vec<_> = built.tests.iter().filter(|test| of_packages(test)).collect();
-        stages.run("packages on real nodes", |tally| nodes::run_tests(&built.binaries, &tests, tally))?;
+        stages.run("packages on real nodes", |tally| {
+            let tests = nodes::list(built.on_nodes()?)?;
+            let tests: Vec<&str> = tests.iter().map(String::as_str).filter(|test| of_packages(test)).collect();
+            nodes::run_tests(&built.binaries, built.on_nodes()?, &tests, tally)
+        })?;
+    }
+    stages.end()
+}
+
+/// Runs what finds most faults within minutes: format, house rules, pure tests, and one test on nodes ([`QUICK`]).
+/// Returns `true` if all passed.
+pub(crate) fn quick() -> Result<bool> {
+    let mut stages = Stages::new()?;
+    let there = stages.run("prerequisites", |_| prerequisites::ensure_tests())?;
+    let built = if there { build(&mut stages)? } else { None };
+    stages.run("format", |_| cargo::run(&["fmt", "--all", "--check"]))?;
+    stages.run("tidy", |_| tidy::check())?;
+    if let Some(built) = built {
+        stages.run("pure tests", |tally| pure_tests(&pure(&built), tally))?;
+        stages.run("a test on real nodes", |tally| {
+            let all = nodes::list(built.on_nodes()?)?;
+            nodes::run_tests(&built.binaries, built.on_nodes()?, &nodes::named(&all, &[QUICK])?, tally)
+        })?;
+    }
+    stages.end()
+}
+
+/// Runs the tests on real nodes whose path (`module::test`) contains one of these names. Returns `true` if all passed.
+pub(crate) fn named(names: &[&str]) -> Result<bool> {
+    let mut stages = Stages::new()?;
+    let there = stages.run("prerequisites", |_| prerequisites::ensure_tests())?;
+    let built = if there { build(&mut stages)? } else { None };
+    if let Some(built) = built {
+        stages.run("tests on real nodes", |tally| {
+            let all = nodes::list(built.on_nodes()?)?;
+            nodes::run_tests(&built.binaries, built.on_nodes()?, &nodes::named(&all, names)?, tally)
+        })?;
     }
     stages.end()
 }
@@ -123,19 +143,47 @@ fn pack(stages: &mut Stages, built: &Built) -> Result<bool> {
     Ok(packed && stages.run("packages of an earlier commit", |_| dist::of_earlier(&built.binaries))?)
 }
 
-fn of_packages(test: &TestProgram) -> bool {
-    test.on_nodes && OF_PACKAGES.iter().any(|name| test.name.ends_with(name))
+/// Runs all tests on real nodes that this machine has all for. Says of the others what they lack, and counts them as
+/// skipped. `packed`: there are packages to install.
+fn on_nodes(built: &Built, packed: bool, tally: &mut Tally) -> Result<()> {
+    let all = nodes::list(built.on_nodes()?)?;
+    let flux = flux::is_here();
+    let (mut tests, mut of_flux) = (Vec::new(), 0);
+    for test in all.iter().map(String::as_str).filter(|test| packed || !of_packages(test)) {
+        if let Some(needs) = of_newer_slurm(test) {
+            tally.skipped += 1;
+            say(&format!("not run, for this Slurm has no {needs}: {test}"))?;
+        } else if is_of_flux(test) && !flux {
+            of_flux += 1;
+        } else {
+            tests.push(test);
+        }
+    }
+    if of_flux > 0 {
+        tally.skipped += of_flux;
+        let (major, minor) = flux::OLDEST;
+        say(&format!("not run, for no Flux {major}.{minor} or newer is on PATH: {of_flux} tests"))?;
+    }
+    nodes::run_tests(&built.binaries, built.on_nodes()?, &tests, tally)
 }
 
-/// Returns what this machine's Slurm would have to know for the program, and does not.
-fn of_newer_slurm(test: &TestProgram) -> Option<&'static str> {
-    let (_, needs) = OF_NEWER_SLURM.into_iter().find(|(name, _)| test.name.ends_with(name))?;
+fn of_packages(test: &str) -> bool {
+    OF_PACKAGES.contains(&nodes::module(test))
+}
+
+/// Returns what this machine's Slurm would have to know for the test, and does not.
+fn of_newer_slurm(test: &str) -> Option<&'static str> {
+    let (_, needs) = OF_NEWER_SLURM.into_iter().find(|(module, _)| nodes::module(test) == *module)?;
     (!slurm::knows(needs)).then_some(needs)
 }
 
-fn of_flux(test: &TestProgram) -> bool {
-    let name = test.name.rsplit(' ').next().unwrap_or_default();
-    test.on_nodes && name.starts_with(OF_FLUX) && name != WITHOUT_FLUX
+fn is_of_flux(test: &str) -> bool {
+    let module = nodes::module(test);
+    module.starts_with(OF_FLUX) && module != WITHOUT_FLUX
+}
+
+fn pure(built: &Built) -> Vec<&TestProgram> {
+    built.tests.iter().filter(|test| !test.on_nodes).collect()
 }
 
 fn pure_tests(programs: &[&TestProgram], total: &mut Tally) -> Result<()> {

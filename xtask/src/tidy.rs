@@ -48,7 +48,7 @@ pub(crate) fn check() -> Result<()> {
     arrows::check(&packages, &mut findings);
     let mut defects = defects::Defects::default();
     let mut tests = requests::Tests::default();
-    let mut programs = proofs::Programs::default();
+    let mut modules = proofs::Modules::default();
     let mut rules = rules::Named::default();
     let mut rooms = rooms::Rooms::default();
     let mut sources = 0;
@@ -61,7 +61,7 @@ pub(crate) fn check() -> Result<()> {
             let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
             let name = path.strip_prefix(cargo::root()).unwrap_or(&path).display().to_string();
             tests.read(&name, &text);
-            programs.read(&name);
+            modules.read(&name, &text);
             columns::check(&name, &text, &mut findings);
             rooms.read(&name, &text);
             files::check(&name, &text, package.mains.contains(&path), &mut findings);
@@ -81,7 +81,7 @@ pub(crate) fn check() -> Result<()> {
     rooms.check(&mut findings);
     let page = |name: &'static str| std::fs::read_to_string(cargo::root().join(name)).context(name);
     tests.check(&page(requests::PAGE)?, &mut findings);
-    programs.check(&page(proofs::PAGE)?, &mut findings);
+    modules.check(&page(proofs::PAGE)?, &mut findings);
     rules.check(&page(rules::PAGE)?, &mut findings);
     security::check(&page(security::PAGE)?, &tests, &mut findings);
     book::Book::read(&cargo::root())?.check(&cargo::root(), &mut findings);

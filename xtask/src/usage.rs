@@ -18,6 +18,10 @@ usage: cargo xtask COMMAND
   test packages
           of that only packages: makes .deb and .rpm of what it has built, and installs, upgrades, removes and
           purges them on real nodes
+  test quick
+          of that format, tidy, pure tests, and one fault on four real nodes: minutes
+  test NAME...
+          of that the tests on real nodes whose path (module::test) contains NAME
   ci      the same: CI runs nothing of its own
   sim     histories of a simulated cluster: --for 10m searches fresh ones, --seed S shows one; what fails is
           shrunk and kept under sim/regressions

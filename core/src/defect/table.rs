@@ -16,8 +16,8 @@ pub enum Hunt {
     /// A test without nodes fails with the defect. `program`: the test program, as `cargo xtask test` names it, for
     /// example `core`. `filter`: a part of the test's name.
     Unit { program: &'static str, filter: &'static str },
-    /// A test on real nodes fails with the defect. `program`: the test program in `tests/tests`.
-    Nodes { program: &'static str },
+    /// A test on real nodes fails with the defect. `module`: the file in `tests/tests`, without `.rs`.
+    Nodes { module: &'static str },
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -91,7 +91,7 @@ table! {
         "2: what was accepted ends",
         Hunt::Unit { program: "core", filter: "a_unit_that_systemd_restarts_has_ended_with_its_runner" };
     UnitAsItComes: "scripts run in the unit that a drop-in for all services made, whatever is in it",
-        "3: unknown is never success", Hunt::Nodes { program: "drop_ins_for_all_services" };
+        "3: unknown is never success", Hunt::Nodes { module: "drop_ins_for_all_services" };
     ExpectedBootForgotten: "a boot that a script announced is a boot like any other",
         "docs/semantics.md T6: it is the task's end, not its loss", Hunt::Simulator;
     BootNotAwaited: "scripts that announced a boot and ended are not waited for to boot",
@@ -409,7 +409,7 @@ table! {
         "5: what was acknowledged survives a crash",
         Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };
     NoteStays: "an epilog that ended without its hook keeps its note, and runs again after the next boot",
-        "3: no script begins twice in an attempt", Hunt::Nodes { program: "slurm_epilog_outlives_its_hook" };
+        "3: no script begins twice in an attempt", Hunt::Nodes { module: "slurm_epilog_outlives_its_hook" };
     DamageUnchecked: "a start after a kill or an error of the store goes on with a damaged store",
         "docs/decisions/0024: a damaged store is rebuilt from its rows, or refused",
         Hunt::Unit { program: "controller", filter: "a_store_whose_rows_can_all_be_read_is_rebuilt_and_may_be_behind" };
@@ -433,14 +433,14 @@ table! {
         "1: a script is in the books before it runs",
         Hunt::Unit { program: "agent: runner", filter: "a_full_file_system_stops" };
     AnybodyNotifies: "NotifyAccess=all: whatever a script leaves behind speaks for the unit",
-        "3: unknown is never success", Hunt::Nodes { program: "forged_mainpid_changes_nothing" };
+        "3: unknown is never success", Hunt::Nodes { module: "forged_mainpid_changes_nothing" };
     NoTurnToGreet: "a peer that has shown a certificate takes the place of another address at once",
         "docs/security.md: a stolen key keeps no node from greeting",
         Hunt::Unit { program: "controller", filter: "a_new_address_waits_for_a_turn_of_each_other_address" };
     NamesUnchecked: "a certificate speaks for any host",
-        "7: a peer speaks for its own host", Hunt::Nodes { program: "bad_peers_are_refused" };
+        "7: a peer speaks for its own host", Hunt::Nodes { module: "bad_peers_are_refused" };
     ProcessesUnseen: "the unit's cgroup is read as empty",
-        "4: nothing is over while a process of it lives", Hunt::Nodes { program: "runner_killed_in_mid_script" };
+        "4: nothing is over while a process of it lives", Hunt::Nodes { module: "runner_killed_in_mid_script" };
     CaseIgnored: "a node whose name changes case is a second node",
         "a host has one name", Hunt::Unit { program: "core", filter: "a_node_has_one_spelling" };
     EachPageIsLast: "the first page of an edge's list counts as the whole list",

@@ -126,17 +126,21 @@ impl Tests {
         })
     }
 
-    /// Runs a test program on nodes as root, with the defect and then without it. Returns whether it found the defect.
-    pub(super) fn on_nodes(&self, defect: &str, program: &str) -> Result<Found> {
-        let test = self.program(&format!("tests: {program}"))?;
+    /// Runs the tests of a module on nodes as root, with the defect and then without it. Returns whether they found the
+    /// defect.
+    pub(super) fn on_nodes(&self, defect: &str, module: &str) -> Result<Found> {
+        let program = self.built.on_nodes()?;
+        let tests = nodes::list(program)?;
+        let tests: Vec<&str> = tests.iter().map(String::as_str).filter(|test| nodes::module(test) == module).collect();
+        ensure!(!tests.is_empty(), "there are no tests {module} on nodes");
         let mut programs = Vec::new();
         for on in [true, false] {
-            let mut command = nodes::as_root(nodes::TESTS, &self.built.binaries)?;
-            command.arg(&test.path).env_remove(VARIABLE).envs(on.then_some((VARIABLE, defect)));
+            let mut command = nodes::command(&self.built.binaries, program, &tests)?;
+            command.env_remove(VARIABLE).envs(on.then_some((VARIABLE, defect)));
             programs.push((on, command));
         }
         let mut programs = programs.into_iter();
-        self.both_ways(program, |_| programs.next().map_or_else(|| Command::new("false"), |(_, command)| command))
+        self.both_ways(module, |_| programs.next().map_or_else(|| Command::new("false"), |(_, command)| command))
     }
 
     /// Runs a test command with the defect, then without it. The defect is found if the first run fails and the second

@@ -1,0 +1,201 @@
+//! Pool that runs tests on nodes beside each other, each in a process of its own.
+//!
+//! A test on nodes waits most of its time: for a boot, a daemon, a script. So more tests run at once than the machine
+//! has processor cores. The output of a test goes to a file, and is shown whole when the last test of its module has
+//! ended; of a test that passed, only its result is shown.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result, ensure};
+use perilog_tests::{LAYER_VARIABLE, PACKAGES_VARIABLE, Stopwatch};
+
+use super::module;
+use crate::stages::say;
+use crate::tally::Tally;
+
+/// Time limit in seconds for one test. A test on nodes takes seconds, the longest some minutes; a hanging one must not
+/// hang CI.
+const LIMIT_SECONDS: &str = "1800";
+/// Number of tests that run at once for each processor core.
+const PER_CORE: usize = 3;
+/// Greatest number of tests that run at once.
+const MOST: usize = 16;
+/// Environment variable: number of tests that run at once, instead of the number for this machine.
+const AT_ONCE_VARIABLE: &str = "PERILOG_TESTS_AT_ONCE";
+/// Number of tests that the table of the slowest has.
+const SLOWEST: usize = 15;
+
+/// What all tests of a run share.
+pub(super) struct Pool<'a> {
+    /// Greatest number of tests that run at once.
+    pub(super) at_once: usize,
+    /// Program of the tests.
+    pub(super) program: &'a Path,
+    /// The installed product, for the nodes of all tests.
+    pub(super) layer: &'a Path,
+    pub(super) packages: &'a Path,
+    /// Directory for the output of the tests that run.
+    pub(super) outputs: &'a Path,
+}
+
+/// Test that has ended.
+#[derive(Debug)]
+struct Ended<'a> {
+    test: &'a str,
+    seconds: f64,
+    tally: Tally,
+    output: String,
+}
+
+/// Tests that wait, and the ended ones of each module.
+#[derive(Debug)]
+struct Queue<'a> {
+    waiting: VecDeque<&'a str>,
+    /// Ended tests by module, and the number of tests that have not ended.
+    modules: BTreeMap<&'a str, (Vec<Ended<'a>>, usize)>,
+}
+
+impl Pool<'_> {
+    /// Runs the tests, and shows their results. Returns `true` if all passed.
+    pub(super) fn run(&self, tests: &[&str]) -> Result<bool> {
+        say(&format!("{} tests, at most {} at once", tests.len(), self.at_once))?;
+        let watch = Stopwatch::start();
+        let queue = Mutex::new(Queue::new(tests));
+        std::thread::scope(|scope| {
+            let work = |worker| {
+                scope.spawn({
+                    let queue = &queue;
+                    move || self.work(worker, queue)
+                })
+            };
+            let workers: Vec<_> = (0..self.at_once).map(work).collect();
+            workers.into_iter().try_for_each(|worker| match worker.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+        })?;
+        let queue = queue.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let ended: Vec<&Ended> = queue.modules.values().flat_map(|(ended, _)| ended).collect();
+        let (text, all) = summary(&ended, watch.elapsed().as_secs_f64());
+        say(&text)?;
+        Ok(all)
+    }
+
+    /// Runs tests, one after the other, until none waits.
+    fn work(&self, worker: usize, queue: &Mutex<Queue>) -> Result<()> {
+        loop {
+            let Some(test) = lock(queue).waiting.pop_front() else { return Ok(()) };
+            let ended = self.run_one(worker, test);
+            // What fails here fails for every test: no worker begins another one.
+            if ended.is_err() {
+                lock(queue).waiting.clear();
+            }
+            let mut queue = lock(queue);
+            if let Some(text) = queue.end(ended?) {
+                let said = say(text.trim_end());
+                if said.is_err() {
+                    queue.waiting.clear();
+                }
+                said?;
+            }
+        }
+    }
+
+    fn run_one<'t>(&self, worker: usize, test: &'t str) -> Result<Ended<'t>> {
+        let path = self.outputs.join(format!("output-{worker}"));
+        let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
+        let other = file.try_clone().context("a second descriptor")?;
+        let watch = Stopwatch::start();
+        let mut command = Command::new("timeout");
+        command.args(["--foreground", "-k", "10", LIMIT_SECONDS]).arg(self.program).args(["--exact", test]);
+        command.env(LAYER_VARIABLE, self.layer).env(PACKAGES_VARIABLE, self.packages).env("RUST_LIB_BACKTRACE", "0");
+        // A file, not a pipe: a process that a test leaves behind could keep a pipe open.
+        let status = command.stdin(Stdio::null()).stdout(file).stderr(other).status();
+        let status = status.with_context(|| format!("running {}", self.program.display()))?;
+        let seconds = watch.elapsed().as_secs_f64();
+        let output = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        let output = String::from_utf8_lossy(&output).into_owned();
+        let mut tally = Tally::judge(&output, status.success());
+        if tally.is_empty() {
+            tally.failed = 1; // the program knows no such test
+        }
+        Ok(Ended { test, seconds, tally, output })
+    }
+}
+
+impl<'a> Queue<'a> {
+    fn new(tests: &[&'a str]) -> Self {
+        let mut modules = BTreeMap::<_, (Vec<Ended>, usize)>::new();
+        for test in tests {
+            modules.entry(module(test)).or_default().1 += 1;
+        }
+        Self { waiting: tests.iter().copied().collect(), modules }
+    }
+
+    /// Records an ended test. Returns the results of its module if that was the module's last test.
+    fn end(&mut self, ended: Ended<'a>) -> Option<String> {
+        let name = module(ended.test);
+        let (all, open) = self.modules.get_mut(name)?;
+        all.push(ended);
+        *open -= 1;
+        (*open == 0).then(|| shown(name, all))
+    }
+}
+
+fn lock<'q, 'a>(queue: &'q Mutex<Queue<'a>>) -> MutexGuard<'q, Queue<'a>> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the results of a module's tests: a headline, a line for each test, and the output of each that failed.
+fn shown(name: &str, ended: &[Ended]) -> String {
+    let mut tally = Tally::default();
+    ended.iter().for_each(|ended| tally += ended.tally);
+    let mut text = format!("-- {name}: {tally}\n");
+    for Ended { test, seconds, tally, output } in ended {
+        let word = if tally.failed == 0 { "ok" } else { "FAILED" };
+        let _ = writeln!(text, "test {test} ... {word}\n   {seconds:.1} s");
+        if tally.failed > 0 {
+            text.push_str(output);
+        }
+    }
+    text
+}
+
+/// Returns the end of the output, and `true` if all tests passed: the slowest tests, how many ran at once, the names of
+/// those that failed, and on the last line the counts in the words of a test program.
+fn summary(ended: &[&Ended], seconds: f64) -> (String, bool) {
+    let mut by_time = ended.to_vec();
+    by_time.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    let mut text = String::from("slowest tests on nodes:\n");
+    for Ended { test, seconds, .. } in by_time.iter().take(SLOWEST) {
+        let _ = writeln!(text, "{seconds:7.1} s  {test}");
+    }
+    let all: f64 = ended.iter().map(|ended| ended.seconds).sum();
+    let _ = writeln!(text, "{all:.0} s of tests in {seconds:.0} s, {:.1} at once", all / seconds.max(0.001));
+    let mut tally = Tally::default();
+    for Ended { test, tally: own, .. } in ended {
+        tally += *own;
+        if own.failed > 0 {
+            let _ = writeln!(text, "failed: {test}");
+        }
+    }
+    let word = if tally.failed == 0 { "ok" } else { "FAILED" };
+    let _ = write!(text, "test result: {word}. {} passed; {} failed", tally.passed, tally.failed);
+    (text, tally.failed == 0)
+}
+
+/// Returns how many tests run at once on this machine.
+pub(super) fn at_once() -> Result<usize> {
+    if let Ok(text) = std::env::var(AT_ONCE_VARIABLE) {
+        let number = text.parse().unwrap_or(0);
+        ensure!(number > 0, "{AT_ONCE_VARIABLE}: not a number of tests: {text:?}");
+        return Ok(number);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok((cores * PER_CORE).min(MOST))
+}
