@@ -37,8 +37,21 @@ type Ranges = BTreeMap<u32, u32>;
 static NO_RANGES: Ranges = Ranges::new();
 
 impl IdSet {
+    /// Shares the memory of `other` if both sets are equal.
+    pub fn share(&mut self, other: &Self) {
+        if self == other {
+            self.clone_from(other);
+        }
+    }
+
     pub const fn new() -> Self {
         Self { ranges: None }
+    }
+
+    /// Returns `true` if both sets share their memory.
+    #[cfg(test)]
+    pub(crate) fn is_shared(&self, other: &Self) -> bool {
+        self.ranges.as_ref().zip(other.ranges.as_ref()).is_some_and(|(own, other)| Arc::ptr_eq(own, other))
     }
 
     /// Creates a set from ranges that neither overlap nor touch.

@@ -1,6 +1,7 @@
 //! Loads a snapshot from rows. Every value passes the constructor of its type, so an error names a row that was damaged
 //! or edited by hand.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
@@ -83,7 +84,7 @@ pub(super) fn job(db: &Connection, job: &JobId) -> Result<Job, StoreError> {
 /// `moved`.
 fn put_moved(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
     let mut by_id: BTreeMap<ActionId, &mut ActionRow> = snapshot.actions.iter_mut().map(|row| (row.id, row)).collect();
-    let moved = |row: &Row<'_>| Ok((action_id(row, "action")?, json::<Stands>(row, "stands")?));
+    let moved = |row: &Cells<'_>| Ok((action_id(row, "action")?, json::<Stands>(row, "stands")?));
     for (id, stands) in rows(db, "moved", &format!("SELECT * FROM moved {only} ORDER BY action, number"), moved)? {
         if let Some(row) = by_id.get_mut(&id) {
             row.put(&stands);
@@ -97,7 +98,7 @@ fn put_moved(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(),
 fn put_given(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
     let key = |row: &AttemptRow| (row.job.clone(), row.attempt);
     let mut by_key: BTreeMap<_, &mut AttemptRow> = snapshot.attempts.iter_mut().map(|row| (key(row), row)).collect();
-    let given = |row: &Row<'_>| Ok(((parsed(row, "job")?, parsed(row, "attempt")?), json::<Holds>(row, "holds")?));
+    let given = |row: &Cells<'_>| Ok(((parsed(row, "job")?, parsed(row, "attempt")?), json::<Holds>(row, "holds")?));
     for (key, holds) in rows(db, "given", &format!("SELECT * FROM given {only} ORDER BY job, attempt, number"), given)?
     {
         if let Some(row) = by_key.get_mut(&key) {
@@ -123,28 +124,48 @@ fn rows<T>(
     db: &Connection,
     table: &str,
     sql: &str,
-    read: impl Fn(&Row<'_>) -> Result<T, Wrong>,
+    read: impl Fn(&Cells<'_>) -> Result<T, Wrong>,
 ) -> Result<Vec<T>, StoreError> {
     let mut statement = db.prepare(sql)?;
+    let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
     let mut rows = statement.query([])?;
     let mut all = Vec::new();
     while let Some(row) = rows.next()? {
-        let value =
-            read(row).map_err(|wrong| StoreError::Other(format!("table {table}, row {}: {wrong}", all.len() + 1)))?;
+        let value = read(&Cells { row, names: &names, next: Cell::new(0) })
+            .map_err(|wrong| StoreError::Other(format!("table {table}, row {}: {wrong}", all.len() + 1)))?;
         all.push(value);
     }
     Ok(all)
 }
 
-fn column<T: FromSql>(row: &Row<'_>, name: &str) -> Result<T, Wrong> {
+/// A row with the names of its columns. The readers ask for the columns by name and nearly in their order, so each name
+/// is looked for behind the one before: SQLite would compare the names from the first on, for each value.
+struct Cells<'a> {
+    row: &'a Row<'a>,
+    names: &'a [String],
+    next: Cell<usize>,
+}
+
+impl Cells<'_> {
+    fn get<T: FromSql>(&self, name: &str) -> rusqlite::Result<T> {
+        let next = self.next.get();
+        let behind = self.names.iter().skip(next).position(|of| of == name).map(|at| next + at);
+        let at = behind.or_else(|| self.names.iter().position(|of| of == name));
+        let at = at.ok_or_else(|| rusqlite::Error::InvalidColumnName(name.to_owned()))?;
+        self.next.set(at + 1);
+        self.row.get(at)
+    }
+}
+
+fn column<T: FromSql>(row: &Cells<'_>, name: &str) -> Result<T, Wrong> {
     row.get(name).map_err(|error| format!("{name}: {error}"))
 }
 
-fn parsed<T: FromStr<Err: Display>>(row: &Row<'_>, name: &str) -> Result<T, Wrong> {
+fn parsed<T: FromStr<Err: Display>>(row: &Cells<'_>, name: &str) -> Result<T, Wrong> {
     column::<String>(row, name)?.parse().map_err(|error| format!("{name}: {error}"))
 }
 
-fn json<T: DeserializeOwned>(row: &Row<'_>, name: &str) -> Result<T, Wrong> {
+fn json<T: DeserializeOwned>(row: &Cells<'_>, name: &str) -> Result<T, Wrong> {
     serde_json::from_str(&column::<String>(row, name)?).map_err(|error| format!("{name}: {error}"))
 }
 
@@ -153,29 +174,29 @@ fn word<T: DeserializeOwned>(name: &str, word: String) -> Result<T, Wrong> {
     serde_json::from_value(word.clone().into()).map_err(|_| format!("{name}: unknown word {word:?}"))
 }
 
-fn number(row: &Row<'_>, name: &str) -> Result<u64, Wrong> {
+fn number(row: &Cells<'_>, name: &str) -> Result<u64, Wrong> {
     let number: i64 = column(row, name)?;
     u64::try_from(number).map_err(|_| format!("{name}: {number} is below zero"))
 }
 
-fn perhaps(row: &Row<'_>, name: &str) -> Result<Option<u64>, Wrong> {
+fn perhaps(row: &Cells<'_>, name: &str) -> Result<Option<u64>, Wrong> {
     match column::<Option<i64>>(row, name)? {
         None => Ok(None),
         Some(_) => number(row, name).map(Some),
     }
 }
 
-fn action_id(row: &Row<'_>, name: &str) -> Result<ActionId, Wrong> {
+fn action_id(row: &Cells<'_>, name: &str) -> Result<ActionId, Wrong> {
     parsed::<uuid::Uuid>(row, name).map(ActionId)
 }
 
-fn life(row: &Row<'_>) -> Result<Life, Wrong> {
+fn life(row: &Cells<'_>) -> Result<Life, Wrong> {
     let nonce: String = column(row, "nonce")?;
     let nonce = u64::from_str_radix(&nonce, 16).map_err(|error| format!("nonce: {error}"))?;
     Ok(Life { epoch: Epoch { number: number(row, "number")?, nonce }, first: number(row, "first")? })
 }
 
-fn recovery(row: &Row<'_>) -> Result<RecoveryRow, Wrong> {
+fn recovery(row: &Cells<'_>) -> Result<RecoveryRow, Wrong> {
     Ok(RecoveryRow {
         since_ms: number(row, "since_ms")?,
         why: column(row, "why")?,
@@ -184,12 +205,12 @@ fn recovery(row: &Row<'_>) -> Result<RecoveryRow, Wrong> {
     })
 }
 
-fn source(row: &Row<'_>) -> Result<Option<Source>, Wrong> {
+fn source(row: &Cells<'_>) -> Result<Option<Source>, Wrong> {
     let (name, instance) = (column::<Option<String>>(row, "source")?, column::<Option<String>>(row, "instance")?);
     Ok(name.map(|name| Source { name, instance: instance.unwrap_or_default() }))
 }
 
-fn node(row: &Row<'_>) -> Result<NodeRow, Wrong> {
+fn node(row: &Cells<'_>) -> Result<NodeRow, Wrong> {
     Ok(NodeRow {
         host: parsed(row, "host")?,
         machine: parsed(row, "machine")?,
@@ -200,7 +221,7 @@ fn node(row: &Row<'_>) -> Result<NodeRow, Wrong> {
     })
 }
 
-fn attempt(row: &Row<'_>) -> Result<AttemptRow, Wrong> {
+fn attempt(row: &Cells<'_>) -> Result<AttemptRow, Wrong> {
     Ok(AttemptRow {
         job: parsed(row, "job")?,
         attempt: parsed(row, "attempt")?,
@@ -232,7 +253,7 @@ fn recovered(number: i64) -> Result<Recovered, Wrong> {
     }
 }
 
-fn action(row: &Row<'_>) -> Result<ActionRow, Wrong> {
+fn action(row: &Cells<'_>) -> Result<ActionRow, Wrong> {
     Ok(ActionRow {
         id: action_id(row, "id")?,
         job: parsed(row, "job")?,
@@ -267,7 +288,7 @@ fn action(row: &Row<'_>) -> Result<ActionRow, Wrong> {
     })
 }
 
-fn drain(row: &Row<'_>) -> Result<DrainRow, Wrong> {
+fn drain(row: &Cells<'_>) -> Result<DrainRow, Wrong> {
     Ok(DrainRow {
         host: parsed(row, "host")?,
         since_ms: number(row, "since_ms")?,
@@ -289,11 +310,11 @@ fn drain(row: &Row<'_>) -> Result<DrainRow, Wrong> {
     })
 }
 
-fn quiet(row: &Row<'_>) -> Result<Quiet, Wrong> {
+fn quiet(row: &Cells<'_>) -> Result<Quiet, Wrong> {
     Ok(Quiet { since_ms: number(row, "since_ms")?, by: column(row, "by")?, reason: column(row, "reason")? })
 }
 
-fn rank(row: &Row<'_>) -> Result<RankRow, Wrong> {
+fn rank(row: &Cells<'_>) -> Result<RankRow, Wrong> {
     let task = TaskId { action: action_id(row, "action")?, rank: Rank(column(row, "rank")?) };
     let expects = column::<Option<String>>(row, "expects")?
         .map(|text| serde_json::from_str(&text).map_err(|error| format!("expects: {error}")))
@@ -301,7 +322,7 @@ fn rank(row: &Row<'_>) -> Result<RankRow, Wrong> {
     Ok(RankRow { task, ended: json(row, "ended")?, late: json(row, "late")?, expects })
 }
 
-fn outbox(row: &Row<'_>) -> Result<OutboxEntry, Wrong> {
+fn outbox(row: &Cells<'_>) -> Result<OutboxEntry, Wrong> {
     Ok(OutboxEntry {
         sequence: number(row, "sequence")?,
         epoch: number(row, "epoch")?,

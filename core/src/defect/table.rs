@@ -205,6 +205,9 @@ table! {
     EndedStaysLive: "what has ended stays in the index of what is live",
         "the cost of a request does not grow with the finished jobs",
         Hunt::Unit { program: "core", filter: "what_has_ended_is_live_no_more" };
+    EqualSetsApart: "each set of ranks of a finished job takes its own memory",
+        "7: what a finished job takes is bounded",
+        Hunt::Unit { program: "core", filter: "what_has_ended_has_one_copy_of_equal_sets" };
     PrunedAtOnce: "one batch forgets all attempts that are past their retention",
         "7: no request waits for a batch that grows with the history",
         Hunt::Unit { program: "core", filter: "retention_goes_on_in_small_batches" };

@@ -23,7 +23,7 @@ use crate::ids::{ActionId, Attempt, JobId};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Table {
     jobs: BTreeMap<JobId, Job>,
-    actions: BTreeMap<ActionId, Action>,
+    actions: BTreeMap<ActionId, Box<Action>>,
     live_actions: BTreeSet<ActionId>,
     live_attempts: BTreeSet<(JobId, Attempt)>,
     /// Attempts that are not live, by the time of their last change ([`JobAttempt::touched_ms`]).
@@ -58,7 +58,7 @@ impl Table {
     }
 
     pub(crate) fn action(&self, id: ActionId) -> Option<&Action> {
-        self.actions.get(&id)
+        self.actions.get(&id).map(|action| &**action)
     }
 
     /// Returns an action for a change.
@@ -99,7 +99,7 @@ impl Table {
             attempt.actions.push(id);
         }
         action.is_stale = false;
-        self.actions.insert(id, action);
+        self.actions.insert(id, Box::new(action));
         // Puts it into the index.
         self.action_mut(id);
     }
@@ -122,7 +122,7 @@ impl Table {
     pub(crate) fn remove_action(&mut self, id: ActionId) -> Option<Action> {
         self.action_mut(id)?;
         self.live_actions.remove(&id);
-        self.actions.remove(&id)
+        self.actions.remove(&id).map(|action| *action)
     }
 
     /// Counts an event in the job's log; returns its sequence number.
@@ -164,7 +164,7 @@ impl Table {
 
     /// Returns the live actions, and within a batch others too.
     pub(crate) fn live_actions(&self) -> impl Iterator<Item = &Action> {
-        self.live_actions.iter().filter_map(|id| self.actions.get(id))
+        self.live_actions.iter().filter_map(|id| self.action(*id))
     }
 
     /// Returns the live attempts, and within a batch others too. An attempt is live while a rank or resource of it is
@@ -205,19 +205,19 @@ impl Table {
 
     /// Returns every action, also those that have ended: for a start of the controller, and for tests.
     pub(crate) fn all_actions(&self) -> impl Iterator<Item = &Action> {
-        self.actions.values()
+        self.actions.values().map(|action| &**action)
     }
 
     /// Returns the actions with a verdict, the newest first. Within a batch actions are missing that the batch has
     /// changed.
     pub(crate) fn newest_verdicts(&self) -> impl Iterator<Item = &Action> {
-        self.verdicts.iter().rev().filter_map(|(.., id)| self.actions.get(id))
+        self.verdicts.iter().rev().filter_map(|(.., id)| self.action(*id))
     }
 
     /// Returns the live actions whose limits are to be checked now.
     pub(crate) fn due(&self, mono_ms: u64) -> Vec<ActionId> {
         let due = self.deadlines.range(..=(mono_ms, ActionId(uuid::Uuid::max()))).map(|(_, id)| *id);
-        let stale = self.stale_actions.iter().filter_map(|id| self.actions.get(id));
+        let stale = self.stale_actions.iter().filter_map(|id| self.action(*id));
         let stale = stale.filter(|action| self.deadline(action).is_some_and(|at| at <= mono_ms));
         let ids: BTreeSet<ActionId> = due.chain(stale.map(|action| action.row.id)).collect();
         ids.into_iter()
@@ -244,8 +244,22 @@ impl Table {
     }
 
     pub(crate) fn is_live(&self, attempt: &JobAttempt) -> bool {
-        let mut actions = attempt.actions.iter().filter_map(|id| self.actions.get(id));
+        let mut actions = attempt.actions.iter().filter_map(|id| self.action(*id));
         !attempt.complete || attempt.suspended || attempt.abandoned || actions.any(Action::is_live)
+    }
+
+    /// Shares the memory of equal sets of ranks and of the job's id between an ended attempt and its actions. Most sets
+    /// of an attempt that ended well are all of its ranks.
+    fn share(&mut self, job: &JobId, number: Attempt) {
+        let Some(attempt) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
+        let all = attempt.layout.ranks().clone();
+        attempt.released.ranks.share(&all);
+        for id in &attempt.actions {
+            let Some(row) = self.actions.get_mut(id).map(|action| &mut action.row) else { continue };
+            row.job = job.clone();
+            [&mut row.ranks, &mut row.ok, &mut row.ended].into_iter().for_each(|ranks| ranks.share(&all));
+            row.boots.values_mut().for_each(|ranks| ranks.share(&all));
+        }
     }
 
     fn put_deadline(&mut self, id: ActionId) {
@@ -277,6 +291,9 @@ impl Table {
             // An action of a suspended attempt has no deadline.
             attempt.actions.clone().into_iter().for_each(|id| self.put_deadline(id));
             if !is_live && !defect!(EndedStaysLive) {
+                if !defect!(EqualSetsApart) {
+                    self.share(&job, number);
+                }
                 self.live_attempts.remove(&(job.clone(), number));
                 self.ended_attempts.insert((touched_ms, job.clone(), number));
             }

@@ -2,6 +2,7 @@
 //! begins, hands over, is superseded and is forgotten.
 
 pub(crate) mod attempt;
+mod attempts;
 mod finish;
 mod hand_over;
 pub(crate) mod index;
@@ -21,6 +22,7 @@ use std::ops::Deref;
 use crate::controller::action::Action;
 use crate::controller::io::{AttemptRow, Settings};
 use crate::controller::job::attempt::JobAttempt;
+use crate::controller::job::attempts::Attempts;
 use crate::controller::job::index::Table;
 use crate::controller::job::layout::Layout;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
@@ -39,7 +41,7 @@ pub(crate) struct Jobs {
 /// The attempts of a job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Job {
-    pub(crate) attempts: BTreeMap<Attempt, JobAttempt>,
+    pub(crate) attempts: Attempts,
     /// Last sequence number of the job's event log.
     pub(crate) events_last: u64,
 }

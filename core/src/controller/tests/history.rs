@@ -39,6 +39,21 @@ fn what_has_ended_is_live_no_more() {
     assert_eq!(live(&b), [0, 0, 0]);
 }
 
+/// Each set took 160 bytes, of which a finished job had ten.
+#[test]
+fn what_has_ended_has_one_copy_of_equal_sets() {
+    let (mut b, n) = bench(1, |_| {});
+    over(&mut b, n[0], 0..1);
+    for b in [&b, &Bench::load(b.store.clone(), b.now)] {
+        let attempt = b.m.jobs.attempt(&job("j0"), Attempt::FIRST).unwrap();
+        let all = attempt.layout.ranks();
+        assert!(attempt.released.ranks.is_shared(all));
+        for action in b.m.jobs.of(attempt) {
+            assert!(action.row.ok.is_shared(all) && action.row.boots[&1].is_shared(all), "{}", action.row.name);
+        }
+    }
+}
+
 /// The store removes the rows of all attempts of a batch in one transaction: with a month's jobs in one batch it stood
 /// still for a minute.
 #[test]
