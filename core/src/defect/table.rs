@@ -479,6 +479,9 @@ table! {
     MissingUndrained: "a host whose clean-up may be missing is not drained",
         "docs/semantics.md B6: a host whose clean-up may be missing is drained",
         Hunt::Unit { program: "core", filter: "a_host_whose_clean_up_may_be_missing_is_drained_after_the_grace" };
+    JudgedBeforeGrace: "an undrain in a grace makes a node forget the tombstones of attempts that nobody asked for yet",
+        "docs/semantics.md B3: who asks for an attempt finds what its nodes know of it",
+        Hunt::Unit { program: "core", filter: "an_undrain_in_a_grace_forgets_no_tombstone" };
     LiftedWithoutTraces: "a drain for a missing clean-up is lifted when the node has forgotten the tombstones",
         "docs/semantics.md B6: a host whose clean-up may be missing is drained",
         Hunt::Unit { program: "core", filter: "a_drain_for_a_missing_clean_up_outlives_its_traces" };

@@ -110,6 +110,7 @@ impl Machine {
         let row = RecoveryRow { since_ms: self.cx.now.wall_ms, why, epoch: self.epoch.number, ended_ms: None };
         self.cx.records.push(Record::Recovery(row.clone()));
         self.recovery.suspects.clear();
+        self.nodes.unjudge();
         self.jobs.abandon_all(&row.why, &mut self.cx);
         self.recovery.row = Some(row);
         self.drains.doubt(&mut self.cx);

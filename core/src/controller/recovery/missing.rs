@@ -189,6 +189,16 @@ impl Facts<'_> {
 }
 
 impl Nodes {
+    /// Takes back what was judged about clean-ups that may be missing, because a grace begins: the askers may come
+    /// back, and the end of the grace judges anew. The drains stay.
+    pub(super) fn unjudge(&mut self) {
+        for host in std::mem::take(&mut self.uncleaned_hosts) {
+            if let Some(node) = self.get_mut(&host).filter(|_| !defect!(JudgedBeforeGrace)) {
+                node.unsettled.uncleaned.clear();
+            }
+        }
+    }
+
     /// Removes the attempt from those for which the host is uncleaned. Returns `true` if it was one of them.
     fn forget_uncleaned(&mut self, host: &HostName, job: &JobId, number: Attempt) -> bool {
         let Some(node) = self.get_mut(host) else { return false };

@@ -1,6 +1,6 @@
 //! Generations: what an abandoned attempt keeps and drops, who takes it up, and what becomes of its hosts.
 
-use super::recovery::{list, listed};
+use super::recovery::{commit, list, listed, obeyed};
 use super::release::{add, bench, contexts, finish};
 use super::*;
 use crate::controller::io::ReleasePolicy;
@@ -367,6 +367,36 @@ fn a_drain_for_a_missing_clean_up_outlives_its_traces() {
         b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         b.up("n0", boot, shown);
         assert_eq!(b.drained().len(), usize::from(drained), "{boot}");
+    }
+}
+
+/// Regression test: a second restore came when a host was drained for a missing clean-up. An undrain in its grace made
+/// the node forget the tombstones of the attempt: a request for the attempt would then run its scripts again.
+#[test]
+fn an_undrain_in_a_grace_forgets_no_tombstone() {
+    for in_grace in [false, true] {
+        let (b, _) = bench(1, |_| {});
+        let copy = b.store.clone();
+        let mut b = b.restored(&copy);
+        b.up("n0", "b", vec![stone("prolog", "k", 0, Outcome::Ok)]);
+        b.grace();
+        assert_eq!(b.drained().len(), 1);
+        let epoch = b.store.recovery.as_ref().unwrap().epoch;
+        let mut b = b.restart();
+        b.up("n0", "b", vec![stone("prolog", "k", 0, Outcome::Ok)]);
+        if in_grace {
+            let session = b.session();
+            b.says(session, obeyed("n1", session.0, commit(epoch, 7, 10_000), vec![]));
+            assert!(b.store.recovery.as_ref().unwrap().ended_ms.is_none(), "a grace runs");
+        }
+        let undrain = Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None };
+        let (_, effects) = b.ask(undrain);
+        let forgets = |effect: &Effect| matches!(effect, Effect::Send { message: ToAgent::Forget { .. }, .. });
+        assert_eq!(effects.iter().any(forgets), !in_grace, "{effects:?}");
+        if in_grace {
+            b.grace();
+            assert_eq!(b.drained().len(), 1, "nobody has asked for the attempt");
+        }
     }
 }
 
