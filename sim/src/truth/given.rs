@@ -42,6 +42,8 @@ pub(super) struct Given {
     forgotten: BTreeSet<JobId>,
     /// Ranks that were given up, by attempt: they count as released, and no notice says so.
     given_up: BTreeMap<(JobId, Attempt), IdSet>,
+    /// Ranks that a batch gives up, by attempt, until its commit is checked.
+    newly_given_up: BTreeMap<(JobId, Attempt), IdSet>,
     /// Tasks whose Start had left when their ranks were given up: the node may begin one before the Cancel comes.
     in_flight: BTreeSet<TaskId>,
     /// Whether settings were ever in force under which jobs tolerate the outcome `lost` and have a second after-action,
@@ -126,6 +128,7 @@ impl Truth {
             let ranks = context["ranks"].as_str().and_then(|text| text.parse::<IdSet>().ok());
             if let (Ok(attempt), Some(ranks)) = (attempt, ranks) {
                 self.given.given_up.entry((job.clone(), attempt)).or_default().extend_with(&ranks);
+                self.given.newly_given_up.entry((job.clone(), attempt)).or_default().extend_with(&ranks);
             }
         }
     }
@@ -375,14 +378,12 @@ impl Truth {
         actions().flat_map(|a| [&a.waiting, &a.sent, &a.accepted]).for_each(|ranks| to_do.extend_with(ranks));
         let ranks = &row.released.ranks;
         let given_up = self.given.given_up(&job, attempt);
-        let sent = actions().flat_map(|a| {
-            a.sent
-                .intersection(&given_up)
-                .iter()
-                .map(|rank| TaskId { action: a.id, rank: Rank(rank) })
-                .collect::<Vec<_>>()
-        });
-        self.given.in_flight.extend(sent);
+        let newly = self.given.newly_given_up.remove(&(job.clone(), attempt)).unwrap_or_default();
+        for action in actions() {
+            let tasks = newly.iter().map(|rank| TaskId { action: action.id, rank: Rank(rank) });
+            let has = |task: &TaskId| action.sent.contains(task.rank.0) || self.stops.has_read_start(*task);
+            self.given.in_flight.extend(tasks.filter(has));
+        }
         let wrong = [
             (before.intersection(&row.released) != before, "takes back what was released"),
             (whole.intersection(&row.released) != row.released, "releases what is not there"),

@@ -56,6 +56,13 @@ impl Stops {
     }
 }
 
+impl Stops {
+    /// Returns `true` if an agent has read a Start of the task.
+    pub(super) fn has_read_start(&self, task: TaskId) -> bool {
+        self.starts.contains_key(&task)
+    }
+}
+
 impl Truth {
     /// Returns the runs that have not ended and whose runner has got no TERM. Each is (index of the run, index of the
     /// node, task). Leaves out runs about which the checks cannot be sure.
