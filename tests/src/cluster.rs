@@ -191,6 +191,11 @@ impl Cluster {
         shown(&self.perilog(&["--json", "show", job])?.ok()?)
     }
 
+    /// Returns the controller's view of a job, with a row for the end of each of these ranks.
+    pub fn job_by_rank(&self, job: &str, ranks: &str) -> Result<JobView> {
+        shown(&self.perilog(&["--json", "show", job, "--rank", ranks])?.ok()?)
+    }
+
     /// Returns the controller's view of a job; `None` if the controller does not know the job, or not yet.
     pub fn known_job(&self, job: &str) -> Result<Option<JobView>> {
         let output = self.perilog(&["--json", "show", job])?;

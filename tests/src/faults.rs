@@ -238,7 +238,7 @@ impl Cluster {
         let view = self.job(job)?;
         let attempt = view.attempts.last().context("an attempt")?;
         let action = attempt.actions.iter().find(|a| a.name.as_str() == action).context("the action")?;
-        if let Some(ended) = action.ended.iter().find(|ended| ended.rank.0 == rank) {
+        if let Some(ended) = action.ended.iter().find(|row| row.ranks.contains(rank)) {
             return Ok((ended.ended.outcome.word().to_owned(), ended.ended.outcome.to_string()));
         }
         if action.ok.contains(rank) {
