@@ -222,3 +222,17 @@ fn documentation_tests(total: &mut Tally) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_that_are_named_here_exist() {
+        let named =
+            OF_PACKAGES.into_iter().chain([QUICK, WITHOUT_FLUX]).chain(OF_NEWER_SLURM.map(|(module, _)| module));
+        for module in named.chain(nodes::FIRST) {
+            assert!(cargo::root().join(format!("tests/tests/{module}.rs")).is_file(), "{module}");
+        }
+    }
+}

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use perilog_tests::{LAYER_VARIABLE, PACKAGES_VARIABLE, Stopwatch};
 
 use super::module;
@@ -21,12 +21,14 @@ use crate::tally::Tally;
 /// Time limit in seconds for one test. A test on nodes takes seconds, the longest some minutes; a hanging one must not
 /// hang CI.
 const LIMIT_SECONDS: &str = "1800";
-/// Number of tests that run at once for each processor core.
-const PER_CORE: usize = 3;
-/// Greatest number of tests that run at once.
-const MOST: usize = 16;
-/// Environment variable: number of tests that run at once, instead of the number for this machine.
-const AT_ONCE_VARIABLE: &str = "PERILOG_TESTS_AT_ONCE";
+/// Modules whose tests take minutes. They begin first, so that none of them is the last to end, alone.
+pub(crate) const FIRST: [&str; 5] = [
+    "packages_come_and_go",
+    "ansible_sets_up_a_cluster",
+    "slurm_end_of_an_orphan",
+    "json_is_as_its_schema_says",
+    "stalled_start_is_overdue",
+];
 /// Number of tests that the table of the slowest has.
 const SLOWEST: usize = 15;
 
@@ -134,7 +136,8 @@ impl<'a> Queue<'a> {
         for test in tests {
             modules.entry(module(test)).or_default().1 += 1;
         }
-        Self { waiting: tests.iter().copied().collect(), modules }
+        let (first, then): (Vec<_>, Vec<_>) = tests.iter().partition(|test| FIRST.contains(&module(test)));
+        Self { waiting: first.into_iter().chain(then).collect(), modules }
     }
 
     /// Records an ended test. Returns the results of its module if that was the module's last test.
@@ -189,13 +192,42 @@ fn summary(ended: &[&Ended], seconds: f64) -> (String, bool) {
     (text, tally.failed == 0)
 }
 
-/// Returns how many tests run at once on this machine.
-pub(super) fn at_once() -> Result<usize> {
-    if let Ok(text) = std::env::var(AT_ONCE_VARIABLE) {
-        let number = text.parse().unwrap_or(0);
-        ensure!(number > 0, "{AT_ONCE_VARIABLE}: not a number of tests: {text:?}");
-        return Ok(number);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(test: &str, failed: usize) -> Ended<'_> {
+        let tally = Tally { passed: 1 - failed, failed, skipped: 0 };
+        Ended { test, seconds: 1.0, tally, output: format!("said by {test}\n") }
     }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Ok((cores * PER_CORE).min(MOST))
+
+    #[test]
+    fn a_module_is_shown_whole_when_its_last_test_has_ended() {
+        let mut queue = Queue::new(&["a_cut::once", "a_kill::once", "a_kill::twice"]);
+        assert_eq!(queue.end(ended("a_kill::twice", 1)), None);
+        assert!(
+            queue.end(ended("a_cut::once", 0)).is_some_and(|text| text.starts_with("-- a_cut: 1 passed, 0 failed\n"))
+        );
+        let text = queue.end(ended("a_kill::once", 0)).unwrap();
+        assert!(text.starts_with("-- a_kill: 1 passed, 1 failed\n"), "{text}");
+        assert!(text.contains("test a_kill::twice ... FAILED\n") && text.contains("said by a_kill::twice"), "{text}");
+        assert!(text.contains("test a_kill::once ... ok\n") && !text.contains("said by a_kill::once"), "{text}");
+    }
+
+    #[test]
+    fn what_takes_long_begins_first() {
+        let long = format!("{}::once", FIRST[1]);
+        let queue = Queue::new(&["a_cut::once", &long, "b::once"]);
+        assert_eq!(queue.waiting, [long.as_str(), "a_cut::once", "b::once"]);
+    }
+
+    #[test]
+    fn the_last_line_has_the_counts_and_a_line_before_each_failed_test() {
+        let (good, bad) = (ended("a::x", 0), ended("b::y", 1));
+        let (text, passed) = summary(&[&good, &bad], 1.0);
+        assert!(!passed && text.contains("\nfailed: b::y\n"), "{text}");
+        assert_eq!(Tally::read(&text), Some(Tally { passed: 1, failed: 1, skipped: 0 }));
+        let (text, passed) = summary(&[&good], 1.0);
+        assert!(passed && !text.contains("failed: "), "{text}");
+    }
 }
