@@ -67,7 +67,8 @@ impl Node {
     /// Runs apt-get(8) unattended; the caller judges the status.
     pub fn apt(&self, arguments: &[&str]) -> Result<Output> {
         // Images of containers forbid packages to start anything; a node is a machine.
-        self.sh("rm -f /usr/sbin/policy-rc.d")?;
+        // man-db would index all manual pages of this machine after each package, for half a minute.
+        self.sh("rm -f /usr/sbin/policy-rc.d /var/lib/man-db/auto-update")?;
         // Skips the package lists: reading the lists takes longest and is useless without a network. A node's disk need
         // not survive a power failure of this machine, so fsync is off.
         let apt = [

@@ -1,6 +1,7 @@
 //! `cargo xtask`: the one command for developers and CI. CI runs only commands that a laptop can run.
 
 mod bench;
+mod beside;
 mod cargo;
 mod demo;
 mod dependencies;

@@ -3,6 +3,7 @@
 //! Built files belong to the user who built them. As root, this program builds nothing and writes nothing below
 //! `target/`.
 
+mod limits;
 mod pool;
 
 use std::io::{BufRead, BufReader};
@@ -17,6 +18,9 @@ use crate::dist;
 use crate::privilege;
 use crate::stages::say;
 use crate::tally::Tally;
+
+#[cfg(test)]
+pub(crate) use pool::FIRST;
 
 /// Command with which xtask starts itself again as root, to run tests:
 /// `xtask on-nodes-tests BINARIES PROGRAM AT-ONCE TEST...`
@@ -61,7 +65,7 @@ pub(crate) fn module(test: &str) -> &str {
 /// Returns the command that runs these tests of a program as root.
 pub(crate) fn command(binaries: &Path, program: &TestProgram, tests: &[&str]) -> Result<Command> {
     let mut command = as_root(TESTS, binaries)?;
-    command.arg(&program.path).arg(pool::at_once()?.to_string()).args(tests);
+    command.arg(&program.path).arg(limits::at_once()?.to_string()).args(tests);
     Ok(command)
 }
 
@@ -92,7 +96,7 @@ pub(crate) fn tests(binaries: &str, program: &str, at_once: &str, tests: &[&str]
     // A bed without nodes holds the layer, and removes the layer even if this process is killed.
     let holder = Bed::builder().layer(Layer::Built(binaries.into())).build()?;
     pool::Pool {
-        at_once: at_once.parse().context("the number of tests that run at once")?,
+        at_once: limits::raise(at_once.parse().context("the number of tests that run at once")?)?,
         program: Path::new(program),
         layer: holder.layer(),
         packages: &dist::of_tests(Path::new(binaries)),

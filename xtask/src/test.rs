@@ -3,8 +3,9 @@
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use perilog_tests::{flux, slurm};
+use perilog_tests::{Stopwatch, flux, slurm};
 
+use crate::beside::beside;
 use crate::cargo::{self, Built, TestProgram};
 use crate::stages::{Stages, say};
 use crate::tally::Tally;
@@ -46,7 +47,7 @@ pub(crate) fn run() -> Result<bool> {
     stages.run("tidy", |_| tidy::check())?;
     stages.run("dependencies", dependencies::check)?;
     if let Some(built) = built {
-        stages.run("pure tests", |tally| pure_tests(&pure(&built), tally))?;
+        stages.run("pure tests", |tally| pure_tests(pure(&built), tally))?;
         stages.run("documentation tests", documentation_tests)?;
         let packed = history && pack(&mut stages, &built)?;
         stages.run("tests on real nodes", |tally| on_nodes(&built, packed, tally))?;
@@ -90,7 +91,7 @@ pub(crate) fn quick() -> Result<bool> {
     stages.run("format", |_| cargo::run(&["fmt", "--all", "--check"]))?;
     stages.run("tidy", |_| tidy::check())?;
     if let Some(built) = built {
-        stages.run("pure tests", |tally| pure_tests(&pure(&built), tally))?;
+        stages.run("pure tests", |tally| pure_tests(pure(&built), tally))?;
         stages.run("a test on real nodes", |tally| {
             let all = nodes::list(built.on_nodes()?)?;
             nodes::run_tests(&built.binaries, built.on_nodes()?, &nodes::named(&all, &[QUICK])?, tally)
@@ -186,26 +187,37 @@ fn pure(built: &Built) -> Vec<&TestProgram> {
     built.tests.iter().filter(|test| !test.on_nodes).collect()
 }
 
-fn pure_tests(programs: &[&TestProgram], total: &mut Tally) -> Result<()> {
+/// Runs test programs without nodes, as many at once as the machine has processor cores: many of these tests wait, too.
+fn pure_tests(programs: Vec<&TestProgram>, total: &mut Tally) -> Result<()> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut bad = Vec::new();
-    for program in programs {
-        let mut command = Command::new("timeout");
-        command.args(["--foreground", "-k", "10", PURE_LIMIT_SECONDS]).arg(&program.path);
-        command.current_dir(&program.directory).env("CARGO_MANIFEST_DIR", &program.directory);
-        let output = command.stdin(Stdio::null()).output().with_context(|| format!("running {}", program.name))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let tally = Tally::judge(&text, output.status.success());
-        *total += tally;
-        if tally.failed > 0 {
-            say(&format!("{text}{}", String::from_utf8_lossy(&output.stderr)))?;
-            bad.push(program.name.as_str());
-        }
-        if !tally.is_empty() {
-            say(&format!("   {}: {tally}", program.name))?;
-        }
-    }
+    beside(
+        programs,
+        cores,
+        |_, program| Ok((program, pure_test(program)?)),
+        |(program, (tally, text, seconds))| {
+            *total += tally;
+            if tally.failed > 0 {
+                say(&text)?;
+                bad.push(program.name.as_str());
+            }
+            if tally.is_empty() { Ok(()) } else { say(&format!("   {}: {tally}, {seconds:.1} s", program.name)) }
+        },
+    )?;
     ensure!(bad.is_empty(), "failed: {}", bad.join(", "));
     Ok(())
+}
+
+/// Runs a test program; returns its counts, its output, and how many seconds it took.
+fn pure_test(program: &TestProgram) -> Result<(Tally, String, f64)> {
+    let watch = Stopwatch::start();
+    let mut command = Command::new("timeout");
+    command.args(["--foreground", "-k", "10", PURE_LIMIT_SECONDS]).arg(&program.path);
+    command.current_dir(&program.directory).env("CARGO_MANIFEST_DIR", &program.directory);
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("running {}", program.name))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let tally = Tally::judge(&text, output.status.success());
+    Ok((tally, format!("{text}{}", String::from_utf8_lossy(&output.stderr)), watch.elapsed().as_secs_f64()))
 }
 
 fn documentation_tests(total: &mut Tally) -> Result<()> {
@@ -221,4 +233,18 @@ fn documentation_tests(total: &mut Tally) -> Result<()> {
         bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_that_are_named_here_exist() {
+        let named =
+            OF_PACKAGES.into_iter().chain([QUICK, WITHOUT_FLUX]).chain(OF_NEWER_SLURM.map(|(module, _)| module));
+        for module in named.chain(nodes::FIRST) {
+            assert!(cargo::root().join(format!("tests/tests/{module}.rs")).is_file(), "{module}");
+        }
+    }
 }

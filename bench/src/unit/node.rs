@@ -67,10 +67,12 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
 
 /// Waits until this node's agent has connected; returns the connection.
 pub(crate) async fn agent() -> Result<AgentLink> {
+    // The agent has dialled in vain so far, and its redial window has grown: a restart makes it dial at once. It is
+    // stopped before there is a listener, or a last connection of its could be the first that is accepted.
+    run_systemctl(&["stop", "perilog-agent.service"]).await?;
     let listener = listen(CERTIFICATES)?;
     let unloaded = unloaded()?;
-    // The agent has dialled in vain so far, and its redial window has grown: a restart makes it dial at once.
-    run_systemctl(&["--no-block", "restart", "perilog-agent.service"]).await?;
+    run_systemctl(&["--no-block", "start", "perilog-agent.service"]).await?;
     AgentLink::accept(&listener, unloaded).await
 }
 

@@ -4,29 +4,31 @@
 //! has processor cores. The output of a test goes to a file, and is shown whole when the last test of its module has
 //! ended; of a test that passed, only its result is shown.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use perilog_tests::{LAYER_VARIABLE, PACKAGES_VARIABLE, Stopwatch};
 
 use super::module;
+use crate::beside::beside;
 use crate::stages::say;
 use crate::tally::Tally;
 
 /// Time limit in seconds for one test. A test on nodes takes seconds, the longest some minutes; a hanging one must not
 /// hang CI.
 const LIMIT_SECONDS: &str = "1800";
-/// Number of tests that run at once for each processor core.
-const PER_CORE: usize = 3;
-/// Greatest number of tests that run at once.
-const MOST: usize = 16;
-/// Environment variable: number of tests that run at once, instead of the number for this machine.
-const AT_ONCE_VARIABLE: &str = "PERILOG_TESTS_AT_ONCE";
+/// Modules whose tests take minutes. They begin first, so that none of them is the last to end, alone.
+pub(crate) const FIRST: [&str; 5] = [
+    "packages_come_and_go",
+    "ansible_sets_up_a_cluster",
+    "slurm_end_of_an_orphan",
+    "json_is_as_its_schema_says",
+    "stalled_start_is_overdue",
+];
 /// Number of tests that the table of the slowest has.
 const SLOWEST: usize = 15;
 
@@ -52,12 +54,15 @@ struct Ended<'a> {
     output: String,
 }
 
-/// Tests that wait, and the ended ones of each module.
+/// Tests of a run, by module.
 #[derive(Debug)]
-struct Queue<'a> {
-    waiting: VecDeque<&'a str>,
-    /// Ended tests by module, and the number of tests that have not ended.
-    modules: BTreeMap<&'a str, (Vec<Ended<'a>>, usize)>,
+struct Modules<'a>(BTreeMap<&'a str, Module<'a>>);
+
+#[derive(Debug, Default)]
+struct Module<'a> {
+    ended: Vec<Ended<'a>>,
+    /// Number of tests that have not ended.
+    open: usize,
 }
 
 impl Pool<'_> {
@@ -65,49 +70,20 @@ impl Pool<'_> {
     pub(super) fn run(&self, tests: &[&str]) -> Result<bool> {
         say(&format!("{} tests, at most {} at once", tests.len(), self.at_once))?;
         let watch = Stopwatch::start();
-        let queue = Mutex::new(Queue::new(tests));
-        std::thread::scope(|scope| {
-            let work = |worker| {
-                scope.spawn({
-                    let queue = &queue;
-                    move || self.work(worker, queue)
-                })
-            };
-            let workers: Vec<_> = (0..self.at_once).map(work).collect();
-            workers.into_iter().try_for_each(|worker| match worker.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
+        let mut modules = Modules::new(tests);
+        let work = |thread, test| self.run_one(thread, test);
+        beside(in_order(tests), self.at_once, work, |ended| match modules.end(ended) {
+            Some(text) => say(text.trim_end()),
+            None => Ok(()),
         })?;
-        let queue = queue.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let ended: Vec<&Ended> = queue.modules.values().flat_map(|(ended, _)| ended).collect();
+        let ended: Vec<&Ended> = modules.0.values().flat_map(|module| &module.ended).collect();
         let (text, all) = summary(&ended, watch.elapsed().as_secs_f64());
         say(&text)?;
         Ok(all)
     }
 
-    /// Runs tests, one after the other, until none waits.
-    fn work(&self, worker: usize, queue: &Mutex<Queue>) -> Result<()> {
-        loop {
-            let Some(test) = lock(queue).waiting.pop_front() else { return Ok(()) };
-            let ended = self.run_one(worker, test);
-            // What fails here fails for every test: no worker begins another one.
-            if ended.is_err() {
-                lock(queue).waiting.clear();
-            }
-            let mut queue = lock(queue);
-            if let Some(text) = queue.end(ended?) {
-                let said = say(text.trim_end());
-                if said.is_err() {
-                    queue.waiting.clear();
-                }
-                said?;
-            }
-        }
-    }
-
-    fn run_one<'t>(&self, worker: usize, test: &'t str) -> Result<Ended<'t>> {
-        let path = self.outputs.join(format!("output-{worker}"));
+    fn run_one<'t>(&self, thread: usize, test: &'t str) -> Result<Ended<'t>> {
+        let path = self.outputs.join(format!("output-{thread}"));
         let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
         let other = file.try_clone().context("a second descriptor")?;
         let watch = Stopwatch::start();
@@ -128,27 +104,29 @@ impl Pool<'_> {
     }
 }
 
-impl<'a> Queue<'a> {
+impl<'a> Modules<'a> {
     fn new(tests: &[&'a str]) -> Self {
-        let mut modules = BTreeMap::<_, (Vec<Ended>, usize)>::new();
+        let mut modules = BTreeMap::<_, Module>::new();
         for test in tests {
-            modules.entry(module(test)).or_default().1 += 1;
+            modules.entry(module(test)).or_default().open += 1;
         }
-        Self { waiting: tests.iter().copied().collect(), modules }
+        Self(modules)
     }
 
     /// Records an ended test. Returns the results of its module if that was the module's last test.
     fn end(&mut self, ended: Ended<'a>) -> Option<String> {
         let name = module(ended.test);
-        let (all, open) = self.modules.get_mut(name)?;
-        all.push(ended);
-        *open -= 1;
-        (*open == 0).then(|| shown(name, all))
+        let module = self.0.get_mut(name)?;
+        module.ended.push(ended);
+        module.open -= 1;
+        (module.open == 0).then(|| shown(name, &module.ended))
     }
 }
 
-fn lock<'q, 'a>(queue: &'q Mutex<Queue<'a>>) -> MutexGuard<'q, Queue<'a>> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner)
+/// Returns the tests in the order in which they begin.
+fn in_order<'a>(tests: &[&'a str]) -> Vec<&'a str> {
+    let (first, then): (Vec<&str>, Vec<&str>) = tests.iter().partition(|test| FIRST.contains(&module(test)));
+    [first, then].concat()
 }
 
 /// Returns the results of a module's tests: a headline, a line for each test, and the output of each that failed.
@@ -189,13 +167,41 @@ fn summary(ended: &[&Ended], seconds: f64) -> (String, bool) {
     (text, tally.failed == 0)
 }
 
-/// Returns how many tests run at once on this machine.
-pub(super) fn at_once() -> Result<usize> {
-    if let Ok(text) = std::env::var(AT_ONCE_VARIABLE) {
-        let number = text.parse().unwrap_or(0);
-        ensure!(number > 0, "{AT_ONCE_VARIABLE}: not a number of tests: {text:?}");
-        return Ok(number);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(test: &str, failed: usize) -> Ended<'_> {
+        let tally = Tally { passed: 1 - failed, failed, skipped: 0 };
+        Ended { test, seconds: 1.0, tally, output: format!("said by {test}\n") }
     }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Ok((cores * PER_CORE).min(MOST))
+
+    #[test]
+    fn a_module_is_shown_whole_when_its_last_test_has_ended() {
+        let mut modules = Modules::new(&["a_cut::once", "a_kill::once", "a_kill::twice"]);
+        assert_eq!(modules.end(ended("a_kill::twice", 1)), None);
+        assert!(
+            modules.end(ended("a_cut::once", 0)).is_some_and(|text| text.starts_with("-- a_cut: 1 passed, 0 failed\n"))
+        );
+        let text = modules.end(ended("a_kill::once", 0)).unwrap();
+        assert!(text.starts_with("-- a_kill: 1 passed, 1 failed\n"), "{text}");
+        assert!(text.contains("test a_kill::twice ... FAILED\n") && text.contains("said by a_kill::twice"), "{text}");
+        assert!(text.contains("test a_kill::once ... ok\n") && !text.contains("said by a_kill::once"), "{text}");
+    }
+
+    #[test]
+    fn what_takes_long_begins_first() {
+        let long = format!("{}::once", FIRST[1]);
+        assert_eq!(in_order(&["a_cut::once", &long, "b::once"]), [long.as_str(), "a_cut::once", "b::once"]);
+    }
+
+    #[test]
+    fn the_last_line_has_the_counts_and_a_line_before_each_failed_test() {
+        let (good, bad) = (ended("a::x", 0), ended("b::y", 1));
+        let (text, passed) = summary(&[&good, &bad], 1.0);
+        assert!(!passed && text.contains("\nfailed: b::y\n"), "{text}");
+        assert_eq!(Tally::read(&text), Some(Tally { passed: 1, failed: 1, skipped: 0 }));
+        let (text, passed) = summary(&[&good], 1.0);
+        assert!(passed && !text.contains("failed: "), "{text}");
+    }
 }

@@ -16,7 +16,8 @@ const ARROWS: [(&str, Option<&[&str]>); 15] = [
     ("perilog-hold", Some(&["perilog-terms"])),
     ("perilog-terms", Some(&[])),
     ("perilog-sim", Some(&["perilog-core", "perilog-proto"])),
-    ("perilog-tests", None),
+    // Every `cargo xtask` builds it first: what it depends on is what README's first command waits for.
+    ("perilog-tests", Some(&["perilog-core"])),
     ("perilog-disk", Some(&["perilog-core", "perilog-host", "perilog-controller"])),
     ("perilog-bench", Some(&["perilog-core", "perilog-proto", "perilog-host", "perilog-tests"])),
     (
@@ -30,7 +31,7 @@ const ARROWS: [(&str, Option<&[&str]>); 15] = [
 const NAMED_ONLY_BY: [(&str, &[&str]); 6] = [
     ("perilog-disk", &[]),
     ("perilog-tests", &["xtask", "perilog-bench"]),
-    ("perilog-sim", &["xtask", "perilog-tests"]),
+    ("perilog-sim", &["xtask"]),
     ("perilog-bench", &[]),
     ("perilog-pages", &[]),
     ("xtask", &[]),
@@ -93,7 +94,8 @@ mod tests {
             ("perilog-agent", "perilog-tests", false),
             ("perilog", "perilog-proto", true),
             ("perilog", "perilog-agent", false),
-            ("perilog-tests", "perilog-agent", true),
+            ("perilog-tests", "perilog-core", true),
+            ("perilog-tests", "perilog-host", false),
             ("perilog-tests", "xtask", false),
             ("xtask", "perilog-tests", true),
             ("perilog-bench", "perilog-tests", true),
