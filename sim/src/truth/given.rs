@@ -53,6 +53,9 @@ pub(super) struct Given {
     pub(super) boots_clean: bool,
     /// Whether a drain hook is configured now; `None`: no settings came so far.
     hook: Option<bool>,
+    /// Whether a drain hook came after the first run began. Earlier drains were in force at once, and only the store
+    /// has them until the hook carries them out.
+    hooked_late: bool,
 }
 
 /// An undrain of a host. `t`: the world time (ms) of the operator's request, or of the commit that carried it out.
@@ -139,7 +142,9 @@ impl Truth {
     }
 
     pub(crate) fn configured(&mut self, settings: &Settings) {
+        let ran = !self.runs.is_empty();
         let given = &mut self.given;
+        given.hooked_late |= ran && settings.drain_hook && given.hook != Some(true);
         given.lenient |= settings.tolerate_lost;
         given.boots_clean |= settings.reboot_cleans;
         given.hook = Some(settings.drain_hook);
@@ -469,7 +474,7 @@ impl Truth {
             let lifted = given.lifted.contains_key(&host) || given.lifted_outside.contains_key(&host);
             let known = given.drained.contains(&host) || lifted;
             // Without a hook, drains are in force at once and only the store has them.
-            let hookless = given.hook != Some(true);
+            let hookless = given.hook != Some(true) || given.hooked_late;
             if known || hookless && (given.has_forgotten() || self.is_drained_here(&host)) {
                 return;
             }
