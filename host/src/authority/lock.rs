@@ -9,7 +9,15 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Lock {
     dir: PathBuf,
-    _file: File,
+    file: File,
+}
+
+/// Releases the lock explicitly: a child about to exec has the file open for a moment longer, and would hold the lock.
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // If this call fails, closing the file releases the lock.
+        let _ = self.file.unlock();
+    }
 }
 
 impl Lock {
@@ -20,7 +28,7 @@ impl Lock {
     pub fn take(dir: &Path) -> io::Result<Self> {
         let file = File::open(dir)?;
         file.lock()?;
-        Ok(Self { dir: dir.to_owned(), _file: file })
+        Ok(Self { dir: dir.to_owned(), file })
     }
 
     /// Takes the lock if it is free; returns `None` if another process or thread has the lock.
@@ -30,7 +38,7 @@ impl Lock {
     pub fn try_take(dir: &Path) -> io::Result<Option<Self>> {
         let file = File::open(dir)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Self { dir: dir.to_owned(), _file: file })),
+            Ok(()) => Ok(Some(Self { dir: dir.to_owned(), file })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -39,5 +47,20 @@ impl Lock {
     /// Returns the locked directory.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression test: a child that had not executed its program yet kept a lock that the controller had released.
+    #[test]
+    fn a_dropped_lock_is_free_though_its_file_is_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = Lock::take(dir.path()).unwrap();
+        let _of_a_child = lock.file.try_clone().unwrap();
+        drop(lock);
+        assert!(Lock::try_take(dir.path()).unwrap().is_some());
     }
 }
