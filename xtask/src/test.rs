@@ -94,7 +94,8 @@ pub(crate) fn quick() -> Result<bool> {
         stages.run("pure tests", |tally| pure_tests(pure(&built), tally))?;
         stages.run("a test on real nodes", |tally| {
             let all = nodes::list(built.on_nodes()?)?;
-            nodes::run_tests(&built.binaries, built.on_nodes()?, &nodes::named(&all, &[QUICK])?, tally)
+            let tests: Vec<&str> = all.iter().map(String::as_str).filter(|test| nodes::module(test) == QUICK).collect();
+            nodes::run_tests(&built.binaries, built.on_nodes()?, &tests, tally)
         })?;
     }
     stages.end()
@@ -108,7 +109,8 @@ pub(crate) fn named(names: &[&str]) -> Result<bool> {
     if let Some(built) = built {
         stages.run("tests on real nodes", |tally| {
             let all = nodes::list(built.on_nodes()?)?;
-            nodes::run_tests(&built.binaries, built.on_nodes()?, &nodes::named(&all, names)?, tally)
+            let tests = can_run(nodes::named(&all, names)?, tally)?;
+            nodes::run_tests(&built.binaries, built.on_nodes()?, &tests, tally)
         })?;
     }
     stages.end()
@@ -144,20 +146,26 @@ fn pack(stages: &mut Stages, built: &Built) -> Result<bool> {
     Ok(packed && stages.run("packages of an earlier commit", |_| dist::of_earlier(&built.binaries))?)
 }
 
-/// Runs all tests on real nodes that this machine has all for. Says of the others what they lack, and counts them as
-/// skipped. `packed`: there are packages to install.
+/// Runs all tests on real nodes. `packed`: there are packages to install.
 fn on_nodes(built: &Built, packed: bool, tally: &mut Tally) -> Result<()> {
     let all = nodes::list(built.on_nodes()?)?;
+    let tests = all.iter().map(String::as_str).filter(|test| packed || !of_packages(test)).collect();
+    nodes::run_tests(&built.binaries, built.on_nodes()?, &can_run(tests, tally)?, tally)
+}
+
+/// Returns those of these tests on nodes that this machine has all for. Says of the others what they lack, and counts
+/// them as skipped.
+fn can_run<'a>(tests: Vec<&'a str>, tally: &mut Tally) -> Result<Vec<&'a str>> {
     let flux = flux::is_here();
-    let (mut tests, mut of_flux) = (Vec::new(), 0);
-    for test in all.iter().map(String::as_str).filter(|test| packed || !of_packages(test)) {
+    let (mut can, mut of_flux) = (Vec::new(), 0);
+    for test in tests {
         if let Some(needs) = of_newer_slurm(test) {
             tally.skipped += 1;
             say(&format!("not run, for this Slurm has no {needs}: {test}"))?;
         } else if is_of_flux(test) && !flux {
             of_flux += 1;
         } else {
-            tests.push(test);
+            can.push(test);
         }
     }
     if of_flux > 0 {
@@ -165,7 +173,7 @@ fn on_nodes(built: &Built, packed: bool, tally: &mut Tally) -> Result<()> {
         let (major, minor) = flux::OLDEST;
         say(&format!("not run, for no Flux {major}.{minor} or newer is on PATH: {of_flux} tests"))?;
     }
-    nodes::run_tests(&built.binaries, built.on_nodes()?, &tests, tally)
+    Ok(can)
 }
 
 fn of_packages(test: &str) -> bool {
