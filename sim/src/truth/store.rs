@@ -18,6 +18,8 @@ pub(super) struct Shown {
     since: BTreeMap<TaskId, u64>,
     /// By task: the world time (ms) at which a commit of any earlier store, or of this one, first showed an outcome.
     first: BTreeMap<TaskId, u64>,
+    /// The same of attempts that the controller has forgotten: a copy of the store may have them.
+    forgotten: BTreeMap<TaskId, u64>,
     verdicts: BTreeMap<ActionId, Verdict>,
     /// The attempt to which each action belongs.
     of: BTreeMap<ActionId, (JobId, Attempt)>,
@@ -34,9 +36,11 @@ impl Shown {
             shown.take(store, row, t);
         }
         for (task, since) in &mut shown.since {
-            *since = before.since.get(task).or_else(|| before.first.get(task)).copied().unwrap_or(*since);
+            let earlier = [&before.since, &before.first, &before.forgotten].into_iter().find_map(|of| of.get(task));
+            *since = earlier.copied().unwrap_or(*since);
         }
         shown.first.clone_from(&before.first);
+        shown.forgotten.clone_from(&before.forgotten);
         shown
     }
 
@@ -46,6 +50,7 @@ impl Shown {
         let actions: BTreeSet<ActionId> = self.of.iter().filter(|(_, of)| of_it(of)).map(|(id, _)| *id).collect();
         self.outcomes.retain(|task, _| !actions.contains(&task.action));
         self.since.retain(|task, _| !actions.contains(&task.action));
+        self.forgotten.extend(self.first.iter().filter(|(task, _)| actions.contains(&task.action)));
         self.first.retain(|task, _| !actions.contains(&task.action));
         self.verdicts.retain(|action, _| !actions.contains(action));
         self.of.retain(|action, _| !actions.contains(action));

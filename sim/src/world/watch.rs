@@ -227,7 +227,7 @@ impl World {
             Loss::Rebooted => (node.boot < 2 || self.truth.began_in(task, at, node.boot))
                 .then(|| "that boot of its node goes on".to_owned()),
             // A restored process counts from times of a lost life.
-            Loss::Offline if !self.truth.tells_lost_tasks() => None,
+            Loss::Offline | Loss::Unreachable if !self.truth.tells_lost_tasks() => None,
             Loss::Offline => {
                 let begun = self.watch.begun.get(&task.action).copied().unwrap_or(t);
                 let since = begun.max(controller.loaded_at);
