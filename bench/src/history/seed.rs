@@ -79,9 +79,9 @@ impl<'a> Rows<'a> {
             )?,
             action: db.prepare(
                 "INSERT INTO actions (id, job, attempt, name, ranks, userid, env, timeout_ms, began_ms, waiting, sent, \
-                 accepted, ok, ended, cancelling, boots, verdict, ended_ms, events_from)
+                 accepted, ok, ended, cancelling, boots, verdict, ended_ms, events_from, live)
                  VALUES (?1, ?2, ?3, ?4, '0', 1000, '{}', 600000, ?5, '', '', '', '0', '', '', '{\"1\":\"0\"}', 'ok', \
-                 ?5 + 500, ?6)",
+                 ?5 + 500, ?6, 0)",
             )?,
             steps: db.prepare(
                 "INSERT INTO steps (action, rank, outcome, began_ms, elapsed_ms, steps, host) VALUES (?1, 0, 'ok', ?2, \

@@ -16,7 +16,7 @@
 use std::time::Duration;
 
 use perilog_core::controller::io::Refusal;
-use perilog_core::controller::{self as core, Batch, FULL_EVERY_MS, Input, Now, Record, Settings};
+use perilog_core::controller::{self as core, Batch, FULL_EVERY_MS, Holding, Input, Now, Record, Settings};
 use perilog_core::defect;
 use perilog_host::{clock, fault};
 use tokio::sync::{mpsc, watch};
@@ -139,16 +139,37 @@ impl<S: Durable> Writer<S> {
         Ok(stop)
     }
 
-    fn handle(&mut self, inputs: Vec<Input>) -> Result<(), StoreError> {
+    /// Lets the machine handle inputs, in one batch, or in a few if the inputs need many ended jobs of the store.
+    fn handle(&mut self, mut inputs: Vec<Input>) -> Result<(), StoreError> {
+        loop {
+            let (needs, count) = self.step.needs(&inputs, now());
+            if !needs.is_empty() {
+                let fetched = self.store.fetch(&needs)?;
+                self.step.take_in(fetched, now());
+            }
+            let mut later = inputs.split_off(count);
+            if !self.handle_batch(inputs)? {
+                // All callers and sessions have gone.
+                later.retain(|input| matches!(input, Input::Settings(_)));
+            }
+            if later.is_empty() {
+                return Ok(());
+            }
+            inputs = later;
+        }
+    }
+
+    /// Lets the machine handle a batch. Returns `false` if the disk had no room for it: the machine is built anew.
+    fn handle_batch(&mut self, inputs: Vec<Input>) -> Result<bool, StoreError> {
         let heard = self.observer.listen(&inputs);
         let batch = self.step.handle(inputs, now());
         match self.carry_out(batch, heard) {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(true),
             Err(StoreError::Full) => {
                 tracing::error!("a batch could not be committed, the disk is full: beginning anew from the store");
                 self.observer.forget();
                 self.delivery.drop_all(&disk_full());
-                self.begin()
+                self.begin().map(|()| false)
             }
             Err(error) => Err(error),
         }
@@ -194,7 +215,7 @@ impl<S: Durable> Writer<S> {
     /// stays without a machine.
     fn begin(&mut self) -> Result<(), StoreError> {
         (self.wake_ms, self.disk_ms) = (None, None);
-        let stored = self.store.load()?;
+        let stored = self.store.load_open(Holding::default())?;
         self.observer.loaded(&stored);
         let batch = self.step.begin(stored, now());
         match self.carry_out(batch, Vec::new()) {

@@ -2,45 +2,102 @@
 //! or edited by hand.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::str::FromStr;
 
 use perilog_core::controller::io::{
-    ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, Quiet, RankRow, Recovered, RecoveryRow, Source,
+    ActionRow, AttemptRow, DrainRow, Fetched, NodeRow, OutboxEntry, Quiet, RankRow, Recovered, RecoveryRow, Source,
 };
 use perilog_core::controller::{Body, Holds, Snapshot, Stands};
 use perilog_core::ids::{ActionId, Epoch, TaskId};
-use perilog_core::{History, JobId, Life, Rank};
+use perilog_core::{Attempt, History, JobId, Life, Rank};
 use rusqlite::types::FromSql;
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Params, Row, Statement};
 use serde::de::DeserializeOwned;
 
 use super::StoreError;
 
+/// Loads the whole store.
 pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
     // One read transaction: all tables at one moment.
     let db = db.unchecked_transaction()?;
     let mut snapshot = Snapshot {
-        history: history(&db)?,
-        stamp: one(&db, "stamp", "made_ms")?,
-        anchor: None,
-        recovery: rows(&db, "recovery", "SELECT * FROM recovery", recovery)?.pop(),
-        nodes: rows(&db, "nodes", "SELECT * FROM nodes ORDER BY host", node)?,
         attempts: rows(&db, "attempts", "SELECT * FROM attempts ORDER BY job, attempt", attempt)?,
         actions: rows(&db, "actions", "SELECT * FROM actions ORDER BY number", action)?,
         ranks: rows(&db, "ranks", "SELECT * FROM ranks ORDER BY action, rank", rank)?,
-        drains: rows(&db, "drains", "SELECT * FROM drains ORDER BY host", drain)?,
-        quiet: rows(&db, "quiet", "SELECT * FROM quiet", quiet)?.pop(),
+        events_last: rows(&db, "events", EVENTS_LAST, events_last)?.into_iter().collect(),
         outbox: rows(&db, "outbox", "SELECT * FROM outbox ORDER BY sequence", outbox)?,
-        outbox_last: one(&db, "outbox_last", "sequence")?.unwrap_or(0),
-        events_last: rows(&db, "events", EVENTS_LAST, |row| Ok((parsed::<JobId>(row, "job")?, number(row, "last")?)))?
-            .into_iter()
-            .collect(),
+        ..without_jobs(&db)?
     };
     put_moved(&db, &mut snapshot, "")?;
     put_given(&db, &mut snapshot, "")?;
     Ok(snapshot)
+}
+
+/// Loads all of the store but its jobs and its outbox.
+pub(super) fn without_jobs(db: &Connection) -> Result<Snapshot, StoreError> {
+    Ok(Snapshot {
+        history: history(db)?,
+        stamp: one(db, "stamp", "made_ms")?,
+        recovery: rows(db, "recovery", "SELECT * FROM recovery", recovery)?.pop(),
+        nodes: rows(db, "nodes", "SELECT * FROM nodes ORDER BY host", node)?,
+        drains: rows(db, "drains", "SELECT * FROM drains ORDER BY host", drain)?,
+        quiet: rows(db, "quiet", "SELECT * FROM quiet", quiet)?.pop(),
+        outbox_last: one(db, "outbox_last", "sequence")?.unwrap_or(0),
+        ..Snapshot::default()
+    })
+}
+
+/// Loads the rows of these jobs.
+pub(super) fn jobs(db: &Connection, jobs: &BTreeSet<JobId>) -> Result<Fetched, StoreError> {
+    const OF: &str = "job IN (SELECT value FROM json_each(?1))";
+    const ACTIONS: &str = "action IN (SELECT id FROM actions WHERE job IN (SELECT value FROM json_each(?1)))";
+    let names = serde_json::to_string(jobs).unwrap_or_default();
+    let attempts = format!("SELECT * FROM attempts WHERE {OF} ORDER BY job, attempt");
+    let mut part = Snapshot { attempts: of(db, "attempts", &attempts, &names, attempt)?, ..Snapshot::default() };
+    if part.attempts.is_empty() {
+        return Ok(Fetched::default());
+    }
+    let jobs: BTreeSet<&JobId> = part.attempts.iter().map(|row| &row.job).collect();
+    let names = serde_json::to_string(&jobs).unwrap_or_default();
+    let actions = format!("SELECT * FROM actions WHERE {OF} ORDER BY number");
+    part.actions = of(db, "actions", &actions, &names, action)?;
+    put_rows_of_moved(&mut part, of(db, "moved", &format!("{MOVED} WHERE {ACTIONS} {MOVED_ORDER}"), &names, moved)?);
+    put_rows_of_given(&mut part, of(db, "given", &format!("{GIVEN} WHERE {OF} {GIVEN_ORDER}"), &names, given)?);
+    let ranks = format!("SELECT * FROM ranks WHERE {ACTIONS} ORDER BY action, rank");
+    Ok(Fetched {
+        ranks: of(db, "ranks", &ranks, &names, rank)?,
+        events_last: of(db, "events", EVENTS_LAST_OF, &names, events_last)?.into_iter().collect(),
+        outbox: of(db, "outbox", OUTBOX_OF, &names, outbox)?,
+        attempts: part.attempts,
+        actions: part.actions,
+    })
+}
+
+/// Loads the notices to the release hook.
+pub(super) fn hooked(db: &Connection) -> Result<Vec<OutboxEntry>, StoreError> {
+    rows(db, "outbox", "SELECT * FROM outbox WHERE edge <> 'manager' ORDER BY sequence", outbox)
+}
+
+/// Loads a page of the notices to the resource manager: the first `limit` with a higher sequence number than `after`.
+pub(super) fn page(db: &Connection, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
+    const PAGE: &str = "SELECT * FROM outbox WHERE edge = 'manager' AND sequence > ?1 ORDER BY sequence LIMIT ?2";
+    let integer = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let mut statement = db.prepare_cached(PAGE)?;
+    read_rows(&mut statement, "outbox", [integer(after), integer(limit as u64)], outbox)
+}
+
+fn events_last(row: &Cells<'_>) -> Result<(JobId, u64), Wrong> {
+    Ok((parsed(row, "job")?, number(row, "last")?))
+}
+
+fn moved(row: &Cells<'_>) -> Result<(ActionId, Stands), Wrong> {
+    Ok((action_id(row, "action")?, json(row, "stands")?))
+}
+
+fn given(row: &Cells<'_>) -> Result<((JobId, Attempt), Holds), Wrong> {
+    Ok(((parsed(row, "job")?, parsed(row, "attempt")?), json(row, "holds")?))
 }
 
 /// Loads the lives of the controller in this store, and the number of the last commit.
@@ -83,30 +140,40 @@ pub(super) fn job(db: &Connection, job: &JobId) -> Result<Job, StoreError> {
 /// accepted and so on) that changed after the action's row was written. `only`: a WHERE clause that selects rows of
 /// `moved`.
 fn put_moved(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
+    put_rows_of_moved(snapshot, rows(db, "moved", &format!("{MOVED} {only} {MOVED_ORDER}"), moved)?);
+    Ok(())
+}
+
+fn put_rows_of_moved(snapshot: &mut Snapshot, moved: Vec<(ActionId, Stands)>) {
     let mut by_id: BTreeMap<ActionId, &mut ActionRow> = snapshot.actions.iter_mut().map(|row| (row.id, row)).collect();
-    let moved = |row: &Cells<'_>| Ok((action_id(row, "action")?, json::<Stands>(row, "stands")?));
-    for (id, stands) in rows(db, "moved", &format!("SELECT * FROM moved {only} ORDER BY action, number"), moved)? {
+    for (id, stands) in moved {
         if let Some(row) = by_id.get_mut(&id) {
             row.put(&stands);
         }
     }
-    Ok(())
 }
 
 /// Applies the rows of the table `given` to the rows of attempts: changes of an attempt's holds since its row was
 /// written. `only`: a WHERE clause that limits these changes.
 fn put_given(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
+    put_rows_of_given(snapshot, rows(db, "given", &format!("{GIVEN} {only} {GIVEN_ORDER}"), given)?);
+    Ok(())
+}
+
+fn put_rows_of_given(snapshot: &mut Snapshot, given: Vec<((JobId, Attempt), Holds)>) {
     let key = |row: &AttemptRow| (row.job.clone(), row.attempt);
     let mut by_key: BTreeMap<_, &mut AttemptRow> = snapshot.attempts.iter_mut().map(|row| (key(row), row)).collect();
-    let given = |row: &Cells<'_>| Ok(((parsed(row, "job")?, parsed(row, "attempt")?), json::<Holds>(row, "holds")?));
-    for (key, holds) in rows(db, "given", &format!("SELECT * FROM given {only} ORDER BY job, attempt, number"), given)?
-    {
+    for (key, holds) in given {
         if let Some(row) = by_key.get_mut(&key) {
             row.put(&holds);
         }
     }
-    Ok(())
 }
+
+const MOVED: &str = "SELECT action, stands FROM moved";
+const MOVED_ORDER: &str = "ORDER BY action, number";
+const GIVEN: &str = "SELECT job, attempt, holds FROM given";
+const GIVEN_ORDER: &str = "ORDER BY job, attempt, number";
 
 /// Query for the sequence number of each job's last event. The query steps from job to job through the index, and never
 /// walks the log, which may have millions of rows.
@@ -118,6 +185,14 @@ const EVENTS_LAST: &str = "
     )
     SELECT job, (SELECT max(sequence) FROM events WHERE events.job = jobs.job) AS last FROM jobs WHERE job IS NOT NULL";
 
+const OUTBOX_OF: &str = "
+    SELECT * FROM outbox WHERE edge = 'manager' AND job IN (SELECT value FROM json_each(?1)) ORDER BY sequence";
+
+/// The same as [`EVENTS_LAST`] for jobs that a JSON array names.
+const EVENTS_LAST_OF: &str = "
+    SELECT value AS job, (SELECT max(sequence) FROM events WHERE events.job = value) AS last FROM json_each(?1)
+    WHERE last IS NOT NULL";
+
 type Wrong = String;
 
 fn rows<T>(
@@ -126,9 +201,29 @@ fn rows<T>(
     sql: &str,
     read: impl Fn(&Cells<'_>) -> Result<T, Wrong>,
 ) -> Result<Vec<T>, StoreError> {
-    let mut statement = db.prepare(sql)?;
+    read_rows(&mut db.prepare(sql)?, table, [], read)
+}
+
+/// Reads the rows that a query about jobs selects. `names`: the jobs, as a JSON array.
+fn of<T>(
+    db: &Connection,
+    table: &str,
+    sql: &str,
+    names: &str,
+    read: impl Fn(&Cells<'_>) -> Result<T, Wrong>,
+) -> Result<Vec<T>, StoreError> {
+    let mut statement = db.prepare_cached(sql)?;
+    read_rows(&mut statement, table, [names], read)
+}
+
+fn read_rows<T>(
+    statement: &mut Statement<'_>,
+    table: &str,
+    params: impl Params,
+    read: impl Fn(&Cells<'_>) -> Result<T, Wrong>,
+) -> Result<Vec<T>, StoreError> {
     let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
-    let mut rows = statement.query([])?;
+    let mut rows = statement.query(params)?;
     let mut all = Vec::new();
     while let Some(row) = rows.next()? {
         let value = read(&Cells { row, names: &names, next: Cell::new(0) })

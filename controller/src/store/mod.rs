@@ -11,6 +11,7 @@
 //! | `steps` | durations of scripts, for people; a full disk drops them first |
 //! | `took`, `skew`, `walk` | durations, read back, summed up and compared |
 //! | `load` | rows to a snapshot |
+//! | `part` | what a start loads, and the jobs that a batch needs |
 //! | `log` | the write-ahead log on a disk that can fail |
 //! | `rebuild` | a damaged store at a start |
 //! | `events` | a second, read-only connection for the API's event logs |
@@ -30,6 +31,7 @@ mod jobs;
 mod load;
 mod log;
 mod order;
+mod part;
 mod place;
 mod rebuild;
 mod reserve;
@@ -45,7 +47,8 @@ mod write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use perilog_core::controller::{Record, Snapshot};
+use perilog_core::controller::io::Fetched;
+use perilog_core::controller::{Holding, Needs, Record, Snapshot};
 use perilog_core::{Commit, defect};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
@@ -76,7 +79,14 @@ const BUSY_MS: u32 = 5_000;
 
 /// Operations of a store that the writer needs.
 pub trait Durable {
+    /// Loads the whole store.
     fn load(&mut self) -> Result<Snapshot, StoreError>;
+
+    /// Loads what a start needs ([`Snapshot::without_ended`]), or more.
+    fn load_open(&mut self, holding: Holding) -> Result<Snapshot, StoreError>;
+
+    /// Loads the jobs that a batch needs ([`Snapshot::fetch`]).
+    fn fetch(&mut self, needs: &Needs) -> Result<Fetched, StoreError>;
 
     /// Applies `records` in order, all or none, and stores the durations in `ran`. On return the records are on disk.
     ///
@@ -178,6 +188,17 @@ impl Durable for Store {
         let stored = load::snapshot(&self.db).inspect_err(|_| log::keep(&self.db, true));
         let stored = stored.map_err(|error| error.at(&self.path))?;
         Ok(Snapshot { anchor: self.anchor.read(), ..stored })
+    }
+
+    fn load_open(&mut self, holding: Holding) -> Result<Snapshot, StoreError> {
+        let stored = part::open(&self.db, holding).inspect_err(|_| log::keep(&self.db, true));
+        let stored = stored.map_err(|error| error.at(&self.path))?;
+        Ok(Snapshot { anchor: self.anchor.read(), ..stored })
+    }
+
+    fn fetch(&mut self, needs: &Needs) -> Result<Fetched, StoreError> {
+        let fetched = part::fetch(&self.db, needs).inspect_err(|_| log::keep(&self.db, true));
+        fetched.map_err(|error| error.at(&self.path))
     }
 
     fn anchor(&mut self, newest: Commit) {

@@ -24,7 +24,7 @@ use super::took::layout;
 
 /// Version of the tables. A developer raises the version with every change; the controller refuses a file with a higher
 /// version.
-pub(super) const VERSION: i64 = 11;
+pub(super) const VERSION: i64 = 12;
 
 /// SQLite's `application_id` of perilog's stores ("peri"): distinguishes them from other SQLite files.
 const APPLICATION: i64 = 0x7065_7269;
@@ -80,6 +80,8 @@ CREATE TABLE attempts (
     recovered INTEGER NOT NULL DEFAULT 0, -- since a generation: 0 no, 1 added, 2 taken up, 3 taken up begun
     PRIMARY KEY (job, attempt)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX attempts_open ON attempts (job) WHERE NOT complete OR abandoned;
+CREATE INDEX attempts_by_change ON attempts (touched_ms, job, attempt);
 
 CREATE TABLE actions (
     number INTEGER PRIMARY KEY,         -- in the order in which they began
@@ -110,8 +112,11 @@ CREATE TABLE actions (
     overdue TEXT NOT NULL DEFAULT '{}', -- {script: open ranks} that were told of as past their limit
     lingering TEXT NOT NULL DEFAULT '', -- open ranks, nodes drained: for what scripts left behind, or as lost, alive
     limits TEXT NOT NULL DEFAULT '{}',  -- {milliseconds: ranks} that nodes told, where they differ from timeout_ms
-    remarks TEXT NOT NULL DEFAULT '{}'  -- {text: ranks}: what is to be said of ranks that are ok
+    remarks TEXT NOT NULL DEFAULT '{}', -- {text: ranks}: what is to be said of ranks that are ok
+    live INTEGER NOT NULL DEFAULT 1     -- it decides or owes something, in this row
 ) STRICT;
+CREATE INDEX actions_live ON actions (job) WHERE live;
+CREATE INDEX actions_by_end ON actions (ended_ms, job) WHERE verdict IS NOT NULL;
 CREATE INDEX actions_by_attempt ON actions (job, attempt);
 CREATE INDEX actions_open ON actions (began_ms) WHERE verdict IS NULL;
 CREATE INDEX actions_by_begin ON actions (began_ms, name); -- all that sums of durations need of an action
@@ -138,8 +143,11 @@ CREATE TABLE ranks (
     ended TEXT NOT NULL,
     late TEXT NOT NULL,                 -- results that came after the outcome was settled
     expects TEXT,                       -- {machine, within_ms}: open; `ended` is how an announced boot ends it
+    ended_ms INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (action, rank)
 ) STRICT;
+CREATE INDEX ranks_expected ON ranks (action) WHERE expects IS NOT NULL;
+CREATE INDEX ranks_failed ON ranks (ended_ms, action, rank, outcome) WHERE expects IS NULL AND outcome <> 'ok';
 
 CREATE TABLE drains (
     host TEXT PRIMARY KEY,
@@ -396,6 +404,19 @@ ALTER TABLE drains RENAME COLUMN unvouched TO doubtful;
 CREATE INDEX outbox_by_attempt ON outbox (job, attempt);
 CREATE INDEX actions_by_begin ON actions (began_ms, name);
 ALTER TABLE steps ADD COLUMN host TEXT;
+",
+    "
+CREATE INDEX attempts_open ON attempts (job) WHERE NOT complete OR abandoned;
+CREATE INDEX attempts_by_change ON attempts (touched_ms, job, attempt);
+ALTER TABLE actions ADD COLUMN live INTEGER NOT NULL DEFAULT 1;
+UPDATE actions SET live = 0 WHERE verdict IS NOT NULL AND waiting = '' AND sent = '' AND accepted = ''
+    AND resolving = '[]' AND external IS NULL;
+CREATE INDEX actions_live ON actions (job) WHERE live;
+CREATE INDEX actions_by_end ON actions (ended_ms, job) WHERE verdict IS NOT NULL;
+ALTER TABLE ranks ADD COLUMN ended_ms INTEGER NOT NULL DEFAULT 0;
+UPDATE ranks SET ended_ms = coalesce(json_extract(ended, '$.ended_ms'), 0);
+CREATE INDEX ranks_expected ON ranks (action) WHERE expects IS NOT NULL;
+CREATE INDEX ranks_failed ON ranks (ended_ms, action, rank, outcome) WHERE expects IS NULL AND outcome <> 'ok';
 ",
 ];
 

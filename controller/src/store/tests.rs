@@ -1,13 +1,13 @@
 //! Tests of the store against the reference (`Snapshot::apply`), and against power cuts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use perilog_core::controller::io::{
-    ActionRow, Again, AttemptRow, DrainRow, Expects, External, NodeRow, OutboxEntry, Passing, Quiet, RankRow, Reader,
-    Recovered, RecoveryRow, Resolving, ResourceEnd, Source,
+    ActionRow, Again, AttemptRow, DrainRow, Expects, External, Fetched, NodeRow, OutboxEntry, Passing, Quiet, RankRow,
+    Reader, Recovered, RecoveryRow, Resolving, ResourceEnd, Source,
 };
-use perilog_core::controller::{Body, Holds, Record, Snapshot, Stands};
+use perilog_core::controller::{Body, Elsewhere, Holding, Holds, Needs, Oldest, Record, Snapshot, Stands};
 use perilog_core::ids::ResourceName;
 use perilog_core::ids::{ActionId, BootId, Epoch, HostName, MachineId, MilestoneName, TaskId};
 use perilog_core::outcome::{Failure, Outcome, Verdict};
@@ -29,6 +29,16 @@ mod steps;
 fn open(dir: &Path) -> Store {
     perilog_core::switch_on_defect!(perilog_host::defect::chosen());
     Store::open(&dir.join("controller.db")).unwrap()
+}
+
+/// Takes what version 12 added out of a store.
+fn undo_version_12(db: &Connection) {
+    db.execute_batch(
+        "DROP INDEX attempts_open; DROP INDEX attempts_by_change; DROP INDEX actions_live; DROP INDEX actions_by_end;
+         DROP INDEX ranks_expected; DROP INDEX ranks_failed; ALTER TABLE actions DROP COLUMN live;
+         ALTER TABLE ranks DROP COLUMN ended_ms",
+    )
+    .unwrap();
 }
 
 fn job(n: u8) -> JobId {
@@ -288,8 +298,88 @@ proptest! {
             batch.iter().for_each(|record| expect.apply(record));
         }
         prop_assert_eq!(sorted(store.load().unwrap()), sorted(expect.clone()));
+        check_parts(&mut store, &expect);
         drop(store);
         prop_assert_eq!(sorted(open(dir.path()).load().unwrap()), sorted(expect));
+    }
+}
+
+/// Compares what a start loads, and what a batch may need, with the reference.
+fn check_parts(store: &mut Store, expect: &Snapshot) {
+    let actions = |n: std::ops::Range<u128>| n.map(|n| ActionId(uuid::Uuid::from_u128(n))).collect();
+    let oldest = |until_ms, limit| Some(Oldest { until_ms, limit });
+    for needs in [
+        Needs { jobs: [job(0), job(9)].into(), ..Needs::default() },
+        Needs { jobs: [job(2)].into(), actions: actions(0..4), page: Some((1, 2)), oldest: None },
+        Needs { page: Some((0, 3)), ..Needs::default() },
+        Needs { actions: actions(4..99), ..Needs::default() },
+        Needs { oldest: oldest(u64::MAX, 2), ..Needs::default() },
+        Needs { oldest: oldest(500_000, 9), ..Needs::default() },
+    ] {
+        assert_eq!(known(store.fetch(&needs).unwrap()), known(expect.fetch(&needs)), "{needs:?}");
+    }
+    let (part, least) = (store.load_open(Holding::NONE).unwrap(), expect.without_ended(Holding::NONE));
+    let jobs = |of: &[AttemptRow]| of.iter().map(|row| row.job.clone()).collect::<BTreeSet<JobId>>();
+    let loaded = jobs(&part.attempts);
+    assert!(loaded.is_superset(&jobs(&least.attempts)), "a start loads what it needs");
+    let all = Needs { jobs: loaded.clone(), ..Needs::default() };
+    let Snapshot { attempts, actions, ranks, events_last, outbox, elsewhere, .. } = part.clone();
+    let outbox = outbox.into_iter().filter(|entry| entry.reader == Reader::Manager).collect();
+    assert_eq!(known(Fetched { attempts, actions, ranks, events_last, outbox }), known(expect.fetch(&all)));
+    let left = jobs(&expect.attempts).len() - loaded.len();
+    assert_eq!((elsewhere.jobs, elsewhere.attempts), (left, expect.attempts.len() - part.attempts.len()));
+    let rest = Snapshot { attempts: vec![], actions: vec![], ranks: vec![], ..expect.clone() };
+    let (here, there): (Vec<_>, Vec<_>) = expect
+        .outbox
+        .iter()
+        .cloned()
+        .partition(|entry| entry.reader == Reader::ReleaseHook || loaded.contains(&entry.job));
+    let sequences = || there.iter().map(|entry| entry.sequence);
+    assert_eq!(elsewhere.notices, sequences().min().zip(sequences().max()));
+    let rest = Snapshot { events_last: BTreeMap::new(), outbox: here, elsewhere, ..rest };
+    let part = Snapshot { attempts: vec![], actions: vec![], ranks: vec![], events_last: BTreeMap::new(), ..part };
+    assert_eq!(sorted(part), sorted(rest));
+}
+
+/// Returns the rows of the jobs that have an attempt, in order.
+fn known(mut of: Fetched) -> Fetched {
+    let jobs: BTreeSet<JobId> = of.attempts.iter().map(|row| row.job.clone()).collect();
+    of.actions.retain(|row| jobs.contains(&row.job));
+    let ids: BTreeSet<ActionId> = of.actions.iter().map(|row| row.id).collect();
+    of.ranks.retain(|row| ids.contains(&row.task.action));
+    of.events_last.retain(|job, _| jobs.contains(job));
+    of.attempts.sort_by_key(|row| (row.job.clone(), row.attempt));
+    of.ranks.sort_by_key(|row| row.task);
+    of
+}
+
+/// A start and a batch look for jobs through indexes: neither walks the finished ones.
+#[test]
+fn no_question_about_jobs_walks_the_finished_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    let db = Connection::open(dir.path().join("controller.db")).unwrap();
+    for sql in super::part::QUESTIONS {
+        let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let plan: Vec<String> =
+            statement.raw_query().mapped(|row| row.get("detail")).collect::<Result<_, _>>().unwrap();
+        // These have rows of open jobs alone, or an index of these.
+        let walks = |line: &&String| {
+            let small = ["SCAN moved", "SCAN outbox", "SCAN json_each", "SCAN (subquery"];
+            let indexes = [
+                "attempts_open",
+                "actions_live",
+                "actions_by_end",
+                "ranks_expected",
+                "ranks_failed",
+                "attempts_by_change",
+            ];
+            line.starts_with("SCAN")
+                && !small.iter().any(|of| line.starts_with(of))
+                && !indexes.iter().any(|of| line.ends_with(of))
+        };
+        let walk = plan.iter().find(walks);
+        assert_eq!(walk, None, "{sql}: {plan:#?}");
     }
 }
 
@@ -411,6 +501,7 @@ fn a_store_of_version_9_goes_on() {
     let rows: Vec<AttemptRow> = (1..=3).map(|n| attempt_row(job(n), 0..=1, "n[0-1]")).collect();
     open(dir.path()).commit(&rows.iter().cloned().map(Record::Attempt).collect::<Vec<_>>()).unwrap();
     let db = Connection::open(&path).unwrap();
+    undo_version_12(&db);
     db.execute_batch(
         "DROP INDEX outbox_by_attempt; DROP INDEX actions_by_begin; ALTER TABLE steps DROP COLUMN host;
          ALTER TABLE attempts RENAME COLUMN abandoned TO unvouched; ALTER TABLE attempts DROP COLUMN silent;
@@ -433,17 +524,18 @@ fn a_store_of_version_9_goes_on() {
 
 /// A store of version 10 has no index of the outbox: to forget an attempt took a walk over all its entries.
 #[test]
-fn a_store_of_the_version_before_goes_on() {
+fn a_store_of_version_10_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("controller.db");
     open(dir.path()).commit(&[Record::Attempt(attempt_row(job(1), 0..=1, "n[0-1]"))]).unwrap();
-    Connection::open(&path)
-        .unwrap()
-        .execute_batch(
-            "DROP INDEX outbox_by_attempt; DROP INDEX actions_by_begin; \
-             ALTER TABLE steps DROP COLUMN host; PRAGMA user_version = 10",
-        )
-        .unwrap();
+    let db = Connection::open(&path).unwrap();
+    undo_version_12(&db);
+    db.execute_batch(
+        "DROP INDEX outbox_by_attempt; DROP INDEX actions_by_begin; ALTER TABLE steps DROP COLUMN host;
+         PRAGMA user_version = 10",
+    )
+    .unwrap();
+    drop(db);
     assert_eq!(open(dir.path()).load().unwrap().attempts.len(), 1);
     let db = Connection::open(&path).unwrap();
     super::schema::check_objects(&db).unwrap();
@@ -455,6 +547,31 @@ fn a_store_of_the_version_before_goes_on() {
         let plan: String = db.query_row(&plan, [], |row| row.get("detail")).unwrap();
         assert!(plan.starts_with("SEARCH"), "{table}: {plan}");
     }
+}
+
+/// A store of version 11 loads everything at a start. It does not know which of its actions have ended.
+#[test]
+fn a_store_of_the_version_before_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("controller.db");
+    let rows = [job(1), job(2)].map(|job| AttemptRow { complete: true, ..attempt_row(job, 0..=1, "n[0-1]") });
+    let action = |n: u8, verdict| {
+        let (id, name) = (ActionId(uuid::Uuid::from_u128(n.into())), ActionName::new("prolog").unwrap());
+        let row = ActionRow::new(id, job(n), Attempt::FIRST, name, IdSet::from(0..=1), 5);
+        let over = ActionRow { verdict, waiting: IdSet::new(), ok: row.ranks.clone(), ..row };
+        Record::Action(Box::new(over))
+    };
+    let records = rows.map(Record::Attempt).into_iter().chain([action(1, Some(Verdict::Ok)), action(2, None)]);
+    open(dir.path()).commit(&records.collect::<Vec<_>>()).unwrap();
+    let db = Connection::open(&path).unwrap();
+    undo_version_12(&db);
+    db.execute_batch("PRAGMA user_version = 11").unwrap();
+    drop(db);
+    let part = open(dir.path()).load_open(Holding::NONE).unwrap();
+    assert_eq!(part.attempts.iter().map(|row| &row.job).collect::<Vec<_>>(), [&job(2)]);
+    assert_eq!(part.elsewhere, Elsewhere { jobs: 1, attempts: 1, actions: 1, notices: None });
+    super::schema::check_objects(&Connection::open(&path).unwrap()).unwrap();
+    assert_eq!(tables(&path), tables_of_a_new_file());
 }
 
 /// Returns each column of each table, as the name of the table, and the name and type of the column.

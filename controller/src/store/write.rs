@@ -154,16 +154,16 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
         "INSERT INTO actions (id, job, attempt, name, ranks, userid, env, timeout_ms, began_ms, waiting, sent, \
          accepted, ok, ended,
              cancelling, cancel_why, boots, verdict, ended_ms, events_from, held, growing, resolving, external,
-             overdue, lingering, limits, remarks)
+             overdue, lingering, limits, remarks, live)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, \
          ?23, ?24, ?25,
-             ?26, ?27, ?28)
+             ?26, ?27, ?28, ?29)
          ON CONFLICT (id) DO UPDATE SET job = ?2, attempt = ?3, name = ?4, ranks = ?5, userid = ?6, env = ?7, \
          timeout_ms = ?8,
              began_ms = ?9, waiting = ?10, sent = ?11, accepted = ?12, ok = ?13, ended = ?14, cancelling = ?15, \
          cancel_why = ?16,
              boots = ?17, verdict = ?18, ended_ms = ?19, events_from = ?20, held = ?21, growing = ?22,
-             resolving = ?23, external = ?24, overdue = ?25, lingering = ?26, limits = ?27, remarks = ?28",
+             resolving = ?23, external = ?24, overdue = ?25, lingering = ?26, limits = ?27, remarks = ?28, live = ?29",
         params![
             row.id.to_string(),
             row.job.as_str(),
@@ -193,6 +193,7 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
             set(&row.lingering),
             json(&row.limits)?,
             json(&row.remarks)?,
+            row.is_live(),
         ],
     )
 }
@@ -204,14 +205,16 @@ fn set(ids: &IdSet) -> String {
 fn rank(db: &Connection, row: &RankRow) -> Result<()> {
     run(
         db,
-        "INSERT OR REPLACE INTO ranks (action, rank, outcome, ended, late, expects) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT OR REPLACE INTO ranks (action, rank, outcome, ended, late, expects, ended_ms)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![
             row.task.action.to_string(),
             row.task.rank.0,
             row.ended.outcome.word(),
             json(&row.ended)?,
             json(&row.late)?,
-            row.expects.as_ref().map(json).transpose()?
+            row.expects.as_ref().map(json).transpose()?,
+            integer(row.ended.ended_ms)
         ],
     )
 }

@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 
 use crate::controller::action::Action;
-use crate::controller::action::announced_reboot::Expected;
 use crate::controller::context::{Change, Context, End};
 use crate::controller::edge::Lists;
 use crate::controller::giveback::drain::Drains;
@@ -87,18 +86,12 @@ impl Machine {
             machine.jobs.add_action(Action::stored(row, now.mono_ms));
             machine.nodes.index(&machine.jobs, id, &open);
         }
-        for row in snapshot.ranks {
-            let Some(action) = machine.jobs.action_mut(row.task.action) else { continue };
-            if row.expects.is_some() {
-                let expected = Expected::stored(row, now.mono_ms, machine.cx.settings.unreachable_grace_ms);
-                action.expected.insert(expected.row.task.rank, expected);
-            } else {
-                action.ended.insert(row.task.rank, row);
-            }
-        }
+        machine.jobs.take_in_ranks(snapshot.ranks, now, machine.cx.settings.unreachable_grace_ms);
         for (job, last) in snapshot.events_last {
             machine.jobs.table.set_events_last(job, if defect!(EventsRepeat) { 0 } else { last });
         }
+        machine.jobs.table.away.elsewhere = snapshot.elsewhere;
+        machine.cx.outbox.set_elsewhere(snapshot.elsewhere.notices);
         machine.nodes.index_failed(&machine.jobs);
         machine.jobs.suspend_live(&machine.cx);
         machine.cx.records.push(Record::Epoch(epoch));
@@ -172,7 +165,7 @@ impl Machine {
         let of_nodes = self.nodes.values().map(|node| node.tasks.len() + node.live.len() + node.failed.len()).sum();
         [
             ("sessions", self.nodes.sessions.len()),
-            ("jobs", self.jobs.len()),
+            ("jobs", self.jobs.table.count_jobs()),
             ("actions", self.jobs.table.count_actions()),
             ("tasks by node", of_nodes),
             ("outbox entries", self.cx.outbox.len()),
@@ -225,7 +218,7 @@ impl Machine {
             }
         }
         self.cx.record_attempts(&self.jobs);
-        self.jobs.table.refresh();
+        self.jobs.table.refresh(self.cx.now.mono_ms);
         self.quiesce.tell_quiet(&self.jobs, &mut self.cx);
         if let Some(mono_ms) = self.facts().next_check().filter(|at| self.cx.wake_ms != Some(*at)) {
             self.cx.wake_ms = Some(mono_ms);

@@ -9,6 +9,7 @@
 //! | `stored` | nothing: rows, and the snapshot that a start loads |
 //! | `job` | attempts: the ranks that a job holds, hand-overs, superseding, tolerance, retention |
 //! | `action` | actions: rank states, the order of ranks, limits, verdicts; external actions |
+//! | `memory` | which jobs that have ended the machine holds, and which are in the store alone |
 //! | `node` | nodes: the session that speaks for a host; differences between a node's tasks and the store |
 //! | `giveback` | released ranks, drained hosts, notices to the resource manager |
 //! | `edge` | which attempts an edge's list adds, takes up or ends; which requests an edge may make |
@@ -29,6 +30,7 @@ mod giveback;
 mod interface;
 mod job;
 mod machine;
+mod memory;
 mod node;
 mod operator;
 mod recovery;
@@ -45,5 +47,7 @@ pub use interface::{io, overview, request, view};
 pub use io::{Effect, Input, Now, Output, Record, Settings, Snapshot};
 pub use job::layout::Layout;
 pub use machine::Machine;
+pub use memory::{Elsewhere, Holding, Needs, Oldest};
+pub use node::FAILED_KEPT;
 pub use stored::body::Body;
 pub use writer::{Batch, FULL_EVERY_MS, Left, Writer};

@@ -11,12 +11,15 @@
 //! If a commit fails, the writer discards the machine, because the machine contains changes that the disk lacks. The
 //! driver then ends every session, answers all callers, and loads the store again when the disk has room.
 
-use crate::controller::io::{Effect, Input, Now, Output, Record, Settings, Snapshot};
+use crate::controller::io::{Effect, Fetched, Input, Now, Output, Record, Settings, Snapshot};
 use crate::controller::machine::Machine;
+use crate::controller::memory::{Holding, Needs};
 use crate::mark::Commit;
 
 /// Interval (ms) at which a driver checks whether a full disk has room again.
 pub const FULL_EVERY_MS: u64 = 5_000;
+/// Number of jobs and actions in a question to the store from which on the other inputs wait for the next batch.
+const MAX_FETCHED: usize = 500;
 
 /// The only writer of a store: owns the machine, turns inputs into batches, and returns a batch's effects after the
 /// commit.
@@ -30,6 +33,7 @@ pub struct Writer {
     machine: Option<Machine>,
     /// `true` if the machine was told last that the disk is full.
     full: bool,
+    holding: Holding,
 }
 
 /// The machine's answer to inputs: records to commit, and effects that wait for the commit.
@@ -70,8 +74,14 @@ pub struct Left {
 
 impl Writer {
     /// Creates a writer without a machine; the caller draws `nonce` at random.
-    pub const fn new(settings: Settings, nonce: u64) -> Self {
-        Self { settings, nonce, machine: None, full: false }
+    pub fn new(settings: Settings, nonce: u64) -> Self {
+        Self { settings, nonce, machine: None, full: false, holding: Holding::default() }
+    }
+
+    /// Sets which jobs stay in memory although they have ended, for tests.
+    #[must_use]
+    pub fn holding(self, holding: Holding) -> Self {
+        Self { holding, ..self }
     }
 
     /// Returns the machine; `None` before the first `begin` and after a failed commit, when the driver accepts no
@@ -91,6 +101,28 @@ impl Writer {
         self.machine = Some(machine);
         self.full = false;
         Batch { output }
+    }
+
+    /// Returns what the inputs need of the store, and how many of them it covers: the first ones, because a question to
+    /// the store must not take long. The driver reads the rows, hands them over with [`Writer::take_in`], and then lets
+    /// the machine handle these inputs.
+    pub fn needs(&self, inputs: &[Input], now: Now) -> (Needs, usize) {
+        let mut needs = Needs::default();
+        let Some(machine) = &self.machine else { return (needs, inputs.len()) };
+        for (at, input) in inputs.iter().enumerate() {
+            needs.extend(machine.facts().needs(input, now));
+            if needs.len() >= MAX_FETCHED {
+                return (needs, at + 1);
+            }
+        }
+        (needs, inputs.len())
+    }
+
+    /// Hands the machine what inputs need of the store.
+    pub fn take_in(&mut self, fetched: Fetched, now: Now) {
+        if let Some(machine) = &mut self.machine {
+            machine.jobs.take_in(fetched, now, &mut machine.cx);
+        }
     }
 
     /// Lets the machine handle inputs; the batch is empty if no machine is loaded.
@@ -115,6 +147,11 @@ impl Writer {
     /// without records needs no commit.
     pub fn committed(&mut self, batch: Batch) -> Left {
         let Output { records, effects } = batch.output;
+        if let Some(machine) = &mut self.machine
+            && let Some(pinned) = machine.facts().pinned(self.holding)
+        {
+            machine.jobs.evict(&pinned, self.holding, &mut machine.cx);
+        }
         let newest = self.machine.as_ref().and_then(|machine| machine.history.newest());
         Left { anchor: newest.filter(|_| !records.is_empty()), records, effects }
     }

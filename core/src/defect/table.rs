@@ -205,6 +205,16 @@ table! {
     EndedStaysLive: "what has ended stays in the index of what is live",
         "the cost of a request does not grow with the finished jobs",
         Hunt::Unit { program: "core", filter: "what_has_ended_is_live_no_more" };
+    NothingEvicted: "a job that has ended stays in memory",
+        "7: what a finished job takes is bounded",
+        Hunt::Unit { program: "core", filter: "what_has_ended_leaves_memory" };
+    NeedsIgnored: "a batch does not ask the store for the ended jobs that it needs",
+        "1.1: an ended attempt is known until retention forgets it",
+        Hunt::Unit { program: "core", filter: "a_request_about_an_ended_job" };
+    NothingPinned: "a job leaves memory although the memory refers to it",
+        "6.2: recovery knows what the store has", Hunt::Unit { program: "core", filter: "what_is_referred_to_stays" };
+    LiveEvicted: "a job leaves memory although it owes something",
+        "1.1: the controller does what it owes", Hunt::Unit { program: "core", filter: "what_owes_anything_stays" };
     EqualSetsApart: "each set of ranks of a finished job takes its own memory",
         "7: what a finished job takes is bounded",
         Hunt::Unit { program: "core", filter: "what_has_ended_has_one_copy_of_equal_sets" };

@@ -14,6 +14,7 @@ use super::look::Look;
 use super::node::EPOCH_MS;
 use super::site;
 use super::traps::{How, Sprung};
+use super::whole::{self, Whole};
 use crate::plan::Spring;
 
 /// CLOCK_MONOTONIC of the controller's host when the world begins.
@@ -23,6 +24,8 @@ const MONO_MS: u64 = 1_000_000;
 pub(crate) struct Controller {
     /// The writer of the running process; `None`: no process runs.
     pub(super) writer: Option<Writer>,
+    /// A machine that holds every job; `None` before the first process.
+    pub(super) whole: Option<Whole>,
     /// Number of processes that have started.
     pub(crate) life: u64,
     pub(crate) store: Snapshot,
@@ -120,7 +123,9 @@ impl World {
         controller.mono_lag = 0;
         controller.life += 1;
         let life = controller.life;
-        controller.writer = Some(Writer::new(site::settings(self.settings), life + 1_000 * which as u64));
+        let (settings, nonce) = (site::settings(self.settings), life + 1_000 * which as u64);
+        controller.whole = Some(Whole::new(settings.clone(), nonce));
+        controller.writer = Some(Writer::new(settings, nonce).holding(whole::holding(life)));
         self.say(|| format!("c{which} {life} is up"));
         self.load(which);
     }
@@ -142,7 +147,9 @@ impl World {
         let controller = &mut self.controllers[which];
         let stored = Snapshot { anchor: controller.anchor, ..controller.store.clone() };
         let Some(writer) = controller.writer.as_mut() else { return };
-        let batch = writer.begin(stored, now);
+        let batch = writer.begin(stored.without_ended(whole::holding(life)), now);
+        let other = controller.whole.as_mut().and_then(|whole| whole.begin(stored, now, &batch));
+        self.check_whole(other);
         self.carry(which, batch);
         // A new controller sends the hooks every notice that they have not carried out.
         self.hooks_hear(which);
@@ -238,8 +245,9 @@ impl World {
             let mut inputs = std::mem::take(&mut controller.inbox);
             inputs.retain(|input| matches!(input, Input::Settings(_)));
             if let Some(writer) = controller.writer.as_mut() {
-                let none = writer.handle(inputs, now);
+                let none = writer.handle(inputs.clone(), now);
                 debug_assert!(none.records().is_empty(), "no machine, no records");
+                controller.whole.iter_mut().for_each(|whole| drop(whole.handle(inputs.clone(), now, &none)));
             }
             return self.load(which);
         }
@@ -270,8 +278,22 @@ impl World {
         controller.told = inputs.iter().flat_map(told_of).chain(controller.stones.iter().copied()).collect();
         controller.served = inputs.iter().filter_map(of_a_service).collect();
         let Some(writer) = controller.writer.as_mut() else { return };
-        let batch = writer.handle(inputs, now);
+        let store = &controller.store;
+        for input in &inputs {
+            let (needs, _) = writer.needs(std::slice::from_ref(input), now);
+            writer.take_in(store.fetch(&needs), now);
+        }
+        let batch = writer.handle(inputs.clone(), now);
+        let other = controller.whole.as_mut().and_then(|whole| whole.handle(inputs, now, &batch));
+        self.check_whole(other);
         self.carry(which, batch);
+    }
+
+    /// Checks that a machine that holds every job answered the batch in the same way.
+    fn check_whole(&mut self, other: Option<String>) {
+        if let Some(text) = other {
+            self.violate("a machine that holds every job does the same", &text);
+        }
     }
 
     /// Commits a batch, and only then carries out its effects.
@@ -354,6 +376,7 @@ impl World {
         if let Some(writer) = controller.writer.as_mut() {
             writer.failed(batch);
         }
+        controller.whole.iter_mut().for_each(Whole::failed);
         controller.inbox.clear();
         let conns: Vec<u64> = std::mem::take(&mut controller.sessions).into_values().collect();
         for conn in conns {

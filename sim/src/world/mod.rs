@@ -42,6 +42,7 @@ mod stalled;
 mod systemd;
 mod traps;
 mod watch;
+mod whole;
 
 use std::collections::BTreeMap;
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use perilog_core::controller::io::SessionId;
 use perilog_core::controller::{Input, Snapshot, Writer};
+
 use perilog_core::message::FromAgent;
 use perilog_core::{Commit, Epoch, Mark};
 
@@ -12,6 +13,7 @@ use super::World;
 use super::event::Event;
 use super::node::EPOCH_MS;
 use super::site;
+use super::whole::Whole;
 use crate::plan::Side;
 
 /// An earlier state that a rollback restores: the controller's store (`File`), store and anchor (`Directory`), memory
@@ -27,6 +29,7 @@ pub(crate) enum Copy {
 /// The memory and disk of the controller's host, for a virtual machine that is rolled back.
 pub(crate) struct Memory {
     writer: Writer,
+    whole: Option<Whole>,
     settings: u8,
     /// Settings that the process has read, and has not handled yet.
     unhandled: Vec<Input>,
@@ -82,6 +85,7 @@ impl World {
         let unhandled = controller.inbox.iter().filter(|input| matches!(input, Input::Settings(_))).cloned().collect();
         let memory = Memory {
             writer,
+            whole: controller.whole.clone(),
             settings: self.settings,
             unhandled,
             store: controller.store.clone(),
@@ -141,8 +145,19 @@ impl World {
     /// Continues the controller's process from an earlier state of its memory, without its connections.
     fn remember(&mut self, memory: Memory) {
         self.kill_controller(0, None);
-        let Memory { writer, settings, unhandled, store, anchor, sessions, wake, loaded_at, copied_at, mono_lag } =
-            memory;
+        let Memory {
+            writer,
+            whole,
+            settings,
+            unhandled,
+            store,
+            anchor,
+            sessions,
+            wake,
+            loaded_at,
+            copied_at,
+            mono_lag,
+        } = memory;
         self.truth.lost_unseen();
         self.truth.numbers_repeat();
         self.replace_store(store, anchor);
@@ -151,7 +166,7 @@ impl World {
         let t = self.t;
         let controller = &mut self.controllers[0];
         controller.life += 1;
-        controller.writer = Some(writer);
+        (controller.writer, controller.whole) = (Some(writer), whole);
         // The process counts no time between the copy and now.
         controller.loaded_at = loaded_at + (t - copied_at);
         controller.mono_lag = mono_lag + (t - copied_at);

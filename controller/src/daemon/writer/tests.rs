@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use perilog_core::JobId;
-use perilog_core::controller::Snapshot;
-use perilog_core::controller::io::{Reply, Request, RunRequest};
+use perilog_core::controller::io::{Fetched, Reply, Request, RunRequest};
+use perilog_core::controller::{Needs, Snapshot};
 use perilog_core::{ActionName, ClusterId, Commit};
 use tokio::sync::oneshot;
 
@@ -26,6 +26,14 @@ struct State {
 }
 
 impl Durable for Script {
+    fn load_open(&mut self, _: Holding) -> Result<Snapshot, StoreError> {
+        self.load()
+    }
+
+    fn fetch(&mut self, needs: &Needs) -> Result<Fetched, StoreError> {
+        Ok(self.0.lock().unwrap().snapshot.fetch(needs))
+    }
+
     fn load(&mut self) -> Result<Snapshot, StoreError> {
         Ok(self.0.lock().unwrap().snapshot.clone())
     }

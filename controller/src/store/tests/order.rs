@@ -108,6 +108,7 @@ fn events_of_a_store_of_the_version_before_come_first() {
     write(&mut store, 3, &[(1, 1)]);
     drop(store);
     let db = Connection::open(dir.path().join("controller.db")).unwrap();
+    undo_version_12(&db);
     db.execute_batch(
         "DROP INDEX outbox_by_attempt; DROP INDEX actions_by_begin; ALTER TABLE steps DROP COLUMN host;
          DROP INDEX events_in_order;

@@ -215,6 +215,7 @@ fn tasks_of_the_version_before_get_their_hosts() {
     commit(&mut store, vec![ran(2, 3, "n3", "ok", scripts("bb"))]);
     let (skew, by_node) = (reader(dir.path()).skew(&ALL).unwrap(), reader(dir.path()).totals_by_node(&ALL).unwrap());
     assert_eq!((skew.nodes, skew.rows.len(), by_node.rows.len(), by_node.tasks), (4, 1, 4, 5));
+    undo_version_12(&store.db);
     store
         .db
         .execute_batch(

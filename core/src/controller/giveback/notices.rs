@@ -47,6 +47,16 @@ impl Context {
         }
         owed
     }
+
+    /// Drops all notices to the resource manager.
+    pub(crate) fn drop_manager_notices(&mut self) {
+        if self.outbox.has_manager() {
+            let through = self.outbox.last;
+            self.outbox.applied(through);
+            self.records.push(Record::OutboxApplied { through });
+            self.effects.push(Effect::OutboxGrew);
+        }
+    }
 }
 
 impl Jobs {

@@ -37,6 +37,11 @@ pub(crate) struct Outbox {
     /// Highest sequence number so far, at the start of a life of the controller the number from [`first_sequence`]. The
     /// next entry gets the number after this one.
     pub(super) last: u64,
+    /// The lowest and the highest sequence number that entries for the resource manager in the store alone may have:
+    /// those about jobs that have left memory. `None`: there are none.
+    elsewhere: Option<(u64, u64)>,
+    /// Entries that a batch has needed, about jobs that are not in memory.
+    guests: Vec<u64>,
     /// The controller's epoch, which new entries bear.
     pub(super) epoch: u64,
 }
@@ -72,6 +77,11 @@ impl Outbox {
     pub(crate) fn manager(&self, after: u64) -> impl Iterator<Item = &OutboxEntry> {
         let from = (Reader::Manager, after.saturating_add(1));
         self.entries.range(from..=(Reader::Manager, u64::MAX)).map(|(_, entry)| entry)
+    }
+
+    /// Returns the jobs with an entry for the release hook.
+    pub(crate) fn hooked_jobs(&self) -> impl Iterator<Item = &JobId> {
+        self.hooked.keys()
     }
 
     /// Returns the number of entries for the release hook.
@@ -119,6 +129,7 @@ impl Outbox {
     /// resource manager's reader has applied them.
     pub(crate) fn applied(&mut self, through: u64) {
         let through = if defect!(OutboxDropsUnapplied) { u64::MAX } else { through };
+        self.elsewhere = self.elsewhere.filter(|(_, last)| *last > through);
         while let Some((key, _)) = self.entries.range((Reader::Manager, 0)..=(Reader::Manager, through)).next() {
             let key = *key;
             self.remove(key);
@@ -137,6 +148,66 @@ impl Outbox {
     /// Returns `true` if the outbox has a notice about this attempt that the release hook has not carried out.
     pub(crate) fn is_hooked(&self, job: &JobId, attempt: Attempt) -> bool {
         self.keys(job, attempt).any(|(reader, _)| reader == Reader::ReleaseHook)
+    }
+
+    /// Returns `true` if neither memory nor the store has an entry.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.elsewhere.is_none()
+    }
+
+    /// Returns `true` if memory or the store has an entry for the resource manager.
+    pub(super) fn has_manager(&self) -> bool {
+        self.manager(0).next().is_some() || self.elsewhere.is_some()
+    }
+
+    /// Returns `true` if the store may have an entry for the resource manager with a higher sequence number than
+    /// `after` that is not in memory.
+    pub(crate) fn lacks(&self, after: u64) -> bool {
+        self.elsewhere.is_some_and(|(_, last)| last > after)
+    }
+
+    /// Sets which sequence numbers entries in the store alone may have, after a start.
+    pub(crate) const fn set_elsewhere(&mut self, elsewhere: Option<(u64, u64)>) {
+        self.elsewhere = elsewhere;
+    }
+
+    /// Takes in entries that a batch needs. `is_held`: returns `true` if the job of the entry is in memory.
+    pub(crate) fn take_in(&mut self, entries: Vec<OutboxEntry>, is_held: impl Fn(&JobId) -> bool) {
+        for entry in entries.into_iter().filter(|entry| entry.reader == Reader::Manager) {
+            if !self.entries.contains_key(&(entry.reader, entry.sequence)) {
+                self.guests.extend(Some(entry.sequence).filter(|_| !is_held(&entry.job)));
+                self.push(entry);
+            }
+        }
+    }
+
+    /// Lets the entries for the resource manager about a job leave memory: the store has them.
+    pub(crate) fn evict(&mut self, job: &JobId) {
+        let from = (job.clone(), Attempt::default());
+        let of = self.of.range(from..).take_while(|((of, _), _)| of == job).flat_map(|(_, keys)| keys);
+        let keys: Vec<(Reader, u64)> = of.copied().filter(|(reader, _)| *reader == Reader::Manager).collect();
+        keys.into_iter().for_each(|key| self.leave(key));
+    }
+
+    /// Returns `true` if memory has entries that a batch has needed.
+    pub(crate) fn has_guests(&self) -> bool {
+        !self.guests.is_empty()
+    }
+
+    /// Lets the entries leave memory that a batch has needed, unless the job is in memory now.
+    pub(crate) fn evict_guests(&mut self, is_held: impl Fn(&JobId) -> bool) {
+        for sequence in std::mem::take(&mut self.guests) {
+            let key = (Reader::Manager, sequence);
+            if self.entries.get(&key).is_some_and(|entry| !is_held(&entry.job)) {
+                self.leave(key);
+            }
+        }
+    }
+
+    fn leave(&mut self, key: (Reader, u64)) {
+        self.remove(key);
+        let (first, last) = self.elsewhere.unwrap_or((key.1, key.1));
+        self.elsewhere = Some((first.min(key.1), last.max(key.1)));
     }
 
     /// Returns the entries about an attempt, those for the resource manager first, each in order.

@@ -18,6 +18,7 @@ pub use crate::controller::stored::rows::{
 };
 
 use crate::controller::action::stands::{Holds, Stands};
+use crate::controller::memory::Elsewhere;
 use crate::controller::stored::body::Body;
 use crate::eventlog::Event;
 use crate::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, Rank, ResourceName};
@@ -316,4 +317,19 @@ pub struct Snapshot {
     pub outbox_last: u64,
     /// Largest sequence number that each job's event log has ever used.
     pub events_last: BTreeMap<JobId, u64>,
+    /// What the store has and the snapshot does not: jobs that have ended.
+    pub elsewhere: Elsewhere,
+}
+
+/// The rows of the jobs that a batch needs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Fetched {
+    pub attempts: Vec<AttemptRow>,
+    /// In the order in which the actions began.
+    pub actions: Vec<ActionRow>,
+    pub ranks: Vec<RankRow>,
+    /// Largest sequence number that each of these jobs' event logs has ever used.
+    pub events_last: BTreeMap<JobId, u64>,
+    /// Notices to the resource manager: those about these jobs, and the page that the batch needs. In order, each once.
+    pub outbox: Vec<OutboxEntry>,
 }

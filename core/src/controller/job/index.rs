@@ -16,6 +16,7 @@ use std::ops::Bound;
 use crate::controller::action::Action;
 use crate::controller::job::Job;
 use crate::controller::job::attempt::JobAttempt;
+use crate::controller::memory::Away;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId};
 
@@ -36,14 +37,14 @@ pub(crate) struct Table {
     listed: BTreeSet<JobId>,
     stale_actions: Vec<ActionId>,
     stale_attempts: Vec<(JobId, Attempt)>,
+    pub(crate) away: Away,
 }
 
 impl Action {
     /// Returns `true` if the action still decides or owes anything: it has no verdict, or one of its ranks or resources
     /// has not ended.
     fn is_live(&self) -> bool {
-        let waits = !self.row.resolving.is_empty() || !self.expected.is_empty();
-        self.row.verdict.is_none() || self.is_open() || waits
+        self.row.is_live() || !self.expected.is_empty()
     }
 
     fn verdict_key(&self) -> Option<(u64, u64, ActionId)> {
@@ -53,7 +54,7 @@ impl Action {
 }
 
 impl Table {
-    pub(super) const fn jobs(&self) -> &BTreeMap<JobId, Job> {
+    pub(crate) const fn jobs(&self) -> &BTreeMap<JobId, Job> {
         &self.jobs
     }
 
@@ -194,13 +195,54 @@ impl Table {
         [self.live_actions.len(), self.live_attempts.len(), self.deadlines.len()]
     }
 
-    pub(crate) fn count_attempts(&self) -> usize {
+    /// Returns the number of attempts that the table has.
+    pub(crate) fn count_held(&self) -> usize {
         // Each attempt is in one of the sets.
         self.live_attempts.len() + self.ended_attempts.len()
     }
 
+    /// Returns the number of attempts of the store.
+    pub(crate) fn count_attempts(&self) -> usize {
+        self.count_held() + self.away.elsewhere.attempts
+    }
+
+    /// Returns the number of actions of the store.
     pub(crate) fn count_actions(&self) -> usize {
-        self.actions.len()
+        self.actions.len() + self.away.elsewhere.actions
+    }
+
+    /// Returns the number of jobs of the store.
+    pub(crate) fn count_jobs(&self) -> usize {
+        self.jobs.len() + self.away.elsewhere.jobs
+    }
+
+    /// Counts jobs that were in the store alone as jobs of the table.
+    pub(crate) fn came_back(&mut self, jobs: &BTreeSet<JobId>) {
+        for entry in jobs.iter().filter_map(|job| self.jobs.get(job)) {
+            let actions = entry.attempts.values().map(|attempt| attempt.actions.len()).sum();
+            self.away.came_back(entry.attempts.len(), actions);
+        }
+    }
+
+    /// Removes a job, which the store has, from the table. Returns `false`, and does nothing, if an attempt of it is
+    /// live.
+    pub(crate) fn evict(&mut self, job: &JobId) -> bool {
+        let Some(entry) = self.jobs.get(job) else { return false };
+        let ended = |(number, of): (&Attempt, &JobAttempt)| {
+            (!of.is_stale && self.ended_attempts.contains(&(of.touched_ms, job.clone(), *number)))
+                || defect!(LiveEvicted)
+        };
+        if !entry.attempts.iter().all(ended) {
+            return false;
+        }
+        let attempts: Vec<(Attempt, Vec<ActionId>)> =
+            entry.attempts.iter().map(|(number, of)| (*number, of.actions.clone())).collect();
+        self.away.left(attempts.len(), attempts.iter().map(|(_, actions)| actions.len()).sum());
+        for (number, actions) in attempts {
+            actions.into_iter().for_each(|id| drop(self.remove_action(id)));
+            self.remove_attempt(job, number);
+        }
+        true
     }
 
     /// Returns every action, also those that have ended: for a start of the controller, and for tests.
@@ -270,8 +312,8 @@ impl Table {
     }
 
     /// Decides for everything that this batch has changed whether it is live, and when its limits are checked. The end
-    /// of each batch calls this.
-    pub(crate) fn refresh(&mut self) {
+    /// of each batch calls this. `mono_ms`: the present time (monotonic).
+    pub(crate) fn refresh(&mut self, mono_ms: u64) {
         let stale = std::mem::take(&mut self.stale_actions);
         for id in stale {
             let Some(action) = self.actions.get_mut(&id) else { continue };
@@ -296,6 +338,7 @@ impl Table {
                 }
                 self.live_attempts.remove(&(job.clone(), number));
                 self.ended_attempts.insert((touched_ms, job.clone(), number));
+                self.away.is_idle(mono_ms, job.clone());
             }
             if let Some(attempt) = self.jobs.get_mut(&job).and_then(|entry| entry.attempts.get_mut(&number)) {
                 attempt.is_stale = false;

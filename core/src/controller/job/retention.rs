@@ -27,11 +27,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::agent::io::Level;
 use crate::controller::context::Context;
 use crate::controller::facts::Facts;
-use crate::controller::io::Record;
+use crate::controller::io::{Now, Record};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
+use crate::controller::memory::Oldest;
 use crate::defect;
 use crate::ids::{ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::message::ToAgent;
@@ -169,12 +170,28 @@ impl<'a> Facts<'a> {
     pub(crate) fn next_prune(&self) -> Option<u64> {
         let ends = |attempt: &JobAttempt| !attempt.actions.is_empty() || attempt.complete;
         let table = &self.jobs.table;
-        let any = table.ended_attempts().next().is_some() || table.live_attempts().any(|(.., of)| ends(of));
+        let any = table.ended_attempts().next().is_some()
+            || table.away.elsewhere.attempts > 0
+            || table.live_attempts().any(|(.., of)| ends(of));
         any.then(|| self.cx.now.mono_ms.saturating_add(PRUNE_EVERY_MS).min(self.prune_ms()))
     }
 
     fn prune_ms(&self) -> u64 {
         self.pruned_ms.saturating_add(if self.prunes_on { 0 } else { PRUNE_EVERY_MS })
+    }
+
+    /// Returns the attempts that a tick now needs: those among which it looks for attempts to forget.
+    pub(crate) fn oldest(&self, now: Now) -> Option<Oldest> {
+        if self.prune_ms() > now.mono_ms || self.recovery.is_on() {
+            return None;
+        }
+        let table = &self.jobs.table;
+        let until_ms = match table.count_attempts() > self.cx.settings.keep_attempts {
+            true => u64::MAX,
+            false => now.wall_ms.saturating_sub(self.cx.settings.retention_ms),
+        };
+        // The attempts in memory may be the oldest ones, and may have to stay.
+        Some(Oldest { until_ms, limit: MAX_PRUNED.saturating_add(table.count_held()) })
     }
 
     fn owed(&self) -> Owed<'a> {

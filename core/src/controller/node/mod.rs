@@ -27,7 +27,7 @@ use crate::idset::IdSet;
 use crate::message::{MAX_TASKS, Phase};
 
 /// Number of failed tasks that the machine remembers for each node, for `perilog why`.
-pub(crate) const FAILED_KEPT: usize = 8;
+pub const FAILED_KEPT: usize = 8;
 
 /// A node with which the controller has had a session.
 #[derive(Debug, Clone, PartialEq)]

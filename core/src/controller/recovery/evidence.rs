@@ -66,7 +66,7 @@ impl Machine {
         let is_rival =
             commit.epoch.number >= self.epoch.number && commit.epoch != self.epoch && !defect!(RivalIsEvidence);
         self.recovery.suspects.insert(hello.host.clone(), commit);
-        let is_new = self.jobs.values().all(|job| job.attempts.is_empty());
+        let is_new = self.jobs.table.count_attempts() == 0;
         let enough = self.recovery.suspects.len() > 1 || self.nodes.len() < FEW_NODES || is_new;
         if is_rival || !enough && !defect!(LoneMarkBelieved) {
             let what = format!(

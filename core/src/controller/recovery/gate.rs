@@ -100,7 +100,7 @@ impl Machine {
         for (job, number) in waiting {
             self.jobs.proceed(&job, number, &mut self.cx);
         }
-        if self.cx.outbox.len() > 0 {
+        if !self.cx.outbox.is_empty() {
             self.cx.effects.push(Effect::OutboxGrew);
         }
     }
@@ -142,7 +142,8 @@ impl Facts<'_> {
     pub(crate) fn is_kept_back(&self, entry: &OutboxEntry) -> bool {
         let attempt = self.jobs.attempt(&entry.job, entry.attempt);
         let is_old = self.recovery.is_settling() && entry.epoch != self.epoch.number && !defect!(EndedNoticed);
-        attempt.is_some_and(|attempt| attempt.suspended || attempt.complete && is_old)
+        // An attempt that is not in memory is complete.
+        attempt.map_or(is_old, |attempt| attempt.suspended || attempt.complete && is_old)
     }
 
     /// Returns `true` if the task's node reported, while the attempt was suspended, that the node does not hold the

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::agent::io::Level;
 use crate::controller::context::{Change, Context};
-use crate::controller::io::{Reader, Record, Recovered, RecoveryRow};
+use crate::controller::io::{Record, Recovered, RecoveryRow};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -33,10 +33,14 @@ pub(super) const BEGUN_BEFORE: &str = "the store was put back, and the job had b
 impl Jobs {
     /// Abandons every attempt that owes anything. `why`: the evidence, as a text for people.
     fn abandon_all(&mut self, why: &str, cx: &mut Context) {
+        if defect!(NothingAbandoned) {
+            return;
+        }
+        cx.drop_manager_notices();
+        // An attempt that is not in memory owes nothing.
         let all: Vec<(JobId, Attempt, bool)> =
             self.all_attempts().map(|(job, number, attempt)| (job.clone(), number, attempt.complete)).collect();
-        for (job, number, complete) in all.into_iter().filter(|_| !defect!(NothingAbandoned)) {
-            cx.drop_notices(&job, number, Some(Reader::Manager));
+        for (job, number, complete) in all {
             if !complete || cx.outbox.is_hooked(&job, number) {
                 self.abandon(&job, number, why, cx);
             }

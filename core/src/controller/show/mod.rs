@@ -89,7 +89,7 @@ impl Facts<'_> {
             drained: self.drains.values().filter(|drain| !drain.lifted).count() as u64,
             held: self.held_hosts().len() as u64,
             online: self.nodes.values().filter(|n| n.session.is_some()).count() as u64,
-            jobs: self.jobs.len() as u64,
+            jobs: self.jobs.table.count_jobs() as u64,
             actions_open,
             tasks_open,
             quiet: self.quiesce.quiet.clone(),

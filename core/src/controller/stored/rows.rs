@@ -164,6 +164,16 @@ pub enum Passing {
     Cleaning { job: JobId, attempt: Attempt },
 }
 
+impl Passing {
+    /// Returns the job that the cause names; `None`: it names none.
+    pub const fn job(&self) -> Option<&JobId> {
+        match self {
+            Self::Missing { job, .. } | Self::Cleaning { job, .. } => Some(job),
+            Self::Unknown => None,
+        }
+    }
+}
+
 /// A later reason to drain a host that is drained already.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Again {

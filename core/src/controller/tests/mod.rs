@@ -36,6 +36,7 @@ use std::collections::BTreeMap;
 
 use crate::controller::io::*;
 use crate::controller::machine::Machine;
+use crate::controller::memory::Holding;
 use crate::eventlog::Event;
 use crate::ids::*;
 use crate::message::*;
@@ -50,6 +51,8 @@ pub(super) struct Bench {
     pub(super) settings: Settings,
     /// Lines that the controller wrote to its journal. A line about a host begins with the host's name and a colon.
     pub(super) notes: Vec<String>,
+    /// Which jobs stay in memory although they have ended: none, unless a test sets it.
+    pub(super) holding: Holding,
     sessions: u64,
 }
 
@@ -87,8 +90,17 @@ impl Bench {
 
     fn load_with(store: Snapshot, settings: Settings, now: Now) -> Self {
         crate::switch_on_defect!(crate::defect::chosen());
-        let (m, output) = Machine::load(store.clone(), settings.clone(), 7, now);
-        let mut bench = Self { m, now, store, events: Vec::new(), settings, notes: Vec::new(), sessions: 0 };
+        let (m, output) = Machine::load(store.without_ended(Holding::NONE), settings.clone(), 7, now);
+        let mut bench = Self {
+            m,
+            now,
+            store,
+            events: Vec::new(),
+            settings,
+            notes: Vec::new(),
+            sessions: 0,
+            holding: Holding::NONE,
+        };
         bench.commit(output);
         bench
     }
@@ -145,8 +157,23 @@ impl Bench {
     pub(super) fn batch(&mut self, inputs: Vec<Input>) -> Vec<Effect> {
         self.now.mono_ms += 1;
         self.now.wall_ms += 1;
+        self.fetch(&inputs);
         let output = self.m.handle(inputs, self.now);
-        self.commit(output)
+        let effects = self.commit(output);
+        // Jobs leave memory as soon as they have ended: each test also shows that nobody notices.
+        if let Some(pinned) = self.m.facts().pinned(self.holding) {
+            self.m.jobs.evict(&pinned, self.holding, &mut self.m.cx);
+        }
+        effects
+    }
+
+    /// Hands the machine what a batch with these inputs needs of the store.
+    pub(super) fn fetch(&mut self, inputs: &[Input]) {
+        for input in inputs {
+            let needs = self.m.facts().needs(input, self.now);
+            let fetched = self.store.fetch(&needs);
+            self.m.jobs.take_in(fetched, self.now, &mut self.m.cx);
+        }
     }
 
     pub(super) fn says(&mut self, session: SessionId, message: FromAgent) -> Vec<Effect> {

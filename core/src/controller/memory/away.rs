@@ -1,0 +1,59 @@
+//! Counts the jobs that are in the store alone, and knows which jobs are to leave memory next.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::controller::memory::{Elsewhere, Holding};
+use crate::ids::JobId;
+
+/// Number of times that jobs leave memory in the time for which a job stays.
+const PASSES: u64 = 10;
+
+/// The jobs that have left memory, and those that will.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Away {
+    /// What the store has and the memory does not.
+    pub(crate) elsewhere: Elsewhere,
+    /// Jobs with an attempt that has ended, each with the time (monotonic) of that, in this order. A job may be there
+    /// more than once, and may live again.
+    idle: VecDeque<(u64, JobId)>,
+    /// Time (monotonic) at which jobs last left memory.
+    left_ms: u64,
+}
+
+impl Away {
+    /// Records that an attempt of the job has ended, or that the job was found to stay.
+    pub(crate) fn is_idle(&mut self, mono_ms: u64, job: JobId) {
+        self.idle.push_back((mono_ms, job));
+    }
+
+    /// Returns `true` if jobs are to leave memory at `mono_ms` (monotonic). To find out which of them stay is a walk
+    /// over all nodes, so many leave together.
+    pub(crate) fn is_due(&self, mono_ms: u64, holding: Holding) -> bool {
+        let is_idle = |at: u64| at.saturating_add(holding.ms) <= mono_ms;
+        let is_first = mono_ms >= self.left_ms.saturating_add(holding.ms / PASSES);
+        is_first && self.idle.front().is_some_and(|(at, _)| is_idle(*at))
+    }
+
+    /// Takes out the jobs that are to leave memory at `mono_ms` (monotonic), at most `limit`, the first ones first.
+    pub(crate) fn take_idle(&mut self, mono_ms: u64, holding: Holding, limit: usize) -> BTreeSet<JobId> {
+        let until_ms = mono_ms.saturating_sub(holding.ms);
+        self.left_ms = mono_ms;
+        let due = self.idle.iter().take(limit).take_while(|(at, _)| *at <= until_ms).count();
+        self.idle.drain(..due).map(|(_, job)| job).collect()
+    }
+
+    /// Counts a job that has left memory, with its attempts and actions.
+    pub(crate) const fn left(&mut self, attempts: usize, actions: usize) {
+        self.elsewhere.jobs += 1;
+        self.elsewhere.attempts += attempts;
+        self.elsewhere.actions += actions;
+    }
+
+    /// Counts a job that has come back.
+    pub(crate) const fn came_back(&mut self, attempts: usize, actions: usize) {
+        let all = &mut self.elsewhere;
+        all.jobs = all.jobs.saturating_sub(1);
+        all.attempts = all.attempts.saturating_sub(attempts);
+        all.actions = all.actions.saturating_sub(actions);
+    }
+}
