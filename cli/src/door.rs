@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use perilog_host::varlink::{CallError, Client};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -107,6 +107,40 @@ impl Door {
         self.read(raw)
     }
 
+    /// Asks for a list, which comes in pages: joins the pages' `lists`, which are JSON pointers to arrays of the reply.
+    /// Everything else is that of the first page.
+    pub(crate) fn ask_all<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        parameters: &impl Serialize,
+        lists: &[&str],
+    ) -> Result<Answer<T>, Fault> {
+        self.ask_all_on(&mut self.open()?, method, parameters, lists)
+    }
+
+    pub(crate) fn ask_all_on<T: DeserializeOwned>(
+        &self,
+        client: &mut Client,
+        method: &str,
+        parameters: &impl Serialize,
+        lists: &[&str],
+    ) -> Result<Answer<T>, Fault> {
+        let mut whole = Value::Null;
+        self.follow(client, method, parameters, |page: Answer<IgnoredAny>| {
+            let mut page = page.raw;
+            match whole {
+                Value::Null => whole = page,
+                _ => lists.iter().for_each(|list| join(&mut whole, &mut page, list)),
+            }
+            Ok::<(), Fault>(())
+        })?;
+        if let Value::Object(whole) = &mut whole {
+            // Nothing is left out any more.
+            whole.remove("truncated");
+        }
+        self.read(whole)
+    }
+
     /// Returns the version of the daemon that listens on this socket.
     pub(crate) fn version(&self) -> Result<String, Fault> {
         #[derive(Deserialize)]
@@ -194,6 +228,13 @@ impl Door {
             }
             _ => Fault::Remote { daemon, what: format!("{name} {parameters}") },
         }
+    }
+}
+
+/// Moves the entries of the array at `list` in `page` behind those in `whole`.
+fn join(whole: &mut Value, page: &mut Value, list: &str) {
+    if let (Some(Value::Array(whole)), Some(Value::Array(more))) = (whole.pointer_mut(list), page.pointer_mut(list)) {
+        whole.append(more);
     }
 }
 

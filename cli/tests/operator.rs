@@ -78,6 +78,44 @@ fn the_newest_events_are_chosen() {
     assert_eq!((said.code, said.err.contains("perilog events --all")), (Some(2), true), "{}", said.err);
 }
 
+/// A list comes in pages; a verb prints all of it, and folds over pages.
+#[test]
+fn lists_in_pages_are_printed_whole() {
+    let fixed = json!({"since_ms": 1, "reason": "fan", "by": 0, "confirmed": true, "lifted": false});
+    let drain = |hosts: &str| {
+        let mut row = fixed.clone();
+        row["hosts"] = json!(hosts);
+        row
+    };
+    let page = |hosts: &str| json!({"drains": [drain(hosts)]});
+    let last = json!({"drains": [drain("n[2,20]")], "truncated": false});
+    let script = || vec![vec![Call("Drains"), More(page("n[0-1,10]")), More(page("n11")), Done(last.clone())]];
+    let (said, _) = Place::new().ask(&["drain", "--json"], script());
+    assert_eq!(serde_json::from_str::<Value>(&said.out).unwrap(), page("n[0-2,10-11,20]"), "{}", said.err);
+    let (said, _) = Place::new().ask(&["drain"], script());
+    assert!(said.out.lines().count() == 2 && said.out.contains("n[0-2,10-11,20]"), "{}", said.out);
+    let (said, _) = Place::new().ask(&["drain", "-q"], script());
+    assert_eq!(said.out, "n0\nn1\nn2\nn10\nn11\nn20\n");
+
+    let node = |host: &str| {
+        json!({"host": host, "state": "online", "since_ms": 1, "machine": null, "boot": null, "boot_number": null,
+               "version": null, "peer": null, "tasks": 0, "note": null, "held": false})
+    };
+    let page = |host: &str| json!({"nodes": [node(host)]});
+    let script = || vec![vec![Call("Nodes"), More(page("n1")), Done(page("n0"))]];
+    let (said, _) = Place::new().ask(&["nodes", "--json"], script());
+    assert_eq!(serde_json::from_str::<Value>(&said.out).unwrap(), json!({"nodes": [node("n0"), node("n1")]}));
+    let row = |job: &str| {
+        json!({"job": job, "attempt": "0", "action": "prolog", "ranks": "0", "hosts": "n0", "state": "running",
+               "why": "x", "age_ms": 1, "local": false})
+    };
+    let page = |job: &str, notes: &[&str]| json!({"rows": [row(job)], "notes": notes});
+    let script = || vec![vec![Call("Ps"), More(page("f1", &["quiet"])), Done(page("f2", &[]))]];
+    let (said, _) = Place::new().ask(&["ps", "--json"], script());
+    let whole = json!({"rows": [row("f1"), row("f2")], "notes": ["quiet"]});
+    assert_eq!(serde_json::from_str::<Value>(&said.out).unwrap(), whole);
+}
+
 #[test]
 fn nodes_are_chosen_by_state() {
     let drained =

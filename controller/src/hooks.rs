@@ -40,6 +40,10 @@ const AT_ONCE: usize = 8;
 /// notices do not block each other.
 const AGAIN_AT_ONCE: usize = AT_ONCE / 2;
 
+/// Maximum number of hosts whose drain one request confirms. Each request is a commit, which should neither come for
+/// each host nor take long.
+const AT_ONE_TIME: usize = 1_000;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Release,
@@ -154,8 +158,8 @@ async fn ended_so(result: Result<(), Untold>, task: Task, inlet: &Inlet, told: &
             let said = said.map(|said| format!("\nits standard error:\n{said}")).unwrap_or_default();
             tracing::warn!(job, host, "{} is not told, and is tried again: {why}{said}", task.about);
             told.failed(&task.keys, Instant::now());
-            for what in task.what {
-                let _ = inlet.ask(0, Request::HookFailed { what, why: why.clone() }, None).await;
+            for what in task.what.chunks(AT_ONE_TIME) {
+                let _ = inlet.ask(0, Request::HookFailed { what: what.to_vec(), why: why.clone() }, None).await;
             }
         }
     }
@@ -199,8 +203,9 @@ async fn pending(kind: Kind, inlet: &Inlet, told: &mut Told, room: Room, now: In
             entries.into_iter().filter_map(|entry| release(entry, told, now)).collect()
         }
         Kind::Drain => {
-            let Ok(Reply::Drains(mut drains)) = inlet.ask(0, Request::Drains, None).await else { return Vec::new() };
-            drains.retain(DrainRow::is_owed);
+            let Ok(Reply::OwedDrains(drains)) = inlet.ask(0, Request::OwedDrains, None).await else {
+                return Vec::new();
+            };
             let there: BTreeSet<_> = drains.iter().map(|drain| &drain.host).collect();
             told.keep(|key| matches!(key, Key::Host(host) if there.contains(host)));
             drained(drains, told, now)
@@ -245,7 +250,10 @@ fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
             true => json!({"event": "undrain", "hosts": hosts}),
             false => json!({"event": "drain", "hosts": hosts, "reason": reason, "by": by}),
         };
-        let done = |row: &DrainRow| Request::DrainDone { host: row.host.clone(), telling: row.telling, lifted };
+        let done = |rows: &[DrainRow]| Request::DrainDone {
+            drains: rows.iter().map(|row| (row.host.clone(), row.telling)).collect(),
+            lifted,
+        };
         let failed = |row: &DrainRow| Hooked::Drain { host: row.host.clone(), telling: row.telling, lifted };
         Task {
             keys: rows.iter().map(|row| Key::Host(row.host.clone())).collect(),
@@ -256,7 +264,7 @@ fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
             hosts: Some(hosts),
             body,
             what: rows.iter().map(failed).collect(),
-            done: rows.iter().map(done).collect(),
+            done: rows.chunks(AT_ONE_TIME).map(done).collect(),
         }
     });
     tasks.collect()

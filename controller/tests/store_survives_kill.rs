@@ -67,8 +67,15 @@ fn acknowledged_batches_survive_kill_9() {
         let found = batches(&mut Store::open(&path).unwrap());
         assert!(found >= acknowledged, "run {run}: {acknowledged} acknowledged, {found} found");
         let reader = EventReader::open(&path).unwrap();
-        let numbers = reader.events(&job(), 0, usize::MAX).unwrap().into_iter().map(|(n, _)| n);
-        assert!(numbers.eq(1..=found * BATCH), "a hole");
+        let mut numbers = Vec::new();
+        loop {
+            let page = reader.events(&job(), numbers.last().copied().unwrap_or(0), usize::MAX).unwrap();
+            if page.is_empty() {
+                break;
+            }
+            numbers.extend(page.into_iter().map(|(n, _)| n));
+        }
+        assert!(numbers.into_iter().eq(1..=found * BATCH), "a hole");
         acknowledged = found;
     }
 }

@@ -155,7 +155,7 @@ class Controller(Client):
         return dict(self.call("Status")["status"])
 
     def nodes(self, nodes: Optional[str] = None) -> list[Object]:
-        return list(self.call("Nodes", nodes=nodes)["nodes"])
+        return self._all("nodes", "Nodes", nodes=nodes)
 
     def why(self, node: str) -> Object:
         return dict(self.call("Why", node=node)["why"])
@@ -165,10 +165,16 @@ class Controller(Client):
 
     def ps(self, older_than: Optional[str] = None, held: bool = False) -> list[Object]:
         """Returns what has not ended."""
-        return list(self.call("Ps", older_than=older_than, held=held)["rows"])
+        return self._all("rows", "Ps", older_than=older_than, held=held)
 
-    def drains(self) -> list[Object]:
-        return list(self.call("Drains")["drains"])
+    def drains(self, nodes: Optional[str] = None) -> list[Object]:
+        """Returns the drains, of `nodes` or of all hosts: each is of `hosts`, a hostlist."""
+        return self._all("drains", "Drains", nodes=nodes)
+
+    def _all(self, name: str, method: str, **parameters: Any) -> list[Object]:
+        """Returns the entries of a list that comes in pages."""
+        pages = self._replies(method, parameters, more=True, timeout=self.timeout)
+        return [entry for page in pages for entry in page[name]]
 
     def drain(self, nodes: str, reason: str) -> int:
         """Returns for how many hosts it is news."""

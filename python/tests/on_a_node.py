@@ -40,9 +40,9 @@ def changes() -> None:
     controller = perilog.Controller()
     # The prolog draws its status, and a failed one has drained the node.
     for drain in controller.drains():
-        controller.undrain(str(drain["host"]))
+        controller.undrain(str(drain["hosts"]))
     assert controller.drain("n0", "a look inside") == 1
-    assert [(drain["host"], drain["reason"]) for drain in controller.drains()] == [("n0", "a look inside")]
+    assert [(drain["hosts"], drain["reason"]) for drain in controller.drains()] == [("n0", "a look inside")]
     assert controller.undrain("n0") == 1
     controller.job_add("kept", nodes="n0", userid=1500)
     assert controller.job_finish("kept")["ranks"] == "0"

@@ -372,7 +372,7 @@ impl<'a> Site<'a> {
             let Some(entry) = entries.first() else { return Ok(count) };
             if count == 0 {
                 let why = "exit 1".to_owned();
-                self.ask(Request::HookFailed { what: Hooked::Release(entry.sequence), why })?;
+                self.ask(Request::HookFailed { what: vec![Hooked::Release(entry.sequence)], why })?;
             }
             count += 1;
             self.ask(Request::OutboxDone { sequence: entry.sequence })?;

@@ -1,11 +1,10 @@
 //! `perilog drain` and `perilog undrain`: drain nodes, lift drains, and show the drained nodes, each with the time and
 //! the reason of its drain.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use perilog_core::HostList;
-use perilog_core::controller::io::DrainRow;
-use perilog_core::controller::view::PsRow;
+use perilog_core::controller::view::{DrainView, PsRow};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -52,7 +51,7 @@ pub(crate) struct Lift {
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     let Some(nodes) = args.nodes else {
-        out.show(&Drained(door.ask("Drains", &json!({}))?))?;
+        out.show(&Drained::of(door, door.ask_all("Drains", &json!({}), &["/drains"])?)?)?;
         return Ok(Exit::Ok);
     };
     let Some(reason) = args.reason.or(args.why) else {
@@ -79,7 +78,7 @@ pub(crate) fn lift(args: Lift, door: &Door, mut out: Out) -> Result<Exit, Fault>
     let answer: Answer<Changed> = door.ask("Undrain", &parameters)?;
     out.show(&Told { nodes: args.nodes.clone(), done: "drain lifted", already: "not drained", answer })?;
     // The drain is lifted in any case, so a controller that goes away now is no failure.
-    if let Ok(open) = door.ask::<Ps>("Ps", &json!({})) {
+    if let Ok(open) = door.ask_all::<Ps>("Ps", &json!({}), &["/rows"]) {
         let lifted: HashSet<&str> = args.nodes.iter().collect();
         open.body.rows.iter().filter_map(|row| still_there(row, &lifted)).for_each(aside);
     }
@@ -146,12 +145,12 @@ fn still_there(row: &PsRow, lifted: &HashSet<&str>) -> Option<String> {
 
 #[derive(Debug, Deserialize)]
 struct Drains {
-    drains: Vec<DrainRow>,
+    drains: Vec<DrainView>,
 }
 
 /// Returns the state of a drain: `draining`, `drained` or `lifting`.
-pub(super) const fn state(drain: &DrainRow) -> &'static str {
-    match (drain.lifted, drain.confirmed) {
+pub(super) const fn state(lifted: bool, confirmed: bool) -> &'static str {
+    match (lifted, confirmed) {
         (true, _) => "lifting",
         (false, true) => "drained",
         (false, false) => "draining",
@@ -160,6 +159,28 @@ pub(super) const fn state(drain: &DrainRow) -> &'static str {
 
 struct Drained(Answer<Drains>);
 
+impl Drained {
+    /// Joins rows of several pages that differ in nothing but the hosts.
+    fn of(door: &Door, mut answer: Answer<Drains>) -> Result<Self, Fault> {
+        let Some(Value::Array(rows)) = answer.raw.get_mut("drains") else { return Ok(Self(answer)) };
+        let mut alike: Vec<(Value, Vec<String>)> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        for (mut row, view) in std::mem::take(rows).into_iter().zip(&answer.body.drains) {
+            row["hosts"] = Value::Null;
+            let place = *places.entry(row.to_string()).or_insert(alike.len());
+            if place == alike.len() {
+                alike.push((row, Vec::new()));
+            }
+            alike[place].1.extend(view.hosts.iter().map(str::to_owned));
+        }
+        rows.extend(alike.into_iter().map(|(mut row, hosts)| {
+            row["hosts"] = json!(HostList::sorted(hosts.iter().map(String::as_str)));
+            row
+        }));
+        Ok(Self(door.read(answer.raw)?))
+    }
+}
+
 impl Faces for Drained {
     fn table(&self, page: &mut Page) {
         let drains = &self.0.body.drains;
@@ -167,21 +188,24 @@ impl Faces for Drained {
             page.line("no node is drained");
             return;
         }
-        let mut alike: BTreeMap<_, Vec<&DrainRow>> = BTreeMap::new();
+        let mut alike: BTreeMap<_, Vec<&DrainView>> = BTreeMap::new();
         for drain in drains {
             let again = drain.again.as_ref().map(|again| (&again.reason, again.by));
-            alike.entry((state(drain), &drain.reason, drain.by, again)).or_default().push(drain);
+            alike
+                .entry((state(drain.lifted, drain.confirmed), &drain.reason, drain.by, again))
+                .or_default()
+                .push(drain);
         }
-        let first = |group: &[&DrainRow]| group.iter().map(|drain| drain.since_ms).min().unwrap_or(0);
+        let first = |group: &[&DrainView]| group.iter().map(|drain| drain.since_ms).min().unwrap_or(0);
         let mut alike: Vec<_> = alike.into_iter().collect();
         alike.sort_by_key(|(_, group)| first(group));
         let mut columns = Columns::new(["SINCE", "STATE", "COUNT", "NODES", "BY", "REASON"]).right(2);
         for ((state, reason, by, again), group) in alike {
-            let nodes = HostList::sorted(group.iter().map(|drain| drain.host.as_str())).to_string();
+            let nodes = HostList::sorted(group.iter().flat_map(|drain| drain.hosts.iter()));
             let mut row = |at_ms, state, by: Option<u32>, reason: &str| {
                 let by = by.map_or_else(|| "perilog".to_owned(), |uid| format!("uid {uid}"));
-                let (since, count) = (cell(crate::when::second(at_ms)), cell(group.len().to_string()));
-                columns.row([since, word(state), count, cell(nodes.clone()), cell(by), cell(text::line(reason))]);
+                let (since, count) = (cell(crate::when::second(at_ms)), cell(nodes.len().to_string()));
+                columns.row([since, word(state), count, cell(nodes.to_string()), cell(by), cell(text::line(reason))]);
             };
             row(first(&group), state, by, reason);
             if let Some((reason, by)) = again {
@@ -197,7 +221,7 @@ impl Faces for Drained {
     }
 
     fn quiet(&self, page: &mut Page) {
-        HostList::sorted(self.0.body.drains.iter().map(|drain| drain.host.as_str()))
+        HostList::sorted(self.0.body.drains.iter().flat_map(|drain| drain.hosts.iter()))
             .iter()
             .for_each(|host| page.line(host));
     }
@@ -213,15 +237,15 @@ mod tests {
     #[test]
     fn drains_with_one_reason_share_a_line() {
         let drain = |host: String, since_ms: u64, reason: &str, again: Value| {
-            json!({"host": host, "since_ms": since_ms, "reason": reason, "by": null, "confirmed": true, "lifted": false,
-                   "again": again})
+            json!({"hosts": host, "since_ms": since_ms, "reason": reason, "by": null, "confirmed": true,
+                   "lifted": false, "again": again})
         };
         let mut drains: Vec<Value> =
             (0..300).map(|n| drain(format!("m{n}"), 60_000 + n, "offline", Value::Null)).collect();
         drains.push(drain("n2".to_owned(), 5_000, "dimm", Value::Null));
         let again = json!({"reason": "epilog: 10-umount: failed (exit 1)", "by": 0, "at_ms": 70_000});
         drains.push(drain("m300".to_owned(), 90_000, "offline", again));
-        drains.sort_by_key(|drain| drain["host"].as_str().unwrap().to_owned());
+        drains.sort_by_key(|drain| drain["hosts"].as_str().unwrap().to_owned());
         let raw = json!({ "drains": drains });
         let [table, _, quiet] = faces(&Drained(Answer { body: Drains::deserialize(&raw).unwrap(), raw }), 0);
         let [first, second, third, also] = [5_000, 60_000, 90_000, 70_000].map(when::second);
@@ -237,5 +261,19 @@ mod tests {
             ]
         );
         assert!(quiet.starts_with("m0\nm1\nm2\nm3\n") && quiet.ends_with("m300\nn2\n"), "{quiet}");
+    }
+
+    #[test]
+    fn equal_rows_of_two_pages_are_one_row() {
+        let row = |hosts: &str, reason: &str| {
+            json!({"hosts": hosts, "since_ms": 1, "reason": reason, "by": null, "confirmed": true, "lifted": false,
+                   "later": 1})
+        };
+        let raw = json!({"drains": [row("n[0,10]", "fan"), row("n9", "dimm"), row("n[1-2]", "fan")]});
+        let door = Door { daemon: crate::door::Daemon::Controller, path: "/none".into() };
+        let drained = Drained::of(&door, Answer { body: Drains::deserialize(&raw).unwrap(), raw }).unwrap();
+        let [_, json, quiet] = faces(&drained, 0);
+        assert_eq!(json, json!({"drains": [row("n[0-2,10]", "fan"), row("n9", "dimm")]}).to_string());
+        assert_eq!(quiet, "n0\nn1\nn2\nn9\nn10\n");
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct Args {
 const STATES: [&str; 8] = ["online", "offline", "probing", "drained", "draining", "lifting", "held", "free"];
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
-    let mut answer: Answer<Nodes> = door.ask("Nodes", &json!({ "nodes": args.nodes }))?;
+    let mut answer: Answer<Nodes> = door.ask_all("Nodes", &json!({ "nodes": args.nodes }), &["/nodes"])?;
     answer.choose(&args.states);
     match args {
         Args { wide: true, .. } => out.show(&Wide(answer))?,
@@ -93,7 +93,7 @@ fn state(node: &NodeView) -> String {
 }
 
 fn words(node: &NodeView) -> Vec<String> {
-    let drain = node.drain.as_ref().map(super::drain::state);
+    let drain = node.drain.as_ref().map(|drain| super::drain::state(drain.lifted, drain.confirmed));
     let all = [Some(text::line(&node.state)), drain.map(str::to_owned), node.held.then(|| "held".to_owned())];
     all.into_iter().flatten().collect()
 }
@@ -101,7 +101,8 @@ fn words(node: &NodeView) -> Vec<String> {
 /// Returns the colour of a node's state in the list: of its drain, if it has one and its agent is online, else of the
 /// agent's state.
 fn colour(node: &NodeView) -> Style {
-    let drain = node.drain.as_ref().filter(|_| node.state == "online").map(super::drain::state);
+    let drain = node.drain.as_ref().filter(|_| node.state == "online");
+    let drain = drain.map(|drain| super::drain::state(drain.lifted, drain.confirmed));
     style::of(drain.unwrap_or(&node.state))
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
         return Ok(Exit::Ok);
     }
     let older_than = args.older_than.map(Span::to_exact);
-    let answer: Answer<Ps> = door.ask("Ps", &json!({ "older_than": older_than, "held": args.held }))?;
+    let answer: Answer<Ps> = door.ask_all("Ps", &json!({ "older_than": older_than, "held": args.held }), &["/rows"])?;
     out.show(&answer)?;
     Ok(Exit::Ok)
 }

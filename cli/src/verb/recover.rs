@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Args, door: &Door, mut out: Out) -> Result<Exit, Fault>
 
 /// Prints the abandoned attempts, the tasks that the store does not know, and the hosts that are not welcomed.
 pub(crate) fn list(door: &Door, mut out: Out) -> Result<(), Fault> {
-    let answer: Answer<Listed> = door.ask("Recover", &json!({}))?;
+    let answer: Answer<Listed> = door.ask_all("Recover", &json!({}), &["/recovery/abandoned", "/recovery/unknown"])?;
     out.show(&answer)
 }
 
@@ -86,7 +86,7 @@ impl Faces for Answer<Listed> {
             page.line(format_args!(
                 "not welcomed, because they obeyed commits that this store never made: {}; if no other controller \
                  runs: perilog controller recover --take-over",
-                text::line(&view.suspects.join(", "))
+                text::line(&view.suspects.to_string())
             ));
         }
         if view.abandoned.is_empty() && view.unknown.is_empty() {
@@ -114,10 +114,10 @@ impl Faces for Answer<Listed> {
             page.line("a job that runs on needs nothing: its hook or edge asks for it at its end (squeue, flux jobs)");
         }
         if !view.unknown.is_empty() {
-            let mut columns = Columns::new(["NODE", "JOB", "ATTEMPT", "TASK", "STATE"]);
+            let mut columns = Columns::new(["NODES", "JOB", "ATTEMPT", "TASK", "STATE"]);
             for of in &view.unknown {
                 columns.row([
-                    cell(text::line(&of.host)),
+                    cell(of.hosts.to_string()),
                     cell(of.job.as_str()),
                     cell(of.attempt.to_string()),
                     cell(of.action.as_str()),
@@ -125,7 +125,7 @@ impl Faces for Answer<Listed> {
                 ]);
             }
             page.columns(columns);
-            page.line("the store does not know these tasks; when they may be forgotten: perilog undrain NODE");
+            page.line("the store does not know these tasks; when they may be forgotten: perilog undrain NODES");
         }
     }
 

@@ -57,7 +57,7 @@ impl Faces for Answer<Why> {
                 let (word, since) = (style::CARE.style(word), when::second(since_ms));
                 page.line(format_args!("  {word} since {since}: {}{by}", text::line(reason)));
             };
-            reason(super::drain::state(drain), drain.since_ms, &drain.reason, drain.by);
+            reason(super::drain::state(drain.lifted, drain.confirmed), drain.since_ms, &drain.reason, drain.by);
             if let Some(again) = &drain.again {
                 reason("also", again.at_ms, &again.reason, again.by);
             }

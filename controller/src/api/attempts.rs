@@ -5,16 +5,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use perilog_core::JobId;
 use perilog_core::controller::io::{AttemptsOf, Refusal, Reply, Request, Source};
-use perilog_core::controller::view::{EdgeAttempt, SourceView, StatusView};
+use perilog_core::controller::view::{DrainView, EdgeAttempt, PAGE_BYTES, SourceView, StatusView};
+use perilog_core::{HostName, JobId};
 use perilog_host::varlink::{Call, Gone, ReplySink};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::parameters::parse;
-use super::{Api, recovery, refuse};
+use super::{Api, lists, recovery, refuse};
 use crate::daemon::{Entry, Followed, feed};
 
 /// Maximum number of attempts in one reply.
@@ -36,7 +36,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
         (Ok(source), Ok(jobs)) => (source, jobs),
         (Err(refusal), _) | (_, Err(refusal)) => return refuse(reply, &refusal).await,
     };
-    let mut feed = Feed { api, uid: peer.uid, source, reply, drains: Value::Null };
+    let mut feed = Feed { api, uid: peer.uid, source, reply, drains: None };
     let ended = match parameters.follow.unwrap_or(false) {
         true => feed.follow(jobs).await,
         false => feed.snapshot(jobs).await,
@@ -95,6 +95,34 @@ impl Drop for Follower<'_> {
     }
 }
 
+/// A page of the list of drains.
+struct Drains {
+    rows: Vec<DrainView>,
+    next: Option<HostName>,
+    revision: u64,
+}
+
+/// Returns the attempts in pages of bounded size, each of one attempt at least.
+fn pages(attempts: Vec<EdgeAttempt>) -> Vec<Vec<EdgeAttempt>> {
+    let (mut pages, mut left): (Vec<Vec<EdgeAttempt>>, _) = (Vec::new(), 0);
+    for attempt in attempts {
+        let bytes = size(&attempt) + 1;
+        match pages.last_mut() {
+            Some(page) if bytes <= left => page.push(attempt),
+            _ => {
+                pages.push(vec![attempt]);
+                left = PAGE_BYTES;
+            }
+        }
+        left = left.saturating_sub(bytes);
+    }
+    pages
+}
+
+fn size(value: &impl serde::Serialize) -> usize {
+    serde_json::to_vec(value).map_or(0, |json| json.len())
+}
+
 enum End {
     Refused(Refusal),
     Gone,
@@ -117,8 +145,8 @@ struct Feed<'a> {
     uid: u32,
     source: Source,
     reply: ReplySink,
-    /// The drains that the controller sent to the edge last; null: it has sent none yet.
-    drains: Value,
+    /// Number of the list of drains that the controller sent to the edge last; `None`: it has sent none yet.
+    drains: Option<u64>,
 }
 
 impl Feed<'_> {
@@ -131,7 +159,9 @@ impl Feed<'_> {
             let page = self.attempts(of).await?;
             let Some(last) = page.last() else { break };
             after = Some((last.job.clone(), last.attempt));
-            self.reply.more(json!({ "attempts": page, "current": false })).await?;
+            for page in pages(page) {
+                self.reply.more(json!({ "attempts": page, "current": false })).await?;
+            }
         }
         self.changed(&jobs).await
     }
@@ -152,29 +182,45 @@ impl Feed<'_> {
         }
     }
 
-    /// Sends the present state of these jobs, page by page; the last reply completes the state.
+    /// Sends the present state of these jobs, page by page; the last reply completes the state, and says `current`. The
+    /// follower acts on nothing of a page before that.
     ///
     /// The attempts may be newer than the change that led to this call: they may show a verdict whose drain is the next
     /// change. A follower that saw such a verdict alone would fail the job before the node at fault is drained. So this
     /// function always reads the drains too, after the last attempts.
     async fn changed(&mut self, jobs: &BTreeSet<JobId>) -> Result<(), End> {
         let jobs: Vec<JobId> = jobs.iter().cloned().collect();
-        let mut pages: Vec<Vec<JobId>> = jobs.chunks(PAGE).map(<[JobId]>::to_vec).collect();
-        let last = pages.pop().unwrap_or_default();
-        for page in pages {
-            let page = self.of(page).await?;
-            self.reply.more(json!({ "attempts": page, "current": false })).await?;
+        let mut parts: Vec<Vec<JobId>> = jobs.chunks(PAGE).map(<[JobId]>::to_vec).collect();
+        let last = parts.pop().unwrap_or_default();
+        for part in parts {
+            for page in pages(self.of(part).await?) {
+                self.reply.more(json!({ "attempts": page, "current": false })).await?;
+            }
         }
         // The writer handles both requests in this order, and mostly in one batch.
-        let (attempts, drains) = tokio::join!(biased; self.of(last), self.drains());
-        let (mut body, drains) = (json!({ "attempts": attempts?, "current": true }), drains?);
-        let drained = drains != self.drains;
-        if drained {
-            body["drains"] = drains.clone();
-            self.drains = drains;
+        let (attempts, drains) = tokio::join!(biased; self.of(last), self.drains(None, self.drains));
+        let (mut pages, mut drains) = (pages(attempts?), drains?);
+        let page = pages.pop().unwrap_or_default();
+        for page in pages {
+            self.reply.more(json!({ "attempts": page, "current": false })).await?;
+        }
+        let is_news = self.drains != Some(drains.revision);
+        // A drain that changes between two pages is a change of its own, which the follower hears of next.
+        self.drains = Some(drains.revision);
+        while let Some(next) = drains.next.take() {
+            self.reply.more(json!({ "attempts": [], "drains": drains.rows, "current": false })).await?;
+            drains = self.drains(Some(next), None).await?;
+        }
+        let mut body = json!({ "attempts": page, "current": true });
+        if is_news {
+            if size(&page) + size(&drains.rows) > PAGE_BYTES {
+                self.reply.more(json!({ "attempts": page, "current": false })).await?;
+                body["attempts"] = json!([]);
+            }
+            body["drains"] = json!(drains.rows);
         }
         // Skips a page without a job of this source.
-        if drained || body["attempts"].as_array().is_some_and(|attempts| !attempts.is_empty()) {
+        if is_news || !page.is_empty() {
             self.reply.more(body).await?;
         }
         Ok(())
@@ -191,10 +237,11 @@ impl Feed<'_> {
         }
     }
 
-    async fn drains(&self) -> Result<Value, Refusal> {
-        match self.api.ask(self.uid, Request::Drains).await? {
-            Reply::Drains(drains) => Ok(json!(drains)),
-            _ => Ok(json!([])),
+    /// Returns the page of drains after the host `after`. The page is empty if the list still has the number `known`.
+    async fn drains(&self, after: Option<HostName>, known: Option<u64>) -> Result<Drains, Refusal> {
+        match self.api.ask(self.uid, Request::Drains { targets: None, after, known }).await? {
+            Reply::Drains { drains, next, revision } => Ok(Drains { rows: lists::drains(drains), next, revision }),
+            other => Err(Refusal::Unavailable(format!("no list of drains: {other:?}"))),
         }
     }
 

@@ -170,11 +170,17 @@ impl Parameters for Failed {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Drains {}
+pub(super) struct Drains {
+    nodes: Option<String>,
+}
 
 impl Parameters for Drains {
+    fn bound(&mut self, most: MaxHosts) -> Result<(), Refusal> {
+        most.check(self.nodes.as_deref())
+    }
+
     fn request(self) -> Result<Request, Refusal> {
-        Ok(Request::Drains)
+        Ok(Request::Drains { targets: perhaps(self.nodes)?, after: None, known: None })
     }
 }
 
@@ -210,9 +216,10 @@ impl Parameters for DrainTold {
     fn request(self) -> Result<Request, Refusal> {
         let (host, Self { telling, lifted, failed, .. }) = (parse(&self.host)?, self);
         Ok(match failed {
-            None => Request::DrainDone { host, telling, lifted },
+            None => Request::DrainDone { drains: vec![(host, telling)], lifted },
             Some(why) => {
-                Request::HookFailed { what: Hooked::Drain { host, telling, lifted }, why: text("failed", why)? }
+                let what = vec![Hooked::Drain { host, telling, lifted }];
+                Request::HookFailed { what, why: text("failed", why)? }
             }
         })
     }

@@ -12,6 +12,7 @@ mod events;
 mod events_of_all;
 mod export;
 mod jobs;
+mod lists;
 mod logs;
 mod max_hosts;
 mod outbox;
@@ -200,18 +201,18 @@ impl Api {
             "JobForget" => self.simple::<jobs::JobForget>(call).await,
             "Milestone" => self.simple::<jobs::Milestone>(call).await,
             "Failed" => self.simple::<jobs::Failed>(call).await,
-            "Drains" => self.simple::<jobs::Drains>(call).await,
+            "Drains" => lists::serve::<jobs::Drains>(self, call).await,
             "Drain" => self.simple::<jobs::Drain>(call).await,
             "Undrain" => self.simple::<jobs::Undrain>(call).await,
             "DrainTold" => self.simple::<jobs::DrainTold>(call).await,
-            "Ps" => self.simple::<parameters::Ps>(call).await,
+            "Ps" => lists::serve::<parameters::Ps>(self, call).await,
             "Show" => self.simple::<parameters::Show>(call).await,
-            "Nodes" => self.simple::<parameters::Nodes>(call).await,
+            "Nodes" => lists::serve::<parameters::Nodes>(self, call).await,
             "NodeForget" => self.simple::<parameters::NodeForget>(call).await,
             "Why" => self.simple::<parameters::Why>(call).await,
             "Status" => self.simple::<parameters::Status>(call).await,
             "Sync" => self.simple::<recovery::Page>(call).await,
-            "Recover" => self.simple::<recovery::Recover>(call).await,
+            "Recover" => lists::serve::<recovery::Recover>(self, call).await,
             "Quiesce" => self.quiesce(call).await,
             "Resume" => self.simple::<parameters::Resume>(call).await,
             "OutboxApplied" => self.simple::<parameters::OutboxApplied>(call).await,
@@ -223,35 +224,39 @@ impl Api {
     /// Handles a method that is one request to the machine with one reply.
     async fn simple<P: parameters::Parameters>(&self, call: Call) -> Result<(), Gone> {
         let Some((parameters, peer, reply)) = call.parse::<P>().await else { return Ok(()) };
-        let trusted = self.access.allows(Kind::Change, &peer);
         let answer = match parameters::read(parameters, self.max_hosts).await {
-            Ok(request) if trusted => self.ask(peer.uid, request).await,
-            // An edge is the only caller who may change something without being trusted.
-            Ok(request) => self.ask(peer.uid, Request::OfEdge(Box::new(request))).await,
+            Ok(request) => self.answer(&peer, request).await,
             Err(refusal) => Err(refusal),
         };
         match answer {
-            Ok(mut answer) => {
-                self.add_ends(&mut answer);
-                if !trusted {
-                    redact::output(&mut answer);
-                }
-                if let Reply::Status(status) = &mut answer {
-                    status.name.clone_from(&self.cluster);
-                    status.notes.extend(self.remark.borrow().clone());
-                    self.following.complete(status);
-                }
-                reply.done(value(answer)).await
-            }
+            Ok(answer) => reply.done(value(answer)).await,
             Err(refusal) => refuse(reply, &refusal).await,
         }
+    }
+
+    /// Asks the machine for the peer, and returns what the peer may see of the reply.
+    async fn answer(&self, peer: &PeerCred, request: Request) -> Result<Reply, Refusal> {
+        let trusted = self.access.allows(Kind::Change, peer);
+        // An edge is the only caller who may change something without being trusted.
+        let request = if trusted { request } else { Request::OfEdge(Box::new(request)) };
+        let mut answer = self.ask(peer.uid, request).await?;
+        self.add_ends(&mut answer);
+        if !trusted {
+            redact::output(&mut answer);
+        }
+        if let Reply::Status(status) = &mut answer {
+            status.name.clone_from(&self.cluster);
+            status.notes.extend(self.remark.borrow().clone());
+            self.following.complete(status);
+        }
+        Ok(answer)
     }
 
     /// Fills in, for each connected node in the reply, when its certificate ends. The machine does not know these
     /// times.
     fn add_ends(&self, reply: &mut Reply) {
         let nodes = match reply {
-            Reply::Nodes(nodes) => nodes.as_mut_slice(),
+            Reply::Nodes { nodes, .. } => nodes.as_mut_slice(),
             Reply::Why(why) => std::slice::from_mut(&mut why.node),
             _ => return,
         };
@@ -325,7 +330,7 @@ fn value(reply: Reply) -> Value {
             json!({ "ended": ended, "late": late, "open": open, "cancelling": cancelling })
         }
         Reply::Show(job) => json!({ "job": job }),
-        Reply::Nodes(nodes) => json!({ "nodes": nodes }),
+        Reply::Nodes { nodes, .. } => json!({ "nodes": nodes }),
         Reply::Why(why) => json!({ "why": why }),
         Reply::Asked { unreachable, .. } => json!({ "unreachable": unreachable }),
         Reply::Status(status) => json!({ "status": status }),
@@ -341,7 +346,9 @@ fn value(reply: Reply) -> Value {
         }
         Reply::Said { ranks, reached } => json!({ "ranks": ranks, "reached": reached }),
         Reply::Attempts(attempts) => json!({ "attempts": attempts }),
-        Reply::Drains(drains) => json!({ "drains": drains }),
+        Reply::Drains { drains, .. } => json!({ "drains": lists::drains(drains) }),
+        // Only the drain hook asks, which is in this process.
+        Reply::OwedDrains(drains) => json!({ "drains": drains }),
         Reply::TookOver { epoch } => json!({ "epoch": epoch }),
         Reply::Recovery(view) => json!({ "recovery": view }),
         Reply::Synced(told) => {

@@ -1,6 +1,7 @@
 //! The method `Outbox`, the notices for the resource manager: the present entries, and with `follow` also new entries.
 
 use perilog_core::controller::io::{OutboxEntry, Refusal, Reply, Request};
+use perilog_core::controller::view::PAGE_BYTES;
 use perilog_host::varlink::{Call, Gone};
 use serde::Deserialize;
 use serde_json::json;
@@ -50,7 +51,21 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
 
 async fn page(api: &Api, uid: u32, after: u64) -> Result<Vec<OutboxEntry>, Refusal> {
     match api.ask(uid, Request::Outbox { after, limit: PAGE }).await? {
-        Reply::Outbox(entries) => Ok(entries),
+        Reply::Outbox(entries) => Ok(bounded(entries)),
         _ => Ok(Vec::new()),
     }
+}
+
+/// Returns as many of the first entries as fit a reply, and one at least.
+fn bounded(mut entries: Vec<OutboxEntry>) -> Vec<OutboxEntry> {
+    let mut left = PAGE_BYTES;
+    let fit = entries.iter().take_while(|entry| {
+        let bytes = serde_json::to_vec(entry).map_or(0, |json| json.len() + 1);
+        let fits = bytes <= left;
+        left = left.saturating_sub(bytes);
+        fits
+    });
+    let count = fit.count().max(1);
+    entries.truncate(count);
+    entries
 }

@@ -219,7 +219,7 @@ impl Parameters for Nodes {
     }
 
     fn request(self) -> Result<Request, Refusal> {
-        Ok(Request::Nodes { targets: perhaps(self.nodes)? })
+        Ok(Request::Nodes { targets: perhaps(self.nodes)?, after: None })
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) fn output(reply: &mut Reply) {
         | Reply::Resolved { .. }
         | Reply::Quiet { .. }
         | Reply::Resumed { .. }
-        | Reply::Nodes(_)
+        | Reply::Nodes { .. }
         | Reply::Asked { .. }
         | Reply::Status(_)
         // The page's view has no output in it.
@@ -41,7 +41,8 @@ pub(super) fn output(reply: &mut Reply) {
         | Reply::Failed { .. }
         | Reply::Said { .. }
         | Reply::Attempts(_)
-        | Reply::Drains(_)
+        | Reply::Drains { .. }
+        | Reply::OwedDrains(_)
         | Reply::TookOver { .. }
         | Reply::Synced(_)
         | Reply::Recovery(_)

@@ -153,6 +153,7 @@ async fn a_verdict_comes_with_the_drain_that_it_made() {
     use crate::store::{Durable, Store};
     use perilog_core::JobId;
     use perilog_core::controller::io::{DrainRow, Reply};
+    use perilog_core::controller::view::DrainView;
 
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("controller.db");
@@ -181,12 +182,15 @@ async fn a_verdict_comes_with_the_drain_that_it_made() {
                     Reply::Attempts(vec![serde_json::from_value(attempt.clone()).unwrap()])
                 }
                 Request::Attempts(_) => Reply::Attempts(Vec::new()),
-                Request::Drains if is_changed => Reply::Drains(vec![drain.clone()]),
-                Request::Drains => {
+                Request::Drains { .. } if is_changed => {
+                    let hosts = "n0".parse().unwrap();
+                    Reply::Drains { drains: vec![DrainView::new(&drain, hosts)], next: None, revision: 1 }
+                }
+                Request::Drains { .. } => {
                     let jobs = [JobId::new("f1").unwrap()].into();
                     assert!(feed.put(&Changes { jobs, drains: false }));
                     is_changed = true;
-                    Reply::Drains(Vec::new())
+                    Reply::Drains { drains: Vec::new(), next: None, revision: 0 }
                 }
                 other => panic!("{other:?}"),
             };
@@ -197,7 +201,7 @@ async fn a_verdict_comes_with_the_drain_that_it_made() {
         told = reading => told.unwrap(),
         () = writer => panic!("the API has ended"),
     };
-    assert_eq!(told["drains"][0]["host"], "n0");
+    assert_eq!(told["drains"][0]["hosts"], "n0");
 }
 
 /// A follower gets each event once, whether the commit comes just before or just after its registration, and also after

@@ -8,9 +8,10 @@ use rusqlite::{Connection, OpenFlags, Rows, params};
 
 use super::StoreError;
 
-/// Maximum size in bytes of the contexts of all events in one page: a single event that lists the hosts of a large job
-/// has hundreds of KiB.
-const BYTES: usize = 256 * 1024;
+/// Maximum size in bytes of all events in one page; a single event that lists the hosts of a large job may be longer.
+const BYTES: usize = 48 * 1024;
+/// Bytes of an event in a reply beside its context and its job's id: name, numbers, and the keys.
+const BESIDE: usize = 192;
 
 /// An event with its sequence number in the job's log.
 pub type Numbered = (u64, Event);
@@ -62,7 +63,7 @@ pub(super) struct Stored {
     pub(super) written: u64,
 }
 
-/// Reads rows until the contexts of the events exceed [`BYTES`] together, but at least one row if there is one.
+/// Reads rows until the events exceed [`BYTES`] together, but at least one row if there is one.
 pub(super) fn page(mut rows: Rows<'_>) -> Result<Vec<Stored>, StoreError> {
     let mut page = Vec::new();
     let mut bytes = 0;
@@ -70,7 +71,7 @@ pub(super) fn page(mut rows: Rows<'_>) -> Result<Vec<Stored>, StoreError> {
         let (job, sequence): (String, i64) = (row.get(0)?, row.get(1)?);
         let wrong = |what: String| StoreError::Other(format!("table events, job {job}, sequence {sequence}: {what}"));
         let context: Option<String> = row.get(4)?;
-        bytes += context.as_ref().map_or(0, String::len);
+        bytes += context.as_ref().map_or(0, String::len) + job.len() + BESIDE;
         if bytes > BYTES && !page.is_empty() {
             break;
         }

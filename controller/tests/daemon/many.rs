@@ -63,6 +63,48 @@ fn an_edge_with_20000_jobs_comes_back() {
     assert_eq!(seen, 20_000);
 }
 
+/// Returns the rows of a list in pages, none of which is too long. Checks that a call without `more` has the first
+/// page.
+fn pages(bed: &Bed, method: &str, list: &str, parameters: &Value) -> Vec<Vec<Value>> {
+    let (mut client, method) = (connect(bed), format!("io.perilog.Controller.{method}"));
+    let first = client.call(&method, parameters.clone()).unwrap();
+    let replies: Vec<Value> = client.call_more(&method, parameters.clone()).unwrap().map(Result::unwrap).collect();
+    let sizes: Vec<usize> = replies.iter().map(|reply| reply.to_string().len()).collect();
+    assert!(sizes.iter().all(|size| *size < 64 * 1024), "{method}: {sizes:?}");
+    let last = replies.last().unwrap();
+    assert_eq!((&last["truncated"], &first["truncated"]), (&json!(false), &json!(replies.len() > 1)), "{method}");
+    // Ages grow.
+    assert_eq!(first[list].as_array().unwrap().len(), replies[0][list].as_array().unwrap().len(), "{method}");
+    replies.iter().map(|reply| reply[list].as_array().unwrap().clone()).collect()
+}
+
+#[test]
+fn lists_of_many_hosts_and_jobs_come_in_pages() {
+    let mut bed = Bed::new();
+    let _controller = bed.start();
+    call(&bed, "Drain", json!({"nodes": "n[0-29999]", "reason": "no power", "force": true}));
+    let drains = pages(&bed, "Drains", "drains", &json!({}));
+    assert!(drains.len() > 1 && drains.iter().all(|page| page.len() == 1), "{}", drains.len());
+    let hosts = |row: &Value| row["hosts"].as_str().unwrap().parse::<perilog_core::HostList>().unwrap();
+    let mut names: Vec<String> =
+        drains.iter().flatten().flat_map(|row| hosts(row).iter().map(str::to_owned).collect::<Vec<_>>()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), 30_000);
+    let some = pages(&bed, "Drains", "drains", &json!({"nodes": "n[29999-30005],n7"}));
+    assert_eq!(some.iter().flatten().map(hosts).map(|hosts| hosts.to_string()).collect::<Vec<_>>(), ["n[7,29999]"]);
+
+    list(&mut connect(&bed), 2_000, u64::MAX);
+    let rows = pages(&bed, "Ps", "rows", &json!({"held": true}));
+    assert!(rows.len() > 1 && rows.concat().len() >= 2_000, "{} {}", rows.len(), rows.concat().len());
+    let mut client = connect(&bed);
+    let replies = client.call_more("io.perilog.Controller.Attempts", json!({"source": source()})).unwrap();
+    let replies: Vec<Value> = replies.map(Result::unwrap).collect();
+    assert!(replies.iter().all(|reply| reply.to_string().len() < 64 * 1024));
+    let drained = replies.iter().filter_map(|reply| reply["drains"].as_array()).flatten().map(|row| hosts(row).len());
+    assert_eq!(drained.sum::<usize>(), 30_000);
+}
+
 #[test]
 fn more_hosts_than_the_site_allows_are_refused_before_they_are_expanded() {
     let mut bed = Bed::new();
@@ -89,7 +131,7 @@ fn more_hosts_than_the_site_allows_are_refused_before_they_are_expanded() {
         ("Signal", json!({"job": "a", "targets": list, "signal": "TERM"})),
         ("Resolve", json!({"job": "a", "targets": list, "ok": true, "reason": "x"})),
         ("Drain", json!({"nodes": list, "reason": "x", "force": true})), ("Undrain", json!({"nodes": list})),
-        ("Nodes", json!({"nodes": list})), ("NodeForget", json!({"nodes": list})),
+        ("Nodes", json!({"nodes": list})), ("Drains", json!({"nodes": list})), ("NodeForget", json!({"nodes": list})),
         ("TokenMake", json!({"nodes": list})), ("TokenTakeBack", json!({"nodes": list})),
     ];
     for (method, parameters) in table {

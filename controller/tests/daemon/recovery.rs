@@ -66,7 +66,7 @@ async fn a_copy_that_was_put_back_waits_for_a_word() {
     let told = call(&bed, "Sync", listed("preparing"));
     assert_eq!((&told["known"], &told["added"], &told["refused"]), (&json!(1), &json!(0), &json!([])), "{told}");
     let drains = call(&bed, "Drains", json!({}))["drains"].clone();
-    assert_eq!(drains[0]["host"], "n7", "adopted from the resource manager");
+    assert_eq!(drains[0]["hosts"], "n7", "adopted from the resource manager");
     // The node's task answers the repeated request: no script runs twice.
     let mut agent = Agent::connect_with(&bed, &controller, hello("n0", Vec::new())).await;
     call(&bed, "Run", run);

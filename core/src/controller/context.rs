@@ -11,7 +11,9 @@ use crate::controller::giveback::outbox::Outbox;
 use crate::controller::io::{Client, Effect, Now, Passing, Record, Refusal, Reply, SessionId, Settings};
 use crate::controller::job::Jobs;
 use crate::controller::job::milestones::Saying;
+use crate::defect;
 use crate::eventlog::Event;
+use crate::hostlist::HostList;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
@@ -45,6 +47,8 @@ pub(super) struct Context {
     pub(super) said: BTreeMap<Saying, IdSet>,
     /// Ranks whose hosts were drained in this batch for a fault of the action, by the reason.
     pub(super) drained: BTreeMap<(ActionId, String), IdSet>,
+    /// Hosts that the batch has to say the same of in the journal, by level and text.
+    pub(super) noted: BTreeMap<(Level, String), BTreeSet<HostName>>,
     /// Hosts whose drain came into force or was lifted in this batch. The end of the batch settles the resolutions that
     /// waited for these drains.
     pub(super) in_force: BTreeSet<HostName>,
@@ -127,6 +131,7 @@ impl Context {
             let_go: BTreeMap::new(),
             said: BTreeMap::new(),
             drained: BTreeMap::new(),
+            noted: BTreeMap::new(),
             in_force: BTreeSet::new(),
             wake_ms: None,
         }
@@ -139,6 +144,28 @@ impl Context {
     pub(super) fn note(&mut self, level: Level, job: Option<&JobId>, host: Option<&HostName>, text: impl Into<String>) {
         let (job, host) = (job.cloned(), host.cloned());
         self.effects.push(Effect::Note { level, job, host, text: text.into(), by_node: false });
+    }
+
+    /// Says something of a host in the journal. Hosts of which a batch says the same share a line, at the end of the
+    /// batch: a restored store has the same to say of each node of a cluster.
+    pub(super) fn note_host(&mut self, level: Level, host: &HostName, text: String) {
+        if defect!(NotesUnfolded) {
+            return self.note(level, None, Some(host), text);
+        }
+        self.noted.entry((level, text)).or_default().insert(host.clone());
+    }
+
+    /// Writes the lines of [`Self::note_host`].
+    pub(super) fn tell_noted(&mut self) {
+        for ((level, text), hosts) in std::mem::take(&mut self.noted) {
+            match hosts.first() {
+                Some(host) if hosts.len() == 1 => self.note(level, None, Some(host), text),
+                _ => {
+                    let hosts = HostList::sorted(hosts.iter().map(HostName::as_str));
+                    self.note(level, None, None, format!("{hosts}: {text}"));
+                }
+            }
+        }
     }
 
     /// Adds a journal line about an act of a node. A node can cause any number of such lines, so the daemon bounds the

@@ -73,7 +73,11 @@ impl Jobs {
     /// Logs the drains of the batch, in the jobs' event logs and in the journal. Hosts that were drained for the same
     /// reason share an event and a line: a job on two thousand hosts that never connected is one of each.
     pub(super) fn tell_drained(&mut self, cx: &mut Context) {
-        for ((action, reason), ranks) in std::mem::take(&mut cx.drained) {
+        let drained = std::mem::take(&mut cx.drained).into_iter().flat_map(|(of, ranks)| {
+            let parts = if defect!(DrainsToldApart) { each(&ranks) } else { vec![ranks] };
+            parts.into_iter().map(move |ranks| (of.clone(), ranks))
+        });
+        for ((action, reason), ranks) in drained {
             let (Some(layout), Some(of)) = (self.layout(action), self.action(action)) else { continue };
             let (hosts, job) = (layout.hosts_of(&ranks), of.row.job.clone());
             let (host, text) = match (hosts.len(), hosts.get(0).map(HostName::new)) {
@@ -85,6 +89,11 @@ impl Jobs {
             cx.note(Level::Warning, Some(&job), host.as_ref(), text);
         }
     }
+}
+
+/// Returns each of these ranks as a set of its own.
+fn each(ranks: &IdSet) -> Vec<IdSet> {
+    ranks.iter().map(|rank| IdSet::from(rank..=rank)).collect()
 }
 
 /// Ends that share one `finish` event. `fresh`: the result that they have in common. `elapsed`: the duration of each

@@ -212,6 +212,7 @@ impl Machine {
             }
         }
         self.jobs.tell_drained(&mut self.cx);
+        self.cx.tell_noted();
         for id in changed {
             if let Some(action) = self.jobs.action_mut(id) {
                 action.take_records(&mut self.cx.records);

@@ -94,7 +94,10 @@ impl Machine {
                 self.jobs.say_by_hand(&job, attempt, &name, targets.as_ref(), uid, &mut self.cx)
             }
             Request::Failed { job, attempt } => self.facts().failed(&job, attempt),
-            Request::Drains => Ok(Reply::Drains(self.drains.values().cloned().collect())),
+            Request::Drains { targets, after, known } => {
+                Ok(self.facts().drains_page(targets.as_ref(), after.as_ref(), known))
+            }
+            Request::OwedDrains => Ok(Reply::OwedDrains(self.drains.owed().cloned().collect())),
             Request::Drain { hosts, reason, force } => {
                 self.drains.drain_by_hand(&hosts, &reason, force, uid, &self.nodes, &mut self.cx)
             }
@@ -106,8 +109,10 @@ impl Machine {
                 }
                 reply
             }
-            Request::DrainDone { host, telling, lifted } => {
-                self.drains.hook_done(&host, telling, lifted, &mut self.cx);
+            Request::DrainDone { drains, lifted } => {
+                for (host, telling) in drains {
+                    self.drains.hook_done(&host, telling, lifted, &mut self.cx);
+                }
                 Ok(Reply::Done)
             }
             Request::Cancel { which, why } => self.jobs.cancel(&which, &why, uid, &mut self.cx),
@@ -121,7 +126,7 @@ impl Machine {
             Request::Show { job, targets } => {
                 self.facts().job(&job, targets.as_ref()).map(|view| Reply::Show(Box::new(view)))
             }
-            Request::Nodes { targets } => self.facts().list_nodes(targets.as_ref()).map(Reply::Nodes),
+            Request::Nodes { targets, after } => self.facts().nodes_page(targets.as_ref(), after.as_ref()),
             Request::Why { host } => self.facts().why(&host).map(|view| Reply::Why(Box::new(view))),
             Request::NodeForget { hosts, reports: false } => self.node_forget(&hosts, uid),
             Request::NodeForget { hosts, reports: true } => self.forget_reports(&hosts, uid),
@@ -167,13 +172,15 @@ impl Machine {
                 Ok(Reply::Outbox(self.cx.outbox.oldest_releases(&first, &except, limit, told)))
             }
             Request::HookFailed { what, why } => {
-                match what {
-                    Hooked::Release(sequence) if defect!(HookToldOnce) => {
-                        self.cx.finish_notice(sequence);
-                    }
-                    Hooked::Release(sequence) => self.cx.outbox.fail(sequence, why),
-                    Hooked::Drain { host, telling, lifted } => {
-                        self.drains.hook_failed(host, telling, lifted, why, self.cx.now)
+                for what in what {
+                    match what {
+                        Hooked::Release(sequence) if defect!(HookToldOnce) => {
+                            self.cx.finish_notice(sequence);
+                        }
+                        Hooked::Release(sequence) => self.cx.outbox.fail(sequence, why.clone()),
+                        Hooked::Drain { host, telling, lifted } => {
+                            self.drains.hook_failed(host, telling, lifted, why.clone(), self.cx.now)
+                        }
                     }
                 }
                 Ok(Reply::Done)

@@ -202,6 +202,18 @@ table! {
         "5: at least once", Hunt::Simulator;
     EndsUnfolded: "each rank that ended has a row of its own in the view of its job",
         "a reply does not grow with the job", Hunt::Unit { program: "core", filter: "ends" };
+    DrainsUnfolded: "each drained host has a row of its own in the list of drains",
+        "a reply does not grow with the cluster", Hunt::Unit { program: "core", filter: "lists" };
+    PageUnbounded: "a list is one reply, however many hosts it has",
+        "a reply does not grow with the cluster", Hunt::Unit { program: "core", filter: "lists" };
+    DrainsToldApart: "each drained host has an event and a line of the journal of its own",
+        "what is written does not grow with the cluster", Hunt::Unit { program: "core", filter: "lists" };
+    NotesUnfolded: "each host of which a batch says the same has a line of the journal of its own",
+        "what is written does not grow with the cluster", Hunt::Unit { program: "core", filter: "lists" };
+    NoticesUnfolded: "each release that waits has a row of its own in ps",
+        "a reply does not grow with the cluster", Hunt::Unit { program: "core", filter: "lists" };
+    UnknownUnfolded: "each unknown task has a row of its own in what a restore has left",
+        "a reply does not grow with the cluster", Hunt::Unit { program: "core", filter: "lists" };
     EndedStaysLive: "what has ended stays in the index of what is live",
         "the cost of a request does not grow with the finished jobs",
         Hunt::Unit { program: "core", filter: "what_has_ended_is_live_no_more" };

@@ -148,7 +148,7 @@ impl World {
                     self.session_closed(which, life, session, &why);
                 }
             }
-            Effect::Reply { client, reply: Ok(Reply::Drains(drains)) } if self.is_hooks(which, client) => {
+            Effect::Reply { client, reply: Ok(Reply::OwedDrains(drains)) } if self.is_hooks(which, client) => {
                 self.tell_drains(&drains);
             }
             Effect::Reply { client, reply: Ok(Reply::Outbox(entries)) } if self.is_hooks(which, client) => {

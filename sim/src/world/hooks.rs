@@ -43,7 +43,8 @@ impl World {
             self.manager.looking = true;
             return self.after(self.manager.hung_until - self.t, Event::Hooks { life });
         }
-        for request in [Request::Drains, Request::Releases { first: Vec::new(), except: BTreeSet::new(), limit: 8 }] {
+        for request in [Request::OwedDrains, Request::Releases { first: Vec::new(), except: BTreeSet::new(), limit: 8 }]
+        {
             self.manager.asked.insert(self.controllers[0].clients + 1);
             self.ask(0, request);
         }
@@ -69,7 +70,7 @@ impl World {
             return;
         }
         let life = self.controllers[0].life;
-        for drain in drains.iter().filter(|drain| drain.is_owed()) {
+        for drain in drains {
             if self.manager.telling.get(&drain.host) == Some(&life) {
                 continue;
             }
@@ -90,7 +91,7 @@ impl World {
     pub(crate) fn hooked(&mut self, life: u64, host: HostName, telling: u64, lifted: bool) {
         if self.controllers[0].life == life {
             self.manager.telling.remove(&host);
-            self.ask(0, Request::DrainDone { host, telling, lifted });
+            self.ask(0, Request::DrainDone { drains: vec![(host, telling)], lifted });
             // A newer notice about this host may exist.
             self.hooks_hear(0);
         }
@@ -115,7 +116,7 @@ impl World {
         if !self.dice.one_in(4) {
             return false;
         }
-        self.ask(0, Request::HookFailed { what, why: "busy".to_owned() });
+        self.ask(0, Request::HookFailed { what: vec![what], why: "busy".to_owned() });
         if !std::mem::replace(&mut self.manager.looking, true) {
             let (delay, life) = (self.dice.range(1, AGAIN_MS), self.controllers[0].life);
             self.after(delay, Event::Hooks { life });

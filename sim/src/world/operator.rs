@@ -225,7 +225,7 @@ impl World {
         let held = self.controllers[to].clients.is_multiple_of(2);
         self.ask(to, Request::Ps { older_than_ms: 0, held });
         self.ask(to, Request::Show { job: site::job(job), targets: None });
-        self.ask(to, Request::Nodes { targets: None });
+        self.ask(to, Request::Nodes { targets: None, after: None });
         self.ask(to, Request::Why { host: site::host(0) });
         self.ask(to, Request::Status);
         self.ask(to, Request::Outbox { after: 0, limit: usize::MAX });

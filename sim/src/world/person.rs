@@ -115,11 +115,9 @@ impl World {
             }
         }
         if self.quiet {
-            for host in view.unknown.iter().map(|one| &one.host) {
-                let Ok(hosts) = host.parse() else { continue };
-                if let Ok(host) = perilog_core::HostName::new(host) {
-                    self.truth.lifted(host, self.t);
-                }
+            for hosts in view.unknown.iter().map(|one| one.hosts.clone()) {
+                let names = hosts.iter().filter_map(|host| perilog_core::HostName::new(host).ok());
+                names.for_each(|host| self.truth.lifted(host, self.t));
                 self.ask(0, Request::Undrain { hosts, forget: false, telling: None });
             }
         }

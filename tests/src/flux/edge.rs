@@ -184,7 +184,7 @@ impl<'a> Flux<'a> {
         let drained = self.drained()?;
         ensure!(drained.is_empty(), "drained in Flux: {drained:?}");
         let drained = self.cluster.perilog(&["--json", "drain"])?.ok()?;
-        ensure!(!drained.contains("\"host\""), "drained in perilog: {drained}");
+        ensure!(!drained.contains("\"hosts\""), "drained in perilog: {drained}");
         self.cluster.bed().wait_until("perilog holds nothing", super::SOON, || {
             let views = self.cluster.node_views()?;
             Ok(views.iter().all(|view| view.state == "online"))

@@ -55,7 +55,7 @@ pub(super) fn look(config: Option<&Table>, door: &Door, findings: &mut Vec<Findi
         }
         Ok(Answer { body: Status { status }, .. }) => {
             findings.extend(said(&status));
-            if let Ok(answer) = door.ask::<Nodes>("Nodes", &json!({})) {
+            if let Ok(answer) = door.ask_all::<Nodes>("Nodes", &json!({}), &["/nodes"]) {
                 findings.extend(agents(&status.version, &answer.body.nodes));
             }
             Some(status.nodes)

@@ -10,8 +10,7 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use perilog_core::Span;
-use perilog_core::controller::io::DrainRow;
-use perilog_core::controller::view::{NodeView, PsRow, StatusView};
+use perilog_core::controller::view::{DrainView, NodeView, PsRow, StatusView};
 use perilog_host::clock;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use serde::Deserialize;
@@ -46,7 +45,7 @@ struct Picture {
     status: Option<StatusView>,
     rows: Vec<PsRow>,
     nodes: Vec<NodeView>,
-    drains: Vec<DrainRow>,
+    drains: Vec<DrainView>,
     /// Time at which all replies of the last successful refresh had come, in milliseconds since 1970.
     asked_ms: u64,
     /// The error of the last refresh, as text: the screen then still shows older data. `None`: the last refresh
@@ -73,7 +72,7 @@ struct Nodes {
 
 #[derive(Deserialize)]
 struct Drains {
-    drains: Vec<DrainRow>,
+    drains: Vec<DrainView>,
 }
 
 pub(crate) fn run(args: Args, door: &Door, out: &Out) -> Result<Exit, Fault> {
@@ -128,10 +127,10 @@ impl Picture {
         let client = &mut door.open()?;
         let nothing = json!({});
         let status: Answer<Status> = door.ask_on(client, "Status", &nothing)?;
-        let rows: Answer<Ps> = door.ask_on(client, "Ps", &nothing)?;
-        let drains: Answer<Drains> = door.ask_on(client, "Drains", &nothing)?;
+        let rows: Answer<Ps> = door.ask_all_on(client, "Ps", &nothing, &["/rows"])?;
+        let drains: Answer<Drains> = door.ask_all_on(client, "Drains", &nothing, &["/drains"])?;
         if turn.is_multiple_of(NODES_EVERY) {
-            let nodes: Answer<Nodes> = door.ask_on(client, "Nodes", &nothing)?;
+            let nodes: Answer<Nodes> = door.ask_all_on(client, "Nodes", &nothing, &["/nodes"])?;
             self.nodes = nodes.body.nodes;
         }
         (self.status, self.rows, self.drains) = (Some(status.body.status), rows.body.rows, drains.body.drains);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use perilog_core::controller::view::PsRow;
+use perilog_core::controller::view::{DrainView, PsRow};
 use perilog_core::{HostList, IdSet};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -71,7 +71,7 @@ fn head(picture: &Picture) -> Vec<Line<'static>> {
     if away > 0 {
         nodes.push(Span::styled(format!("  {away} offline"), BAD));
     }
-    let standing = picture.drains.iter().filter(|drain| !drain.lifted).count();
+    let standing: usize = picture.drains.iter().filter(|row| !row.lifted).map(|row| row.hosts.len()).sum();
     if standing > 0 {
         nodes.push(Span::styled(format!("  {standing} drained"), CARE));
     }
@@ -124,9 +124,9 @@ fn troubles(picture: &Picture) -> Vec<[String; 4]> {
         *since = picture.asked_ms.saturating_sub(node.since_ms).max(*since);
     }
     for drain in &picture.drains {
-        let key = (drain::state(drain).to_owned(), text::line(&drain.newest().reason));
+        let key = (drain::state(drain.lifted, drain.confirmed).to_owned(), text::line(newest(drain)));
         let (names, since) = alike.entry(key).or_default();
-        names.push(drain.host.as_str());
+        names.extend(drain.hosts.iter());
         *since = picture.asked_ms.saturating_sub(drain.since_ms).max(*since);
     }
     let row = |((state, note), (names, since)): ((String, String), (Vec<&str>, u64))| {
@@ -134,6 +134,11 @@ fn troubles(picture: &Picture) -> Vec<[String; 4]> {
         [state, names, text::age(since), note]
     };
     alike.into_iter().map(row).collect()
+}
+
+/// Returns the newest reason of a drain.
+fn newest(drain: &DrainView) -> &str {
+    drain.again.as_ref().map_or(&drain.reason, |again| &again.reason)
 }
 
 fn nodes(frame: &mut Frame<'_>, area: Rect, troubles: &[[String; 4]]) {

@@ -74,6 +74,10 @@ pub(crate) enum Told {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Drains {
     by_host: BTreeMap<HostName, DrainRow>,
+    /// Hosts whose drain, or its lift, the drain hook has not carried out ([`DrainRow::is_owed`]).
+    owed: BTreeSet<HostName>,
+    /// Number of changes since this controller started: two equal numbers mean that nothing has changed in between.
+    revision: u64,
     /// Ranks without a hold that are released once the drain of their host is in force.
     pub(crate) waiting: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
     /// Key: a host for which the drain hook failed to carry out a notice. Value: the time of the hook's first failure
@@ -93,8 +97,20 @@ impl Deref for Drains {
 
 impl Drains {
     pub(crate) fn of(rows: Vec<DrainRow>, hook: bool) -> Self {
+        let owed = rows.iter().filter(|drain| drain.is_owed()).map(|drain| drain.host.clone()).collect();
         let by_host = rows.into_iter().map(|drain| (drain.host.clone(), drain)).collect();
-        Self { by_host, waiting: BTreeMap::new(), failed: BTreeMap::new(), hook }
+        Self { by_host, owed, revision: 0, waiting: BTreeMap::new(), failed: BTreeMap::new(), hook }
+    }
+
+    /// Returns the drains and lifts that the drain hook has not carried out. Costs nothing for any other drain: a
+    /// cluster may have drained hosts for months.
+    pub(crate) fn owed(&self) -> impl Iterator<Item = &DrainRow> {
+        self.owed.iter().filter_map(|host| self.by_host.get(host))
+    }
+
+    /// Returns the number of changes since this controller started.
+    pub(crate) const fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Returns `true` if the host's drain is in force.
@@ -171,6 +187,11 @@ impl Drains {
 
     fn put(&mut self, row: DrainRow, cx: &mut Context) {
         cx.records.push(Record::Drain(row.clone()));
+        self.revision += 1;
+        match row.is_owed() {
+            true => self.owed.insert(row.host.clone()),
+            false => self.owed.remove(&row.host),
+        };
         self.by_host.insert(row.host.clone(), row);
         if self.hook {
             cx.effects.push(Effect::OutboxGrew);
@@ -184,7 +205,7 @@ impl Drains {
             && let Some(drain) = self.by_host.get(host).cloned()
         {
             self.put(DrainRow { passing: Some(passing), ..drain }, cx);
-            cx.note(Level::Warning, None, Some(host), format!("drained: {reason}"));
+            cx.note_host(Level::Warning, host, format!("drained: {reason}"));
         }
     }
 
@@ -194,7 +215,7 @@ impl Drains {
         if let Some(text) = drain.map(|drain| format!("its drain is lifted, for its reason is gone ({})", drain.reason))
         {
             self.lift(host, cx);
-            cx.note(Level::Info, None, Some(host), text);
+            cx.note_host(Level::Info, host, text);
         }
     }
 
@@ -207,11 +228,9 @@ impl Drains {
         }
         for drain in self.by_host.values().cloned().collect::<Vec<_>>() {
             if drain.lifted && !defect!(DoubtedUndrainTold) {
-                let text = format!(
-                    "its undrain was under way when the store was copied, and is dropped: perilog undrain {}",
-                    drain.host
-                );
-                cx.note(Level::Warning, None, Some(&drain.host), text);
+                let text = "its undrain was under way when the store was copied, and is dropped; to lift it again: \
+                            perilog undrain NODES";
+                cx.note_host(Level::Warning, &drain.host, text.to_owned());
             }
             let lifted = drain.lifted && defect!(DoubtedUndrainTold);
             self.put(DrainRow { confirmed: false, doubtful: true, lifted, ..drain }, cx);
@@ -296,13 +315,15 @@ impl Drains {
         if booted && node.session.is_some() && node.live.is_empty() {
             let text = format!("it booted, and no script lives there: its drain is lifted ({})", drain.reason);
             self.lift(host, cx);
-            cx.note(Level::Info, None, Some(host), text);
+            cx.note_host(Level::Info, host, text);
         }
     }
 
     /// Removes a drain, without a notice to the drain hook.
     pub(crate) fn remove(&mut self, host: &HostName, cx: &mut Context) {
+        self.revision += 1;
         self.by_host.remove(host);
+        self.owed.remove(host);
         self.failed.remove(host);
         cx.records.push(Record::Undrained { host: host.clone() });
     }

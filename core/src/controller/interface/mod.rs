@@ -1,5 +1,6 @@
 //! The machine's interface: inputs, effects, requests, replies and views.
 
+mod drain_view;
 pub mod io;
 pub mod overview;
 pub(crate) mod refusal;

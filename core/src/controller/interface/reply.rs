@@ -2,9 +2,9 @@
 
 use crate::controller::io::{DrainRow, OutboxEntry};
 use crate::controller::overview::Looked;
-use crate::controller::view::{EdgeAttempt, JobView, NodeView, PsRow, RecoveryView, StatusView, WhyView};
+use crate::controller::view::{DrainView, EdgeAttempt, JobView, NodeView, PsRow, RecoveryView, StatusView, WhyView};
 use crate::hostlist::HostList;
-use crate::ids::{ActionId, Attempt, JobId};
+use crate::ids::{ActionId, Attempt, HostName, JobId};
 use crate::idset::IdSet;
 use crate::job::Part;
 
@@ -73,7 +73,11 @@ pub enum Reply {
         cancelling: Part,
     },
     Show(Box<JobView>),
-    Nodes(Vec<NodeView>),
+    /// A page of nodes. `next`: the host after which the next page begins; `None`: this is the last page.
+    Nodes {
+        nodes: Vec<NodeView>,
+        next: Option<HostName>,
+    },
     Why(Box<WhyView>),
     /// The controller sent the question to the hosts in `asked`; the hosts in `unreachable` are not connected.
     /// `question`: the number that the answers bear.
@@ -115,7 +119,15 @@ pub enum Reply {
         ranks: IdSet,
         reached: bool,
     },
-    Drains(Vec<DrainRow>),
+    /// A page of drains; hosts with equal drains share a row, in the order of bytes. `next`: the host after which the
+    /// next page begins; `None`: this is the last page. `revision`: number of the list, which each change of a drain
+    /// raises.
+    Drains {
+        drains: Vec<DrainView>,
+        next: Option<HostName>,
+        revision: u64,
+    },
+    OwedDrains(Vec<DrainRow>),
     Attempts(Vec<EdgeAttempt>),
     TookOver {
         epoch: u64,

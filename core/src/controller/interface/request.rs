@@ -64,8 +64,16 @@ pub enum Request {
         job: JobId,
         attempt: Option<Attempt>,
     },
-    /// Lists the drained hosts, each with the time and the reason.
-    Drains,
+    /// Returns a page of the drained hosts, each with the time and the reason: those of `targets`, or all.
+    Drains {
+        targets: Option<HostList>,
+        /// Begins the page after this host; `None`: at the first.
+        after: Option<HostName>,
+        /// The page is empty if nothing has changed since the list with this number, see [`Reply::Drains`].
+        known: Option<u64>,
+    },
+    /// Returns the drains, and the lifts of drains, that the drain hook has not carried out.
+    OwedDrains,
     Drain {
         hosts: HostList,
         reason: String,
@@ -80,11 +88,10 @@ pub enum Request {
         /// showed. `None`: whichever drain the host has.
         telling: Option<u64>,
     },
-    /// Confirms that the drain hook has carried out the notice with the number `telling`: the host is drained, or
-    /// undrained if `lifted`. The controller ignores the confirmation if the drain has a newer notice.
+    /// Confirms that the drain hook has carried out these notices, each with its host and its number: the hosts are
+    /// drained, or undrained if `lifted`. The controller ignores the confirmation of a drain that has a newer notice.
     DrainDone {
-        host: HostName,
-        telling: u64,
+        drains: Vec<(HostName, u64)>,
         lifted: bool,
     },
     /// Returns the next notices for the release hook, the oldest of each job. The jobs in `first` come first, in that
@@ -98,10 +105,10 @@ pub enum Request {
     OutboxDone {
         sequence: u64,
     },
-    /// Reports that a hook failed to carry out a notice. The controller sends the notice to the hook again, and `ps`
+    /// Reports that a hook failed to carry out these notices. The controller sends them to the hook again, and `ps`
     /// shows the failure.
     HookFailed {
-        what: Hooked,
+        what: Vec<Hooked>,
         why: String,
     },
     /// Cancels the tasks in `which`. Cancels an after-action only if `which` names the action.
@@ -129,8 +136,11 @@ pub enum Request {
         job: JobId,
         targets: Option<Targets>,
     },
+    /// Returns a page of the nodes: those of `targets`, or all.
     Nodes {
         targets: Option<HostList>,
+        /// Begins the page after this host; `None`: at the first.
+        after: Option<HostName>,
     },
     Why {
         host: HostName,

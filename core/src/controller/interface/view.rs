@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::controller::interface::drain_view::{DrainView, PAGE_BYTES};
+
 use crate::controller::io::{DrainRow, External, Quiet, RecoveryRow};
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, JobId, MilestoneName, Rank, ResourceName};
@@ -313,7 +315,7 @@ pub struct RecoveryView {
     pub unknown: Vec<UnknownView>,
     /// Hosts that get no Welcome: this store never made the host's newest commit, and no second host reports a commit
     /// that this store lacks.
-    pub suspects: Vec<String>,
+    pub suspects: HostList,
 }
 
 /// An attempt that a generation abandoned, and that nobody has taken up.
@@ -333,14 +335,14 @@ pub struct AbandonedView {
     pub command: String,
 }
 
-/// A task that a node holds and the store does not know.
+/// Tasks that nodes hold in the same state, and that the store does not know.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UnknownView {
-    pub host: String,
+    pub hosts: HostList,
     pub job: JobId,
     pub attempt: Attempt,
     pub action: ActionName,
-    pub rank: Rank,
+    pub ranks: IdSet,
     /// One of `unclaimed`, `live`, `ended`.
     pub state: String,
 }

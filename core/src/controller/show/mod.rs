@@ -1,8 +1,8 @@
 //! Views of the machine for operators and programs. A view decides and changes nothing.
 //!
 //! Files: `job` shows a job and its open ranks, `node` a node and the scripts stuck on it, `holds` the holders of
-//! ranks, `notices` the notices that a hook has not carried out, `edge` the attempts of a source, `recovery` what
-//! a restore has left. `overview` and `timeline` are for the web page.
+//! ranks, `list` pages of the lists of drains and nodes, `notices` the notices that a hook has not carried out, `edge`
+//! the attempts of a source, `recovery` what a restore has left. `overview` and `timeline` are for the web page.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +17,7 @@ mod ends;
 mod goes_on;
 mod holds;
 mod job;
+mod list;
 mod node;
 mod notices;
 mod overview;

@@ -10,27 +10,18 @@ use crate::controller::job::attempt::JobAttempt;
 use crate::controller::node::Node;
 use crate::controller::show::goes_on::GoesOn;
 use crate::controller::view::{NodeView, PsRow, WhyTask, WhyView};
-use crate::hostlist::HostList;
 use crate::ids::{HostName, JobId, Rank, TaskId, stem, unit_of};
 use crate::idset::IdSet;
 use crate::message::Phase;
 use crate::task::KILLED_IN_VAIN;
 
 impl Facts<'_> {
-    /// Returns the views of the nodes in `targets`; `None`: of all nodes.
+    /// Returns the node with this name.
     ///
     /// # Errors
     /// `NoSuchNode`. The text has a hint: a job holds the host, the name is the id of a job or of a drained host, or a
     /// known host is like it.
-    pub(crate) fn list_nodes(&self, targets: Option<&HostList>) -> Result<Vec<NodeView>, Refusal> {
-        let held = self.held_hosts();
-        let Some(targets) = targets else {
-            return Ok(self.nodes.values().map(|node| self.show_node(node, &held)).collect());
-        };
-        targets.iter().map(|host| self.node_named(host).map(|node| self.show_node(node, &held))).collect()
-    }
-
-    fn node_named(&self, host: &str) -> Result<&Node, Refusal> {
+    pub(super) fn node_named(&self, host: &str) -> Result<&Node, Refusal> {
         let unknown = || {
             let is_job = JobId::new(host).is_ok_and(|job| self.jobs.contains_key(&job));
             let held = self.attempts_on(host).next().map(|(job, attempt)| (job, attempt.layout.hosts().len()));
@@ -52,7 +43,8 @@ impl Facts<'_> {
         self.nodes.get(host).ok_or_else(unknown)
     }
 
-    fn show_node(&self, node: &Node, held: &BTreeSet<&str>) -> NodeView {
+    /// Returns the view of a node. `held`: a job or an action holds a rank of it.
+    pub(super) fn show_node(&self, node: &Node, held: bool) -> NodeView {
         let probing = self.nodes.is_probed(node);
         let state = match node.session {
             Some(_) if probing => "probing",
@@ -73,7 +65,7 @@ impl Facts<'_> {
             tasks: self.open_on(node).count() as u64,
             note: node.note.clone(),
             drain: self.drains.get(&node.row.host).cloned(),
-            held: held.contains(node.row.host.as_str()),
+            held,
         }
     }
 
@@ -106,10 +98,31 @@ impl Facts<'_> {
     /// Returns the attempts that hold a rank on this host.
     fn attempts_on(&self, host: &str) -> impl Iterator<Item = (&JobId, &JobAttempt)> {
         let attempts = self.jobs.table.live_attempts().map(|(job, _, attempt)| (job, attempt));
-        attempts.filter(move |(_, attempt)| {
-            let rank = attempt.layout.rank(host).filter(|_| !attempt.complete);
-            rank.is_some_and(|rank| self.held_ranks(attempt).contains(rank))
-        })
+        attempts.filter(move |(_, attempt)| self.is_held_by(host, attempt))
+    }
+
+    /// Returns those of `hosts` of which a job or an action holds a rank.
+    pub(super) fn held_among<'h>(&self, hosts: &BTreeSet<&'h str>) -> BTreeSet<&'h str> {
+        let mut held = BTreeSet::new();
+        for (.., attempt) in self.jobs.table.live_attempts().filter(|(.., attempt)| !attempt.complete) {
+            let of = attempt.layout.hosts();
+            // Whatever is shorter is walked: the page, or the hosts of the attempt.
+            if of.len() < hosts.len() {
+                held.extend(of.iter().filter_map(|host| hosts.get(host)).filter(|host| self.is_held_by(host, attempt)));
+            } else {
+                held.extend(hosts.iter().filter(|host| self.is_held_by(host, attempt)));
+            }
+        }
+        held
+    }
+
+    /// Returns `true` if the attempt or an action of it holds the rank of this host.
+    fn is_held_by(&self, host: &str, attempt: &JobAttempt) -> bool {
+        let holds = |rank: u32| {
+            let mut actions = self.jobs.of(attempt);
+            attempt.hold.ranks.contains(rank) || actions.any(|action| action.row.held.ranks.contains(rank))
+        };
+        !attempt.complete && attempt.layout.rank(host).is_some_and(holds)
     }
 
     /// Returns a row for each job and action that holds a rank of this host, with the reason.
@@ -183,7 +196,8 @@ impl Facts<'_> {
             })
             .collect();
         let (held, next) = (self.held_on(host), self.next_of_node(node, !open.is_empty()));
-        Ok(WhyView { node: self.show_node(node, &self.held_hosts()), open, failed, held, next })
+        let is_held = self.attempts_on(host.as_str()).next().is_some();
+        Ok(WhyView { node: self.show_node(node, is_held), open, failed, held, next })
     }
 
     fn why_task(

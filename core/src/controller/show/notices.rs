@@ -8,6 +8,7 @@ use serde::Deserialize;
 use crate::controller::facts::Facts;
 use crate::controller::io::DrainRow;
 use crate::controller::view::PsRow;
+use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId};
 use crate::idset::IdSet;
@@ -23,16 +24,45 @@ struct Told<'a> {
     at_ms: Option<u64>,
 }
 
+/// Releases of an attempt that wait for the same reason, as a row shows them.
+struct Waiting {
+    ranks: IdSet,
+    hosts: Vec<String>,
+    /// Time since which the first of them waits, in milliseconds since 1970.
+    since_ms: u64,
+}
+
+/// Key of a row: job, attempt, state and reason. The last member is `None`, but with a defect.
+type Key = (JobId, Attempt, &'static str, String, Option<usize>);
+
+/// Releases that wait, by what a row has of them: a job may have a notice for each of its ranks.
+#[derive(Default)]
+struct Alike(BTreeMap<Key, Waiting>);
+
+impl Alike {
+    fn row(&mut self, job: &JobId, attempt: Attempt, state: &'static str, why: String, since_ms: u64) -> &mut Waiting {
+        let apart = defect!(NoticesUnfolded).then_some(self.0.len());
+        let new = Waiting { ranks: IdSet::new(), hosts: Vec::new(), since_ms };
+        let row = self.0.entry((job.clone(), attempt, state, why, apart)).or_insert(new);
+        row.since_ms = row.since_ms.min(since_ms);
+        row
+    }
+
+    fn rows(self, now_ms: u64) -> impl Iterator<Item = PsRow> {
+        self.0.into_iter().map(move |((job, attempt, state, why, _), of)| {
+            let release = ActionName::new("release").expect("a word of small letters is an action");
+            let (hosts, age_ms) =
+                (HostList::sorted(of.hosts.iter().map(String::as_str)), now_ms - of.since_ms.min(now_ms));
+            PsRow { ranks: of.ranks, hosts, ..PsRow::new(Some(job), attempt, release, state, why, age_ms) }
+        })
+    }
+}
+
 impl Facts<'_> {
     /// Returns the rows of `perilog ps` for the pending notices: releases, ranks whose release waits for a drain, and
     /// drains.
     pub(crate) fn untold(&self) -> Vec<PsRow> {
-        let release = ActionName::new("release").expect("a word of small letters is an action");
-        let row = |job: &JobId, attempt, ranks: IdSet, hosts, state: &str, why, since_ms| {
-            let age_ms = self.cx.now.wall_ms.saturating_sub(since_ms);
-            PsRow { ranks, hosts, ..PsRow::new(Some(job.clone()), attempt, release.clone(), state, why, age_ms) }
-        };
-        let mut rows = Vec::new();
+        let mut alike = Alike::default();
         for entry in self.cx.outbox.releases() {
             let told: Told<'_> = entry.body.read().unwrap_or_default();
             let why = match self.cx.outbox.failure(entry.sequence) {
@@ -45,8 +75,11 @@ impl Facts<'_> {
                 None => "the release hook has not carried it out yet".to_owned(),
             };
             let since_ms = told.at_ms.unwrap_or(self.cx.now.wall_ms);
-            let (ranks, hosts) = (told.ranks.parse().unwrap_or_default(), told.hosts.parse().unwrap_or_default());
-            rows.push(row(&entry.job, entry.attempt, ranks, hosts, "telling", why, since_ms));
+            let (ranks, hosts): (IdSet, HostList) =
+                (told.ranks.parse().unwrap_or_default(), told.hosts.parse().unwrap_or_default());
+            let row = alike.row(&entry.job, entry.attempt, "telling", why, since_ms);
+            row.ranks.extend_with(&ranks);
+            row.hosts.extend(hosts.iter().map(str::to_owned));
         }
         for (host, waiting) in &self.drains.waiting {
             let Some(drain) = self.drains.get(host) else { continue };
@@ -55,18 +88,12 @@ impl Facts<'_> {
                 None => format!("its drain is not in force yet ({})", drain.newest().reason),
             };
             for (job, attempt, rank) in waiting {
-                let hosts = HostList::from_names([host.as_str()]).unwrap_or_default();
-                rows.push(row(
-                    job,
-                    *attempt,
-                    IdSet::from(rank.0..=rank.0),
-                    hosts,
-                    "draining",
-                    why.clone(),
-                    drain.asked_ms,
-                ));
+                let row = alike.row(job, *attempt, "draining", why.clone(), drain.asked_ms);
+                row.ranks.insert(rank.0);
+                row.hosts.push(host.to_string());
             }
         }
+        let mut rows: Vec<PsRow> = alike.rows(self.cx.now.wall_ms).collect();
         rows.extend(self.untold_drains());
         rows
     }

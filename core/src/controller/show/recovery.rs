@@ -5,20 +5,14 @@ use std::collections::BTreeMap;
 use crate::controller::facts::Facts;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::view::{AbandonedView, RecoveryView, UnknownView};
+use crate::defect;
 use crate::hostlist::HostList;
-use crate::ids::{Attempt, HostName, JobId};
+use crate::ids::{ActionName, Attempt, HostName, JobId, TaskId};
+use crate::idset::IdSet;
 
 impl Facts<'_> {
     pub(crate) fn show_recovery(&self) -> RecoveryView {
         let abandoned = self.jobs.table.live_attempts().filter(|(_, _, attempt)| attempt.abandoned);
-        let unknown = self.unknown().map(|(host, task, of)| UnknownView {
-            host: host.to_string(),
-            job: of.job.clone(),
-            attempt: of.attempt,
-            action: of.action.clone(),
-            rank: task.rank,
-            state: of.word().to_owned(),
-        });
         RecoveryView {
             recovery: self.recovery.row.clone(),
             epoch: self.epoch.number,
@@ -31,9 +25,32 @@ impl Facts<'_> {
                 .map(|(job, number, attempt)| self.abandoned(job, number, attempt))
                 .chain(self.not_in_the_store())
                 .collect(),
-            unknown: unknown.collect(),
-            suspects: self.recovery.suspects.keys().map(ToString::to_string).collect(),
+            unknown: self.unknown_tasks(),
+            suspects: HostList::sorted(self.recovery.suspects.keys().map(HostName::as_str)),
         }
+    }
+
+    /// Returns the unknown tasks. Tasks of one action in the same state share a row.
+    fn unknown_tasks(&self) -> Vec<UnknownView> {
+        let mut alike: BTreeMap<_, (Vec<&str>, IdSet)> = BTreeMap::new();
+        for (host, task, of) in self.unknown() {
+            let key = (&of.job, of.attempt, &of.action, of.word(), defect!(UnknownUnfolded).then_some(task));
+            let (hosts, ranks) = alike.entry(key).or_default();
+            hosts.push(host.as_str());
+            ranks.insert(task.rank.0);
+        }
+        let view = |((job, attempt, action, state, _), (hosts, ranks)): (
+            (&JobId, Attempt, &ActionName, &str, Option<TaskId>),
+            (Vec<&str>, IdSet),
+        )| UnknownView {
+            hosts: HostList::sorted(hosts),
+            job: job.clone(),
+            attempt,
+            action: action.clone(),
+            ranks,
+            state: state.to_owned(),
+        };
+        alike.into_iter().map(view).collect()
     }
 
     fn abandoned(&self, job: &JobId, number: Attempt, attempt: &JobAttempt) -> AbandonedView {

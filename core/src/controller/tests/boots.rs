@@ -375,7 +375,9 @@ fn a_boot_lifts_the_drain_for_a_stuck_script_and_no_other() {
                 Some(drain) => {
                     assert_eq!(drain.lifted, lifts && hook, "{what}");
                     if lifts {
-                        b.ask(Request::DrainDone { host: drain.host, telling: drain.telling, lifted: true }).0.unwrap();
+                        b.ask(Request::DrainDone { drains: vec![(drain.host, drain.telling)], lifted: true })
+                            .0
+                            .unwrap();
                         assert!(b.m.drains.is_empty() && b.store.drains.is_empty());
                     }
                 }

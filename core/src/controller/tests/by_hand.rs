@@ -18,7 +18,7 @@ fn resolved(tasks: u64, waiting: u64) -> Result<Reply, Refusal> {
 /// Confirms, in place of the drain hook, the newest notice about this host.
 pub(super) fn confirm(b: &mut Bench, host: &str) -> Vec<Effect> {
     let row = b.store.drains.iter().find(|drain| drain.host.as_str() == host).unwrap().clone();
-    b.ask(Request::DrainDone { host: row.host, telling: row.telling, lifted: row.lifted }).1
+    b.ask(Request::DrainDone { drains: vec![(row.host, row.telling)], lifted: row.lifted }).1
 }
 
 pub(super) fn hooked(settings: &mut Settings) {

@@ -46,7 +46,7 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     let line = |action: &str, hosts: &str, why: &str, age| (action.to_owned(), hosts.to_owned(), why.to_owned(), age);
     let fails = |b: &mut Bench, lifted, telling| {
         let what = Hooked::Drain { host: HostName::new("n0").unwrap(), telling, lifted };
-        b.ask(Request::HookFailed { what, why: "exit 4: no such node".into() }).0.unwrap();
+        b.ask(Request::HookFailed { what: vec![what], why: "exit 4: no such node".into() }).0.unwrap();
     };
     b.ask(Request::Drain { hosts: "n[0-2]".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     let telling = b.m.drains["n0"].telling;
@@ -73,7 +73,7 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     b.pass(7_000);
     fails(&mut b, true, telling);
     assert_eq!(shown(&mut b), [line("undrain", "n0", failed, 7)]);
-    b.ask(Request::DrainDone { host: HostName::new("n0").unwrap(), telling, lifted: true }).0.unwrap();
+    b.ask(Request::DrainDone { drains: vec![(HostName::new("n0").unwrap(), telling)], lifted: true }).0.unwrap();
     fails(&mut b, true, telling);
     assert_eq!((shown(&mut b), b.m.drains.failed.len()), (vec![], 0));
     // The host is drained anew, and then the site removes the hook.
@@ -245,7 +245,7 @@ fn what_was_told_before_says_nothing_of_what_came_since() {
     tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
     // The job's log has an event about the newer fault.
     assert!(contexts(&b, "drain")[0]["reason"].as_str().is_some_and(|reason| reason.starts_with("epilog: failed")));
-    b.ask(Request::DrainDone { host: row.host, telling: row.telling, lifted: false }).0.unwrap();
+    b.ask(Request::DrainDone { drains: vec![(row.host, row.telling)], lifted: false }).0.unwrap();
     assert_eq!((b.store.drains[0].confirmed, b.store.attempts[0].complete), (false, false));
     confirm(&mut b, "n0");
     assert!(b.store.attempts[0].complete);

@@ -155,7 +155,7 @@ fn an_edge_asks_about_its_own_jobs_and_drains_only() {
         (add("own", 1, "n3", Terms::default(), Some(other())), "conflict"),
         (undrain(None), "invalid"),
         (undrain(Some(telling)), "conflict"),
-        (Request::DrainDone { host: "n3".parse().unwrap(), telling, lifted: false }, "done"),
+        (Request::DrainDone { drains: vec![("n3".parse().unwrap(), telling)], lifted: false }, "done"),
         (undrain(Some(telling)), "done"),
         // The edge becomes the source of a hook's job by adding it as it is.
         (add("hooks", 0, "n1", Terms::default(), Some(source("i1"))), "done"),

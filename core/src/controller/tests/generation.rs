@@ -477,7 +477,7 @@ fn a_new_job_waits_for_the_drain_for_a_missing_clean_up() {
     b.grace();
     assert_eq!(starts(&b.run("prolog", "k", "n0")), []);
     let (host, telling) = (HostName::new("n0").unwrap(), b.store.drains[0].telling);
-    let (_, effects) = b.ask(Request::DrainDone { host, telling, lifted: false });
+    let (_, effects) = b.ask(Request::DrainDone { drains: vec![(host, telling)], lifted: false });
     assert_eq!(starts(&effects), [(n0, 0)]);
 }
 

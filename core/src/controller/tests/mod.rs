@@ -15,6 +15,7 @@ mod history;
 mod holds;
 mod keep;
 mod limits;
+mod lists;
 mod milestones;
 mod order;
 mod overview;

@@ -104,7 +104,7 @@ fn a_probe_distinguishes_two_machines_of_one_name() {
         matches!(&effects[..], [Effect::Send { session, message: ToAgent::TurnedAway { .. } }, Effect::Close { .. }]
             if *session == new)
     );
-    let (Ok(Reply::Nodes(nodes)), _) = b.ask(Request::Nodes { targets: None }) else { panic!() };
+    let (Ok(Reply::Nodes { nodes, .. }), _) = b.ask(Request::Nodes { targets: None, after: None }) else { panic!() };
     assert_eq!((nodes[0].state.as_str(), nodes[0].machine.as_deref()), ("online", Some("machine-n0")));
     assert!(nodes[0].note.as_ref().unwrap().contains("two machines claim n0"));
 }
@@ -208,7 +208,9 @@ fn a_thief_takes_no_place_unseen_and_keeps_nobody_out() {
     let effects = b.says(agent, FromAgent::Probed { nonce });
     assert!(is_turned_away(&effects, session), "{effects:?}");
     let row = |b: &mut Bench| {
-        let (Ok(Reply::Nodes(nodes)), _) = b.ask(Request::Nodes { targets: None }) else { panic!() };
+        let (Ok(Reply::Nodes { nodes, .. }), _) = b.ask(Request::Nodes { targets: None, after: None }) else {
+            panic!()
+        };
         nodes[0].note.clone().unwrap_or_default()
     };
     assert!(row(&mut b).contains("two machines claim n0"));

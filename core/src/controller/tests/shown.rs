@@ -17,7 +17,9 @@ fn status(b: &mut Bench) -> StatusView {
 
 /// Returns for each node whether `perilog nodes` shows it as drained, and whether as held.
 fn nodes(b: &mut Bench) -> Vec<(bool, bool)> {
-    let Ok(Reply::Nodes(nodes)) = b.ask(Request::Nodes { targets: None }).0 else { panic!("no nodes") };
+    let Ok(Reply::Nodes { nodes, .. }) = b.ask(Request::Nodes { targets: None, after: None }).0 else {
+        panic!("no nodes")
+    };
     nodes.iter().map(|node| (node.drain.is_some(), node.held)).collect()
 }
 

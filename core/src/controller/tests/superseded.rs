@@ -237,7 +237,7 @@ fn an_operator_may_settle_or_cancel_what_the_new_one_waits_for() {
             // The prolog may live: the new attempt and the release wait until its node is drained.
             assert_eq!((waits(&mut b).len(), released(&b)), (1, vec![]));
             let row = b.store.drains[0].clone();
-            let done = Request::DrainDone { host: row.host, telling: row.telling, lifted: false };
+            let done = Request::DrainDone { drains: vec![(row.host, row.telling)], lifted: false };
             assert_eq!(begun(&b.ask(done).1), named("prolog", "1"));
         } else {
             let cancel = |action| Request::Cancel { which: which(action), why: "w".into() };
@@ -249,7 +249,7 @@ fn an_operator_may_settle_or_cancel_what_the_new_one_waits_for() {
             // The cancelled epilog did not clean up, so the node is drained.
             assert_eq!(b.store.drains[0].reason, "epilog: cancelled (job j attempt 0)");
             let row = b.store.drains[0].clone();
-            b.ask(Request::DrainDone { host: row.host, telling: row.telling, lifted: false }).0.unwrap();
+            b.ask(Request::DrainDone { drains: vec![(row.host, row.telling)], lifted: false }).0.unwrap();
         }
         assert_eq!(released(&b), [("0".to_owned(), "0".to_owned())]);
     }
@@ -272,7 +272,7 @@ fn a_node_that_is_gone_keeps_nobody_for_ever() {
     assert_eq!(b.outcome(of(1, "prolog", 1)).word(), "lost");
     assert_eq!(released(&b), [("0".to_owned(), "0".to_owned())]);
     let row = b.store.drains[0].clone();
-    b.ask(Request::DrainDone { host: row.host, telling: row.telling, lifted: false }).0.unwrap();
+    b.ask(Request::DrainDone { drains: vec![(row.host, row.telling)], lifted: false }).0.unwrap();
     assert_eq!(released(&b)[1..], [("0".to_owned(), "1".to_owned())]);
 }
 

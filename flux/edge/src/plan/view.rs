@@ -6,6 +6,7 @@ use perilog_core::controller::io::DrainRow;
 use perilog_core::controller::view::{EdgeAction, EdgeAttempt};
 use perilog_core::{ActionName, Attempt, HostList, HostName, IdSet, JobId, ResourceSet};
 use perilog_terms::Cap;
+use serde_json::Value;
 
 use super::action::{Action, Reference};
 use super::external::External;
@@ -51,6 +52,9 @@ pub struct View {
     pub flux_lifted: BTreeSet<HostName>,
     pub attempts: BTreeMap<(JobId, Attempt), EdgeAttempt>,
     pub drains: BTreeMap<HostName, DrainRow>,
+    /// Replies of the controller's feed that are part of a change, in order: the view takes them over with the reply
+    /// that completes the change. A verdict must not be seen without the drain that it made.
+    pub half: Vec<Value>,
     /// Whether Flux has freed the nodes of a job while their brokers were away. The edge then has to list Flux's
     /// remaining attempts to the controller again (`Sync`).
     pub has_lost: bool,
@@ -73,6 +77,7 @@ impl View {
             flux_lifted: BTreeSet::new(),
             attempts: BTreeMap::new(),
             drains: BTreeMap::new(),
+            half: Vec::new(),
             has_lost: false,
             refused: BTreeMap::new(),
         }

@@ -1,7 +1,6 @@
 //! Folds received events into the view, and decides nothing. Logs and skips malformed events.
 
-use perilog_core::controller::io::DrainRow;
-use perilog_core::controller::view::EdgeAttempt;
+use perilog_core::controller::view::{DrainView, EdgeAttempt};
 use perilog_core::{Event as JobEvent, Fluid, HostList, HostName, IdSet};
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -156,8 +155,36 @@ fn lifted(view: &mut View, reply: &Value) {
 }
 
 /// Updates the view's attempts and drains by a reply of the controller's feed. Returns `true` if the reply says that
-/// the view is current.
+/// the view is current. Keeps a reply that is part of a change until the change is complete.
 pub(super) fn feed(view: &mut View, reply: &Value) -> bool {
+    let is_complete = reply["current"] == true;
+    // Nothing is decided before the view is current: the first list, which may be long, needs no second place.
+    if !is_complete && (view.is_current || reply["drains"].is_array()) {
+        view.half.push(reply.clone());
+        return false;
+    }
+    if is_complete {
+        let mut half = std::mem::take(&mut view.half);
+        half.push(reply.clone());
+        half.iter().for_each(|reply| attempts(view, reply));
+        drains(view, &half);
+    } else {
+        attempts(view, reply);
+    }
+    is_complete
+}
+
+/// Replaces the view's drains if these replies, together a change, list the drains.
+fn drains(view: &mut View, replies: &[Value]) {
+    let lists: Vec<&Vec<Value>> = replies.iter().filter_map(|reply| reply["drains"].as_array()).collect();
+    if !lists.is_empty() {
+        let rows = lists.into_iter().flatten().filter_map(|row| DrainView::deserialize(row).ok());
+        view.drains = rows.flat_map(DrainView::rows).map(|drain| (drain.host.clone(), drain)).collect();
+    }
+}
+
+/// Updates the view's attempts by a reply of the controller's feed.
+fn attempts(view: &mut View, reply: &Value) {
     for attempt in reply["attempts"].as_array().into_iter().flatten() {
         match EdgeAttempt::deserialize(attempt) {
             Ok(attempt) => {
@@ -174,14 +201,6 @@ pub(super) fn feed(view: &mut View, reply: &Value) -> bool {
             Err(error) => tracing::warn!("an attempt of perilog's is skipped: {error}"),
         }
     }
-    if let Some(drains) = reply["drains"].as_array() {
-        view.drains = drains
-            .iter()
-            .filter_map(|drain| DrainRow::deserialize(drain).ok())
-            .map(|drain| (drain.host.clone(), drain))
-            .collect();
-    }
-    reply["current"] == true
 }
 
 fn idset(value: &Value) -> IdSet {
@@ -260,6 +279,41 @@ mod tests {
         assert_eq!(seen, states);
         let drains: Vec<_> = view.flux_drains.values().map(|drain| drain.reason.as_str()).collect();
         assert_eq!(drains, ["perilog: bad memory [perilog:4]"]);
+    }
+
+    /// The controller lists drains in pages; the view has all of them, or those of before, and no verdict without them.
+    #[test]
+    fn a_change_in_pages_counts_when_it_is_complete() {
+        let mut view = View::new(Site::default());
+        let attempt = serde_json::json!({"job": "f1", "attempt": "0", "ranks": "0", "hosts": "n0", "open": true,
+            "hold": "0", "released": "", "complete": false, "abandoned": false, "actions": [], "milestones": []});
+        let drain = |hosts: &str| {
+            serde_json::json!({"hosts": hosts, "since_ms": 1, "reason": "x", "by": null, "confirmed": false,
+                "lifted": false, "telling": 7})
+        };
+        let page = |attempts: &[&Value], drains: Option<&str>, current: bool| {
+            let mut page = serde_json::json!({"attempts": attempts, "current": current});
+            if let Some(hosts) = drains {
+                page["drains"] = serde_json::json!([drain(hosts)]);
+            }
+            page
+        };
+        let seen = |view: &View| (view.attempts.len(), view.drains.len());
+        assert!(!feed(&mut view, &page(&[], Some("n[0-3]"), false)));
+        assert!(feed(&mut view, &page(&[], Some("n9"), true)));
+        assert_eq!(seen(&view), (0, 5));
+        assert!(view.drains.values().all(|drain| drain.telling == 7));
+        view.is_current = true;
+        assert!(!feed(&mut view, &page(&[&attempt], None, false)));
+        assert!(!feed(&mut view, &page(&[], Some("n1"), false)));
+        assert_eq!(seen(&view), (0, 5));
+        assert!(feed(&mut view, &page(&[], Some("n2"), true)));
+        assert_eq!((seen(&view), view.half.len()), ((1, 2), 0));
+        // Without a list of drains they stay; an empty one lifts all.
+        assert!(feed(&mut view, &page(&[], None, true)));
+        assert_eq!(seen(&view), (1, 2));
+        assert!(feed(&mut view, &serde_json::json!({"attempts": [], "drains": [], "current": true})));
+        assert_eq!(seen(&view), (1, 0));
     }
 
     #[test]

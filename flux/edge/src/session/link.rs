@@ -99,6 +99,7 @@ impl Session {
             self.why = why;
         }
         self.view.is_current = false;
+        self.view.half.clear();
         if let Some(link) = self.link.take() {
             link.abort();
         }

@@ -133,7 +133,7 @@ fn known(door: &Door) -> BTreeMap<String, &'static str> {
             }
         }
     }
-    if let Ok(answer) = door.ask::<Nodes>("Nodes", &json!({ "nodes": null })) {
+    if let Ok(answer) = door.ask_all::<Nodes>("Nodes", &json!({ "nodes": null }), &["/nodes"]) {
         let online = answer.body.nodes.into_iter().filter(|node| node.state == "online");
         known.extend(online.map(|node| (node.host.to_string(), "online")));
     }
