@@ -14,7 +14,13 @@ put() { # MODE FILE PATH
 
 for name in perilog perilog-report; do put 755 "$binaries/$name" "/usr/bin/$name"; done
 for name in perilog-agent perilog-controller perilog-flux; do put 755 "$binaries/$name" "/usr/sbin/$name"; done
-put 755 "$binaries/perilog-runner" /usr/libexec/perilog/perilog-runner
+# A static runner begins in half the time and cannot look up users: it passes tasks that have some to the one beside it (docs/building.md).
+runner=perilog-runner
+if [ -e "$binaries/perilog-runner-static" ]; then
+    put 755 "$binaries/perilog-runner-static" /usr/libexec/perilog/perilog-runner
+    runner=perilog-runner-nss
+fi
+put 755 "$binaries/perilog-runner" /usr/libexec/perilog/$runner
 # Flux loads the plugin into rank 0's job manager; `cargo build --bins` makes none, and other sites need none. The script is for the instance that a batch
 # job is.
 [ ! -e "$binaries/libperilog_hold.so" ] || put 644 "$binaries/libperilog_hold.so" /usr/lib/perilog/perilog-hold.so

@@ -14,6 +14,8 @@
 //!
 //! The daemon uses one thread. While idle, the daemon has no timer and makes no system call.
 
+#![cfg(feature = "daemon")]
+
 pub mod arguments;
 pub mod config;
 pub mod daemon;

@@ -24,28 +24,47 @@
 //!
 //! The crate knows no job, no rank and no message. The crate does no work in an idle daemon: no module runs a timer
 //! when idle.
+//!
+//! Without the feature `daemon`, only the modules that the runner needs are left: no runtime, no TLS, no C.
 
 pub mod accounts;
+#[cfg(feature = "daemon")]
 pub mod activation;
+#[cfg(feature = "daemon")]
 pub mod authority;
 pub mod clock;
+#[cfg(feature = "daemon")]
 pub mod command;
+#[cfg(feature = "daemon")]
 pub mod complaints;
+#[cfg(feature = "daemon")]
 pub mod config;
 #[cfg(feature = "defects")]
 pub mod defect;
+#[cfg(feature = "daemon")]
 pub mod enroll;
+#[cfg(feature = "daemon")]
 pub mod fault;
+#[cfg(feature = "daemon")]
 pub mod journal;
+#[cfg(feature = "daemon")]
 pub mod limited;
+#[cfg(feature = "daemon")]
 pub mod link;
+#[cfg(feature = "daemon")]
 pub mod munge;
+#[cfg(feature = "daemon")]
 pub mod notify;
 pub mod process_stat;
+#[cfg(feature = "daemon")]
 pub mod program;
 pub mod scripts;
+#[cfg(feature = "daemon")]
 pub mod shutdown;
+#[cfg(feature = "daemon")]
 pub mod terminal;
+#[cfg(feature = "daemon")]
 pub mod tls;
 pub mod trust;
+#[cfg(feature = "daemon")]
 pub mod varlink;

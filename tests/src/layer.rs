@@ -17,6 +17,9 @@ const BINARIES: [(&str, &str); 6] = [
 /// File name of Flux's plugin in the build directory, and its path on a node. The build directory may lack the plugin,
 /// which `cargo build --bins` does not make. Only tests with a real Flux need it.
 const PLUGIN: (&str, &str) = ("libperilog_hold.so", "usr/lib/perilog/perilog-hold.so");
+/// File name of a static runner in the build directory, which `cargo xtask bench` and `dist` make where they can, and
+/// the name that the other runner then has on a node (`packaging/install.sh`).
+const STATIC_RUNNER: (&str, &str) = ("perilog-runner-static", "perilog-runner-nss");
 const UNITS: &str = "usr/lib/systemd/system";
 /// Directories of the source tree that packages install as they are, with all below them: from, to, and the mode of
 /// each file.
@@ -68,6 +71,13 @@ impl Layer {
             let from = binaries.join(name);
             ensure!(from.is_file(), "no {}: run `cargo build --workspace --bins` first", from.display());
             put(&from, &root.join(directory).join(name), 0o755)?;
+        }
+        let quick = binaries.join(STATIC_RUNNER.0);
+        if quick.is_file() {
+            let runners = root.join("usr/libexec/perilog");
+            let rename = std::fs::rename(runners.join("perilog-runner"), runners.join(STATIC_RUNNER.1));
+            rename.context("renaming the runner")?;
+            put(&quick, &runners.join("perilog-runner"), 0o755)?;
         }
         let plugin = binaries.join(PLUGIN.0);
         if plugin.is_file() {

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::Usage;
 use crate::cargo;
+use crate::dist::static_runner;
 use crate::prerequisites;
 use crate::privilege;
 use crate::stages::say;
@@ -53,6 +54,7 @@ pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
             "-p",
             "perilog-hold",
         ])?;
+        static_runner::build(&cargo::target()?)?;
     }
     cargo::run(&["build", "--release", "-p", "perilog-bench"])?;
     let target = cargo::target()?;

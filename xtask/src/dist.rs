@@ -11,6 +11,7 @@ mod deb;
 pub(crate) mod earlier;
 pub(crate) mod lint;
 mod rpm;
+pub(crate) mod static_runner;
 mod tree;
 
 use std::path::{Path, PathBuf};
@@ -53,6 +54,7 @@ pub(crate) fn run(kinds: &[&str]) -> Result<bool> {
     prerequisites::ensure_packagers(&kinds)?;
     cargo::run(&[&["build", "--release", "--locked"], &PROGRAMS[..]].concat())?;
     let target = cargo::target()?;
+    static_runner::build(&target)?;
     let pages = target.join("pages");
     pages::make(&pages)?;
     let made = pack(

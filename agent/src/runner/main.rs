@@ -28,6 +28,7 @@ mod protocol;
 mod reports;
 mod rlimits;
 mod scripts;
+mod second;
 mod sequence;
 mod signals;
 mod stage;

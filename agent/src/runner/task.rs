@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   open, intent, not-after, claim     or the runner runs nothing, and stderr has the reason
+//!        `-- or another build of the runner does all of it (second)
 //!   -> limits, control socket          a failure is only logged
 //!   -> steps.jsonl, every script found and checked, every user known                or `configuration`
 //!   -> the scripts in order (sequence), each with its tries (attempt)
@@ -26,6 +27,7 @@ use crate::lists::Lists;
 use crate::output::{Level, Sinks};
 use crate::rlimits;
 use crate::scripts::Script;
+use crate::second;
 use crate::sequence::Sequence;
 use crate::signals::Signals;
 use crate::steps::{self, Steps};
@@ -72,9 +74,10 @@ pub(crate) fn run(run_dir: &Path, since_boot_ms: Option<u64>, stem: &str) -> Res
     let invocation = invocation()?;
     let cannot = |what: &str, e: std::io::Error| Refusal::new(exit::NO_TASK, format!("{what}: {e}"));
     let mut sinks = Sinks::new().map_err(|e| cannot("stdout and stderr", e))?;
-    let signals = Signals::new().map_err(|e| cannot("signals", e))?;
     let directory = Directory::open(run_dir, stem)?;
     let intent = directory.intent(stem)?;
+    second::pass_on(&intent.plan)?;
+    let signals = Signals::new().map_err(|e| cannot("signals", e))?;
     directory.claim(&intent, &invocation)?;
 
     // From here on the task ends in a result.

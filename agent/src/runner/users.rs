@@ -9,7 +9,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use perilog_core::task::Plan;
 use perilog_host::accounts::{self, Account};
+
+use crate::second;
 
 /// Longest wait for the look-up of a user. sssd gives up on a dead server after some seconds; a slower answer will not
 /// come.
@@ -39,13 +42,27 @@ impl User {
     }
 }
 
+/// Has the plan users other than root, which NSS has to look up?
+pub(crate) fn are_looked_up(plan: &Plan) -> bool {
+    let own = plan.scripts.values().filter_map(|script| script.user.as_deref());
+    own.chain([plan.user.as_str()]).any(|name| !is_root(name))
+}
+
+fn is_root(name: &str) -> bool {
+    name == "root" || name == "0"
+}
+
 /// Returns the user of a name, or of a uid written as a number.
 ///
 /// # Errors
-/// A sentence for the result's `configuration`: there is no such user, or no answer within [`LOOKUP`].
+/// A sentence for the result's `configuration`: there is no such user, no answer within [`LOOKUP`], or this build of
+/// the runner can look up no users.
 pub(crate) fn find(name: &str) -> Result<User, String> {
-    if name == "root" || name == "0" {
+    if is_root(name) {
         return Ok(User::root());
+    }
+    if !second::LOOKS_UP {
+        return Err(format!("cannot look up user `{name}`: {} is not installed beside this runner", second::NAME));
     }
     let (answer, answered) = mpsc::sync_channel(1);
     let asked = name.to_owned();

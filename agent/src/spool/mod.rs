@@ -149,13 +149,14 @@ impl Spool {
     pub fn write_intent(&self, stem: &str, intent: &Intent) -> Result<(), SpoolError> {
         self.restore()?;
         let dir = self.task(stem);
+        let exists = dir.exists();
         if !intent.is_rebuilt() {
-            for path in [self.tombstone(stem), dir.join("outcome.json"), dir.join(BOOT_EXPECTED), dir.join(STOP_ASKED)]
-            {
+            let inside = ["outcome.json", BOOT_EXPECTED, STOP_ASKED].map(|name| dir.join(name));
+            for path in inside.into_iter().filter(|_| exists).chain([self.tombstone(stem)]) {
                 gone_is_fine(fs::remove_file(&path)).map_err(|e| SpoolError::io("remove", &path, e))?;
             }
         }
-        if dir.exists() {
+        if exists {
             return write::json(&dir.join("intent.json"), intent);
         }
         let fresh = self.root.join("tasks").join(format!("{TEMPORARY}{stem}"));
@@ -242,10 +243,18 @@ impl Spool {
     fn remove_task(&self, stem: &str) -> Result<(), SpoolError> {
         let dir = self.task(stem);
         let gone = self.root.join("tasks").join(format!("{TEMPORARY}gone-{stem}"));
-        match fs::rename(&dir, &gone) {
-            Ok(()) => fs::remove_dir_all(&gone).map_err(|e| SpoolError::io("remove", &gone, e))?,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        let had_result = match fs::rename(&dir, &gone) {
+            Ok(()) => {
+                let had_result = gone.join("result.json").exists();
+                fs::remove_dir_all(&gone).map_err(|e| SpoolError::io("remove", &gone, e))?;
+                had_result
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => false,
             Err(e) => return Err(SpoolError::io("rename", &dir, e)),
+        };
+        // A runner that wrote a result had removed its files in `control/` before.
+        if had_result {
+            return Ok(());
         }
         // A killed runner leaves its socket, and lists that were too long for a variable.
         for name in [stem.to_owned(), short(stem)] {

@@ -17,6 +17,8 @@ use super::tails;
 /// Maximum size in bytes of a JSON file. The largest is an intent: 64 KiB of environment, the ranks and hosts of the
 /// largest job.
 const MAX_JSON: u64 = 8 * 1024 * 1024;
+/// Size in bytes of a read that takes most files whole.
+const USUAL: usize = 4 * 1024;
 /// Maximum size in bytes of step records: 256 reports of 4 KiB, and forensics. The reader ignores the rest.
 const MAX_STEPS: u64 = 4 * 1024 * 1024;
 
@@ -84,9 +86,8 @@ pub(crate) fn bounded(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),
     };
-    // One byte more than the file has, so that the same read finds the end of the file.
-    let length = file.metadata()?.len().min(most);
-    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0) + 1);
+    // More than most files have, so that no second look is needed for the length.
+    let mut bytes = Vec::with_capacity(USUAL);
     file.take(most).read_to_end(&mut bytes)?;
     Ok(Some(bytes))
 }

@@ -41,9 +41,16 @@ fn put(path: &Path, value: &impl Serialize) -> Result<PathBuf, SpoolError> {
     let temporary = path.with_file_name(format!("{TEMPORARY}{name}"));
     let write = || -> io::Result<()> {
         let bytes = serde_json::to_vec(value)?;
-        // Removes a file from a crash, or a planted file: opening a FIFO would wait.
-        gone_is_fine(fs::remove_file(&temporary))?;
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?.write_all(&bytes)
+        let create = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
+        let mut file = create().or_else(|error| {
+            if error.kind() != io::ErrorKind::AlreadyExists {
+                return Err(error);
+            }
+            // Removes a file from a crash, or a planted file: opening a FIFO would wait.
+            gone_is_fine(fs::remove_file(&temporary))?;
+            create()
+        })?;
+        file.write_all(&bytes)
     };
     write().map_err(|e| SpoolError::io("write", path, e))?;
     Ok(temporary)

@@ -21,7 +21,10 @@ use perilog_core::{ExitStatus as Status, HostList, IdSet};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
-pub(crate) const RUNNER: &str = env!("CARGO_BIN_EXE_perilog-runner");
+/// Path of the runner that cargo built with the tests.
+pub(crate) const BUILT: &str = env!("CARGO_BIN_EXE_perilog-runner");
+/// Environment variable: another build of the runner, for all tests of the runner.
+const RUNNER_VARIABLE: &str = "PERILOG_RUNNER";
 pub(crate) const REPORT: &str = env!("CARGO_BIN_EXE_perilog-report");
 pub(crate) const INVOCATION: &str = "0123456789abcdef0123456789abcdef";
 
@@ -32,6 +35,11 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 /// would inherit a file that is open for writing, and such a file cannot be executed.
 static FORKS: Mutex<()> = Mutex::new(());
 
+/// Returns the path of the runner under test.
+pub(crate) fn runner() -> String {
+    std::env::var(RUNNER_VARIABLE).unwrap_or_else(|_| BUILT.to_owned())
+}
+
 fn turn() -> MutexGuard<'static, ()> {
     FORKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -40,6 +48,8 @@ pub(crate) struct Task {
     /// The run directory. It is not below /tmp, because every user can write to /tmp.
     pub(crate) dir: TempDir,
     pub(crate) intent: Intent,
+    /// Path of the runner's program.
+    pub(crate) runner: String,
     /// Words before the runner's own command line, for example `unshare --mount`; empty: the test starts the runner
     /// directly.
     pub(crate) through: Vec<String>,
@@ -111,6 +121,7 @@ impl Task {
         Self {
             dir,
             intent,
+            runner: runner(),
             through: Vec::new(),
             env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         }
@@ -183,7 +194,9 @@ impl Task {
 
     fn command(&self) -> Command {
         let mut words = self.through.clone();
-        words.extend([RUNNER, "--run-dir", &self.dir.path().display().to_string(), &self.stem()].map(str::to_owned));
+        words.extend(
+            [&self.runner, "--run-dir", &self.dir.path().display().to_string(), &self.stem()].map(str::to_owned),
+        );
         let mut command = Command::new(&words[0]);
         command
             .args(&words[1..])

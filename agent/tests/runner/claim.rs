@@ -10,7 +10,7 @@ use perilog_core::task::{Claim, StepRecord};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::bench::{INVOCATION, Live, RUNNER, Task, there};
+use crate::bench::{INVOCATION, Live, Task, runner, there};
 
 /// Runs a runner on the task, and asserts that it exits with `status`, says `why`, runs nothing, records nothing and
 /// leaves the claim unchanged.
@@ -99,7 +99,7 @@ fn without_an_invocation_or_with_a_wrong_stem_nothing_runs() {
     task.env.remove("INVOCATION_ID");
     runs_nothing(&task, 2, "INVOCATION_ID is not set");
     let stem = format!("{}/../x", task.stem());
-    let mut command = Command::new(RUNNER);
+    let mut command = Command::new(runner());
     command.arg(stem).stdout(Stdio::piped()).stderr(Stdio::piped());
     assert_eq!(Live::new(&mut command).end().status.code(), Some(2));
 }

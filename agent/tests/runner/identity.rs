@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use perilog_core::ExitStatus::Exit;
 use perilog_core::task::{Run, ScriptPlan, StepRecord};
 
-use crate::bench::Task;
+use crate::bench::{BUILT, Task};
 
 fn as_user(name: &str) -> ScriptPlan {
     ScriptPlan { user: Some(name.to_owned()), ..ScriptPlan::default() }
@@ -190,6 +190,37 @@ fn a_script_runs_as_its_own_user_with_that_users_groups() {
         })
         .collect();
     assert_eq!(users, ["root", "nobody"]);
+}
+
+/// The static runner of a package cannot look up users: it passes such a task to the build beside it, which can, and
+/// runs all others itself. Both claim once, and a cancel reaches them.
+#[test]
+fn a_task_with_users_goes_to_the_runner_that_looks_them_up() {
+    let exe = "readlink /proc/$PPID/exe";
+    for (users, expected) in [(&[][..], "perilog-runner"), (&["0", "nobody"][..], "perilog-runner-nss")] {
+        let mut task = Task::with(&[("a", exe), ("b", "id -un")]);
+        task.runner = task.executable("perilog-runner", &fs::read(&task.runner).unwrap()).display().to_string();
+        task.executable("perilog-runner-nss", &fs::read(BUILT).unwrap());
+        let plans = ["a", "b"].into_iter().zip(users).map(|(script, user)| (script.to_owned(), as_user(user)));
+        task.intent.plan.scripts = plans.collect();
+        let left = task.run();
+        let user = users.last().unwrap_or(&"root");
+        assert_eq!((left.code(), left.out()), (0, vec![&*task.path(expected).display().to_string(), user]), "{left:?}");
+    }
+}
+
+/// A second build that cannot be executed is named, and nothing is claimed: a task whose users are unknown to this
+/// build must not run as somebody else.
+#[test]
+fn a_broken_second_runner_runs_nothing() {
+    let mut task = Task::with(&[("a", "echo ran")]);
+    task.runner = task.executable("perilog-runner", &fs::read(&task.runner).unwrap()).display().to_string();
+    task.executable("perilog-runner-nss", b"#!/nowhere/sh\n");
+    task.intent.plan.user = "nobody".to_owned();
+    let left = task.run();
+    assert_eq!((left.code(), left.out(), left.steps.len()), (66, vec![], 0), "{left:?}");
+    assert!(left.said("perilog-runner-nss, which looks up users, cannot be executed"), "{left:?}");
+    assert!(!task.directory().join("claim").exists());
 }
 
 #[test]
