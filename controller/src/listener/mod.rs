@@ -12,6 +12,7 @@ mod complaints;
 mod expiries;
 mod greeting;
 mod names;
+mod rate;
 mod session;
 
 use std::fmt::Display;
@@ -43,6 +44,7 @@ pub(crate) struct Sessions {
     names: names::Names,
     greetings: greeting::Greetings,
     expiries: Expiries,
+    rate: rate::Rate,
     places: Arc<Semaphore>,
 }
 
@@ -56,6 +58,7 @@ impl Sessions {
             names: names::Names::default(),
             greetings: greeting::Greetings::default(),
             expiries,
+            rate: rate::Rate::new(),
             places: Arc::new(Semaphore::new(MAX_SESSIONS as usize)),
         })
     }

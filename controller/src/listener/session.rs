@@ -93,6 +93,10 @@ async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, 
     let by = chain.issuer().filter(|issuer| enrols(issuer)).map_or(By::Hand, |_| By::Enrolment);
     let _expiry = name.as_ref().zip(until_ms).map(|(name, until_ms)| sessions.expiries.enter(peer, name, until_ms, by));
     let (outlet, outbound) = Outlet::new();
+    if let Some(per_second) = sessions.rate.count() {
+        // The writer's end, if any, ends the session below.
+        let _ = sessions.inlet.put(Entry::Redials { per_second }).await;
+    }
     if sessions.inlet.put(Entry::Opened { session: id, outlet }).await.is_err() {
         return Over::Ended("the controller is ending".to_owned());
     }

@@ -443,6 +443,9 @@ table! {
     FirstRefusalDoubles: "an agent that dials while its controller restarts waits for up to two windows",
         "docs/performance.md: all agents are back within a window",
         Hunt::Unit { program: "agent", filter: "the_first_failed_dial_after_a_welcome_keeps_the_window" };
+    RateIgnored: "the redial window does not follow the measured rate of the controller",
+        "docs/performance.md: all agents are back within a window",
+        Hunt::Unit { program: "core", filter: "the_redial_window_follows_the_measured_rate" };
     NamesUnchecked: "a certificate speaks for any host",
         "7: a peer speaks for its own host", Hunt::Nodes { module: "bad_peers_are_refused" };
     ProcessesUnseen: "the unit's cgroup is read as empty",
