@@ -12,6 +12,7 @@ mod complaints;
 mod expiries;
 mod greeting;
 mod names;
+mod places;
 mod rate;
 mod session;
 
@@ -23,15 +24,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use perilog_core::controller::io::SessionId;
 use perilog_host::link::Listener;
 use perilog_host::tls::ServerTls;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::daemon::Inlet;
 pub(crate) use complaints::{Complaints, ComplaintsOfEach};
 pub(crate) use expiries::{By, Expiries, Soonest};
-
-/// Maximum number of connections: all nodes of the largest planned cluster, and nodes that return before their old
-/// connection ends. The unit's LimitNOFILE is above this number.
-const MAX_SESSIONS: u32 = 100_000;
 
 /// State that all sessions share.
 #[derive(Debug)]
@@ -45,7 +42,7 @@ pub(crate) struct Sessions {
     greetings: greeting::Greetings,
     expiries: Expiries,
     rate: rate::Rate,
-    places: Arc<Semaphore>,
+    places: places::Places,
 }
 
 impl Sessions {
@@ -59,7 +56,7 @@ impl Sessions {
             greetings: greeting::Greetings::default(),
             expiries,
             rate: rate::Rate::new(),
-            places: Arc::new(Semaphore::new(MAX_SESSIONS as usize)),
+            places: places::Places::new(),
         })
     }
 
@@ -75,8 +72,7 @@ impl Sessions {
 
     /// Waits until the last session has ended.
     pub(crate) async fn ended(&self) {
-        // No code closes the semaphore.
-        let _ = self.places.acquire_many(MAX_SESSIONS).await;
+        self.places.all_free().await;
     }
 }
 
@@ -88,7 +84,7 @@ pub(crate) async fn accept(
 ) {
     let mut plain = tls.borrow().is_none();
     loop {
-        let Ok(place) = sessions.places.clone().acquire_owned().await else { return };
+        let Some(place) = sessions.places.take().await else { return };
         let incoming = tokio::select! {
             // A connection after a reload uses the new certificates.
             biased;

@@ -446,6 +446,9 @@ table! {
     RateIgnored: "the redial window does not follow the measured rate of the controller",
         "docs/performance.md: all agents are back within a window",
         Hunt::Unit { program: "core", filter: "the_redial_window_follows_the_measured_rate" };
+    DescriptorsUncounted: "agents take the last descriptor of the controller",
+        "docs/administration.md: agents beyond the limit wait, commands are answered",
+        Hunt::Unit { program: "controller: daemon", filter: "agents_beyond_the_limit_of_descriptors_wait" };
     NamesUnchecked: "a certificate speaks for any host",
         "7: a peer speaks for its own host", Hunt::Nodes { module: "bad_peers_are_refused" };
     ProcessesUnseen: "the unit's cgroup is read as empty",
