@@ -56,7 +56,8 @@ impl Window {
     pub(super) fn close(&self) -> bool {
         let mut sizes = self.lock();
         let welcomed = std::mem::take(&mut sizes.welcomed);
-        if !welcomed && !(std::mem::take(&mut sizes.spares) && !defect!(FirstRefusalDoubles)) {
+        let is_spared = !welcomed && std::mem::take(&mut sizes.spares) && !defect!(FirstRefusalDoubles);
+        if !welcomed && !is_spared {
             sizes.now = (sizes.now * 2).min(CEILING_MS.max(sizes.base));
         }
         welcomed
