@@ -81,6 +81,7 @@ fn ten_thousand_waiting_clients_leave_room_for_commands() {
 
 /// Starts a controller that may have 128 descriptors, and has twice as many agents dial it.
 #[test]
+#[allow(clippy::disallowed_methods, reason = "the processor time of a while is measured, there is no condition")]
 fn agents_beyond_the_limit_of_descriptors_wait_and_commands_are_answered() {
     let mut bed = Bed::new();
     bed.plain();
