@@ -12,8 +12,8 @@
 //!
 //! Standard output is one JSON document (the table for people is its `table`), standard error shows the progress.
 //! `cargo xtask bench` builds everything in release, runs this, shows the table and keeps the document. The other
-//! commands are parts of these, in processes of their own: `swarm` and `echo` (fan), `node-unit`, `node-hook`
-//! and `node-idle` (inside of a node).
+//! commands are parts of these, in processes of their own: `swarm`, `echo`, `acceptor` and `dialler` (fan),
+//! `node-unit`, `node-hook` and `node-idle` (inside of a node).
 
 mod authority;
 mod controller;
@@ -55,6 +55,8 @@ fn run() -> Result<()> {
         ("fan", _) => report::print(&fan::run(&options()?)?),
         ("history", _) => report::print(&history::run(&options()?)?),
         ("swarm", [directory]) => fan::swarm::serve(directory.as_ref()),
+        ("acceptor", [directory]) => fan::handshakes::accept(directory.as_ref()),
+        ("dialler", [directory]) => fan::handshakes::dial(directory.as_ref()),
         ("echo", [directory]) => fan::echo::serve(directory.as_ref()),
         ("node-unit", _) => report::print(&unit::node::run(&options()?)?),
         ("node-hook", _) => report::print(&unit::hook::run(&options()?)?),

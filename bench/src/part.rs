@@ -7,10 +7,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Limit of open descriptors that each process asks for: enough for ten thousand connections.
+/// Limit of open descriptors that each process asks for: enough for fifty thousand connections.
 const NOFILE: u64 = 65_536;
 /// Number of descriptors that a process may need besides those of its connections.
-const OWN: usize = 64;
+const OWN: u64 = 64;
 
 /// Handle on a part of the bench that runs in a separate process. Dropping the handle ends that process.
 #[derive(Debug)]
@@ -39,8 +39,19 @@ impl Part {
     /// Sends a command line to the part's process. Returns the text of its answer; an error if the command failed
     /// there.
     pub(crate) fn ask(&mut self, line: &str) -> Result<String> {
+        self.send(line)?;
+        self.answer(line)
+    }
+
+    /// Sends a command line to the part's process, whose answer [`answer`](Self::answer) reads. So several parts work
+    /// at the same time.
+    pub(crate) fn send(&mut self, line: &str) -> Result<()> {
         let input = self.input.as_mut().context("a pipe that is open as long as this")?;
-        writeln!(input, "{line}").with_context(|| format!("telling {}: {line}", self.name))?;
+        writeln!(input, "{line}").with_context(|| format!("telling {}: {line}", self.name))
+    }
+
+    /// Reads the answer to the command `line`, which [`send`](Self::send) has sent.
+    pub(crate) fn answer(&mut self, line: &str) -> Result<String> {
         let mut answer = String::new();
         self.output.read_line(&mut answer).with_context(|| format!("hearing {}", self.name))?;
         ensure!(!answer.is_empty(), "{} has ended instead of: {line}", self.name);
@@ -73,9 +84,19 @@ pub(crate) fn answer(result: &Result<String>) -> bool {
 /// Checks that this process may open enough descriptors for so many connections. Otherwise the last connections would
 /// be retried for ever, and the figures would be wrong.
 pub(crate) fn room_for(connections: usize) -> Result<()> {
-    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    ensure!((connections + OWN) as u64 <= most, "{connections} connections, and {most} descriptors (ulimit -n)");
+    let most = descriptors();
+    ensure!(connections as u64 + OWN <= most, "{connections} connections, and {most} descriptors (ulimit -n)");
     Ok(())
+}
+
+/// Returns the number of descriptors that this process, and each process that it starts, may have open.
+pub(crate) fn descriptors() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Returns the maximum number of connections, in whole hundreds, that one process with so many descriptors can have.
+pub(crate) fn connections(descriptors: u64) -> usize {
+    usize::try_from(descriptors.saturating_sub(OWN) / 100 * 100).unwrap_or(usize::MAX)
 }
 
 /// Sets the limit of open descriptors to [`NOFILE`] for this process and its children. If the hard limit is lower and
@@ -90,4 +111,14 @@ pub(crate) fn raise_nofile() -> Result<()> {
         setrlimit(Resource::Nofile, all).context("raising the number of descriptors")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_room_for_other_descriptors() {
+        assert_eq!([0, 64, 163, 164, 20_000, 131_072].map(connections), [0, 0, 0, 100, 19_900, 131_000]);
+    }
 }

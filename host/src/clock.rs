@@ -7,7 +7,8 @@
 //! * *wall*: CLOCK_REALTIME, for people and event logs. This clock can jump, so no limit of a task depends on
 //!   it.
 //!
-//! All functions return whole milliseconds, except [`wall_seconds`], [`mono_us`] and [`until`].
+//! All functions return whole milliseconds, except [`wall_seconds`], [`mono_us`],
+//! [`process_cpu_us`] and [`until`].
 
 use std::time::Duration;
 
@@ -21,6 +22,12 @@ pub fn mono_ms() -> u64 {
 /// Returns microseconds of CLOCK_MONOTONIC, the unit of systemd's own time stamps.
 pub fn mono_us() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
+    unsigned(t.tv_sec) * 1_000_000 + unsigned(t.tv_nsec) / 1_000
+}
+
+/// Returns the processor time of all threads of this process, in microseconds.
+pub fn process_cpu_us() -> u64 {
+    let t = clock_gettime(ClockId::ProcessCPUTime);
     unsigned(t.tv_sec) * 1_000_000 + unsigned(t.tv_nsec) / 1_000
 }
 
@@ -76,6 +83,8 @@ mod tests {
     fn clocks_go_forward() {
         let (mono, boot) = (mono_ms(), boottime_ms());
         assert!(mono_ms() >= mono);
+        let cpu = process_cpu_us();
+        assert!(cpu > 0 && process_cpu_us() >= cpu);
         assert!(boottime_ms() >= boot);
         assert!(boot >= mono, "boottime counts all that monotonic counts");
     }

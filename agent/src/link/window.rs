@@ -5,6 +5,8 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use perilog_core::defect;
+
 /// Shortest length in milliseconds of the redial window: the time within which the agent dials again, at a random
 /// moment. The length starts at this value. If a controller names a shorter one, this value counts instead.
 const FLOOR_MS: u64 = 1_000;
@@ -29,11 +31,14 @@ struct Sizes {
     now: u64,
     /// Whether a Welcome came since the last dial.
     welcomed: bool,
+    /// Whether the next failed dial leaves the length as it is: the first one after a Welcome does. A controller that
+    /// restarts is away for less than a window, and a longer window would only put off the agents that dialled first.
+    spares: bool,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        Self(Mutex::new(Sizes { base: FLOOR_MS, now: FLOOR_MS, welcomed: false }))
+        Self(Mutex::new(Sizes { base: FLOOR_MS, now: FLOOR_MS, welcomed: false, spares: false }))
     }
 }
 
@@ -42,15 +47,17 @@ impl Window {
     /// bounds.
     pub fn set(&self, millis: u64) {
         let base = millis.clamp(FLOOR_MS, MOST_MS);
-        *self.lock() = Sizes { base, now: base, welcomed: true };
+        *self.lock() = Sizes { base, now: base, welcomed: true, spares: true };
     }
 
     /// Records that a dial failed, or that the session of that dial ended. Returns `true` if the controller sent a
-    /// Welcome after the dial. Otherwise (the controller is away, or turned the agent away) the window grows.
+    /// Welcome after the dial. Otherwise (the controller is away, or turned the agent away) the window grows, unless it
+    /// is the first such dial since a Welcome.
     pub(super) fn close(&self) -> bool {
         let mut sizes = self.lock();
         let welcomed = std::mem::take(&mut sizes.welcomed);
-        if !welcomed {
+        let is_spared = !welcomed && std::mem::take(&mut sizes.spares) && !defect!(FirstRefusalDoubles);
+        if !welcomed && !is_spared {
             sizes.now = (sizes.now * 2).min(CEILING_MS.max(sizes.base));
         }
         welcomed
@@ -66,7 +73,7 @@ impl Window {
     /// Creates a window of 20 milliseconds, short enough for tests.
     #[cfg(test)]
     pub(super) fn brief() -> Self {
-        Self(Mutex::new(Sizes { base: 20, now: 20, welcomed: false }))
+        Self(Mutex::new(Sizes { base: 20, now: 20, welcomed: false, spares: false }))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Sizes> {
@@ -77,6 +84,22 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression test: agents that dialled while a controller restarted waited for up to two windows, and all were
+    /// back only then.
+    #[test]
+    fn the_first_failed_dial_after_a_welcome_keeps_the_window() {
+        perilog_core::switch_on_defect!(perilog_host::defect::chosen());
+        let window = Window::default();
+        for _restart in 0..2 {
+            window.set(4_000);
+            let lengths = [(); 4].map(|()| {
+                window.close();
+                window.lock().now
+            });
+            assert_eq!(lengths, [4_000, 4_000, 8_000, 16_000], "the session's end, then three failed dials");
+        }
+    }
 
     #[test]
     fn a_window_grows_to_its_ceiling_and_pauses_fill_it() {
@@ -89,7 +112,7 @@ mod tests {
         }
         assert_eq!(seen, [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
         window.set(120_000);
-        assert!(window.close() && !window.close());
+        assert!(window.close() && !window.close() && !window.close());
         assert_eq!(now(&window), 120_000, "the controller's own is not shortened");
         window.set(u64::MAX);
         assert_eq!(now(&window), MOST_MS);

@@ -7,8 +7,9 @@
 //!
 //! ```text
 //!            Varlink          mutual TLS
-//!   this ──▶ perilog-controller ◀────────── swarm: N agents, one process
-//!    └─────▶ echo (the bare wire) ◀──────── swarm: N agents, one process
+//!   this ──▶ perilog-controller ◀────────── swarm: N agents, at most 10,000 a process
+//!    ├─────▶ echo (the bare wire) ◀──────── swarm: N agents, the same
+//!    └─────▶ acceptor (bare handshakes) ◀── dialler: N certificates, the same
 //!     lines                   mutual TLS
 //! ```
 //!
@@ -18,10 +19,14 @@
 //! acknowledgement.
 
 pub(crate) mod echo;
+mod growth;
+pub(crate) mod handshakes;
+mod herd;
 mod rounds;
 pub(crate) mod swarm;
+mod swarms;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use perilog_host::clock;
 use perilog_host::varlink::Client;
 use serde_json::{Value, json};
@@ -35,6 +40,10 @@ use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
 use perilog_bench::stats::{Samples, figure};
 
+use growth::Size;
+use herd::settle;
+use swarms::Swarm;
+
 /// Target (docs/performance.md): maximum ratio of the time of a round through the controller to that of a round through
 /// the bare server ([`echo`]).
 const MOST_OVER_BARE: f64 = 5.0;
@@ -44,26 +53,45 @@ const MOST_CPU_OVER_BARE: f64 = 3.0;
 const MOST_KIB: f64 = 24.0;
 /// Number of rounds at the begin that the bench does not count, because buffers and files still grow then.
 const WARM_UP: usize = 3;
+/// Number of agents up to which the bench takes all rounds.
+const FULL_ROUNDS: usize = 10_000;
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
     part::raise_nofile()?;
     let mut table = Table::new(&["", "n", "p50", "p90", "p99"]);
-    let mut sizes = Vec::new();
-    for agents in options.list("agents", &[1_000, 10_000]) {
+    let (mut sizes, mut growth) = (Vec::new(), Vec::new());
+    for agents in options.list("agents", &[1_000, 10_000, 20_000]) {
         ensure!(agents > 0, "no agents, no figures");
-        sizes.push(Bench::new(agents)?.measure(options.number("rounds", 300), &mut table)?);
+        let agents = as_many(agents, part::descriptors(), &mut table);
+        // A round of more agents takes longer, and its noise is less.
+        let rounds = options.number("rounds", (300 * FULL_ROUNDS / agents).min(300));
+        let (document, size) = Bench::new(agents)?.measure(rounds, &mut table)?;
+        sizes.push(document);
+        growth.push(size);
     }
-    Ok(json!({"bench": "fan", "machine": machine(), "sizes": sizes, "table": table.text()}))
+    let growth = growth::report(&growth, &mut table);
+    Ok(json!({"bench": "fan", "machine": machine(), "sizes": sizes, "growth": growth, "table": table.text()}))
+}
+
+/// Returns the number of agents to measure: `agents`, or as many as the limit of descriptors allows to the one process
+/// of the controller, which is then said in the table.
+fn as_many(agents: usize, descriptors: u64, table: &mut Table) -> usize {
+    let most = part::connections(descriptors).max(1);
+    if agents > most {
+        table
+            .note(&format!("{agents} agents: {most} are measured, since a process may open {descriptors} descriptors"));
+    }
+    agents.min(most)
 }
 
 struct Bench {
     agents: usize,
     // Dropped in this order: clients, their servers, then the files.
-    real: Part,
-    bare: Part,
+    real: Swarm,
+    bare: Swarm,
     echo: Part,
     controller: Controller,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
     client: Client,
     events: Client,
     attempt: usize,
@@ -77,19 +105,20 @@ impl Bench {
         progress(&format!("{agents} agents: certificates and first connections"));
         authority::make(directory.path(), (0..agents).map(swarm::host))?;
         let controller = Controller::start(directory.path())?;
-        let (mut real, mut bare) = (Part::start("swarm", directory.path())?, Part::start("swarm", directory.path())?);
+        let mut real = Swarm::start(directory.path(), agents)?;
+        let mut bare = Swarm::start(directory.path(), agents)?;
         let mut echo = Part::start("echo", directory.path())?;
         let before = Memory::of(controller.pid())?;
-        real.ask(&format!("join {} {agents}", controller.port))?;
+        real.join(&controller.port.to_string())?;
         let after = Memory::of(controller.pid())?;
         let port = echo.ask(&format!("listen {agents}"))?;
-        bare.ask(&format!("join {port} {agents}"))?;
+        bare.join(&port)?;
         let (client, events) = (controller.client()?, controller.client()?);
         let memory = [before, after];
-        Ok(Self { agents, real, bare, echo, controller, _directory: directory, client, events, attempt: 0, memory })
+        Ok(Self { agents, real, bare, echo, controller, directory, client, events, attempt: 0, memory })
     }
 
-    fn measure(mut self, rounds: usize, table: &mut Table) -> Result<Value> {
+    fn measure(mut self, rounds: usize, table: &mut Table) -> Result<(Value, Size)> {
         for _ in 0..WARM_UP {
             self.real()?;
             self.bare(self.attempt)?;
@@ -150,17 +179,28 @@ impl Bench {
             kib <= MOST_KIB,
         );
         let noise = noise.end(table)?;
-        let herds = [self.herd(false, table)?, self.herd(true, table)?];
+        let (herds, reconnect) = self.herds(table)?;
         let owed = self.owed(table)?;
         self.account(rounds)?;
-        Ok(json!({
+        let all = self.agents as f64;
+        let size = Size {
+            agents: self.agents,
+            round_ms: real.median(),
+            bare_ms: [bare.median(), again.median()],
+            cpu_us: cpu[0] * all,
+            bare_cpu_us: cpu[1] * all,
+            memory_kib: kib * all,
+            reconnect_cpu_us: reconnect.cpu_us * all,
+        };
+        let document = json!({
             "agents": self.agents, "real_ms": real.json(), "bare_ms": bare.json(), "bare_again_ms": again.json(),
             "real_over_bare": ratio, "again_over_bare": again.over(&bare),
             "cpu_us_per_completion": cpu[0], "bare_cpu_us_per_completion": cpu[1],
             "memory": {"empty": empty.json(), "connected": connected.json(), "after_rounds": settled.json(),
                        "kib_per_agent": kib},
             "herds": herds, "owed": owed, "noise": noise,
-        }))
+        });
+        Ok((document, size))
     }
 
     /// Runs one action through the controller. Returns the milliseconds until the caller has the verdict, by when all
@@ -173,7 +213,7 @@ impl Bench {
         let took = ms(began);
         // The event stream was left before its end, so its connection cannot be used again.
         self.events = self.controller.client()?;
-        settle(&mut self.real, self.attempt * self.agents)?;
+        settle(&mut self.real, self.attempt)?;
         Ok(took)
     }
 
@@ -183,83 +223,8 @@ impl Bench {
         let began = clock::mono_us();
         self.echo.ask("go")?;
         let took = ms(began);
-        settle(&mut self.bare, round * self.agents)?;
+        settle(&mut self.bare, round)?;
         Ok(took)
-    }
-
-    /// Kills the controller with -9 and starts a new one. Measures the time until every agent is welcomed again. With
-    /// `live`, each agent runs a task meanwhile, and all tasks have to end well afterwards. Adds rows to the table;
-    /// returns the figures as JSON.
-    fn herd(&mut self, live: bool, table: &mut Table) -> Result<Value> {
-        progress(&format!("{} agents: kill -9{}", self.agents, if live { ", each with a task that runs" } else { "" }));
-        let mut after = 0;
-        if live {
-            self.attempt += 1;
-            self.real.ask("hold 1")?;
-            after = rounds::begin(&mut self.client, self.agents, self.attempt)?;
-            self.real.ask(&format!("await starts {}", self.attempt * self.agents))?;
-        }
-        let welcomes: usize = self.real.ask("count welcomes")?.parse()?;
-        let window: f64 = self.real.ask("window")?.parse()?;
-        let began = clock::mono_us();
-        self.controller.kill_and_restart()?;
-        let ready = ms(began);
-        self.real.ask(&format!("await welcomes {}", welcomes + self.agents))?;
-        self.real.ask(&format!("await connected {}", self.agents))?;
-        let all = ms(began);
-        let cpu = cpu_ms(self.controller.pid())?;
-        (self.client, self.events) = (self.controller.client()?, self.controller.client()?);
-        if live {
-            self.real.ask("hold 0")?;
-            self.real.ask("release")?;
-            let verdict = rounds::verdict(&self.controller, &mut self.events, self.agents, self.attempt, after);
-            verdict.with_context(|| "after the kill")?;
-            self.events = self.controller.client()?;
-            settle(&mut self.real, self.attempt * self.agents)?;
-        }
-        let what = if live { "all back with a live task each" } else { "all back" };
-        let per = cpu * 1000.0 / self.agents as f64;
-        table.note(&format!(
-            "{} agents, kill -9: new controller answers after {} ms, {what} after {} ms (redial window {} ms), {} us \
-             of its CPU for each",
-            self.agents,
-            figure(ready),
-            figure(all),
-            figure(window),
-            figure(per)
-        ));
-        Ok(json!({"live": live, "ready_ms": ready, "all_ms": all, "window_ms": window, "cpu_us_per_agent": per}))
-    }
-
-    /// Kills the controller with -9 while an action runs, and starts a new one. The agents report the ends of their
-    /// tasks as soon as they have connected again. Measures the time from the kill to the verdict of the new
-    /// controller.
-    fn owed(&mut self, table: &mut Table) -> Result<Value> {
-        progress(&format!("{} agents: kill -9, and a verdict is owed", self.agents));
-        self.attempt += 1;
-        self.real.ask("hold 1")?;
-        let after = rounds::begin(&mut self.client, self.agents, self.attempt)?;
-        self.real.ask(&format!("await starts {}", self.attempt * self.agents))?;
-        let welcomes: usize = self.real.ask("count welcomes")?.parse()?;
-        self.real.ask("hold 0")?;
-        let began = clock::mono_us();
-        self.controller.kill_and_restart()?;
-        self.real.ask(&format!("await welcomes {}", welcomes + self.agents))?;
-        let all = ms(began);
-        (self.client, self.events) = (self.controller.client()?, self.controller.client()?);
-        rounds::verdict(&self.controller, &mut self.events, self.agents, self.attempt, after)
-            .context("after the kill")?;
-        let verdict = ms(began);
-        self.events = self.controller.client()?;
-        settle(&mut self.real, self.attempt * self.agents)?;
-        table.note(&format!(
-            "{} agents, kill -9 under an action whose tasks end meanwhile: all back after {} ms, its verdict after {} \
-             ms",
-            self.agents,
-            figure(all),
-            figure(verdict)
-        ));
-        Ok(json!({"all_ms": all, "verdict_ms": verdict}))
     }
 
     /// Returns an error unless each swarm (the controller's and the bare server's) counted exactly one Start and one
@@ -269,17 +234,12 @@ impl Bench {
         let expected = [("real", &mut self.real, rounds + WARM_UP + 2), ("bare", &mut self.bare, 2 * rounds + WARM_UP)];
         for (which, swarm, times) in expected {
             for what in ["starts", "acks"] {
-                let count: usize = swarm.ask(&format!("count {what}"))?.parse()?;
+                let count: usize = swarm.counts(what)?.iter().sum();
                 ensure!(count == times * self.agents, "{which}: {count} {what} in {times} rounds of {}", self.agents);
             }
         }
         Ok(())
     }
-}
-
-/// Waits until the agents of the swarm together have got `times` acknowledgements since the swarm's start.
-fn settle(swarm: &mut Part, times: usize) -> Result<()> {
-    swarm.ask(&format!("await acks {times}")).map(drop)
 }
 
 fn ms(began_us: u64) -> f64 {

@@ -1,5 +1,6 @@
-//! Swarm of thousands of agents in one process: real wire, real TLS, each agent a host with a certificate. The agents
-//! accept their tasks and report the ends, at once or on command.
+//! Part of a swarm: thousands of agents in one process, with real wire and real TLS, each agent a host with a
+//! certificate. The agents accept their tasks and report the ends, at once or on command. [`super::swarms`] asks all
+//! processes of a swarm.
 //!
 //! A Start names all hosts of its action. A node reads the list once, but ten thousand nodes in one process would do
 //! nothing else. So the swarm decodes the first Start of an action, and recognises the others by their first bytes:
@@ -7,7 +8,7 @@
 //!
 //! | command | answers when |
 //! |---|---|
-//! | `join PORT COUNT` | COUNT agents dialled PORT, once, and were welcomed |
+//! | `join PORT FIRST COUNT` | COUNT agents, of the ranks from FIRST, dialled PORT, once, and were welcomed |
 //! | `hold 0\|1` | at once; from now on agents only accept tasks |
 //! | `release` | the agents reported the held tasks as ended |
 //! | `await WHAT NUMBER` | NUMBER of WHAT were counted: `welcomes`, `starts`, `acks`, or agents that are `connected` |
@@ -57,6 +58,11 @@ pub(crate) fn hosts(count: usize) -> String {
     format!("n[0-{}]", count - 1)
 }
 
+/// Returns the address that the agent of a rank dials.
+pub(super) fn address(rank: usize) -> String {
+    format!("127.0.0.{}", rank % ADDRESSES + 1)
+}
+
 struct Group {
     port: String,
     directory: PathBuf,
@@ -91,11 +97,12 @@ pub(crate) fn serve(directory: &Path) -> Result<()> {
 }
 
 async fn obey(words: &[&str], directory: &Path, joined: &mut Option<Arc<Group>>) -> Result<String> {
-    if let ["join", port, count] = words {
+    if let ["join", port, first, count] = words {
         let group = joined.insert(Arc::new(Group::new(port, directory))).clone();
-        let count = count.parse().context("a number of agents")?;
+        let first: usize = first.parse().context("a rank")?;
+        let count: usize = count.parse().context("a number of agents")?;
         part::room_for(count)?;
-        for rank in 0..count {
+        for rank in first..first + count {
             tokio::spawn(Agent::new(group.clone(), rank)?.run());
         }
         return reach(&group.connected, u64::try_from(count)?).await;
@@ -172,7 +179,7 @@ impl Agent {
     fn new(group: Arc<Group>, rank: usize) -> Result<Self> {
         let host = host(rank);
         let tls = ClientTls::load(&authority::agent(&group.directory, &host))?;
-        let address = format!("127.0.0.{}:{}", rank % ADDRESSES + 1, group.port);
+        let address = format!("{}:{}", address(rank), group.port);
         let dial = Dial { server_name: authority::SERVER.to_owned(), ..Dial::tls(address, tls) };
         let hello = Hello {
             host: HostName::new(&host)?,
@@ -189,7 +196,7 @@ impl Agent {
     }
 
     /// Connects for ever, as an agent does. After a lost session, waits a random time within the redial window of the
-    /// last Welcome; the window grows while dials fail.
+    /// last Welcome; the window grows while dials fail, but not at the first one after a Welcome.
     async fn run(mut self) {
         let group = self.group.clone();
         let mut link = {
@@ -197,7 +204,7 @@ impl Agent {
             let _turn = group.first.acquire().await;
             dial(&self.dial).await
         };
-        let mut window = WINDOW_MS;
+        let (mut window, mut spares) = (WINDOW_MS, false);
         loop {
             if let Ok(link) = link {
                 // Dials again, however the session ended.
@@ -206,8 +213,9 @@ impl Agent {
                 if welcomed {
                     group.connected.send_modify(|n| *n -= 1);
                 }
+                spares = welcomed;
                 window = if welcomed { group.window_ms.load(Ordering::Relaxed) } else { (window * 2).min(CEILING_MS) };
-            } else {
+            } else if !std::mem::take(&mut spares) {
                 window = (window * 2).min(CEILING_MS.max(group.window_ms.load(Ordering::Relaxed)));
             }
             tokio::time::sleep(Duration::from_millis(fastrand::u64(..window))).await;

@@ -111,6 +111,7 @@ impl Delivery {
                 None
             }
             Entry::HungUp => self.hung_up(),
+            Entry::Redials { per_second } => Some(Input::Redials { per_second }),
             Entry::Settings(_) | Entry::Stop => None,
         }
     }
@@ -133,7 +134,7 @@ impl Delivery {
             Entry::Request { answer, .. } => drop(answer.send(Err(why.clone()))),
             // Drops the entry: the peers disconnect, or ask again.
             Entry::Message { .. } | Entry::Closed { .. } | Entry::Follow { .. } | Entry::FollowAll { .. } => {}
-            Entry::HungUp | Entry::Settings(_) | Entry::Stop => {}
+            Entry::HungUp | Entry::Redials { .. } | Entry::Settings(_) | Entry::Stop => {}
         }
     }
 

@@ -62,6 +62,10 @@ pub(crate) enum Entry {
     /// A waiting caller has disconnected: the caller's `answer` is closed.
     HungUp,
     Settings(Settings),
+    /// Number of agents that this controller can welcome in a second, as the listener has measured it.
+    Redials {
+        per_second: u64,
+    },
     /// Ends the writer after the earlier entries.
     Stop,
 }

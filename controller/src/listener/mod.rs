@@ -12,6 +12,8 @@ mod complaints;
 mod expiries;
 mod greeting;
 mod names;
+mod places;
+mod rate;
 mod session;
 
 use std::fmt::Display;
@@ -22,15 +24,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use perilog_core::controller::io::SessionId;
 use perilog_host::link::Listener;
 use perilog_host::tls::ServerTls;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::daemon::Inlet;
 pub(crate) use complaints::{Complaints, ComplaintsOfEach};
 pub(crate) use expiries::{By, Expiries, Soonest};
-
-/// Maximum number of connections: all nodes of the largest planned cluster, and nodes that return before their old
-/// connection ends. The unit's LimitNOFILE is above this number.
-const MAX_SESSIONS: u32 = 100_000;
 
 /// State that all sessions share.
 #[derive(Debug)]
@@ -43,7 +41,8 @@ pub(crate) struct Sessions {
     names: names::Names,
     greetings: greeting::Greetings,
     expiries: Expiries,
-    places: Arc<Semaphore>,
+    rate: rate::Rate,
+    places: places::Places,
 }
 
 impl Sessions {
@@ -56,7 +55,8 @@ impl Sessions {
             names: names::Names::default(),
             greetings: greeting::Greetings::default(),
             expiries,
-            places: Arc::new(Semaphore::new(MAX_SESSIONS as usize)),
+            rate: rate::Rate::new(),
+            places: places::Places::new(),
         })
     }
 
@@ -72,8 +72,7 @@ impl Sessions {
 
     /// Waits until the last session has ended.
     pub(crate) async fn ended(&self) {
-        // No code closes the semaphore.
-        let _ = self.places.acquire_many(MAX_SESSIONS).await;
+        self.places.all_free().await;
     }
 }
 
@@ -85,7 +84,7 @@ pub(crate) async fn accept(
 ) {
     let mut plain = tls.borrow().is_none();
     loop {
-        let Ok(place) = sessions.places.clone().acquire_owned().await else { return };
+        let Some(place) = sessions.places.take().await else { return };
         let incoming = tokio::select! {
             // A connection after a reload uses the new certificates.
             biased;

@@ -1,4 +1,7 @@
 //! Session of a connection, from its handshake to its end, in one tokio task that reads and writes concurrently.
+//!
+//! The task of an idle session is as large as its largest future, ten thousand times. So the futures that a session
+//! needs only at its begin, or only while a message is on its way, are boxed.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -56,22 +59,22 @@ pub(super) async fn serve(
     sessions: &Sessions,
 ) {
     let peer = incoming.peer;
-    match incoming.handshake().await {
+    match Box::pin(incoming.handshake()).await {
         // A monitor or `perilog doctor` has looked whether the port is open: nothing was refused.
         Err(LinkError::Cut { .. }) => tracing::debug!(%peer, "the peer left before its handshake"),
         Err(error) => sessions.refused(peer, None, &error),
         Ok(link) => {
             let host = link.names.first().cloned();
             host.iter().for_each(|host| sessions.names.learn(peer, host));
-            if let Over::Refused(why) = talk(link, plain, tls, sessions).await {
+            if let Over::Refused(why) = talk(Box::new(link), plain, tls, sessions).await {
                 sessions.refused(peer, host.as_deref(), &why);
             }
         }
     }
 }
 
-async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, sessions: &Sessions) -> Over {
-    let Link { peer, names, chain, mut reader, mut writer } = link;
+async fn talk(link: Box<Link>, plain: bool, tls: watch::Receiver<Option<ServerTls>>, sessions: &Sessions) -> Over {
+    let Link { peer, names, chain, mut reader, mut writer } = *link;
     let (id, address) = (sessions.next_id(), peer.ip().to_canonical());
     let name = names.first().cloned();
     let mut place = name.as_ref().map(|name| sessions.greetings.enter(name, address, id.0));
@@ -80,8 +83,9 @@ async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, 
     {
         return crowded();
     }
+    let greeting = greet(&mut reader, &mut writer, sessions.release);
     let greeted = tokio::select! {
-        greeted = tokio::time::timeout(HELLO_LIMIT, greet(&mut reader, &mut writer, sessions.release)) => greeted,
+        greeted = Box::pin(tokio::time::timeout(HELLO_LIMIT, greeting)) => greeted,
         over = lost(&mut place) => return over,
     };
     match greeted {
@@ -93,6 +97,10 @@ async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, 
     let by = chain.issuer().filter(|issuer| enrols(issuer)).map_or(By::Hand, |_| By::Enrolment);
     let _expiry = name.as_ref().zip(until_ms).map(|(name, until_ms)| sessions.expiries.enter(peer, name, until_ms, by));
     let (outlet, outbound) = Outlet::new();
+    if let Some(per_second) = sessions.rate.count() {
+        // The writer's end, if any, ends the session below.
+        let _ = sessions.inlet.put(Entry::Redials { per_second }).await;
+    }
     if sessions.inlet.put(Entry::Opened { session: id, outlet }).await.is_err() {
         return Over::Ended("the controller is ending".to_owned());
     }
@@ -174,7 +182,7 @@ struct Hearing<'a> {
 impl Hearing<'_> {
     async fn read(self, reader: &mut FrameReader, mut place: Option<Place<'_>>) -> Over {
         let greeted = tokio::select! {
-            greeted = tokio::time::timeout(HELLO_LIMIT, self.hello(reader)) => greeted,
+            greeted = Box::pin(tokio::time::timeout(HELLO_LIMIT, self.hello(reader))) => greeted,
             over = lost(&mut place) => return over,
         };
         drop(place);
@@ -184,12 +192,11 @@ impl Hearing<'_> {
             Ok(Ok(())) => {}
         }
         loop {
-            let heard = match self.next(reader).await {
-                Ok(Some((message, weight))) => self.put(message, weight).await,
-                Ok(None) => Ok(()),
+            let passed = match frame(reader).await {
+                Ok(frame) => Box::pin(self.pass(frame)).await,
                 Err(over) => Err(over),
             };
-            if let Err(over) = heard {
+            if let Err(over) = passed {
                 return over;
             }
         }
@@ -219,11 +226,15 @@ impl Hearing<'_> {
         }
     }
 
-    /// Returns the next message; `None` for an unknown message, which the session answers with Unsupported.
-    async fn next(&self, reader: &mut FrameReader) -> Result<Option<(FromAgent, Weight)>, Over> {
-        self.read_frame(&frame(reader).await?).await
+    /// Passes the message in a frame to the writer.
+    async fn pass(&self, frame: bytes::Bytes) -> Result<(), Over> {
+        match self.read_frame(&frame).await? {
+            Some((message, weight)) => self.put(message, weight).await,
+            None => Ok(()),
+        }
     }
 
+    /// Returns the message in a frame; `None` for an unknown message, which the session answers with Unsupported.
     async fn read_frame(&self, frame: &[u8]) -> Result<Option<(FromAgent, Weight)>, Over> {
         let weight = self.sessions.inlet.weigh(frame.len()).await.map_err(ending)?;
         match decode_from_agent(frame) {

@@ -3,10 +3,12 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -75,6 +77,41 @@ fn ten_thousand_waiting_clients_leave_room_for_commands() {
         let told = (0..).map(|_| reply(&mut waiter)).any(|told| told.to_string().contains("job-finish"));
         assert!(told);
     }
+}
+
+/// Starts a controller that may have 128 descriptors, and has twice as many agents dial it.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "the processor time of a while is measured, there is no condition")]
+fn agents_beyond_the_limit_of_descriptors_wait_and_commands_are_answered() {
+    let mut bed = Bed::new();
+    bed.plain();
+    bed.write_config();
+    let of_bed = bed.command();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 128 && exec \"$0\" \"$@\""]).arg(of_bed.get_program()).args(of_bed.get_args());
+    let controller = bed.start_with(command);
+    let connect = |_| TcpStream::connect(controller.address).unwrap();
+    let mut agents: Vec<TcpStream> = (0..256).map(connect).collect();
+    let line = controller.log.wait_for("connections of agents are open");
+    assert!(line.contains("64 connections") && line.contains("may open 128 files"), "{line}");
+    // A loop that tries again and again would take a whole processor.
+    let before = cpu_ticks(controller.pid());
+    thread::sleep(Duration::from_secs(1));
+    let ticks = cpu_ticks(controller.pid()) - before;
+    assert!(ticks < 30, "{ticks} hundredths of a second of CPU in a second");
+    assert_eq!(ask(&bed.socket(), "Ps", json!({}))["rows"], json!([]));
+    // The last agent gets its place when others leave: the controller's preamble comes first.
+    agents.drain(..200);
+    let last = agents.last_mut().unwrap();
+    last.set_read_timeout(Some(LIMIT)).unwrap();
+    last.read_exact(&mut [0; 4]).unwrap();
+}
+
+/// Returns the processor time of a process, in hundredths of a second.
+fn cpu_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11).take(2);
+    fields.map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
 pub(crate) fn rss_mib(pid: u32) -> u64 {

@@ -150,6 +150,7 @@ impl Machine {
                         self.jobs.reordered(&mut self.cx);
                     }
                 }
+                Input::Redials { per_second } => self.nodes.measured_per_second = per_second,
                 Input::StoreFull(full) => self.quiesce.store_full = full,
             }
             self.react();

@@ -462,6 +462,15 @@ table! {
     NoTurnToGreet: "a peer that has shown a certificate takes the place of another address at once",
         "docs/security.md: a stolen key keeps no node from greeting",
         Hunt::Unit { program: "controller", filter: "a_new_address_waits_for_a_turn_of_each_other_address" };
+    FirstRefusalDoubles: "an agent that dials while its controller restarts waits for up to two windows",
+        "docs/performance.md: all agents are back within a window",
+        Hunt::Unit { program: "agent", filter: "the_first_failed_dial_after_a_welcome_keeps_the_window" };
+    RateIgnored: "the redial window does not follow the measured rate of the controller",
+        "docs/performance.md: all agents are back within a window",
+        Hunt::Unit { program: "core", filter: "the_redial_window_follows_the_measured_rate" };
+    DescriptorsUncounted: "agents take the last descriptor of the controller",
+        "docs/administration.md: agents beyond the limit wait, commands are answered",
+        Hunt::Unit { program: "controller: daemon", filter: "agents_beyond_the_limit_of_descriptors_wait" };
     NamesUnchecked: "a certificate speaks for any host",
         "7: a peer speaks for its own host", Hunt::Nodes { module: "bad_peers_are_refused" };
     ProcessesUnseen: "the unit's cgroup is read as empty",

@@ -2,14 +2,17 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
 use super::{Keepalive, Link, LinkError, Stream};
+use crate::clock;
+use crate::complaints::Window;
 use crate::tls::ServerTls;
 
 /// Maximum number of concurrent handshakes. The processor bounds them, so more would slow down each handshake and take
@@ -19,6 +22,8 @@ const MAX_HANDSHAKES: usize = 256;
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// Pause after an error of accept(2) such as EMFILE, which would come again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Time in milliseconds in which at most one error of accept(2) is logged.
+const ONE_LINE_MS: u64 = 60_000;
 /// Length of the listen queue in connections: all agents of a large cluster dial at once after a restart. The kernel
 /// limits the length to net.core.somaxconn.
 const BACKLOG: u32 = 65_535;
@@ -42,6 +47,7 @@ pub struct Listener {
     tls: Option<ServerTls>,
     keepalive: Keepalive,
     handshakes: Arc<Semaphore>,
+    failures: Mutex<Window>,
 }
 
 impl Listener {
@@ -50,11 +56,31 @@ impl Listener {
     pub fn new(listener: std::net::TcpListener, tls: Option<ServerTls>, keepalive: Keepalive) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let tcp = TcpListener::from_std(listener)?;
-        Ok(Self { tcp, tls, keepalive, handshakes: Arc::new(Semaphore::new(MAX_HANDSHAKES)) })
+        Ok(Self {
+            tcp,
+            tls,
+            keepalive,
+            handshakes: Arc::new(Semaphore::new(MAX_HANDSHAKES)),
+            failures: Mutex::default(),
+        })
     }
 
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.local_addr()
+    }
+
+    /// Logs that accept(2) failed, unless such a line was logged lately.
+    fn complain(&self, error: &io::Error) {
+        let now_ms = clock::mono_ms();
+        let (say, _) = self.failures.lock().unwrap_or_else(PoisonError::into_inner).admit(now_ms, 1, ONE_LINE_MS);
+        let hint = match Errno::from_io_error(error) {
+            Some(Errno::MFILE) => ": this process may not open more files, raise LimitNOFILE= of its unit",
+            Some(Errno::NFILE) => ": this host may not open more files, raise fs.file-max",
+            _ => "",
+        };
+        if say {
+            tracing::warn!("cannot accept connections ({error}){hint}; trying again every {ACCEPT_PAUSE:?}");
+        }
     }
 
     /// Sets the certificates for later connections.
@@ -68,14 +94,13 @@ impl Listener {
     }
 
     /// Returns the next connection, once there is room for another handshake. Never fails: after an error of accept(2),
-    /// normally pauses and tries again; logs the first of several errors. Cancel safe.
+    /// normally pauses and tries again; logs at most one error a minute. Cancel safe.
     pub async fn next(&self) -> Incoming {
         let place = match self.handshakes.clone().acquire_owned().await {
             Ok(place) => place,
             // No code closes the semaphore.
             Err(_) => std::future::pending().await,
         };
-        let mut failing = false;
         loop {
             match self.tcp.accept().await {
                 Ok((tcp, peer)) => {
@@ -84,10 +109,7 @@ impl Listener {
                 // The peer gave up while waiting in the queue; try the next connection.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    if !failing {
-                        tracing::warn!(%error, "cannot accept connections; trying on");
-                    }
-                    failing = true;
+                    self.complain(&error);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

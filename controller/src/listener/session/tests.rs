@@ -36,7 +36,7 @@ async fn over(frames: Vec<bytes::Bytes>) -> String {
         }
     };
     let over = tokio::select! {
-        over = talk(link, true, tls, &sessions) => over,
+        over = talk(Box::new(link), true, tls, &sessions) => over,
         _ = async { tokio::join!(saying, keeping) } => unreachable!(),
     };
     match over {

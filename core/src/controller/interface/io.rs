@@ -49,8 +49,8 @@ pub struct Settings {
     pub not_after_ms: u64,
     /// Time within which the older session of a host must answer a liveness probe.
     pub probe_ms: u64,
-    /// Number of agents that may redial in a second. Example: with 100, the redials of 1,000 agents are spread over 10
-    /// seconds; the window is never shorter than a second.
+    /// Number of agents that may redial in a second, until the daemon has measured more ([`Input::Redials`]). Example:
+    /// with 100, the redials of 1,000 agents are spread over 10 seconds; the window is never shorter than a second.
     pub redial_per_second: u64,
     /// Default time limits (ms) by action, for requests without a limit.
     pub timeouts: BTreeMap<ActionName, u64>,
@@ -128,6 +128,10 @@ pub enum Input {
     /// Time has passed: the machine acts on limits, leases and waits that are over.
     Tick,
     Settings(Settings),
+    /// Number of agents that this controller can welcome in a second, as the daemon has measured it.
+    Redials {
+        per_second: u64,
+    },
     /// `true`: the store's disk is full, so the controller refuses new prologs. `false`: the disk has room again.
     StoreFull(bool),
 }

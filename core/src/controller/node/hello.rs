@@ -9,7 +9,7 @@ use crate::controller::io::{Effect, NodeRow, Passing, Record, SessionId};
 use crate::controller::machine::Machine;
 use crate::controller::node::Node;
 use crate::controller::node::duplicate_session::address;
-use crate::controller::node::session::{Stage, redial_window_ms};
+use crate::controller::node::session::Stage;
 use crate::controller::recovery::Unsettled;
 use crate::defect;
 use crate::ids::{HostName, TaskId};
@@ -65,7 +65,7 @@ impl Machine {
         let welcome = ToAgent::Welcome {
             epoch: self.epoch,
             cluster: self.cx.settings.cluster,
-            redial_window_ms: redial_window_ms(self.nodes.len() as u64, self.cx.settings.redial_per_second),
+            redial_window_ms: self.nodes.redial_window_ms(self.cx.settings.redial_per_second),
             commit: 0,
         };
         self.cx.effects.push(Effect::Send { session: id, message: welcome });

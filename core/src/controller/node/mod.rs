@@ -97,6 +97,8 @@ pub(crate) struct Nodes {
     pub(crate) unknown_hosts: BTreeSet<HostName>,
     /// Hosts on which a clean-up may be missing.
     pub(crate) uncleaned_hosts: BTreeSet<HostName>,
+    /// Number of agents that the controller can welcome in a second, as the daemon has measured it; 0: not measured.
+    pub(crate) measured_per_second: u64,
 }
 
 impl Deref for Nodes {

@@ -12,6 +12,7 @@ use crate::controller::context::Context;
 use crate::controller::io::{Effect, SessionId};
 use crate::controller::machine::Machine;
 use crate::controller::node::Nodes;
+use crate::defect;
 use crate::ids::{BootId, Epoch, HostName, MachineId};
 use crate::message::{FromAgent, Held, HeldState, Hello, MAX_TASKS};
 
@@ -176,6 +177,16 @@ impl Machine {
                 self.cx.note_of_node(Level::Warning, &host, text);
             }
         }
+    }
+}
+
+impl Nodes {
+    /// Returns the redial window (ms) for a Welcome. The window is as long as this controller needs to welcome all
+    /// nodes, by its measured rate. `per_second`: the rate that counts if it is higher, or if none was measured. So no
+    /// agent gets a longer window than the gate of a later controller expects ([`redial_window_ms`]).
+    pub(super) fn redial_window_ms(&self, per_second: u64) -> u64 {
+        let measured = if defect!(RateIgnored) { 0 } else { self.measured_per_second };
+        redial_window_ms(self.len() as u64, measured.max(per_second))
     }
 }
 

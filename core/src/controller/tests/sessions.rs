@@ -14,6 +14,26 @@ fn a_certificate_for_another_host_is_turned_away() {
     assert_eq!(b.store.nodes, []);
 }
 
+#[test]
+fn the_redial_window_follows_the_measured_rate() {
+    let mut b = Bench::new();
+    b.batch(vec![Input::Settings(Settings { redial_per_second: 2, ..settings() })]);
+    let window_ms = |b: &mut Bench, host: &str| {
+        let session = b.session();
+        match b.says(session, FromAgent::Hello(hello(host, "b", 1, vec![]))).into_iter().next() {
+            Some(Effect::Send { message: ToAgent::Welcome { redial_window_ms, .. }, .. }) => redial_window_ms,
+            other => panic!("{other:?}"),
+        }
+    };
+    let windows = ["n0", "n1", "n2", "n3", "n4"].map(|host| window_ms(&mut b, host));
+    assert_eq!(windows, [1_000, 1_000, 1_500, 2_000, 2_500]);
+    b.batch(vec![Input::Redials { per_second: 3 }]);
+    assert_eq!(window_ms(&mut b, "n5"), 2_000);
+    // The gate of the next controller, which has not measured anything, counts with the rate of the settings.
+    b.batch(vec![Input::Redials { per_second: 1 }]);
+    assert_eq!(window_ms(&mut b, "n6"), 3_500);
+}
+
 /// Certificates normally name a host in small letters without a final dot. R and agent.toml may write the name with
 /// capital letters or a final dot; it matches all the same.
 #[test]
