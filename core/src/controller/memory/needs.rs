@@ -91,7 +91,11 @@ impl Facts<'_> {
             }
             Input::Request { request, .. } => self.add_request(request, &mut needs),
             Input::Tick => needs.oldest = self.oldest(now),
-            Input::Closed { .. } | Input::HungUp { .. } | Input::Settings(_) | Input::StoreFull(_) => {}
+            Input::Closed { .. }
+            | Input::HungUp { .. }
+            | Input::Settings(_)
+            | Input::StoreFull(_)
+            | Input::Redials { .. } => {}
         }
         // A Hello that waits for the answer to a probe may be settled in any batch.
         for id in &self.nodes.probing {
@@ -147,7 +151,8 @@ impl Facts<'_> {
                 needs.page = Some((*after, *limit)).filter(|_| self.cx.outbox.lacks(*after));
             }
             Request::Attempts(of) => of.jobs.iter().flatten().for_each(|job| needs.job(jobs, job)),
-            Request::Drains
+            Request::Drains { .. }
+            | Request::OwedDrains
             | Request::Drain { .. }
             | Request::Undrain { .. }
             | Request::DrainDone { .. }
