@@ -7,8 +7,10 @@
 //!
 //! No node is connected: external actions, which a service outside reports, need none.
 
+mod beside;
 mod seed;
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -16,6 +18,8 @@ use perilog_host::clock;
 use perilog_host::varlink::Client;
 use perilog_tests::wait_until;
 use serde_json::{Value, json};
+
+use beside::Beside;
 
 use crate::authority;
 use crate::controller::Controller;
@@ -40,7 +44,7 @@ const SETTLE: Duration = Duration::from_secs(60);
 struct Bench {
     jobs: usize,
     controller: Controller,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
     client: Client,
     /// Number of jobs that the bench has added.
     added: usize,
@@ -73,9 +77,15 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
         }
     }
     let mut table = report(&benches);
+    let most = benches.iter_mut().max_by_key(|bench| bench.jobs).context("no controller")?;
+    progress(&format!("writes beside others, {} jobs", most.jobs));
+    let beside = Beside::measure(most)?;
+    beside.report(&mut table);
     let noise = noise.end(&mut table)?;
     let sizes: Vec<Value> = benches.iter().map(Bench::json).collect();
-    Ok(json!({"bench": "history", "machine": machine(), "sizes": sizes, "noise": noise, "table": table.text()}))
+    Ok(
+        json!({"bench": "history", "machine": machine(), "sizes": sizes, "beside": beside.json(), "noise": noise, "table": table.text()}),
+    )
 }
 
 fn report(benches: &[Bench]) -> Table {
@@ -122,7 +132,7 @@ impl Bench {
         }
         let (client, memory) = (controller.client()?, Memory::of(controller.pid())?);
         let us = Default::default();
-        Ok(Self { jobs, controller, _directory: directory, client, added: 0, us, restart_ms, memory })
+        Ok(Self { jobs, controller, directory, client, added: 0, us, restart_ms, memory })
     }
 
     /// Waits until the controller waits for its nodes no longer: then it lets an operator forget a node.
@@ -150,10 +160,8 @@ impl Bench {
         let client = &mut self.client;
         match name {
             "write" => {
-                self.added += 1;
-                let job = format!("w{}", self.added);
-                let host = seed::host(self.added);
-                ask(client, "JobAdd", json!({"job": job, "nodes": host}))?;
+                let job = self.add_job()?;
+                let client = &mut self.client;
                 ask(client, "ActionStart", json!({"job": job, "action": "stage", "lease": "1h"}))?;
                 ask(client, "ActionReport", json!({"job": job, "action": "stage", "outcome": "ok"}))?;
                 let given = ask(client, "JobFinish", json!({"job": job}))?;
@@ -172,6 +180,22 @@ impl Bench {
             }
         }
         Ok(1)
+    }
+
+    /// Adds a job; returns its id.
+    fn add_job(&mut self) -> Result<String> {
+        self.added += 1;
+        let job = format!("w{}", self.added);
+        ask(&mut self.client, "JobAdd", json!({"job": job, "nodes": seed::host(self.added)}))?;
+        Ok(job)
+    }
+
+    fn new_client(&self) -> Result<Client> {
+        self.controller.client()
+    }
+
+    fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Returns the memory (KiB) of a finished job: that which this controller has beyond `few`.
