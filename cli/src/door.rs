@@ -125,19 +125,21 @@ impl Door {
         parameters: &impl Serialize,
         lists: &[&str],
     ) -> Result<Answer<T>, Fault> {
-        let mut whole = Value::Null;
+        let (mut whole, mut is_cut) = (Value::Null, false);
         self.follow(client, method, parameters, |page: Answer<IgnoredAny>| {
             let mut page = page.raw;
+            is_cut = page.get("truncated").and_then(Value::as_bool).unwrap_or(false);
             match whole {
                 Value::Null => whole = page,
                 _ => lists.iter().for_each(|list| join(&mut whole, &mut page, list)),
             }
             Ok::<(), Fault>(())
         })?;
-        if let Value::Object(whole) = &mut whole {
-            // Nothing is left out any more.
-            whole.remove("truncated");
-        }
+        // The last page tells whether there are rows that no page has.
+        whole.as_object_mut().into_iter().for_each(|whole| match is_cut {
+            true => drop(whole.insert("truncated".to_owned(), true.into())),
+            false => drop(whole.remove("truncated")),
+        });
         self.read(whole)
     }
 

@@ -57,6 +57,19 @@ fn jobs_asks_for_a_page_of_the_newest() {
         said.err
     );
     assert_eq!(asked, [json!({"action": null, "since_ms": 1_795_144_327_000_u64, "failed": true, "limit": 5})]);
+    // Pages become one list; the last says whether older actions match, too.
+    let row = |job: &str| {
+        json!({"job": job, "attempt": "0", "userid": null, "action": "prolog", "state": "ok", "began_ms": 1, "ended_ms": 2,
+               "hosts": "n0", "bad": "", "result": null, "script": null, "line": null, "why": null})
+    };
+    let script = vec![vec![
+        Call("Jobs"),
+        More(json!({"jobs": [row("f2")]})),
+        Done(json!({"jobs": [row("f1")], "truncated": true})),
+    ]];
+    let (said, _) = Place::new().ask(&["jobs", "-S", "infinity", "--json"], script);
+    let all: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(all, json!({"jobs": [row("f2"), row("f1")], "truncated": true}), "{}", said.err);
     let (_, asked) = Place::new().ask(&["jobs", "epilog", "--since", "infinity"], reply());
     assert_eq!(asked, [json!({"action": "epilog", "since_ms": 0, "failed": false, "limit": 100})]);
 }

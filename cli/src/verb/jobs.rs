@@ -37,7 +37,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     let Args { action, since_ms, failed, lines } = args;
     let parameters = json!({"action": action, "since_ms": since_ms, "failed": failed, "limit": lines});
-    let answer: Answer<Jobs> = door.ask("Jobs", &parameters)?;
+    let mut answer: Answer<Jobs> = door.ask_all("Jobs", &parameters, &["/jobs"])?;
+    answer.raw["truncated"] = answer.body.truncated.into();
     out.show(&answer)?;
     Ok(Exit::Ok)
 }
@@ -45,6 +46,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
 #[derive(Debug, Deserialize)]
 struct Jobs {
     jobs: Vec<Row>,
+    #[serde(default)]
     truncated: bool,
 }
 

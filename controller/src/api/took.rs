@@ -3,6 +3,8 @@
 //! writer.
 
 use perilog_core::controller::io::Refusal;
+use perilog_core::controller::view::PAGE_BYTES;
+use perilog_core::defect;
 use perilog_core::{ActionName, Span};
 use perilog_host::clock;
 use perilog_host::varlink::{Call, Gone, ReplySink};
@@ -11,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::parameters::{parse, perhaps};
 use super::{Api, refuse, to_json};
-use crate::store::{Page, Place, Since, StepReader, StoreError, Which};
+use crate::store::{Newest, Page, Place, Since, StepReader, StoreError, Which};
 
-/// Maximum number of tasks, or of actions, in one reply: some 500 bytes each, more with many scripts.
+/// Maximum number of tasks in one reply, which has at most 64 KiB, and of actions in all replies to a call.
 const PAGE: usize = 1_000;
 /// Default of the parameter `since`: the last 24 hours.
 const SINCE: Span = Span::from_millis(24 * 3600 * 1000);
@@ -118,7 +120,10 @@ struct Jobs {
 }
 
 pub(super) async fn jobs(api: &Api, call: Call) -> Result<(), Gone> {
-    let Some((Jobs { since_ms, action, failed, limit }, _, reply)) = call.parse::<Jobs>().await else { return Ok(()) };
+    let more = call.more;
+    let Some((Jobs { since_ms, action, failed, limit }, _, mut reply)) = call.parse::<Jobs>().await else {
+        return Ok(());
+    };
     let limit = limit.map_or(PAGE, |limit| PAGE.min(limit as usize));
     let answer = match perhaps(action) {
         Ok(action) => {
@@ -127,7 +132,34 @@ pub(super) async fn jobs(api: &Api, call: Call) -> Result<(), Gone> {
         }
         Err(refusal) => Err(refusal),
     };
-    say(reply, answer.map(|answer| to_json(&answer))).await
+    let Newest { jobs, truncated } = match answer {
+        Ok(newest) => newest,
+        Err(refusal) => return refuse(reply, &refusal).await,
+    };
+    let mut pages = pages(jobs.iter().map(to_json)).into_iter().peekable();
+    while let Some(page) = pages.next() {
+        let is_left = pages.peek().is_some();
+        if !more || !is_left {
+            return reply.done(json!({ "jobs": page, "truncated": truncated || is_left })).await;
+        }
+        reply.more(json!({ "jobs": page })).await?;
+    }
+    Ok(())
+}
+
+/// Returns the rows in pages, each of which fits a reply or has one row; one page without rows if there are none.
+fn pages(rows: impl Iterator<Item = Value>) -> Vec<Vec<Value>> {
+    let (mut pages, mut left) = (vec![Vec::new()], PAGE_BYTES);
+    for row in rows {
+        let bytes = serde_json::to_vec(&row).map_or(0, |json| json.len() + 1);
+        if bytes > left && !defect!(PageUnbounded) {
+            pages.push(Vec::new());
+            left = PAGE_BYTES;
+        }
+        left = left.saturating_sub(bytes);
+        pages.last_mut().into_iter().for_each(|page| page.push(row.clone()));
+    }
+    pages
 }
 
 pub(super) async fn skew(api: &Api, call: Call) -> Result<(), Gone> {

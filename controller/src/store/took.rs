@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use perilog_core::controller::Layout;
-use perilog_core::{ActionName, Attempt, JobId, Rank};
+use perilog_core::controller::view::PAGE_BYTES;
+use perilog_core::{ActionName, Attempt, JobId, Rank, defect};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 use serde::Serialize;
 use serde_json::Value;
@@ -151,7 +152,7 @@ impl StepReader {
         let mut rows =
             statement.query(params![which.job.as_str(), attempt, action, number, rank, limit.saturating_add(1)])?;
         let (mut page, mut steps) = (Page { tasks: Vec::new(), next: None }, Vec::new());
-        let mut last = None;
+        let (mut last, mut left) = (None, PAGE_BYTES);
         while let Some(row) = rows.next()? {
             if page.tasks.len() as i64 == limit {
                 page.next = last;
@@ -161,12 +162,19 @@ impl StepReader {
             let host = layout.as_ref().and_then(|layout| layout.host(Rank(rank)));
             parse(row.get_ref(7)?.as_str().unwrap_or_default(), &mut steps);
             let began: Value = row.get::<_, i64>(5)?.into();
-            page.tasks.push(serde_json::json!({
+            let task = serde_json::json!({
                 "attempt": attempt, "action": row.get::<_, String>(1)?, "asked_ms": row.get::<_, i64>(2)?, "rank": rank,
                 "host": host,
                 "outcome": row.get::<_, String>(4)?, "began_ms": began, "elapsed_ms": row.get::<_, i64>(6)?,
                 "steps": steps.iter().map(|step| told(step, &scripts)).collect::<Vec<_>>(),
-            }));
+            });
+            let bytes = serde_json::to_vec(&task).map_or(0, |json| json.len() + 1);
+            if bytes > left && !page.tasks.is_empty() && !defect!(PageUnbounded) {
+                page.next = last;
+                break;
+            }
+            left = left.saturating_sub(bytes);
+            page.tasks.push(task);
             last = Some((row.get(0)?, rank));
         }
         Ok(Some(page))

@@ -104,6 +104,28 @@ fn a_task_is_written_once_and_only_as_its_own_host_says() {
     assert!(reader(dir.path()).timeline(&Which { job: job(9), ..which }, None, 1).unwrap().is_none());
 }
 
+/// A task may have hundreds of scripts.
+#[test]
+fn a_page_of_tasks_fits_a_reply() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    begin(&mut store, 1, 900);
+    let many = || (0..300).map(|n| step(&format!("{n}-{}", "x".repeat(60)), "aa", 5, OK)).collect();
+    commit(&mut store, (0..4).map(|rank| ran(1, rank, &format!("n{rank}"), "ok", many())).collect());
+    let which = Which { job: job(1), attempt: None, action: None };
+    let (mut ranks, mut after) = (Vec::new(), None);
+    loop {
+        let page = reader(dir.path()).timeline(&which, after, 1_000).unwrap().unwrap();
+        assert!(serde_json::to_vec(&page.tasks).unwrap().len() <= 64 * 1_024 || page.tasks.len() == 1);
+        ranks.extend(page.tasks.iter().map(|task| task["rank"].as_u64().unwrap()));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(ranks, [0, 1, 2, 3]);
+}
+
 #[test]
 fn durations_go_with_their_attempt_and_scripts_when_unused() {
     let dir = tempfile::tempdir().unwrap();
