@@ -70,6 +70,9 @@ impl Snapshot {
     /// Returns the rows of the jobs that a batch needs.
     #[must_use]
     pub fn fetch(&self, needs: &Needs) -> Fetched {
+        if needs.is_empty() {
+            return Fetched::default();
+        }
         let of_actions = self.actions.iter().filter(|row| needs.actions.contains(&row.id)).map(|row| row.job.clone());
         let mut jobs: BTreeSet<JobId> = needs.jobs.iter().cloned().chain(of_actions).collect();
         if let Some(oldest) = needs.oldest {
