@@ -101,10 +101,22 @@ fn examine(path: &Path, acknowledged: u64) -> Result<(), String> {
     }
     let reader = EventReader::open(path).map_err(|error| error.to_string())?;
     for job in (0..JOBS).map(|n| JobId::new(&format!("f{n}")).unwrap()) {
-        let events = reader.events(&job, 0, usize::MAX).map_err(|error| error.to_string())?;
-        let numbers: Vec<u64> = events.iter().map(|(n, _)| *n).collect();
-        if !numbers.iter().copied().eq(1..=found) {
-            return Err(format!("{job} has the events {numbers:?} instead of 1 to {found}"));
+        let mut last = 0;
+        // Page by page.
+        loop {
+            let events = reader.events(&job, last, usize::MAX).map_err(|error| error.to_string())?;
+            if events.is_empty() {
+                break;
+            }
+            for (number, _) in events {
+                if number != last + 1 {
+                    return Err(format!("{job} has the event {number} behind the event {last}"));
+                }
+                last = number;
+            }
+        }
+        if last != found {
+            return Err(format!("{job} has the events 1 to {last} instead of 1 to {found}"));
         }
     }
     let db = Connection::open(path).map_err(|error| error.to_string())?;
