@@ -59,8 +59,8 @@ fn jobs_asks_for_a_page_of_the_newest() {
     assert_eq!(asked, [json!({"action": null, "since_ms": 1_795_144_327_000_u64, "failed": true, "limit": 5})]);
     // Pages become one list; the last says whether older actions match, too.
     let row = |job: &str| {
-        json!({"job": job, "attempt": "0", "userid": null, "action": "prolog", "state": "ok", "began_ms": 1, "ended_ms": 2,
-               "hosts": "n0", "bad": "", "result": null, "script": null, "line": null, "why": null})
+        json!({"job": job, "attempt": "0", "userid": null, "action": "prolog", "state": "ok", "began_ms": 1,
+               "ended_ms": 2, "hosts": "n0", "bad": "", "result": null, "script": null, "line": null, "why": null})
     };
     let script = vec![vec![
         Call("Jobs"),

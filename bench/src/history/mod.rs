@@ -83,9 +83,8 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     beside.report(&mut table);
     let noise = noise.end(&mut table)?;
     let sizes: Vec<Value> = benches.iter().map(Bench::json).collect();
-    Ok(
-        json!({"bench": "history", "machine": machine(), "sizes": sizes, "beside": beside.json(), "noise": noise, "table": table.text()}),
-    )
+    Ok(json!({"bench": "history", "machine": machine(), "sizes": sizes, "beside": beside.json(), "noise": noise,
+               "table": table.text()}))
 }
 
 fn report(benches: &[Bench]) -> Table {
