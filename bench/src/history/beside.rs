@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{Bench, ask, seed};
 
-/// What goes on beside the writes; "nothing" comes first and last.
+/// Requests that go on beside the writes; "nothing" comes first and last.
 const BESIDE: [&str; 6] = ["nothing", "Show", "Stats", "Skew", "Backup", "nothing"];
 /// Time of the writes beside each of these.
 const EACH_MS: u64 = 4_000;

@@ -321,7 +321,7 @@ pub struct Snapshot {
     pub outbox_last: u64,
     /// Largest sequence number that each job's event log has ever used.
     pub events_last: BTreeMap<JobId, u64>,
-    /// What the store has and the snapshot does not: jobs that have ended.
+    /// Counts of the jobs that have ended, which the store has and the snapshot does not.
     pub elsewhere: Elsewhere,
 }
 

@@ -338,7 +338,7 @@ impl Table {
                 }
                 self.live_attempts.remove(&(job.clone(), number));
                 self.ended_attempts.insert((touched_ms, job.clone(), number));
-                self.away.is_idle(mono_ms, job.clone());
+                self.away.add_idle(mono_ms, job.clone());
             }
             if let Some(attempt) = self.jobs.get_mut(&job).and_then(|entry| entry.attempts.get_mut(&number)) {
                 attempt.is_stale = false;

@@ -11,7 +11,7 @@ const PASSES: u64 = 10;
 /// The jobs that have left memory, and those that will.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Away {
-    /// What the store has and the memory does not.
+    /// Counts of what the store has and the memory does not.
     pub(crate) elsewhere: Elsewhere,
     /// Jobs with an attempt that has ended, each with the time (monotonic) of that, in this order. A job may be there
     /// more than once, and may live again.
@@ -22,7 +22,7 @@ pub(crate) struct Away {
 
 impl Away {
     /// Records that an attempt of the job has ended, or that the job was found to stay.
-    pub(crate) fn is_idle(&mut self, mono_ms: u64, job: JobId) {
+    pub(crate) fn add_idle(&mut self, mono_ms: u64, job: JobId) {
         self.idle.push_back((mono_ms, job));
     }
 

@@ -59,7 +59,7 @@ impl Jobs {
         let idle = self.table.away.take_idle(mono_ms, holding, MAX_EVICTED);
         for job in idle {
             if pinned.contains(&job) {
-                self.table.away.is_idle(mono_ms, job);
+                self.table.away.add_idle(mono_ms, job);
             } else if self.table.evict(&job) {
                 cx.outbox.evict(&job);
             }

@@ -1,4 +1,4 @@
-//! What a batch needs of the store: the jobs that its inputs name and the machine does not hold.
+//! Needs of a batch: the jobs that its inputs name and the machine does not hold.
 
 use std::collections::BTreeSet;
 
