@@ -16,10 +16,9 @@ pub(super) struct Shown {
     outcomes: BTreeMap<TaskId, Outcome>,
     /// By task: the world time (ms) at which a commit first showed the outcome.
     since: BTreeMap<TaskId, u64>,
-    /// By task: the world time (ms) at which a commit of any earlier store, or of this one, first showed an outcome.
-    first: BTreeMap<TaskId, u64>,
-    /// The same of attempts that the controller has forgotten: a copy of the store may have them.
-    forgotten: BTreeMap<TaskId, u64>,
+    /// By task: the outcomes that commits of earlier stores, and of this one, have shown, each with the world time (ms)
+    /// of the first. Forgotten attempts stay: a copy of the store may have them.
+    first: BTreeMap<TaskId, Vec<(Outcome, u64)>>,
     verdicts: BTreeMap<ActionId, Verdict>,
     /// The attempt to which each action belongs.
     of: BTreeMap<ActionId, (JobId, Attempt)>,
@@ -35,12 +34,13 @@ impl Shown {
         for row in &store.actions {
             shown.take(store, row, t);
         }
-        for (task, since) in &mut shown.since {
-            let earlier = [&before.since, &before.first, &before.forgotten].into_iter().find_map(|of| of.get(task));
-            *since = earlier.copied().unwrap_or(*since);
-        }
         shown.first.clone_from(&before.first);
-        shown.forgotten.clone_from(&before.forgotten);
+        for (task, since) in &mut shown.since {
+            // Another life may have given the task another outcome.
+            let known = shown.first.get(task).into_iter().flatten();
+            let same = known.filter(|(outcome, _)| shown.outcomes.get(task) == Some(outcome)).map(|(_, at)| *at);
+            *since = same.min().unwrap_or(*since);
+        }
         shown
     }
 
@@ -50,8 +50,6 @@ impl Shown {
         let actions: BTreeSet<ActionId> = self.of.iter().filter(|(_, of)| of_it(of)).map(|(id, _)| *id).collect();
         self.outcomes.retain(|task, _| !actions.contains(&task.action));
         self.since.retain(|task, _| !actions.contains(&task.action));
-        self.forgotten.extend(self.first.iter().filter(|(task, _)| actions.contains(&task.action)));
-        self.first.retain(|task, _| !actions.contains(&task.action));
         self.verdicts.retain(|action, _| !actions.contains(action));
         self.of.retain(|action, _| !actions.contains(action));
         self.accepted.retain(|task| !actions.contains(&task.action));
@@ -77,7 +75,10 @@ impl Shown {
     fn take(&mut self, store: &Snapshot, row: &ActionRow, t: u64) {
         for (task, outcome) in ended(store, row) {
             self.since.entry(task).or_insert(t);
-            self.first.entry(task).or_insert(t);
+            let known = self.first.entry(task).or_default();
+            if known.iter().all(|(of, _)| *of != outcome) {
+                known.push((outcome.clone(), t));
+            }
             self.outcomes.insert(task, outcome);
         }
         if let Some(verdict) = row.verdict {
