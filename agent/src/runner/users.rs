@@ -42,7 +42,7 @@ impl User {
     }
 }
 
-/// Has the plan users other than root, which NSS has to look up?
+/// Returns `true` if the plan has users other than root, which NSS has to look up.
 pub(crate) fn are_looked_up(plan: &Plan) -> bool {
     let own = plan.scripts.values().filter_map(|script| script.user.as_deref());
     own.chain([plan.user.as_str()]).any(|name| !is_root(name))

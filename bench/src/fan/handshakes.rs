@@ -7,7 +7,7 @@
 //! | command of `acceptor` | answers when |
 //! |---|---|
 //! | `listen full` | at once, with its port |
-//! | `listen resumed` | at once, with another port, on which clients resume the sessions of their last connection there |
+//! | `listen resumed` | at once, with another port, on which clients resume their last session there |
 //!
 //! | command of `dialler` | answers when |
 //! |---|---|

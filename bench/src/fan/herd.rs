@@ -49,7 +49,7 @@ impl Handshakes {
         Ok(Self { agents, acceptor, diallers })
     }
 
-    /// Has every agent dial once, measures that, and closes the connections.
+    /// Makes every agent dial once, measures that, and closes the connections.
     fn dial(&mut self, port: &str) -> Result<Dials> {
         let (began, cpu) = (clock::mono_us(), cpu_ms(self.acceptor.pid())?);
         self.ask_all(&format!("dial {port}"))?;

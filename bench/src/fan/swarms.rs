@@ -19,7 +19,7 @@ impl Swarm {
         shares(agents).into_iter().map(part).collect::<Result<_>>().map(Self)
     }
 
-    /// Has every agent dial `port`, and waits until all are welcomed.
+    /// Makes every agent dial `port`, and waits until all are welcomed.
     pub(super) fn join(&mut self, port: &str) -> Result<()> {
         let mut first = 0;
         let join = |count| {
