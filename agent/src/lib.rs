@@ -25,7 +25,7 @@ pub mod link;
 pub mod local;
 pub mod logs;
 pub mod spool;
-pub mod stir;
 pub mod systemd;
 #[cfg(test)]
 mod testing;
+pub mod wakeups;

@@ -107,8 +107,8 @@ fn packaged_drop_ins_fit_the_installed_configuration_as_links() {
         assert_from(&printed, "serialize = \"host\"", &at(&drop_in, of("serialize")));
         assert_from(&printed, "env-allow = [\"", &at(&drop_in, of("env-allow")));
         // Programs of Slurm and Flux obey these.
-        for obeyed in ["SLURM_CONF", "FLUX_URI", "FLUX_CONNECTOR_PATH", "SPANK_"] {
-            assert!(!text.contains(&format!("\"{obeyed}")), "{name} has {obeyed}");
+        for accepted in ["SLURM_CONF", "FLUX_URI", "FLUX_CONNECTOR_PATH", "SPANK_"] {
+            assert!(!text.contains(&format!("\"{accepted}")), "{name} has {accepted}");
         }
     }
 }

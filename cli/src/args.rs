@@ -7,9 +7,9 @@ use anstream::ColorChoice;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::door::{Daemon, Door};
+use crate::endpoint::{Daemon, Endpoint};
 use crate::exit;
-use crate::out::{Face, Out};
+use crate::out::{Out, OutputFormat};
 use crate::{remote, verb};
 
 /// Runs and watches prologs, epilogs and housekeeping, and repairs what is stuck.
@@ -101,8 +101,8 @@ pub(crate) enum Verb {
 }
 
 impl Global {
-    pub(crate) fn controller(&self) -> Door {
-        Door { daemon: Daemon::Controller, path: self.socket.clone() }
+    pub(crate) fn controller(&self) -> Endpoint {
+        Endpoint { daemon: Daemon::Controller, path: self.socket.clone() }
     }
 
     /// Opens standard output in the form that `--json` or `--quiet` asks for. Also applies `--color` to the whole
@@ -115,9 +115,9 @@ impl Global {
         };
         choice.write_global();
         Out::stdout(match (self.json, self.quiet) {
-            (true, _) => Face::Json,
-            (_, true) => Face::Quiet,
-            _ => Face::Table,
+            (true, _) => OutputFormat::Json,
+            (_, true) => OutputFormat::Quiet,
+            _ => OutputFormat::Table,
         })
     }
 }

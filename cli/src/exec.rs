@@ -7,10 +7,10 @@ use perilog_core::{Attempt, Outcome, Verdict};
 use perilog_host::varlink::Client;
 use serde::{Deserialize, Serialize};
 
-use crate::door::{Answer, Daemon, Door};
+use crate::endpoint::{Answer, Daemon, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::patience::{Stop, Teller};
+use crate::session::{SessionSender, Stop};
 use crate::text;
 
 /// A reply of the agent's method `Exec`. The last reply to a call reports the task's end.
@@ -60,21 +60,21 @@ impl Reply {
     }
 }
 
-/// Calls `Exec` on this connection. Hands each reply to `note` first, then to `teller`. If the stream of replies ends
+/// Calls `Exec` on this connection. Hands each reply to `note` first, then to `sender`. If the stream of replies ends
 /// before the task does, fails with [`Fault::WentAway`].
 pub(crate) fn session(
-    door: &Door,
+    endpoint: &Endpoint,
     client: &mut Client,
     request: &impl Serialize,
-    teller: &mut Teller<Answer<Reply>>,
+    sender: &mut SessionSender<Answer<Reply>>,
     mut note: impl FnMut(&Reply),
 ) -> Result<(), Stop> {
-    door.wait_for_ever(client)?;
+    endpoint.wait_for_ever(client)?;
     let mut ended = false;
-    door.follow(client, "Exec", request, |reply: Answer<Reply>| {
+    endpoint.follow(client, "Exec", request, |reply: Answer<Reply>| {
         ended |= reply.body.is_last();
         note(&reply.body);
-        teller.tell(reply)
+        sender.send_message(reply)
     })?;
     if ended {
         Ok(())

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use perilog_core::JobId;
 
-use crate::door::Daemon;
+use crate::endpoint::Daemon;
 use crate::exit::Exit;
 use crate::text;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
-    #[error("no {} at {} ({source}): is {} running? systemctl status {}", daemon.word(), path.display(), daemon.unit(),
-            daemon.unit())]
+    #[error("no {} at {} ({source}): is {} running? systemctl status {}", daemon.as_str(), path.display(),
+            daemon.unit(), daemon.unit())]
     NoDaemon { daemon: Daemon, path: PathBuf, source: io::Error },
 
     #[error("no controller at {} ({source}): this host has an agent and no controller, so ask on the controller's \
@@ -21,17 +21,17 @@ pub(crate) enum Fault {
     OnNode { path: PathBuf, source: io::Error },
 
     #[error("may not open {} ({source}): be root, or in the group that the {} is configured for", path.display(),
-            daemon.word())]
+            daemon.as_str())]
     NotLetIn { daemon: Daemon, path: PathBuf, source: io::Error },
 
-    #[error("the {} went away before it answered ({why}): ask again; journalctl -u {}", daemon.word(), daemon.unit())]
+    #[error("the {} went away before it answered ({why}): ask again; journalctl -u {}", daemon.as_str(), daemon.unit())]
     WentAway { daemon: Daemon, why: String },
 
-    #[error("the {} did not answer within {}s: systemctl status {}", daemon.word(), limit.as_secs(), daemon.unit())]
+    #[error("the {} did not answer within {}s: systemctl status {}", daemon.as_str(), limit.as_secs(), daemon.unit())]
     NoAnswer { daemon: Daemon, limit: Duration },
 
     /// The error `Busy` of either daemon: the daemon has as many clients as it admits.
-    #[error("the {} has no room for another client: {}", daemon.word(), text::line(text))]
+    #[error("the {} has no room for another client: {}", daemon.as_str(), text::line(text))]
     Busy { daemon: Daemon, text: String },
 
     /// The error `io.perilog.Controller.Refused`: the controller refused the request. That interface defines `code`.
@@ -53,14 +53,14 @@ pub(crate) enum Fault {
     NotPermitted { text: String },
 
     #[error("the {} does not know {} (it is another version than this perilog): upgrade the older of the two",
-            daemon.word(), text::line(what))]
+            daemon.as_str(), text::line(what))]
     Unsupported { daemon: Daemon, what: String },
 
-    #[error("the {} gave an answer that this perilog cannot read (is one of them older?): {}", daemon.word(),
+    #[error("the {} gave an answer that this perilog cannot read (is one of them older?): {}", daemon.as_str(),
             text::line(why))]
     Malformed { daemon: Daemon, why: String },
 
-    #[error("the {} answered with an error: {}", daemon.word(), text::line(what))]
+    #[error("the {} answered with an error: {}", daemon.as_str(), text::line(what))]
     Remote { daemon: Daemon, what: String },
 
     /// A contradictory or malformed request, found before the verb asked a daemon.

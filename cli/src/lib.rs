@@ -2,7 +2,7 @@
 //!
 //! Most verbs ask the controller over a Varlink socket and show the answer. `try`, and the hooks on a node, ask this
 //! host's agent. `ca`, `lint`, `doctor` and `init` work on this host's files and units. No verb decides about jobs.
-//! Each verb is a file or a directory in `verb/`. An answer has three faces ([`out::Faces`]): a table for people, the
+//! Each verb is a file or a directory in `verb/`. An answer has three faces ([`out::Render`]): a table for people, the
 //! API's JSON for programs, and bare names or nothing for shell scripts. `fault::Fault` holds all errors,
 //! `exit::Exit` all exit codes.
 //!
@@ -11,15 +11,15 @@
 mod args;
 mod attempts;
 mod columns;
-mod door;
+mod endpoint;
 mod exec;
 mod exit;
 mod fault;
 mod guide;
 mod log;
 mod out;
-mod patience;
 mod remote;
+mod session;
 mod style;
 mod tail;
 mod text;

@@ -10,7 +10,7 @@ use perilog_core::{ActionName, Attempt, HostList, IdSet, JobId, Part, Span, Verd
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::out::{Faces, Page};
+use crate::out::{Page, Render};
 use crate::{style, text, when};
 
 /// An event with its sequence number in the job's log.
@@ -84,7 +84,7 @@ pub(crate) struct Decided {
 
 /// The content of an event, parsed for display.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Told {
+pub(crate) enum EventBody {
     Start {
         ranks: IdSet,
         hosts: HostList,
@@ -126,16 +126,16 @@ impl Entry {
         T::deserialize(&self.context).ok()
     }
 
-    pub(crate) fn told(&self) -> Told {
+    pub(crate) fn body(&self) -> EventBody {
         #[derive(Deserialize)]
         struct Start {
             ranks: IdSet,
             hosts: HostList,
         }
         let known = match self.name.as_str() {
-            "action-start" => self.context().map(|Start { ranks, hosts }| Told::Start { ranks, hosts }),
-            "finish" => self.context().map(Told::Finish),
-            "verdict" => self.context().map(Told::Verdict),
+            "action-start" => self.context().map(|Start { ranks, hosts }| EventBody::Start { ranks, hosts }),
+            "finish" => self.context().map(EventBody::Finish),
+            "verdict" => self.context().map(EventBody::Verdict),
             _ => None,
         };
         known.unwrap_or_else(|| self.other())
@@ -146,7 +146,7 @@ impl Entry {
         Part::deserialize(&self.context).map_or_else(|_| "?".to_owned(), |part| part.to_string())
     }
 
-    fn other(&self) -> Told {
+    fn other(&self) -> EventBody {
         let host = self.text("hosts").or_else(|| self.text("host")).map(text::line);
         let at = || host.clone().or_else(|| Some(ranks(self.text("ranks")?)));
         let field = |key: &str| self.context.get(key).map(value).unwrap_or_default();
@@ -236,7 +236,7 @@ impl Entry {
             "late" => (at(), "unknown", format!("late, its outcome stands: {}", field("result"))),
             _ => (None, "", text::line(&Value::Object(self.context.clone()).to_string())),
         };
-        Told::Other { at, word, text }
+        EventBody::Other { at, word, text }
     }
 }
 
@@ -271,18 +271,18 @@ fn processes(list: &Value) -> String {
     }
 }
 
-impl Faces for Entry {
+impl Render for Entry {
     fn table(&self, page: &mut Page) {
-        let (at, what) = match self.told() {
-            Told::Start { ranks, hosts } => {
+        let (at, what) = match self.body() {
+            EventBody::Start { ranks, hosts } => {
                 (hosts.to_string(), format!("begins on {}", text::count(ranks.len(), "rank")))
             }
-            Told::Finish(finish) => {
+            EventBody::Finish(finish) => {
                 let at = finish.hosts.as_ref().map_or_else(|| text::ranks(&finish.ranks), ToString::to_string);
                 (at, finish.words())
             }
-            Told::Verdict(decided) => (String::new(), decided.words(None)),
-            Told::Other { at, word, text } => (at.unwrap_or_default(), style::worded(word, &text)),
+            EventBody::Verdict(decided) => (String::new(), decided.words(None)),
+            EventBody::Other { at, word, text } => (at.unwrap_or_default(), style::worded(word, &text)),
         };
         let action = text::line(self.action().unwrap_or_default());
         let stamp = when::milli(self.wall_ms());
@@ -323,7 +323,7 @@ pub(crate) fn result_line(
     result: &str,
     message: Option<&str>,
     checks: &[Check],
-    took: Option<(u64, u64)>,
+    elapsed: Option<(u64, u64)>,
 ) -> String {
     let mut line = style::worded(outcome, &text::line(result));
     match (message.filter(|m| !m.trim().is_empty()), checks.split_first()) {
@@ -336,8 +336,8 @@ pub(crate) fn result_line(
         }
         (None, None) => {}
     }
-    if let Some((min, max)) = took {
-        line.push_str(&format!("  {}", style::QUIET.style(text::took_between(min, max))));
+    if let Some((min, max)) = elapsed {
+        line.push_str(&format!("  {}", style::QUIET.style(text::elapsed_between(min, max))));
     }
     line
 }
@@ -345,7 +345,7 @@ pub(crate) fn result_line(
 impl Decided {
     /// Returns the verdict in a line, such as `ok on 4 ranks`, or with known hosts `failed: 3 ok, 1 failed (n3)`.
     pub(crate) fn words(&self, roster: Option<&Roster>) -> String {
-        let verdict = style::worded(self.verdict.word(), self.verdict.word());
+        let verdict = style::worded(self.verdict.as_str(), self.verdict.as_str());
         let bad: Vec<_> = self.by_outcome.iter().filter(|(word, _)| *word != "ok").collect();
         if bad.is_empty() {
             return format!("{verdict} on {}", text::count(self.ok.len(), "rank"));
@@ -397,7 +397,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::out::tests::faces;
+    use crate::out::tests::render;
 
     fn entry(name: &str, context: Value) -> Entry {
         Entry::read(json!({"sequence": 7, "timestamp": 1_795_144_327.123, "name": name, "context": context})).unwrap()
@@ -458,7 +458,7 @@ mod tests {
         ];
         for (name, context, expect) in table {
             let entry = entry(name, context);
-            let [people, json, quiet] = faces(&entry, 0);
+            let [people, json, quiet] = render(&entry, 0);
             let rest = &people.trim_end()[5 + 2 + when::milli(entry.wall_ms()).len() + 2..];
             assert_eq!(rest, expect);
             assert_eq!(json, entry.raw.to_string());

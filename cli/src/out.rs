@@ -1,7 +1,7 @@
 //! Standard output of a verb, in one of three faces: a table for people, JSON for programs, or bare names for shell
 //! scripts.
 //!
-//! A verb that prints through [`Faces`] knows nothing of terminals, pipes or colours; only `top` draws on the terminal
+//! A verb that prints through [`Render`] knows nothing of terminals, pipes or colours; only `top` draws on the terminal
 //! itself. A closed pipe is [`Fault::PipeClosed`]: the program ends silently.
 
 use std::fmt::Display;
@@ -13,7 +13,7 @@ use crate::columns::{Columns, fold};
 use crate::fault::Fault;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Face {
+pub(crate) enum OutputFormat {
     /// A table for people.
     Table,
     /// JSON for programs: the body of the API's reply, one value a line.
@@ -23,7 +23,7 @@ pub(crate) enum Face {
 }
 
 /// Output of a verb, or a part of that output, in three faces: table, JSON, quiet. A face may be empty.
-pub(crate) trait Faces {
+pub(crate) trait Render {
     fn table(&self, page: &mut Page);
     fn json(&self) -> Option<Value>;
     fn quiet(&self, page: &mut Page);
@@ -70,32 +70,32 @@ impl Page {
 }
 
 pub(crate) struct Out {
-    pub(crate) face: Face,
+    pub(crate) format: OutputFormat,
     to: Box<dyn Write + Send>,
     width: Option<usize>,
 }
 
 impl Out {
     /// Opens standard output; colours follow `--color`, NO_COLOR and the terminal.
-    pub(crate) fn stdout(face: Face) -> Self {
+    pub(crate) fn stdout(format: OutputFormat) -> Self {
         let stdout = io::stdout();
         let width = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
         Self {
-            face,
+            format,
             width: width.map(|size| usize::from(size.ws_col)).filter(|width| *width > 0),
             to: Box::new(anstream::stdout()),
         }
     }
 
     /// Prints `what` in the requested face (table, JSON or quiet) and flushes the output.
-    pub(crate) fn show(&mut self, what: &dyn Faces) -> Result<(), Fault> {
+    pub(crate) fn show(&mut self, what: &dyn Render) -> Result<(), Fault> {
         // Only a table is for a terminal: names and JSON stay whole.
-        let width = self.width.filter(|_| self.face == Face::Table);
+        let width = self.width.filter(|_| self.format == OutputFormat::Table);
         let mut page = Page::new(width, perilog_host::clock::wall_ms());
-        match self.face {
-            Face::Table => what.table(&mut page),
-            Face::Json => what.json().into_iter().for_each(|json| page.line(crate::text::json(&json))),
-            Face::Quiet => what.quiet(&mut page),
+        match self.format {
+            OutputFormat::Table => what.table(&mut page),
+            OutputFormat::Json => what.json().into_iter().for_each(|json| page.line(crate::text::json(&json))),
+            OutputFormat::Quiet => what.quiet(&mut page),
         }
         if page.text.is_empty() {
             return Ok(());
@@ -121,7 +121,7 @@ pub(crate) mod tests {
 
     /// Returns what `what` prints at the time `now_ms` as table, JSON and quiet output, in this order and without
     /// colours.
-    pub(crate) fn faces(what: &dyn Faces, now_ms: u64) -> [String; 3] {
+    pub(crate) fn render(what: &dyn Render, now_ms: u64) -> [String; 3] {
         let mut table = Page::new(None, now_ms);
         what.table(&mut table);
         let mut quiet = Page::new(None, now_ms);
@@ -130,10 +130,10 @@ pub(crate) mod tests {
         [anstream::adapter::strip_str(&table.text).to_string(), json, quiet.text]
     }
 
-    /// Returns an [`Out`] in `face` and the recorder of the output.
-    pub(crate) fn recorder(face: Face) -> (Out, Recorder) {
+    /// Returns an [`Out`] in `format` and the recorder of the output.
+    pub(crate) fn recorder(format: OutputFormat) -> (Out, Recorder) {
         let recorder = Recorder::default();
-        (Out { face, to: Box::new(recorder.clone()), width: None }, recorder)
+        (Out { format, to: Box::new(recorder.clone()), width: None }, recorder)
     }
 
     #[derive(Clone, Default)]
@@ -157,8 +157,8 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn people(what: &dyn Faces, now_ms: u64) -> String {
-        let [table, ..] = faces(what, now_ms);
+    pub(crate) fn people(what: &dyn Render, now_ms: u64) -> String {
+        let [table, ..] = render(what, now_ms);
         table
     }
 }

@@ -7,10 +7,10 @@ use perilog_host::varlink::Client;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::fault::Fault;
 use crate::log::{Entry, Events};
-use crate::patience::{Stop, Teller};
+use crate::session::{SessionSender, Stop};
 
 /// A message of a tail to the verb that follows the log.
 pub(crate) enum News {
@@ -52,7 +52,7 @@ pub(crate) struct Shown {
 }
 
 pub(crate) struct Tail {
-    door: Door,
+    endpoint: Endpoint,
     job: JobId,
     /// Sequence number in the job's log: the tail first reads the events after it.
     start: u64,
@@ -70,8 +70,8 @@ impl From<Entry> for News {
 }
 
 impl Tail {
-    pub(crate) const fn new(door: Door, job: JobId, start: u64) -> Self {
-        Self { door, job, start, last: None, asks_again: false }
+    pub(crate) const fn new(endpoint: Endpoint, job: JobId, start: u64) -> Self {
+        Self { endpoint, job, start, last: None, asks_again: false }
     }
 
     /// Makes the tail end with [`Stop::Again`] when the attempt is abandoned: the verb then repeats its request, which
@@ -86,18 +86,18 @@ impl Tail {
     }
 
     /// Reports all events that the log has now, then [`News::CaughtUp`].
-    pub(crate) fn past(&mut self, client: &mut Client, teller: &mut Teller<News>) -> Result<(), Stop> {
-        self.read(client, false, teller)?;
-        teller.tell(News::CaughtUp)
+    pub(crate) fn past(&mut self, client: &mut Client, sender: &mut SessionSender<News>) -> Result<(), Stop> {
+        self.read(client, false, sender)?;
+        sender.send_message(News::CaughtUp)
     }
 
     /// Reports each attempt of the job that waits since a restore or a start of the controller, with the reason.
-    pub(crate) fn waits(&self, client: &mut Client, teller: &mut Teller<News>) -> Result<(), Stop> {
-        match self.door.ask_on::<Shown>(client, "Show", &json!({"job": self.job})) {
+    pub(crate) fn waits(&self, client: &mut Client, sender: &mut SessionSender<News>) -> Result<(), Stop> {
+        match self.endpoint.ask_on::<Shown>(client, "Show", &json!({"job": self.job})) {
             Ok(shown) => {
                 for of in shown.body.job.attempts {
                     if let Some(waits) = of.waits {
-                        teller.tell(News::Waits(of.attempt, waits))?;
+                        sender.send_message(News::Waits(of.attempt, waits))?;
                     }
                 }
                 Ok(())
@@ -109,12 +109,16 @@ impl Tail {
     }
 
     /// Reports the events after the tail's place, and each new event as it comes; never returns `Ok`.
-    pub(crate) fn follow<T: From<Entry>>(&mut self, client: &mut Client, teller: &mut Teller<T>) -> Result<(), Stop> {
-        self.door.wait_for_ever(client)?;
-        self.read(client, true, teller)?;
+    pub(crate) fn follow<T: From<Entry>>(
+        &mut self,
+        client: &mut Client,
+        sender: &mut SessionSender<T>,
+    ) -> Result<(), Stop> {
+        self.endpoint.wait_for_ever(client)?;
+        self.read(client, true, sender)?;
         // The stream never ends by itself. The controller disconnects a slow reader, which then continues from its
         // place.
-        Err(Fault::WentAway { daemon: self.door.daemon, why: "the stream of events ended".to_owned() }.into())
+        Err(Fault::WentAway { daemon: self.endpoint.daemon, why: "the stream of events ended".to_owned() }.into())
     }
 
     /// Checks on a new connection whether the log is still the same. A restored store has an older log, and the tail
@@ -122,7 +126,7 @@ impl Tail {
     pub(crate) fn resume(&mut self, client: &mut Client) -> Result<bool, Fault> {
         let Some(last) = self.last else { return Ok(false) };
         let parameters = json!({"job": self.job, "after": last.0 - 1, "follow": false});
-        let events = match self.door.ask_on::<Events>(client, "Events", &parameters) {
+        let events = match self.endpoint.ask_on::<Events>(client, "Events", &parameters) {
             Ok(answer) => answer.body.events,
             Err(fault) if fault.is_unknown() => return Err(Fault::Vanished { job: self.job.clone() }),
             Err(fault) => return Err(fault),
@@ -134,15 +138,20 @@ impl Tail {
         Ok(!same)
     }
 
-    fn read<T: From<Entry>>(&mut self, client: &mut Client, follow: bool, teller: &mut Teller<T>) -> Result<(), Stop> {
+    fn read<T: From<Entry>>(
+        &mut self,
+        client: &mut Client,
+        follow: bool,
+        sender: &mut SessionSender<T>,
+    ) -> Result<(), Stop> {
         let after = self.last.map_or(self.start, |(sequence, _)| sequence);
         let parameters = json!({"job": self.job, "after": after, "follow": follow});
         let (last, asks_again) = (&mut self.last, self.asks_again);
-        self.door.follow(client, "Events", &parameters, |answer: Answer<Events>| {
+        self.endpoint.follow(client, "Events", &parameters, |answer: Answer<Events>| {
             for entry in answer.body.events {
                 *last = Some((entry.sequence, entry.timestamp));
                 let again = asks_again && entry.name == ABANDONED;
-                teller.tell(T::from(entry))?;
+                sender.send_message(T::from(entry))?;
                 if again {
                     return Err(Stop::Again);
                 }

@@ -3,7 +3,7 @@
 //! A user may have written the text that a script prints: control characters of such a text never reach an operator's
 //! terminal.
 
-pub(crate) use perilog_core::duration::{age, took};
+pub(crate) use perilog_core::duration::{age, elapsed};
 pub(crate) use perilog_host::terminal::json;
 
 use perilog_host::terminal::is_harmful;
@@ -67,8 +67,8 @@ pub(crate) fn ranks(ranks: &perilog_core::IdSet) -> String {
 }
 
 /// Formats a range of durations in milliseconds, such as `800ms-1.2s`; a single duration if both look the same.
-pub(crate) fn took_between(min: u64, max: u64) -> String {
-    let (min, max) = (took(min), took(max));
+pub(crate) fn elapsed_between(min: u64, max: u64) -> String {
+    let (min, max) = (elapsed(min), elapsed(max));
     if min == max { min } else { format!("{min}-{max}") }
 }
 
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn ranges_and_counts() {
-        assert_eq!((took_between(800, 1200), took_between(5, 5)), ("800ms-1.2s".to_owned(), "5ms".to_owned()));
+        assert_eq!((elapsed_between(800, 1200), elapsed_between(5, 5)), ("800ms-1.2s".to_owned(), "5ms".to_owned()));
         assert_eq!((count(1, "node"), count(0, "node")), ("1 node".to_owned(), "0 nodes".to_owned()));
     }
 }

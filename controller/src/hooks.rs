@@ -14,13 +14,13 @@
 //! ```
 
 mod command;
+mod schedule;
 #[cfg(test)]
 mod tests;
-mod told;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use perilog_core::controller::io::{Again, DrainRow, Hooked, OutboxEntry, Reply, Request};
+use perilog_core::controller::io::{Again, DrainRow, FailedNotice, OutboxEntry, Reply, Request};
 use perilog_core::{HostList, JobId};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -31,8 +31,8 @@ use crate::daemon::Inlet;
 use crate::metrics::Metrics;
 
 pub(crate) use command::Command;
-use command::Untold;
-use told::{Key, Told, Turn};
+use command::NotifyError;
+use schedule::{Key, Schedule, Turn};
 
 /// Maximum number of commands of one hook that run at the same time. Each command is a process of the site.
 const AT_ONCE: usize = 8;
@@ -52,7 +52,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Returns the name of the hook's table in `controller.toml`: `release` or `drain`.
-    pub(crate) const fn word(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Release => "release",
             Self::Drain => "drain",
@@ -78,7 +78,7 @@ struct Task {
     /// The JSON object that the command gets on standard input.
     body: Value,
     /// The release or the drains that the controller reports to the machine as failed if the command fails.
-    what: Vec<Hooked>,
+    what: Vec<FailedNotice>,
     /// The requests to the machine if the command succeeds.
     done: Vec<Request>,
 }
@@ -99,7 +99,7 @@ pub(crate) async fn run(
     mut grew: watch::Receiver<()>,
     metrics: Option<Metrics>,
 ) {
-    let mut told = Told::default();
+    let mut schedule = Schedule::default();
     let mut tasks = JoinSet::new();
     let mut running: HashMap<Id, Running> = HashMap::new();
     loop {
@@ -108,11 +108,11 @@ pub(crate) async fn run(
         let now = Instant::now();
         let room = Room::beside(&running);
         if let Some(command) = configured.filter(|_| room.all > 0) {
-            for task in room.chosen(pending(kind, &inlet, &mut told, room, now).await) {
-                told.begin(&task.keys, task.lifts);
+            for task in room.chosen(pending(kind, &inlet, &mut schedule, room, now).await) {
+                schedule.begin(&task.keys, task.lifts);
                 let command = command.clone();
                 let (keys, turn) = (task.keys.clone(), task.turn);
-                let run = tasks.spawn(async move { (command.tell(&task.body).await, task) });
+                let run = tasks.spawn(async move { (command.notify(&task.body).await, task) });
                 running.insert(run.id(), Running { keys, turn });
             }
         }
@@ -126,13 +126,13 @@ pub(crate) async fn run(
                     metrics.hook(kind, matches!(&ended, Ok((_, (Ok(()), _)))));
                 }
                 match ended {
-                    Ok((_, (result, task))) => ended_so(result, task, &inlet, &mut told).await,
+                    Ok((_, (result, task))) => ended_so(result, task, &inlet, &mut schedule).await,
                     // A panic in the task is a bug in perilog; the controller repeats the notice.
-                    Err(_) => told.failed(&of.map(|of| of.keys).unwrap_or_default(), Instant::now()),
+                    Err(_) => schedule.failed(&of.map(|of| of.keys).unwrap_or_default(), Instant::now()),
                 }
             }
             // Due notices wait until a running notice ends.
-            () = sleep_until(told.next(now)) => {}
+            () = sleep_until(schedule.next(now)) => {}
         }
     }
 }
@@ -144,20 +144,20 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-async fn ended_so(result: Result<(), Untold>, task: Task, inlet: &Inlet, told: &mut Told) {
+async fn ended_so(result: Result<(), NotifyError>, task: Task, inlet: &Inlet, schedule: &mut Schedule) {
     match result {
         Ok(()) => {
-            told.done(&task.keys, Instant::now());
+            schedule.done(&task.keys, Instant::now());
             for request in task.done {
                 // If the writer is ending, the controller repeats the notice after its next start.
                 let _ = inlet.ask(0, request, None).await;
             }
         }
-        Err(Untold { why, said }) => {
+        Err(NotifyError { why, said }) => {
             let (job, host) = (task.job.map(tracing::field::display), task.hosts.map(tracing::field::display));
             let said = said.map(|said| format!("\nits standard error:\n{said}")).unwrap_or_default();
             tracing::warn!(job, host, "{} is not told, and is tried again: {why}{said}", task.about);
-            told.failed(&task.keys, Instant::now());
+            schedule.failed(&task.keys, Instant::now());
             for what in task.what.chunks(AT_ONE_TIME) {
                 let _ = inlet.ask(0, Request::HookFailed { what: what.to_vec(), why: why.clone() }, None).await;
             }
@@ -192,30 +192,30 @@ impl Room {
 
 /// Returns the runs for the notices of this kind that are due at `now` and are not running yet. At most `room.all`
 /// releases are among them, but any number of drains: the caller chooses from them ([`Room::chosen`]).
-async fn pending(kind: Kind, inlet: &Inlet, told: &mut Told, room: Room, now: Instant) -> Vec<Task> {
+async fn pending(kind: Kind, inlet: &Inlet, schedule: &mut Schedule, room: Room, now: Instant) -> Vec<Task> {
     match kind {
         Kind::Release => {
-            let first: Vec<_> = told.due_jobs(now).into_iter().take(room.again.min(room.all)).collect();
-            let request = Request::Releases { first: first.clone(), except: told.jobs(), limit: room.all };
+            let first: Vec<_> = schedule.due_jobs(now).into_iter().take(room.again.min(room.all)).collect();
+            let request = Request::Releases { first: first.clone(), except: schedule.jobs(), limit: room.all };
             let Ok(Reply::Outbox(entries)) = inlet.ask(0, request, None).await else { return Vec::new() };
             let there: BTreeSet<_> = entries.iter().map(|entry| &entry.job).collect();
-            told.keep(|key| !matches!(key, Key::Job(job) if first.contains(job) && !there.contains(job)));
-            entries.into_iter().filter_map(|entry| release(entry, told, now)).collect()
+            schedule.keep(|key| !matches!(key, Key::Job(job) if first.contains(job) && !there.contains(job)));
+            entries.into_iter().filter_map(|entry| release(entry, schedule, now)).collect()
         }
         Kind::Drain => {
-            let Ok(Reply::OwedDrains(drains)) = inlet.ask(0, Request::OwedDrains, None).await else {
+            let Ok(Reply::PendingDrains(drains)) = inlet.ask(0, Request::PendingDrains, None).await else {
                 return Vec::new();
             };
             let there: BTreeSet<_> = drains.iter().map(|drain| &drain.host).collect();
-            told.keep(|key| matches!(key, Key::Host(host) if there.contains(host)));
-            drained(drains, told, now)
+            schedule.keep(|key| matches!(key, Key::Host(host) if there.contains(host)));
+            drained(drains, schedule, now)
         }
     }
 }
 
-fn release(entry: OutboxEntry, told: &Told, now: Instant) -> Option<Task> {
+fn release(entry: OutboxEntry, schedule: &Schedule, now: Instant) -> Option<Task> {
     let key = Key::Job(entry.job.clone());
-    let turn = told.turn(&key, false, now)?;
+    let turn = schedule.turn(&key, false, now)?;
     let mut body = entry.body.value();
     if let Some(object) = body.as_object_mut() {
         object.remove("at_ms");
@@ -223,7 +223,7 @@ fn release(entry: OutboxEntry, told: &Told, now: Instant) -> Option<Task> {
         object.insert("epoch".to_owned(), entry.epoch.into());
         object.insert("job".to_owned(), json!(entry.job));
     }
-    let (what, done) = (Hooked::Release(entry.sequence), Request::OutboxDone { sequence: entry.sequence });
+    let (what, done) = (FailedNotice::Release(entry.sequence), Request::OutboxDone { sequence: entry.sequence });
     let about = format!("release of job {}", entry.job);
     let (job, hosts) = (Some(entry.job), None);
     Some(Task { keys: vec![key], lifts: false, turn, about, job, hosts, body, what: vec![what], done: vec![done] })
@@ -233,10 +233,10 @@ fn release(entry: OutboxEntry, told: &Told, now: Instant) -> Option<Task> {
 /// and one for all drains to lift. The drains of a group that failed before ([`Turn::Again`]) have a command of their
 /// own. Leaves out a host while a command about it runs, even if that command drains the host and this one would lift
 /// the drain: the resource manager might get them in the wrong order.
-fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
+fn drained(drains: Vec<DrainRow>, schedule: &Schedule, now: Instant) -> Vec<Task> {
     let mut alike: BTreeMap<(Turn, bool, String, Option<u32>), Vec<DrainRow>> = BTreeMap::new();
     for drain in drains {
-        if let Some(turn) = told.turn(&Key::Host(drain.host.clone()), drain.lifted, now) {
+        if let Some(turn) = schedule.turn(&Key::Host(drain.host.clone()), drain.lifted, now) {
             // Lifting a drain needs no reason.
             let newest = (!drain.lifted).then(|| drain.newest());
             let (reason, by) = newest.map(|Again { reason, by, .. }| (reason, by)).unwrap_or_default();
@@ -251,10 +251,10 @@ fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
             false => json!({"event": "drain", "hosts": hosts, "reason": reason, "by": by}),
         };
         let done = |rows: &[DrainRow]| Request::DrainDone {
-            drains: rows.iter().map(|row| (row.host.clone(), row.telling)).collect(),
+            drains: rows.iter().map(|row| (row.host.clone(), row.notice_id)).collect(),
             lifted,
         };
-        let failed = |row: &DrainRow| Hooked::Drain { host: row.host.clone(), telling: row.telling, lifted };
+        let failed = |row: &DrainRow| FailedNotice::Drain { host: row.host.clone(), notice_id: row.notice_id, lifted };
         Task {
             keys: rows.iter().map(|row| Key::Host(row.host.clone())).collect(),
             lifts: lifted,

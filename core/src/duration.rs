@@ -92,7 +92,7 @@ pub fn age(ms: u64) -> String {
 }
 
 /// Formats a length of time in milliseconds as [`age`] does, but finer below a minute: `420ms`, `4.2s`, `42s`.
-pub fn took(ms: u64) -> String {
+pub fn elapsed(ms: u64) -> String {
     match (ms / 1000, ms % 1000 / 100) {
         (0, _) if ms > 0 => format!("{ms}ms"),
         (s @ 0..60, tenths @ 1..) => format!("{s}.{tenths}s"),
@@ -107,10 +107,10 @@ impl std::str::FromStr for Span {
     }
 }
 
-/// Formats for people, as [`took`] does. [`Span::to_exact`] has the exact text, for programs.
+/// Formats for people, as [`elapsed`] does. [`Span::to_exact`] has the exact text, for programs.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.as_millis().map_or_else(|| "infinity".to_owned(), took))
+        f.pad(&self.as_millis().map_or_else(|| "infinity".to_owned(), elapsed))
     }
 }
 

@@ -45,7 +45,7 @@ pub fn check_name(name: &str) -> Result<(), usize> {
 /// Variables that the loader, a shell, an interpreter or another program obeys, many of them before a script's first
 /// line. With most of them, a requester could run code as the script's user.
 #[rustfmt::skip]
-const OBEYED: &[&str] = &[
+const HONOURED: &[&str] = &[
     "PATH", "IFS", "ENV", "BASH_ENV", "BASHOPTS", "SHELLOPTS", "CDPATH", "GLOBIGNORE", "PS4", "PROMPT_COMMAND",
     "ZDOTDIR", "FPATH", "GCONV_PATH", "LOCPATH",
     "NLSPATH", "HOSTALIASES", "LOCALDOMAIN", "RES_OPTIONS", "RESOLV_HOST_CONF", "MALLOC_TRACE", "TZDIR", "TERMINFO",
@@ -57,7 +57,7 @@ const OBEYED: &[&str] = &[
     "OPENSSL_ENGINES", "SLURM_CONF", "FLUX_CONNECTOR_PATH", "FLUX_EXEC_PATH", "FLUX_MODULE_PATH",
     "FLUX_PYTHONPATH_PREPEND", "PWD", "OLDPWD",
 ];
-const OBEYED_PREFIXES: &[&str] = &[
+const HONOURED_PREFIXES: &[&str] = &[
     "LD_",
     "GLIBC_",
     "MALLOC_",
@@ -76,8 +76,8 @@ const OBEYED_PREFIXES: &[&str] = &[
 /// Returns `true` for a variable that a loader, a shell, an interpreter or another program obeys, as far as perilog
 /// lists it. perilog never passes such a variable from a requester to a script, even if the node's configuration lists
 /// the name.
-pub fn is_obeyed(name: &str) -> bool {
-    OBEYED.contains(&name) || OBEYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+pub fn is_honoured(name: &str) -> bool {
+    HONOURED.contains(&name) || HONOURED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Returns the variables of `offered` that a script may see, and the number of dropped variables. `allowed`: the names
@@ -106,7 +106,7 @@ pub fn admit(
     }
     let admitted: BTreeMap<_, _> = offered
         .iter()
-        .filter(|(name, _)| allowed.iter().any(|a| a == *name) && !is_own(name) && !is_obeyed(name))
+        .filter(|(name, _)| allowed.iter().any(|a| a == *name) && !is_own(name) && !is_honoured(name))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let dropped = u32::try_from(offered.len() - admitted.len()).unwrap_or(u32::MAX);
@@ -120,12 +120,12 @@ mod tests {
     #[test]
     fn what_an_interpreter_obeys_passes_under_no_list() {
         for name in ["LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "IFS", "PERL5LIB", "GCONV_PATH", "ENV", "PATH"] {
-            assert!(is_obeyed(name), "{name}");
+            assert!(is_honoured(name), "{name}");
             let offered = BTreeMap::from([(name.to_owned(), "x".to_owned())]);
             assert_eq!(admit(&offered, &[name.to_owned()]), Ok((BTreeMap::new(), 1)), "{name}");
         }
         for name in ["FLUX_JOB_ID", "SLURM_JOB_ID", "SLURM_JOB_PARTITION", "PERILOG_X", "LDAP", "ENVOY", "PATHS"] {
-            assert!(!is_obeyed(name), "{name}");
+            assert!(!is_honoured(name), "{name}");
         }
     }
 

@@ -403,7 +403,7 @@ impl Epoch {
     /// Each start of a controller adds one to the number, so no number comes near the seconds since 1970. With a stolen
     /// key and one huge epoch, a thief could otherwise shut the true controller out: a take-over must find a higher
     /// number. What a thief can reach, a take-over reaches a day later, because time goes on for both.
-    pub const fn highest_obeyed(wall_ms: u64) -> u64 {
+    pub const fn highest_acceptable(wall_ms: u64) -> u64 {
         since_1970(wall_ms) + 2 * DAY
     }
 
@@ -435,11 +435,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_take_over_reaches_is_obeyed_by_a_clock_that_is_a_day_behind() {
+    fn what_a_take_over_reaches_is_accepted_by_a_clock_that_is_a_day_behind() {
         let now = 1_800_000_000_000;
-        assert_eq!(Epoch::highest_reachable(now), Epoch::highest_obeyed(now - 86_400_000));
+        assert_eq!(Epoch::highest_reachable(now), Epoch::highest_acceptable(now - 86_400_000));
         // A clock that has lost the time counts as being in 2004.
-        assert_eq!(Epoch::highest_obeyed(0), Epoch::highest_obeyed((1 << 30) * 1000));
+        assert_eq!(Epoch::highest_acceptable(0), Epoch::highest_acceptable((1 << 30) * 1000));
     }
 
     /// One `alloc` event gives one attempt: its timestamp, of which Flux writes 17 digits, is rounded to microseconds.

@@ -46,7 +46,7 @@ pub use ids::{
 };
 pub use idset::IdSet;
 pub use job::{Part, Terms, Tolerance};
-pub use mark::{Commit, History, Life, Mark, Obeyed};
+pub use mark::{AcceptedEpoch, Commit, EpochRange, History, Mark};
 pub use milestone::Milestones;
 pub use outcome::{ExitStatus, Failure, Loss, Outcome, Verdict};
 pub use parse::ParseError;

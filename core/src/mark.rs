@@ -28,7 +28,7 @@ pub struct Mark {
 /// The contents of `epoch.json`: the epoch that a node obeyed last, and a commit of that epoch. The commit is the one
 /// in the epoch's first Welcome, or a newer one that a tombstone carried until the agent removed the tombstone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Obeyed {
+pub struct AcceptedEpoch {
     #[serde(flatten)]
     pub epoch: Epoch,
     /// The cluster of the controller with this epoch. `None`: an older agent wrote the file.
@@ -39,13 +39,13 @@ pub struct Obeyed {
     pub commit: u64,
 }
 
-impl Obeyed {
+impl AcceptedEpoch {
     pub const fn newest(self) -> Commit {
         Commit { epoch: self.epoch, number: self.commit }
     }
 }
 
-impl From<Epoch> for Obeyed {
+impl From<Epoch> for AcceptedEpoch {
     fn from(epoch: Epoch) -> Self {
         Self { epoch, cluster: None, commit: 0 }
     }
@@ -54,14 +54,14 @@ impl From<Epoch> for Obeyed {
 /// A life of a controller with this store. A life begins with a start of the controller, or when a running controller
 /// raises its epoch (`perilog controller recover --take-over`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Life {
+pub struct EpochRange {
     pub epoch: Epoch,
     /// The number of the life's first commit.
     pub first: u64,
 }
 
 /// Maximum number of lives that a store remembers. The commits of older lives count as [`Place::Past`].
-pub const MAX_LIVES: usize = 1_024;
+pub const MAX_EPOCHS: usize = 1_024;
 
 /// The place of a commit relative to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub enum Place {
 /// The lives of a store, oldest first, and the number of its last commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {
-    pub lives: Vec<Life>,
+    pub epochs: Vec<EpochRange>,
     pub last: u64,
 }
 
@@ -92,25 +92,25 @@ impl History {
     /// The second row is the case of a restored backup: after the backup, the same life made further commits, and nodes
     /// keep their marks.
     pub fn place(&self, commit: Commit) -> Place {
-        let Some(at) = self.lives.iter().position(|life| life.epoch == commit.epoch) else {
-            let forgotten = self.lives.len() >= MAX_LIVES
-                && self.lives.first().is_some_and(|oldest| commit.epoch.number < oldest.epoch.number);
+        let Some(at) = self.epochs.iter().position(|epoch_range| epoch_range.epoch == commit.epoch) else {
+            let forgotten = self.epochs.len() >= MAX_EPOCHS
+                && self.epochs.first().is_some_and(|oldest| commit.epoch.number < oldest.epoch.number);
             return if forgotten { Place::Past } else { Place::Foreign };
         };
-        let last = self.lives.get(at + 1).map_or(self.last, |next| next.first.saturating_sub(1));
+        let last = self.epochs.get(at + 1).map_or(self.last, |next| next.first.saturating_sub(1));
         if commit.number <= last { Place::Past } else { Place::Foreign }
     }
 
     /// Returns the store's last commit; `None`: the store is new.
     pub fn newest(&self) -> Option<Commit> {
-        self.lives.last().map(|life| Commit { epoch: life.epoch, number: self.last })
+        self.epochs.last().map(|epoch_range| Commit { epoch: epoch_range.epoch, number: self.last })
     }
 
-    /// Appends a life whose first commit has the number `first`. Drops the oldest lives beyond [`MAX_LIVES`].
+    /// Appends a life whose first commit has the number `first`. Drops the oldest lives beyond [`MAX_EPOCHS`].
     pub fn begin(&mut self, epoch: Epoch, first: u64) {
-        self.lives.push(Life { epoch, first });
-        let surplus = self.lives.len().saturating_sub(MAX_LIVES);
-        self.lives.drain(..surplus);
+        self.epochs.push(EpochRange { epoch, first });
+        let surplus = self.epochs.len().saturating_sub(MAX_EPOCHS);
+        self.epochs.drain(..surplus);
     }
 }
 
@@ -124,18 +124,18 @@ mod tests {
 
     #[test]
     fn what_an_older_agent_wrote_is_read() {
-        let read: Obeyed = serde_json::from_str(r#"{"number":18446744073709551615,"nonce":7}"#).unwrap();
-        assert_eq!(read, Obeyed::from(epoch(u64::MAX, 7)));
-        let whole = Obeyed { cluster: Some(ClusterId::from_name("c")), commit: 9, ..read };
+        let read: AcceptedEpoch = serde_json::from_str(r#"{"number":18446744073709551615,"nonce":7}"#).unwrap();
+        assert_eq!(read, AcceptedEpoch::from(epoch(u64::MAX, 7)));
+        let whole = AcceptedEpoch { cluster: Some(ClusterId::from_name("c")), commit: 9, ..read };
         let text = serde_json::to_string(&whole).unwrap();
-        assert_eq!(serde_json::from_str::<Obeyed>(&text).unwrap(), whole);
+        assert_eq!(serde_json::from_str::<AcceptedEpoch>(&text).unwrap(), whole);
         assert_eq!(serde_json::from_str::<Epoch>(&text).unwrap(), whole.epoch, "an older agent reads it, too");
     }
 
     #[test]
     fn a_commit_is_past_or_foreign() {
-        let lives = vec![Life { epoch: epoch(3, 30), first: 10 }, Life { epoch: epoch(4, 40), first: 20 }];
-        let history = History { lives, last: 25 };
+        let epochs = vec![EpochRange { epoch: epoch(3, 30), first: 10 }, EpochRange { epoch: epoch(4, 40), first: 20 }];
+        let history = History { epochs, last: 25 };
         for (of, number, expect) in [
             (epoch(3, 30), 10, Place::Past),
             (epoch(3, 30), 19, Place::Past),
@@ -156,11 +156,11 @@ mod tests {
     #[test]
     fn what_is_older_than_the_memory_is_past() {
         let mut history = History::default();
-        for number in 1..=MAX_LIVES as u64 + 2 {
+        for number in 1..=MAX_EPOCHS as u64 + 2 {
             history.begin(epoch(number, number), number);
             history.last = number;
         }
-        assert_eq!(history.lives.len(), MAX_LIVES);
+        assert_eq!(history.epochs.len(), MAX_EPOCHS);
         assert_eq!(history.place(Commit { epoch: epoch(2, 2), number: 2 }), Place::Past);
         assert_eq!(history.place(Commit { epoch: epoch(3, 4), number: 3 }), Place::Foreign);
     }

@@ -116,7 +116,7 @@ pub enum FromAgent {
         task: TaskId,
         limit_ms: Option<u64>,
     },
-    Moved {
+    PhaseChanged {
         task: TaskId,
         phase: Phase,
         age_ms: u64,
@@ -237,8 +237,8 @@ pub enum Phase {
     },
     /// The scripts have ended; these processes of the task have not.
     Lingering { processes: Vec<Process> },
-    /// A script reported a milestone. Only reports of a change (`Moved`, and those to callers) contain this; the stored
-    /// phase of a task never does.
+    /// A script reported a milestone. Only reports of a change (`PhaseChanged`, and those to callers) contain this; the
+    /// stored phase of a task never does.
     Milestone { name: String },
 }
 

@@ -36,7 +36,7 @@ pub const EVENTS: [&str; 28] = [
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Milestones {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    said: BTreeMap<MilestoneName, Said>,
+    recorded: BTreeMap<MilestoneName, Said>,
     /// Ranks that the job handed over while keeping others.
     #[serde(default, skip_serializing_if = "IdSet::is_empty")]
     left: IdSet,
@@ -61,13 +61,13 @@ impl Milestones {
     /// # Errors
     ///
     /// [`TooMany`]: the milestone is new, and the job has no room for another one.
-    pub fn say(&mut self, name: &MilestoneName, ranks: &IdSet) -> Result<IdSet, TooMany> {
-        if !self.said.contains_key(name) && self.said.len() >= MAX_NAMES {
+    pub fn record(&mut self, name: &MilestoneName, ranks: &IdSet) -> Result<IdSet, TooMany> {
+        if !self.recorded.contains_key(name) && self.recorded.len() >= MAX_NAMES {
             return Err(TooMany);
         }
-        let said = self.said.entry(name.clone()).or_default();
-        let news = ranks.difference(&said.ranks);
-        said.ranks.extend_with(&news);
+        let recorded = self.recorded.entry(name.clone()).or_default();
+        let news = ranks.difference(&recorded.ranks);
+        recorded.ranks.extend_with(&news);
         Ok(news)
     }
 
@@ -88,26 +88,26 @@ impl Milestones {
 
     /// Returns `true` if the job has no room for another milestone name.
     pub fn is_full(&self) -> bool {
-        self.said.len() >= MAX_NAMES
+        self.recorded.len() >= MAX_NAMES
     }
 
     /// Returns the names of all milestones that at least one rank has reported.
     pub fn names(&self) -> BTreeSet<MilestoneName> {
-        self.said.keys().cloned().collect()
+        self.recorded.keys().cloned().collect()
     }
 
     /// Iterates over the milestones that the job as a whole has reached.
     pub fn reached(&self) -> impl Iterator<Item = &MilestoneName> {
-        self.said.iter().filter(|(_, said)| said.job).map(|(name, _)| name)
+        self.recorded.iter().filter(|(_, recorded)| recorded.job).map(|(name, _)| name)
     }
 
     pub fn is_reached(&self, name: &MilestoneName) -> bool {
-        self.said.get(name).is_some_and(|said| said.job)
+        self.recorded.get(name).is_some_and(|recorded| recorded.job)
     }
 
     /// Returns `true` if at least one rank has reported a milestone that the job as a whole has not reached.
     pub fn is_under_way(&self) -> bool {
-        self.said.values().any(|said| !said.job)
+        self.recorded.values().any(|recorded| !recorded.job)
     }
 
     /// Records and returns the milestones that the job has newly reached, each with the ranks that did not report it.
@@ -116,11 +116,11 @@ impl Milestones {
     pub fn reach(&mut self, given: &IdSet, forgiven: &IdSet, released: &IdSet) -> Vec<(MilestoneName, IdSet)> {
         let mut all = given.difference(forgiven);
         all.subtract(&self.left.intersection(released));
-        let is_by_all = |said: &IdSet| (!all.is_empty() && all.is_subset(said)) || given.is_subset(said);
-        let new = self.said.iter_mut().filter(|(_, said)| !said.job && is_by_all(&said.ranks));
-        new.map(|(name, said)| {
-            said.job = true;
-            (name.clone(), given.difference(&said.ranks))
+        let is_by_all = |recorded: &IdSet| (!all.is_empty() && all.is_subset(recorded)) || given.is_subset(recorded);
+        let new = self.recorded.iter_mut().filter(|(_, recorded)| !recorded.job && is_by_all(&recorded.ranks));
+        new.map(|(name, recorded)| {
+            recorded.job = true;
+            (name.clone(), given.difference(&recorded.ranks))
         })
         .collect()
     }
@@ -138,7 +138,7 @@ mod tests {
     fn all_are_those_that_the_job_goes_on_with() {
         // Columns: ranks of the attempt, forgiven, handed over early, reported; then the ranks that the job reached the
         // milestone without, if it has reached it.
-        for (given, forgiven, left, said, reached) in [
+        for (given, forgiven, left, recorded, reached) in [
             ("0-3", "", "", "0-3", Some("")),
             ("0-3", "", "", "0-2", None),
             ("0-3", "3", "", "0-2", Some("3")),
@@ -154,10 +154,10 @@ mod tests {
             let set = |text: &str| text.parse::<IdSet>().unwrap();
             let mut milestones = Milestones::default();
             milestones.leave(&set(left));
-            milestones.say(&name("data-out"), &set(said)).unwrap();
+            milestones.record(&name("data-out"), &set(recorded)).unwrap();
             let seen = milestones.reach(&set(given), &set(forgiven), &set(left));
             let expect: Vec<_> = reached.map(|without| (name("data-out"), set(without))).into_iter().collect();
-            assert_eq!(seen, expect, "{given} {forgiven} {left} {said}");
+            assert_eq!(seen, expect, "{given} {forgiven} {left} {recorded}");
             // The second call reports nothing.
             assert_eq!(milestones.reach(&set(given), &set(forgiven), &set(left)), []);
         }
@@ -166,18 +166,20 @@ mod tests {
     #[test]
     fn a_rank_says_it_once_and_names_are_few() {
         let mut milestones = Milestones::default();
-        let mut say =
-            |text: &str, ranks: &str| milestones.say(&name(text), &ranks.parse().unwrap()).map(|news| news.to_string());
-        assert_eq!(say("a", "0-1").as_deref(), Ok("0-1"));
-        assert_eq!(say("a", "1-2").as_deref(), Ok("2"));
+        let mut record = |text: &str, ranks: &str| {
+            milestones.record(&name(text), &ranks.parse().unwrap()).map(|news| news.to_string())
+        };
+        assert_eq!(record("a", "0-1").as_deref(), Ok("0-1"));
+        assert_eq!(record("a", "1-2").as_deref(), Ok("2"));
         for at in 1..MAX_NAMES {
-            say(&format!("b{at}"), "0").unwrap();
+            record(&format!("b{at}"), "0").unwrap();
         }
-        assert_eq!(say("one-more", "0"), Err(TooMany));
+        assert_eq!(record("one-more", "0"), Err(TooMany));
         assert!(milestones.is_full());
-        let mut say =
-            |text: &str, ranks: &str| milestones.say(&name(text), &ranks.parse().unwrap()).map(|news| news.to_string());
-        assert_eq!(say("a", "7").as_deref(), Ok("7"));
+        let mut record = |text: &str, ranks: &str| {
+            milestones.record(&name(text), &ranks.parse().unwrap()).map(|news| news.to_string())
+        };
+        assert_eq!(record("a", "7").as_deref(), Ok("7"));
         let stored = serde_json::to_string(&milestones).unwrap();
         assert_eq!(serde_json::from_str::<Milestones>(&stored).unwrap(), milestones);
         assert_eq!(serde_json::from_str::<Milestones>("{}").unwrap(), Milestones::default());

@@ -175,7 +175,7 @@ impl fmt::Display for Loss {
 
 impl Outcome {
     /// Returns the outcome's name, one of those in docs/semantics.md, such as `failed`.
-    pub const fn word(&self) -> &'static str {
+    pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Tolerable => "tolerable",
@@ -254,7 +254,7 @@ impl Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())?;
+        f.write_str(self.as_str())?;
         match self {
             Self::Ok | Self::Tolerable => Ok(()),
             Self::Failed { why } => match why {
@@ -297,7 +297,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Failed => "failed",
@@ -325,7 +325,7 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
+        f.pad(self.as_str())
     }
 }
 

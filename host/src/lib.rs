@@ -60,7 +60,7 @@ pub mod process_stat;
 pub mod program;
 pub mod scripts;
 #[cfg(feature = "daemon")]
-pub mod shutdown;
+pub mod signals;
 #[cfg(feature = "daemon")]
 pub mod terminal;
 #[cfg(feature = "daemon")]

@@ -42,7 +42,7 @@ struct Accepted {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Moved {
+struct PhaseChanged {
     #[prost(message, optional, tag = "1")]
     task: Option<Task>,
     #[prost(message, optional, tag = "2")]
@@ -102,8 +102,8 @@ pub fn encode_from_agent(message: &FromAgent) -> Bytes {
         FromAgent::Accepted { task, limit_ms } => {
             seal(ACCEPTED, &Accepted { task: Some(Task::of(*task)), limit_ms: *limit_ms })
         }
-        FromAgent::Moved { task, phase, age_ms } => {
-            seal(MOVED, &Moved { task: Some(Task::of(*task)), phase: Some(Phase::of(phase)), age_ms: *age_ms })
+        FromAgent::PhaseChanged { task, phase, age_ms } => {
+            seal(MOVED, &PhaseChanged { task: Some(Task::of(*task)), phase: Some(Phase::of(phase)), age_ms: *age_ms })
         }
         FromAgent::Finished { task, ended } => {
             let ended = prost::Message::encode_to_vec(&Ended::of(ended, MAX_FRAME - ASIDE));
@@ -139,9 +139,9 @@ fn read(number: u16, body: &[u8]) -> Result<FromAgent, Fault> {
             FromAgent::Accepted { task: task(of)?, limit_ms }
         }
         MOVED => {
-            let moved: Moved = record(body)?;
+            let moved: PhaseChanged = record(body)?;
             let phase = need(moved.phase).and_then(Phase::value).at("phase")?;
-            FromAgent::Moved { task: task(moved.task)?, phase, age_ms: moved.age_ms }
+            FromAgent::PhaseChanged { task: task(moved.task)?, phase, age_ms: moved.age_ms }
         }
         FINISHED => {
             let finished: Finished = record(body)?;

@@ -18,7 +18,7 @@
 //! | 1 | Welcome | 1 | Hello (in pages) |
 //! | 2 | TurnedAway | 2 | EpochRefused |
 //! | 3 | Start | 3 | Accepted |
-//! | 4 | Begin | 4 | Moved |
+//! | 4 | Begin | 4 | PhaseChanged |
 //! | 5 | Cancel | 5 | Finished |
 //! | 6 | Signal | 6 | Probed |
 //! | 7 | Ack | 7 | Answer |

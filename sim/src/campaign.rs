@@ -20,7 +20,7 @@ pub struct Sum {
     pub scripts: u64,
     pub outcomes: u64,
     pub injected: Spread,
-    /// The number of times that a fault struck at an effect, by the names of effect and fault (`plan::Spring::word`).
+    /// The number of times that a fault struck at an effect, by the names of effect and fault (`plan::Spring::as_str`).
     pub hits: BTreeMap<(String, &'static str), u64>,
     /// Number of times that each fault of memory struck, by its name, such as `store lost`: a fault of memory gives a
     /// side another memory than the other side expects ([`crate::plan::Fault::of_memory`]). Also the number of
@@ -95,13 +95,13 @@ pub fn survive(plan: &Plan, trace: Trace) -> History {
 }
 
 /// Runs the plans of the seeds from `first` on, on `threads` threads. Ends when `go_on` returns `false`, or when
-/// `most_failed` histories have failed. Calls `heard` with the sum after each history.
+/// `most_failed` histories have failed. Calls `received` with the sum after each history.
 pub fn run(
     first: u64,
     threads: usize,
     most_failed: usize,
     go_on: impl Fn(u64) -> bool + Sync,
-    heard: impl Fn(&Sum) + Sync,
+    received: impl Fn(&Sum) + Sync,
 ) -> Sum {
     let (next, stop, sum) = (AtomicU64::new(0), AtomicBool::new(false), Mutex::new(Sum::default()));
     std::thread::scope(|scope| {
@@ -116,7 +116,7 @@ pub fn run(
                     let history = survive(&plan, Trace::unread());
                     let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
                     sum.add(&plan, history);
-                    heard(&sum);
+                    received(&sum);
                     if sum.failed.len() >= most_failed {
                         stop.store(true, Ordering::Relaxed);
                     }

@@ -138,13 +138,13 @@ fn search(options: &Options, go_on: impl Fn(u64) -> bool + Sync) -> Result<bool,
         let text = format!("{:#}\n", report::json(first, &sum, took));
         std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))?;
     }
-    tell_failed(&sum, options.keep.as_deref())?;
+    print_failed(&sum, options.keep.as_deref())?;
     Ok(sum.failed.is_empty())
 }
 
 /// Prints the violation and the seed of each failed plan. With `keep`, also shrinks each plan, and writes the smallest
 /// plan found to a file in this directory.
-fn tell_failed(sum: &Sum, keep: Option<&Path>) -> Result<(), String> {
+fn print_failed(sum: &Sum, keep: Option<&Path>) -> Result<(), String> {
     for (plan, violation) in &sum.failed {
         say(&format!("\nVIOLATED by seed {}: {violation}\n", plan.seed));
         let Some(keep) = keep else {

@@ -239,7 +239,7 @@ impl Cluster {
         let attempt = view.attempts.last().context("an attempt")?;
         let action = attempt.actions.iter().find(|a| a.name.as_str() == action).context("the action")?;
         if let Some(ended) = action.ended.iter().find(|row| row.ranks.contains(rank)) {
-            return Ok((ended.ended.outcome.word().to_owned(), ended.ended.outcome.to_string()));
+            return Ok((ended.ended.outcome.as_str().to_owned(), ended.ended.outcome.to_string()));
         }
         if action.ok.contains(rank) {
             return Ok(("ok".to_owned(), "ok".to_owned()));

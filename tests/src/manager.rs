@@ -222,9 +222,9 @@ impl Heard {
     }
 
     fn line(&mut self, line: &str) -> Result<()> {
-        let (at, telling) = line.split_once(' ').context("no time")?;
+        let (at, notice_id) = line.split_once(' ').context("no time")?;
         let at = at.parse().context("its time")?;
-        let value: serde_json::Value = serde_json::from_str(telling)?;
+        let value: serde_json::Value = serde_json::from_str(notice_id)?;
         if value["event"] == "release" {
             let release: Release = serde_json::from_value(value)?;
             self.releases.push(Release { at, ..release });

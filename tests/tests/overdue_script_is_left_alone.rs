@@ -69,7 +69,7 @@ fn it_is_shown_and_its_true_status_arrives() -> Result<()> {
     let (_, code) = run.ended.context("its end: it was killed")?;
     let job = cluster.job("j")?;
     let [ended] = &job.attempts[0].actions[0].ended[..] else { panic!("{job:?}") };
-    assert_eq!(ended.ended.outcome.word(), "timeout");
+    assert_eq!(ended.ended.outcome.as_str(), "timeout");
     let step = ended.ended.steps.last().context("a step")?;
     assert_eq!((step.status, step.timed_out), (Some(perilog_core::ExitStatus::Exit(u8::try_from(code)?)), true));
     assert!(ended.ended.forensics.as_deref().is_some_and(seen), "{:?}", ended.ended.forensics);

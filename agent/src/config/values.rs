@@ -45,7 +45,7 @@ checked_text! {
     VariableName,
     "one name of a variable, [A-Za-z_][A-Za-z0-9_]*; each is named by itself, patterns are not taken, nor what the \
      loader or an interpreter obeys (LD_*, BASH_ENV, IFS, PATH, PYTHON* ...)",
-    |text| environment::check_name(text).is_ok() && !environment::is_obeyed(text)
+    |text| environment::check_name(text).is_ok() && !environment::is_honoured(text)
 }
 checked_text! {
     /// The name of an environment variable that the node's configuration sets for scripts.

@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use perilog_core::agent::io::{Input, Seen, StartReply, Telling};
+use perilog_core::agent::io::{HookCall, Input, Seen, StartReply};
 use perilog_core::ids::TaskId;
 use perilog_core::task::{Intent, UnitFacts};
 use perilog_host::fault;
 use tokio::sync::{Semaphore, mpsc};
 
-use super::tell;
+use super::orphaned_hook;
 use crate::spool::{Spool, Traces};
 use crate::systemd::{Bus, BusError, runner};
 
@@ -28,18 +28,18 @@ pub(super) struct Calls {
     /// The number of the current connection, which grows with each connection of this agent.
     connection: u64,
     answers: mpsc::Sender<Answer>,
-    told: Arc<Semaphore>,
+    unanswered: Arc<Semaphore>,
 }
 
 /// Maximum number of signal calls under way at once. A live task has few such calls. The bound stops a controller that
 /// sends signals without end.
-const TOLD: usize = 1_024;
+const MAX_UNANSWERED: usize = 1_024;
 
 const NO_BUS: &str = "there is no connection to the system bus";
 
 impl Calls {
     pub(super) fn new(answers: mpsc::Sender<Answer>) -> Self {
-        Self { bus: None, connection: 0, answers, told: Arc::new(Semaphore::new(TOLD)) }
+        Self { bus: None, connection: 0, answers, unanswered: Arc::new(Semaphore::new(MAX_UNANSWERED)) }
     }
 
     pub(super) fn connected(&mut self, bus: Bus) {
@@ -86,11 +86,11 @@ impl Calls {
     }
 
     pub(super) fn signal(&self, stem: String, signal: u8) {
-        self.told("signal the runner", stem, async move |bus, stem| bus.signal_runner(&stem, signal).await);
+        self.spawned("signal the runner", stem, async move |bus, stem| bus.signal_runner(&stem, signal).await);
     }
 
     pub(super) fn kill_all(&self, stem: String) {
-        self.told("kill the lingering processes", stem, async move |bus, stem| bus.kill_all(&stem).await);
+        self.spawned("kill the lingering processes", stem, async move |bus, stem| bus.kill_all(&stem).await);
     }
 
     /// Starts to unload a unit that has ended, and returns `None`: the result reaches the machine later as
@@ -105,12 +105,12 @@ impl Calls {
     }
 
     /// Runs the site's program for an orphaned hook in a tokio task. The result reaches the machine later as
-    /// `Input::Told`.
-    pub(super) fn tell(&self, telling: Box<Telling>) {
+    /// `Input::HookCalled`.
+    pub(super) fn call_hook(&self, call: Box<HookCall>) {
         let answers = self.answers.clone();
         tokio::spawn(async move {
-            let result = tell::tell(&telling).await;
-            let input = Input::Told { task: telling.task, word: telling.word, result };
+            let result = orphaned_hook::run(&call).await;
+            let input = Input::HookCalled { task: call.task, event: call.event, result };
             // The loop has ended and needs no answer.
             let _ = answers.send(Answer { connection: None, input }).await;
         });
@@ -129,8 +129,8 @@ impl Calls {
     }
 
     /// Makes a D-Bus call in a tokio task, without an answer for the machine: the next inspection of the task shows the
-    /// call's effect. Only logs if there is no bus, or if [`TOLD`] such calls are under way.
-    fn told<F, R>(&self, doing: &'static str, stem: String, call: F)
+    /// call's effect. Only logs if there is no bus, or if [`MAX_UNANSWERED`] such calls are under way.
+    fn spawned<F, R>(&self, doing: &'static str, stem: String, call: F)
     where
         F: FnOnce(Bus, String) -> R + Send + 'static,
         R: Future<Output = Result<(), BusError>> + Send + 'static,
@@ -139,8 +139,8 @@ impl Calls {
             tracing::warn!(unit = stem, "cannot {doing} of {stem}: {NO_BUS}");
             return;
         };
-        let Ok(under_way) = self.told.clone().try_acquire_owned() else {
-            tracing::debug!(unit = stem, "does not {doing} of {stem}: {TOLD} such calls are under way");
+        let Ok(under_way) = self.unanswered.clone().try_acquire_owned() else {
+            tracing::debug!(unit = stem, "does not {doing} of {stem}: {MAX_UNANSWERED} such calls are under way");
             return;
         };
         tokio::spawn(async move {
@@ -197,7 +197,7 @@ mod tests {
         let task = intent.start.task;
         let started = calls.start("x".to_owned(), Box::new(intent), 0);
         assert!(matches!(started, Some(Input::Started { reply: StartReply::Unknown(_), .. })), "{started:?}");
-        let answer = |connection| Answer { connection: Some(connection), input: Input::Stirred { task } };
+        let answer = |connection| Answer { connection: Some(connection), input: Input::TaskChanged { task } };
         assert!(calls.input(answer(0)).is_some(), "the bus is lost, and nothing was joined since");
         calls.connection += 1;
         assert!(calls.input(answer(0)).is_none());

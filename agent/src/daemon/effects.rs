@@ -18,28 +18,28 @@ impl Daemon {
                 let task = intent.start.task;
                 let result = said(self.spool.write_intent(&stem, &intent));
                 if result.is_ok() {
-                    self.roll.enter(&stem, task);
+                    self.task_index.enter(&stem, task);
                     fault::point("after-intent");
                 }
                 self.inputs.push_back(Input::IntentWritten { task, result });
             }
             Effect::StartUnit { stem, intent, since_boot_ms } => {
-                self.roll.enter(&stem, intent.start.task);
+                self.task_index.enter(&stem, intent.start.task);
                 self.watcher.watch(&stem);
                 self.inputs.extend(self.calls.start(stem, intent, since_boot_ms));
             }
             Effect::Watch { stem, task } => {
-                self.roll.enter(&stem, task);
+                self.task_index.enter(&stem, task);
                 self.watcher.watch(&stem);
                 self.calls.watch(stem);
             }
             Effect::WatchEmpty { task, cgroup } => {
-                if let Some(stem) = self.roll.stem(task) {
+                if let Some(stem) = self.task_index.stem(task) {
                     self.emptiness.watch(stem, cgroup.as_deref());
                 }
             }
             Effect::Inspect { stem, task } => {
-                self.roll.enter(&stem, task);
+                self.task_index.enter(&stem, task);
                 if self.watcher.runner_is_gone(&stem) {
                     // PID 1 may still run the start job; it reports the end only after the unit's processes are gone.
                     self.calls.watch(stem.clone());
@@ -80,16 +80,16 @@ impl Daemon {
                 self.emptiness.forget(&stem);
                 self.inputs.extend(self.calls.unload(stem));
             }
-            Effect::Bury { stem, tombstone } => {
+            Effect::WriteTombstone { stem, tombstone } => {
                 let task = tombstone.task;
-                let result = said(self.spool.bury(&stem, &tombstone));
+                let result = said(self.spool.write_tombstone(&stem, &tombstone));
                 if result.is_ok() {
-                    self.roll.leave(&stem);
+                    self.task_index.leave(&stem);
                     self.calls.forget(&stem);
                     self.emptiness.forget(&stem);
-                    self.buried.send_modify(|count| *count += 1);
+                    self.tombstone_written.send_modify(|count| *count += 1);
                 }
-                self.inputs.push_back(Input::Buried { task, result });
+                self.inputs.push_back(Input::TombstoneWritten { task, result });
             }
             Effect::RemoveTombstone { stem, .. } => {
                 self.calls.forget_unit(&stem);
@@ -97,23 +97,23 @@ impl Daemon {
                     tracing::warn!("{error}; the tombstone stays until the next boot");
                 }
             }
-            Effect::WriteEpoch { obeyed } => {
-                let result = said(self.spool.write_obeyed(obeyed));
+            Effect::WriteEpoch { accepted } => {
+                let result = said(self.spool.write_accepted_epoch(accepted));
                 if result.is_ok() {
-                    self.obeyed = Some(obeyed);
+                    self.accepted = Some(accepted);
                 }
-                self.inputs.push_back(Input::EpochWritten { epoch: obeyed.epoch, result });
+                self.inputs.push_back(Input::EpochWritten { epoch: accepted.epoch, result });
             }
             Effect::Send(message) => self.send(message),
             Effect::Hang { why } => {
-                if self.heard.is_news(&why) {
+                if self.log_dedup.is_news(&why) {
                     tracing::warn!("the session with the controller is ended: {why}");
                 }
                 self.disconnect();
             }
             Effect::RedialWindow { ms } => {
                 self.window.set(ms);
-                self.heard.clear();
+                self.log_dedup.clear();
                 if let Some(connected) = &self.connected {
                     tracing::info!("connected to the controller {}", connected.peer);
                 }
@@ -123,7 +123,7 @@ impl Daemon {
             Effect::StatusReply { caller, tasks } => {
                 let controller = self.connected.as_ref().map(|connected| connected.peer.clone());
                 let connected = controller.is_some();
-                let epoch = self.obeyed.map(|obeyed| obeyed.epoch.number);
+                let epoch = self.accepted.map(|accepted| accepted.epoch.number);
                 let session = self.machine.session_word();
                 self.callers.tell_status(caller, NodeStatus { controller, connected, session, epoch, tasks });
             }
@@ -134,9 +134,9 @@ impl Daemon {
                     self.disconnect();
                 }
             }
-            Effect::Tell(telling) => self.calls.tell(telling),
+            Effect::CallHook(call) => self.calls.call_hook(call),
             Effect::Note { level, task: None, job: None, text } => {
-                if self.heard.is_news(&text) {
+                if self.log_dedup.is_news(&text) {
                     note(level, None, None, &text);
                 }
             }

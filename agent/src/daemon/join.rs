@@ -44,7 +44,7 @@ impl Daemon {
             let task =
                 one.intent.as_ref().map(|intent| intent.start.task).or(one.unit_ids.as_ref().map(|ids| ids.task));
             if let Some(task) = task {
-                self.roll.enter(&one.stem, task);
+                self.task_index.enter(&one.stem, task);
             }
         }
         self.remove_notes(&found);
@@ -55,7 +55,7 @@ impl Daemon {
             tracing::error!("{error}; ended tasks are forgotten");
             Vec::new()
         });
-        Input::Joined { found, tombstones, obeyed: self.obeyed.filter(|_| first) }
+        Input::Joined { found, tombstones, accepted: self.accepted.filter(|_| first) }
     }
 
     /// Removes the notes of tasks that have ended: the agent before may have been killed between an outcome and that.

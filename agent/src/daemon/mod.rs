@@ -15,15 +15,15 @@
 
 mod calls;
 mod effects;
-mod heard;
 mod identity;
 mod join;
+mod log_dedup;
 mod notes;
+mod orphaned_hook;
 mod reload;
-mod roll;
 mod start;
 mod status;
-mod tell;
+mod task_index;
 
 pub use start::{StartError, run};
 
@@ -31,10 +31,10 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use perilog_core::Obeyed;
+use perilog_core::AcceptedEpoch;
 use perilog_core::agent::Machine;
 use perilog_core::agent::io::{Input, Now};
-use perilog_host::{clock, notify, shutdown};
+use perilog_host::{clock, notify, signals};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -42,8 +42,8 @@ use crate::link::{Controllers, LinkEvent, Session, Window};
 use crate::local::{Agent, Asked, Callers};
 use crate::logs::Logs;
 use crate::spool::{Spool, Watcher};
-use crate::stir::Stir;
 use crate::systemd::{BusEvent, Emptiness};
+use crate::wakeups::Wakeups;
 
 /// Maximum number of answers to D-Bus calls that wait for the event loop. Each live task has a few at most; a full
 /// queue only delays the calls.
@@ -68,9 +68,9 @@ impl Places {
     }
 }
 
-/// Sources of events for which the agent's event loop waits, beside its timers and [`Stir`].
+/// Sources of events for which the agent's event loop waits, beside its timers and [`Wakeups`].
 struct Events {
-    signals: shutdown::Signals,
+    signals: signals::Signals,
     bus: mpsc::Receiver<BusEvent>,
     link: mpsc::Receiver<LinkEvent>,
     asked: mpsc::Receiver<Asked>,
@@ -98,26 +98,26 @@ struct Daemon {
     spool: Spool,
     watcher: Watcher,
     emptiness: Emptiness,
-    stir: Arc<Stir>,
+    wakeups: Arc<Wakeups>,
     calls: calls::Calls,
     notes: notes::Notes,
-    roll: roll::Roll,
+    task_index: task_index::TaskIndex,
     callers: Callers,
     /// Number of tasks whose directory a tombstone has replaced. When the number grows, callers of `Await` look again.
-    buried: watch::Sender<u64>,
+    tombstone_written: watch::Sender<u64>,
     logs: Logs,
     connected: Option<Connected>,
     window: Arc<Window>,
     controllers: watch::Sender<Controllers>,
     agent: Arc<Agent>,
-    obeyed: Option<Obeyed>,
+    accepted: Option<AcceptedEpoch>,
     joined_once: bool,
     /// CLOCK_BOOTTIME (ms) of the next tick that the machine requested; `None`: no requested tick is outstanding.
     wake_ms: Option<u64>,
     read: reload::Read,
     reads: mpsc::Sender<reload::Found>,
     status: status::StatusLine,
-    heard: heard::Heard,
+    log_dedup: log_dedup::LogDedup,
 }
 
 impl Daemon {
@@ -129,13 +129,13 @@ impl Daemon {
             tokio::select! {
                 biased;
                 signal = events.signals.next() => match signal {
-                    shutdown::Signal::Terminate => break,
-                    shutdown::Signal::Reload => self.reload(),
+                    signals::Signal::Terminate => break,
+                    signals::Signal::Reload => self.reload(),
                 },
                 Some(event) = events.bus.recv() => self.on_bus(event),
                 Some(found) = events.reads.recv() => self.on_read(found),
                 Some(answer) = events.answers.recv() => self.on_answer(answer),
-                stems = self.stir.next() => self.on_stir(&stems),
+                stems = self.wakeups.next() => self.on_wakeups(&stems),
                 Some(event) = events.link.recv() => self.on_link(event),
                 Some(asked) = events.asked.recv() => self.on_asked(asked),
                 () = sleep(wake) => {
@@ -161,9 +161,9 @@ impl Daemon {
         self.status.show(self.machine.status_line());
     }
 
-    fn on_stir(&mut self, stems: &[String]) {
-        let tasks = stems.iter().filter_map(|stem| self.roll.task(stem));
-        self.inputs.extend(tasks.map(|task| Input::Stirred { task }));
+    fn on_wakeups(&mut self, stems: &[String]) {
+        let tasks = stems.iter().filter_map(|stem| self.task_index.task(stem));
+        self.inputs.extend(tasks.map(|task| Input::TaskChanged { task }));
     }
 
     fn on_answer(&mut self, answer: calls::Answer) {
@@ -194,8 +194,8 @@ impl Daemon {
     }
 
     fn on_asked(&mut self, asked: Asked) {
-        let roll = &self.roll;
-        let input = self.callers.asked(asked, |stem| roll.task(stem));
+        let task_index = &self.task_index;
+        let input = self.callers.asked(asked, |stem| task_index.task(stem));
         self.inputs.extend(input);
     }
 }

@@ -8,19 +8,19 @@ use perilog_core::agent::Machine;
 use perilog_core::agent::io::Node;
 use perilog_core::ids::HostName;
 use perilog_host::varlink::{self, Bounds, SocketError};
-use perilog_host::{notify, shutdown};
+use perilog_host::{notify, signals};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::identity::{self, IdentityError};
-use super::{ANSWERS, Daemon, EVENTS, Events, Places, calls, heard, notes, reload, roll, status};
+use super::{ANSWERS, Daemon, EVENTS, Events, Places, calls, log_dedup, notes, reload, status, task_index};
 use crate::config::Config;
 use crate::link::{self, Controllers, Enroll, Window};
 use crate::local::{Agent, Callers};
 use crate::logs::Logs;
 use crate::spool::{Spool, SpoolError, Watcher};
-use crate::stir::Stir;
 use crate::systemd::{BusEvent, Cgroups, Emptiness, Surroundings, keeper};
+use crate::wakeups::Wakeups;
 
 /// The reason why the agent cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -60,20 +60,20 @@ fn inotify_hint(error: &std::io::Error) -> &'static str {
 /// units.
 pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let io = |doing| move |source| StartError::Io { doing, source };
-    let mut signals = shutdown::Signals::new().map_err(io("cannot take over signals"))?;
+    let mut signals = signals::Signals::new().map_err(io("cannot take over signals"))?;
     let (spool, lock) = Spool::open(&places.run_dir)?;
     let record = identity::boot(&spool, &lock)?;
     let host = identity::host(config.host.as_ref())?;
     let machine = identity::machine()?;
-    let stir = Arc::new(Stir::default());
-    let watcher = Watcher::new(spool.clone(), stir.clone()).map_err(inotify)?;
+    let wakeups = Arc::new(Wakeups::default());
+    let watcher = Watcher::new(spool.clone(), wakeups.clone()).map_err(inotify)?;
     let cgroups = Cgroups::find().map_err(io("cannot read the mounts"))?;
-    let emptiness = Emptiness::new(cgroups.clone(), stir.clone()).map_err(inotify)?;
+    let emptiness = Emptiness::new(cgroups.clone(), wakeups.clone()).map_err(inotify)?;
 
     let (bus_events, mut bus) = mpsc::channel(EVENTS);
     let around = Surroundings { runner: places.runner.clone(), run_dir: places.run_dir.clone(), cgroups };
     let mut crew = JoinSet::new();
-    crew.spawn(keeper::keep(bus_events, stir.clone(), around));
+    crew.spawn(keeper::keep(bus_events, wakeups.clone(), around));
     notify::status("waiting for systemd on the system bus");
     // The agent serves no peer before the bus is up: each session names its boot, and the boot includes systemd's count
     // of soft reboots.
@@ -103,31 +103,31 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let node =
         Node { host: host.clone(), machine, boot: boot.clone(), version: version.clone(), policy: config.policy() };
     let read = reload::Read::new(config.clone());
-    let (buried, burials) = watch::channel(0);
+    let (tombstone_written, burials) = watch::channel(0);
     let agent = Arc::new(Agent::new((host, boot), config, spool.clone(), ask, burials));
     let mut daemon = Daemon {
         machine: Machine::new(node),
         inputs: VecDeque::new(),
         watcher,
         emptiness,
-        stir,
+        wakeups,
         calls: calls::Calls::new(answers_to),
         notes: notes::Notes::start(&places.run_dir).map_err(io("cannot start a thread"))?,
-        roll: roll::Roll::default(),
+        task_index: task_index::TaskIndex::default(),
         callers: Callers::default(),
-        buried,
+        tombstone_written,
         logs: Logs::new(spool.clone()),
         connected: None,
         window: window.clone(),
         controllers: controllers_to,
         agent: agent.clone(),
-        obeyed: spool.obeyed(),
+        accepted: spool.accepted(),
         joined_once: false,
         wake_ms: None,
         read,
         reads: reads_to,
         status: status::StatusLine::default(),
-        heard: heard::Heard::default(),
+        log_dedup: log_dedup::LogDedup::default(),
         spool,
         places,
     };
@@ -161,9 +161,9 @@ pub(super) fn controllers(config: &Config, host: &HostName) -> Controllers {
     }
 }
 
-async fn ended(signals: &mut shutdown::Signals) {
+async fn ended(signals: &mut signals::Signals) {
     // Before the first join the daemon has nothing to reload.
-    while signals.next().await != shutdown::Signal::Terminate {}
+    while signals.next().await != signals::Signal::Terminate {}
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use args::Command;
 
 const USAGE: u8 = 2;
-const UNHEARD: u8 = 7;
+const UNACKNOWLEDGED: u8 = 7;
 const REFUSED: u8 = 8;
 const UNKNOWN: u8 = 9;
 

@@ -5,10 +5,10 @@
 //!
 //! ```text
 //!   {"report":"tolerable","check":"lustre","message":"mount missing"}      ->
-//!                                                                          <-  {"reply":"heard"}
+//!                                                                          <-  {"reply":"acknowledged"}
 //!   {"report":"expect-reboot"}                                             ->
 //!                                                                          <-  {"reply":"recorded"}
-//!                                   once the controller knows:             <-  {"reply":"heard"}
+//!                                   once the controller knows:             <-  {"reply":"acknowledged"}
 //! ```
 
 use perilog_core::ParseError;
@@ -26,9 +26,9 @@ const MAX_NAME: usize = 64;
 pub(crate) enum Reply {
     /// The runner has recorded the report, or has shown it if it is a progress. The record outlives the script, the
     /// runner and the agent.
-    Heard,
-    /// The runner has recorded the report, but a reboot would destroy the record: `heard` follows when the controller
-    /// knows.
+    Acknowledged,
+    /// The runner has recorded the report, but a reboot would destroy the record: `acknowledged` follows when the
+    /// controller knows.
     Recorded,
     Refused {
         why: String,
@@ -78,7 +78,7 @@ mod tests {
     fn replies_are_as_documented() {
         let refused = Reply::Refused { why: "no".to_owned() };
         for (reply, text) in [
-            (Reply::Heard, r#"{"reply":"heard"}"#),
+            (Reply::Acknowledged, r#"{"reply":"acknowledged"}"#),
             (Reply::Recorded, r#"{"reply":"recorded"}"#),
             (refused, r#"{"reply":"refused","why":"no"}"#),
         ] {

@@ -9,7 +9,7 @@ use perilog_core::Span;
 use perilog_core::task::Report;
 
 use crate::protocol::{MAX_RECORD, Reply};
-use crate::{REFUSED, UNHEARD, UNKNOWN, USAGE};
+use crate::{REFUSED, UNACKNOWLEDGED, UNKNOWN, USAGE};
 
 /// Longest wait for the runner's answer to a report. The runner usually answers at once. While it inspects a script
 /// past its limit, the answer takes some seconds.
@@ -30,18 +30,18 @@ pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
         return Err((USAGE, format!("the report has {} bytes, at most {MAX_RECORD} are taken", record.len())));
     }
     let path = env::var_os("PERILOG_CONTROL").ok_or_else(|| {
-        (UNHEARD, "PERILOG_CONTROL is not set: not called from a script that perilog runs".to_owned())
+        (UNACKNOWLEDGED, "PERILOG_CONTROL is not set: not called from a script that perilog runs".to_owned())
     })?;
-    let unheard = |e: io::Error| match e.kind() {
+    let unacknowledged = |e: io::Error| match e.kind() {
         // The socket belongs to the script's user.
         io::ErrorKind::PermissionDenied => {
             let uid = rustix::process::geteuid().as_raw();
             (REFUSED, format!("refused: uid {uid} is neither root nor the user of the script that runs"))
         }
-        _ => (UNHEARD, format!("not heard: {}: {e}", path.to_string_lossy())),
+        _ => (UNACKNOWLEDGED, format!("not heard: {}: {e}", path.to_string_lossy())),
     };
-    let mut runner = Runner::tell(&path, &record).map_err(unheard)?;
-    let mut reply = runner.reply(ANSWER_WITHIN).map_err(unheard)?;
+    let mut runner = Runner::tell(&path, &record).map_err(unacknowledged)?;
+    let mut reply = runner.reply(ANSWER_WITHIN).map_err(unacknowledged)?;
     if reply == Reply::Recorded {
         let unknown = |e: io::Error| {
             let within = Span::from_millis(wait_ms);
@@ -53,7 +53,7 @@ pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
         reply = runner.reply(wait).map_err(unknown)?;
     }
     match reply {
-        Reply::Heard => Ok(()),
+        Reply::Acknowledged => Ok(()),
         Reply::Recorded => Err((UNKNOWN, "the runner said twice that it is recorded".to_owned())),
         Reply::Refused { why } => Err((REFUSED, format!("refused: {why}"))),
     }

@@ -3,7 +3,7 @@
 use std::io;
 
 use perilog_core::Span;
-use perilog_core::duration::took;
+use perilog_core::duration::elapsed;
 use perilog_core::task::{KILLED_IN_VAIN, StepRecord};
 use perilog_host::clock;
 use rustix::process::Signal;
@@ -121,7 +121,7 @@ impl Sequence<'_> {
         let tolerable = planned.tolerable && !status.is_success() && !timed_out && !self.cancelled;
         if !status.is_success() {
             let (level, also) = if tolerable { (Level::Warning, ", which is tolerable") } else { (Level::Error, "") };
-            self.sinks.say(level, &format!("{name}: {status} after {}{also}", took(elapsed_ms)));
+            self.sinks.say(level, &format!("{name}: {status} after {}{also}", elapsed(elapsed_ms)));
         }
         self.note(&StepRecord::End {
             seq,

@@ -341,7 +341,7 @@ impl<'a> Sequence<'a> {
             }
             // A local task has no controller to inform.
             if !is_boot || intent.local {
-                return Ok(Reply::Heard);
+                return Ok(Reply::Acknowledged);
             }
             // Begins to watch before the check, so that a mark in between is not lost.
             if mark.is_none() {
@@ -350,7 +350,7 @@ impl<'a> Sequence<'a> {
                     Err(error) => sinks.say(Level::Warning, &format!("cannot see when the controller knows: {error}")),
                 }
             }
-            Ok(if Mark::is_there(directory) { Reply::Heard } else { Reply::Recorded })
+            Ok(if Mark::is_there(directory) { Reply::Acknowledged } else { Reply::Recorded })
         });
     }
 

@@ -38,7 +38,7 @@ impl Steps {
                 self.length += line.len() as u64;
                 Ok(())
             }
-            Ok(_) if defect!(RunnerGoesOnUnrecorded) => Ok(()),
+            Ok(_) if defect!(RunnerContinuesUnrecorded) => Ok(()),
             Ok(_) => {
                 self.file.set_len(self.length)?;
                 Err(io::Error::from(io::ErrorKind::StorageFull))

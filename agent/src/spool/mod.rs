@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 
 use perilog_core::ids::UNIT_PREFIX;
 use perilog_core::task::{BOOT_EXPECTED, Claim, Ended, Intent, STOP_ASKED, Tombstone};
-use perilog_core::{BootRecord, Obeyed, defect};
+use perilog_core::{AcceptedEpoch, BootRecord, defect};
 use perilog_host::fault;
 
 pub use error::SpoolError;
@@ -93,8 +93,8 @@ impl Spool {
     /// The agent refuses no Start because of such a tombstone.
     pub fn tombstones(&self) -> Result<Vec<Tombstone>, SpoolError> {
         let dir = self.root.join("tombstones");
-        let stones = names(&dir)?.into_iter().filter(|name| name.ends_with(".json"));
-        Ok(stones.filter_map(|name| read::json(&dir.join(name))).collect())
+        let tombstones = names(&dir)?.into_iter().filter(|name| name.ends_with(".json"));
+        Ok(tombstones.filter_map(|name| read::json(&dir.join(name))).collect())
     }
 
     /// Returns the record of the present boot. If `boot.json` is missing, or belongs to another boot, writes a new
@@ -115,12 +115,12 @@ impl Spool {
 
     /// Returns the epoch, cluster and commit that this host last obeyed in this boot; `None` before the first, or if
     /// their file is unreadable.
-    pub fn obeyed(&self) -> Option<Obeyed> {
+    pub fn accepted(&self) -> Option<AcceptedEpoch> {
         read::json(&self.root.join("epoch.json"))
     }
 
-    pub fn write_obeyed(&self, obeyed: Obeyed) -> Result<(), SpoolError> {
-        write::json(&self.root.join("epoch.json"), &obeyed)
+    pub fn write_accepted_epoch(&self, accepted: AcceptedEpoch) -> Result<(), SpoolError> {
+        write::json(&self.root.join("epoch.json"), &accepted)
     }
 
     /// Makes the spool's own [`DIRECTORIES`] again, if another program has removed them since the agent's start.
@@ -205,8 +205,8 @@ impl Spool {
     }
 
     /// Writes the task's tombstone, then removes its directory, if present.
-    pub fn bury(&self, stem: &str, tombstone: &Tombstone) -> Result<(), SpoolError> {
-        if defect!(DirectoryGoesFirst) {
+    pub fn write_tombstone(&self, stem: &str, tombstone: &Tombstone) -> Result<(), SpoolError> {
+        if defect!(DirectoryRemovedFirst) {
             self.remove_task(stem)?;
         }
         self.restore()?;

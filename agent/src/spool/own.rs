@@ -39,9 +39,14 @@ impl Spool {
         let tombstones = self.root.join("tombstones");
         let stems = names(&tombstones)?.into_iter().filter(|name| name.contains(&part));
         for stem in stems.filter_map(|name| Some(name.strip_suffix(".json")?.to_owned())) {
-            let Some(stone) = read::json::<Tombstone>(&self.tombstone(&stem)) else { continue };
-            if stone.job == *job && is_meant(stone.local, stone.task.rank) {
-                known.push(OfJob { action: stone.action, attempt: stone.attempt, stem, outcome: Some(stone.outcome) });
+            let Some(tombstone) = read::json::<Tombstone>(&self.tombstone(&stem)) else { continue };
+            if tombstone.job == *job && is_meant(tombstone.local, tombstone.task.rank) {
+                known.push(OfJob {
+                    action: tombstone.action,
+                    attempt: tombstone.attempt,
+                    stem,
+                    outcome: Some(tombstone.outcome),
+                });
             }
         }
         Ok(known)
@@ -99,7 +104,7 @@ mod tests {
                     commit: None,
                     instance: None,
                 };
-                spool.bury(&stem, &tombstone).unwrap();
+                spool.write_tombstone(&stem, &tombstone).unwrap();
             }
         }
         let known = |action: &str, over: bool| Known {

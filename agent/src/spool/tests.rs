@@ -1,6 +1,6 @@
 use super::*;
-use crate::stir::Stir;
 use crate::testing;
+use crate::wakeups::Wakeups;
 use perilog_core::ids::{self, ClusterId, Epoch};
 use perilog_core::outcome::{ExitStatus, Loss, Outcome};
 use perilog_core::task::StepRecord;
@@ -95,12 +95,12 @@ fn a_task_from_intent_to_tombstone() {
         fs::write(spool.root.join("control").join(name), "").unwrap();
     }
 
-    spool.bury(&stem, &tombstone(&intent)).unwrap();
+    spool.write_tombstone(&stem, &tombstone(&intent)).unwrap();
     assert!(spool.stems().unwrap().is_empty() && names(&spool.root.join("control")).unwrap().is_empty());
     assert_eq!(names(&spool.root.join("tasks")).unwrap(), Vec::<String>::new());
     assert_eq!(spool.tombstones().unwrap(), [tombstone(&intent)]);
     assert!(fs::metadata(spool.tombstone(&stem)).unwrap().len() <= 512, "the design's bound");
-    spool.bury(&stem, &tombstone(&intent)).unwrap();
+    spool.write_tombstone(&stem, &tombstone(&intent)).unwrap();
     spool.remove_tombstone(&stem).unwrap();
     spool.remove_tombstone(&stem).unwrap();
     assert!(spool.tombstones().unwrap().is_empty());
@@ -128,7 +128,7 @@ fn a_burial_that_fails_keeps_the_directory() {
     spool.write_intent(&stem, &intent).unwrap();
     fs::remove_dir(spool.root.join("tombstones")).unwrap();
     fs::write(spool.root.join("tombstones"), "in the way").unwrap();
-    spool.bury(&stem, &tombstone(&intent)).unwrap_err();
+    spool.write_tombstone(&stem, &tombstone(&intent)).unwrap_err();
     assert_eq!(spool.intent(&stem), Some(intent));
 }
 
@@ -178,9 +178,9 @@ fn what_a_crash_left_is_tidied_and_what_a_runner_writes_is_not() {
         fs::write(half, "{").unwrap();
     }
     fs::create_dir(tasks.join(".agent-perilog-task-a-b-0-0")).unwrap();
-    let buried = "perilog-task-prolog-j-0-0";
-    fs::create_dir(tasks.join(buried)).unwrap();
-    fs::write(spool.tombstone(buried), serde_json::to_vec(&tombstone(&intent)).unwrap()).unwrap();
+    let ended = "perilog-task-prolog-j-0-0";
+    fs::create_dir(tasks.join(ended)).unwrap();
+    fs::write(spool.tombstone(ended), serde_json::to_vec(&tombstone(&intent)).unwrap()).unwrap();
     drop(lock);
 
     let (spool, _lock) = Spool::open(&dir.path().join("perilog")).unwrap();
@@ -225,13 +225,13 @@ fn the_record_of_a_boot_stays_until_pid_1_or_run_is_another() {
 #[test]
 fn epochs() {
     let (_dir, spool, _lock) = spool();
-    assert_eq!(spool.obeyed(), None);
+    assert_eq!(spool.accepted(), None);
     fs::write(spool.root.join("epoch.json"), r#"{"number":3,"nonce":18446744073709551615}"#).unwrap();
     let epoch = Epoch { number: 3, nonce: u64::MAX };
-    assert_eq!(spool.obeyed(), Some(epoch.into()), "as an older agent wrote it");
-    let obeyed = Obeyed { epoch, cluster: Some(ClusterId::from_name("c")), commit: 7 };
-    spool.write_obeyed(obeyed).unwrap();
-    assert_eq!(spool.obeyed(), Some(obeyed));
+    assert_eq!(spool.accepted(), Some(epoch.into()), "as an older agent wrote it");
+    let accepted = AcceptedEpoch { epoch, cluster: Some(ClusterId::from_name("c")), commit: 7 };
+    spool.write_accepted_epoch(accepted).unwrap();
+    assert_eq!(spool.accepted(), Some(accepted));
 }
 
 #[test]
@@ -300,14 +300,14 @@ async fn a_runner_at_work_stirs_its_task_and_output_does_not() {
     let (_dir, spool, _lock) = spool();
     let (stem, intent) = task();
     spool.write_intent(&stem, &intent).unwrap();
-    let stir = Arc::new(Stir::default());
-    let watcher = Watcher::new(spool.clone(), stir.clone()).unwrap();
+    let wakeups = Arc::new(Wakeups::default());
+    let watcher = Watcher::new(spool.clone(), wakeups.clone()).unwrap();
     watcher.watch(&stem);
     watcher.watch(&stem);
     let dir = spool.task(&stem);
     fs::write(dir.join("out.0.head"), "x").unwrap();
     fs::write(dir.join(".result.json.tmp"), "{}").unwrap();
-    let quiet = tokio::time::timeout(std::time::Duration::from_millis(300), stir.next()).await;
+    let quiet = tokio::time::timeout(std::time::Duration::from_millis(300), wakeups.next()).await;
     assert!(quiet.is_err(), "{quiet:?}");
     for write in [
         &|| fs::write(dir.join("claim"), "x").unwrap(),
@@ -317,8 +317,8 @@ async fn a_runner_at_work_stirs_its_task_and_output_does_not() {
     ] as [&dyn Fn(); 4]
     {
         write();
-        assert_eq!(stir.next().await, std::slice::from_ref(&stem));
-        while tokio::time::timeout(std::time::Duration::from_millis(150), stir.next()).await.is_ok() {}
+        assert_eq!(wakeups.next().await, std::slice::from_ref(&stem));
+        while tokio::time::timeout(std::time::Duration::from_millis(150), wakeups.next()).await.is_ok() {}
     }
 }
 
@@ -328,18 +328,18 @@ async fn a_runner_that_lets_go_of_its_steps_without_a_result_is_gone() {
         let (_dir, spool, _lock) = spool();
         let (stem, intent) = task();
         spool.write_intent(&stem, &intent).unwrap();
-        let stir = Arc::new(Stir::default());
-        let watcher = Watcher::new(spool.clone(), stir.clone()).unwrap();
+        let wakeups = Arc::new(Wakeups::default());
+        let watcher = Watcher::new(spool.clone(), wakeups.clone()).unwrap();
         watcher.watch(&stem);
         let dir = spool.task(&stem);
         let steps = fs::File::create(dir.join("steps.jsonl")).unwrap();
-        assert_eq!(stir.next().await, std::slice::from_ref(&stem));
+        assert_eq!(wakeups.next().await, std::slice::from_ref(&stem));
         assert!(!watcher.runner_is_gone(&stem), "it is at work");
         drop(steps);
         if ends {
             fs::write(dir.join("result.json"), "{}").unwrap();
         }
-        assert_eq!(stir.next().await, std::slice::from_ref(&stem));
+        assert_eq!(wakeups.next().await, std::slice::from_ref(&stem));
         assert_eq!((watcher.runner_is_gone(&stem), watcher.runner_is_gone(&stem)), (gone, false), "told once");
     }
 }
@@ -396,6 +396,6 @@ fn directories_that_somebody_removed_are_made_again() {
     fs::remove_dir_all(spool.tasks()).unwrap();
     spool.write_outcome(&stem, &Ended::bare(Outcome::Ok, 7), &intent.clone().rebuilt()).unwrap();
     assert!(spool.outcome(&stem).is_some());
-    spool.bury(&stem, &tombstone(&intent)).unwrap();
+    spool.write_tombstone(&stem, &tombstone(&intent)).unwrap();
     assert_eq!(spool.tombstones().unwrap().len(), 1);
 }

@@ -1,5 +1,5 @@
-//! Watches task directories, and requests an inspection of the task ([`Stir`]) when its runner writes the claim, a step
-//! or the result. Files of output (`out.*`) cause no inspection.
+//! Watches task directories, and requests an inspection of the task ([`Wakeups`]) when its runner writes the claim, a
+//! step or the result. Files of output (`out.*`) cause no inspection.
 //!
 //! Each live task has two watches: its directory, for new files, and `steps.jsonl`, for lines. Changes in quick
 //! succession cause one inspection.
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::inotify::{Happened, Inotify, ReadFlags, WatchFlags};
-use crate::stir::Stir;
+use crate::wakeups::Wakeups;
 
 const STEPS: &str = "steps.jsonl";
 
@@ -34,17 +34,17 @@ struct Shared {
     /// Stems of live tasks whose runner has closed its steps file. [`Watcher::runner_is_gone`] removes a stem from this
     /// set.
     let_go: Mutex<HashSet<String>>,
-    stir: Arc<Stir>,
+    wakeups: Arc<Wakeups>,
 }
 
 impl Watcher {
-    pub fn new(spool: super::Spool, stir: Arc<Stir>) -> io::Result<Self> {
+    pub fn new(spool: super::Spool, wakeups: Arc<Wakeups>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             inotify: Inotify::new()?,
             spool,
             stems: Mutex::default(),
             let_go: Mutex::default(),
-            stir,
+            wakeups,
         });
         let reader = tokio::spawn(read(shared.clone()));
         Ok(Self { shared, reader })
@@ -86,7 +86,7 @@ async fn read(shared: Arc<Shared>) {
 impl Shared {
     fn happened(&self, event: &Happened) {
         if event.what.contains(ReadFlags::QUEUE_OVERFLOW) {
-            return self.stems().values().for_each(|stem| self.stir.soon(stem));
+            return self.stems().values().for_each(|stem| self.wakeups.soon(stem));
         }
         if event.what.contains(ReadFlags::IGNORED) {
             if let Some(stem) = self.stems().remove(&event.watch) {
@@ -97,16 +97,16 @@ impl Shared {
         let Some(stem) = self.stems().get(&event.watch).cloned() else { return };
         match event.name.as_deref() {
             // A line of steps.jsonl, which has a watch of its own.
-            None => self.stir.soon(&stem),
+            None => self.wakeups.soon(&stem),
             Some(STEPS) if event.what.contains(ReadFlags::CLOSE_WRITE) => {
                 self.let_go().insert(stem.clone());
-                self.stir.soon(&stem);
+                self.wakeups.soon(&stem);
             }
             Some(STEPS) if event.what.contains(ReadFlags::CREATE) => {
                 self.add_steps(&stem);
-                self.stir.soon(&stem);
+                self.wakeups.soon(&stem);
             }
-            Some("claim" | "result.json") => self.stir.soon(&stem),
+            Some("claim" | "result.json") => self.wakeups.soon(&stem),
             Some(_) => {}
         }
     }

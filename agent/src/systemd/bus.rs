@@ -23,7 +23,7 @@ use super::probe::Probed;
 use super::recipe::recipe;
 use super::runner::deaf;
 use super::signals::Interest;
-use crate::stir::Stir;
+use crate::wakeups::Wakeups;
 
 /// Maximum number of calls in flight. PID 1 is saturated from 16 on; dbus-daemon refuses more than 128 pending replies
 /// of one connection.
@@ -68,7 +68,7 @@ struct Shared {
     calls: Semaphore,
     probed: Mutex<Probed>,
     interest: Arc<Interest>,
-    stir: Arc<Stir>,
+    wakeups: Arc<Wakeups>,
     around: Surroundings,
     /// Result of the last inspection of each unit, by stem: units of live tasks, and units of ended tasks that are
     /// still loaded.
@@ -86,14 +86,19 @@ struct Looked {
 }
 
 impl Bus {
-    pub(super) fn new(connection: Connection, interest: Arc<Interest>, stir: Arc<Stir>, around: Surroundings) -> Self {
+    pub(super) fn new(
+        connection: Connection,
+        interest: Arc<Interest>,
+        wakeups: Arc<Wakeups>,
+        around: Surroundings,
+    ) -> Self {
         let calls = Semaphore::new(IN_FLIGHT);
         let shared =
-            Shared { connection, calls, probed: Mutex::default(), interest, stir, around, looked: Mutex::default() };
+            Shared { connection, calls, probed: Mutex::default(), interest, wakeups, around, looked: Mutex::default() };
         Self { shared: Arc::new(shared) }
     }
 
-    /// Calls StartTransientUnit(name, "fail"). The end of the start job makes the agent inspect the task ([`Stir`]),
+    /// Calls StartTransientUnit(name, "fail"). The end of the start job makes the agent inspect the task ([`Wakeups`]),
     /// perhaps before this call returns.
     pub async fn start(&self, stem: &str, intent: &Intent, since_boot_ms: u64) -> StartReply {
         self.shared.interest.starts(stem);
@@ -133,8 +138,8 @@ impl Bus {
     }
 
     /// Watches a unit, normally one that another connection started: calls `Ref`, so that PID 1 reports changes of the
-    /// unit, and AddMatch for these signals. Then requests an inspection ([`Stir`]), which finds earlier changes. Never
-    /// fails: even if the unit cannot be watched, the inspection shows its state.
+    /// unit, and AddMatch for these signals. Then requests an inspection ([`Wakeups`]), which finds earlier changes.
+    /// Never fails: even if the unit cannot be watched, the inspection shows its state.
     pub async fn watch(&self, stem: &str) {
         if self.shared.interest.watch(stem) {
             let path = unit_path(&unit_of(stem));
@@ -148,7 +153,7 @@ impl Bus {
                 Err(error) => tracing::warn!(unit = stem, "cannot watch {stem}: {error}"),
             }
         }
-        self.shared.stir.now(stem);
+        self.shared.wakeups.now(stem);
     }
 
     /// Stops expecting the end of the start job of a task's unit: the task is over, and systemd may never report that
@@ -224,7 +229,7 @@ impl Bus {
         self.kill(stem, "main", signal).await?;
         // A later inspection shows whether the runner handled the signal; a stopped runner does not.
         tokio::time::sleep(TAKEN).await;
-        self.shared.stir.now(stem);
+        self.shared.wakeups.now(stem);
         Ok(())
     }
 

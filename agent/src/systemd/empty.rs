@@ -1,4 +1,4 @@
-//! Watches for a unit's cgroup to become empty, and then requests an inspection of the task by [`Stir`]. No timer is
+//! Watches for a unit's cgroup to become empty, and then requests an inspection of the task by [`Wakeups`]. No timer is
 //! needed on cgroup v2: the kernel marks `cgroup.events` as modified. Without that file (cgroup v1), the module
 //! requests inspections at growing intervals until the agent forgets the task.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::cgroups::{Cgroups, populated};
 use crate::inotify::{Inotify, ReadFlags, WatchFlags};
-use crate::stir::Stir;
+use crate::wakeups::Wakeups;
 
 const POLL_FLOOR: Duration = Duration::from_millis(100);
 const POLL_CEILING: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ struct Shared {
     inotify: Inotify,
     /// The watched cgroups and the polled tasks: each table has at most the live tasks.
     tables: Mutex<Tables>,
-    stir: Arc<Stir>,
+    wakeups: Arc<Wakeups>,
 }
 
 #[derive(Debug, Default)]
@@ -38,14 +38,14 @@ struct Tables {
 }
 
 impl Emptiness {
-    pub fn new(cgroups: Cgroups, stir: Arc<Stir>) -> io::Result<Self> {
-        let shared = Arc::new(Shared { cgroups, inotify: Inotify::new()?, tables: Mutex::default(), stir });
+    pub fn new(cgroups: Cgroups, wakeups: Arc<Wakeups>) -> io::Result<Self> {
+        let shared = Arc::new(Shared { cgroups, inotify: Inotify::new()?, tables: Mutex::default(), wakeups });
         let reader = tokio::spawn(read(shared.clone()));
         Ok(Self { shared, reader })
     }
 
-    /// Requests an inspection of the task `stem` ([`Stir`]) when its cgroup becomes empty, or at once if the cgroup is
-    /// empty already. `cgroup` is the cgroup's path below the mount point, as systemd names it. If the kernel cannot
+    /// Requests an inspection of the task `stem` ([`Wakeups`]) when its cgroup becomes empty, or at once if the cgroup
+    /// is empty already. `cgroup` is the cgroup's path below the mount point, as systemd names it. If the kernel cannot
     /// watch the cgroup, or `cgroup` is `None`, requests inspections at growing intervals. Repeated calls add no second
     /// watch.
     pub fn watch(&self, stem: &str, cgroup: Option<&str>) {
@@ -57,7 +57,7 @@ impl Emptiness {
                 shared.tables().watches.insert(watch, (stem.to_owned(), events.clone()));
                 // The cgroup may have become empty before the watch began.
                 if populated(&events) != Some(true) {
-                    shared.stir.now(stem);
+                    shared.wakeups.now(stem);
                 }
             }
             None => self.poll(stem),
@@ -84,7 +84,7 @@ impl Emptiness {
         tokio::spawn(async move {
             let mut pause = POLL_FLOOR;
             while shared.tables().polled.contains(&stem) {
-                shared.stir.now(&stem);
+                shared.wakeups.now(&stem);
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(POLL_CEILING);
             }
@@ -124,7 +124,7 @@ async fn read(shared: Arc<Shared>) {
                 tables.watches.get(&event.watch).filter(|(_, events)| populated(events) != Some(true)).cloned()
             };
             if let Some((stem, _)) = known {
-                shared.stir.now(&stem);
+                shared.wakeups.now(&stem);
             }
         }
     }
@@ -136,12 +136,12 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_cgroup_a_task_is_stirred_until_forgotten() {
-        let stir = Arc::new(Stir::default());
-        let empty = Emptiness::new(Cgroups::find().unwrap(), stir.clone()).unwrap();
+        let wakeups = Arc::new(Wakeups::default());
+        let empty = Emptiness::new(Cgroups::find().unwrap(), wakeups.clone()).unwrap();
         empty.watch("a", None);
         empty.watch("a", None);
-        assert_eq!(stir.next().await, ["a"]);
-        assert_eq!(stir.next().await, ["a"], "again, later");
+        assert_eq!(wakeups.next().await, ["a"]);
+        assert_eq!(wakeups.next().await, ["a"], "again, later");
         empty.forget("a");
         assert!(empty.shared.tables().polled.is_empty());
     }

@@ -13,7 +13,7 @@ use zbus::MessageStream;
 use super::bus::{Bus, CALL_LIMIT, Surroundings};
 use super::error::BusError;
 use super::signals::{self, Interest};
-use crate::stir::Stir;
+use crate::wakeups::Wakeups;
 
 /// First pause between two tries while the bus is gone; each further pause doubles, up to [`RETRY_CEILING`]. A restart
 /// of dbus-daemon takes some 70 ms.
@@ -45,12 +45,12 @@ pub enum BusEvent {
 }
 
 /// Keeps a connection to the system bus: sends `Up` for each new connection, and `Lost` for its end. Enters
-/// each changed task into `stir` for an inspection. Runs until the receiver of `events` is dropped.
-pub async fn keep(events: mpsc::Sender<BusEvent>, stir: Arc<Stir>, around: Surroundings) {
+/// each changed task into `wakeups` for an inspection. Runs until the receiver of `events` is dropped.
+pub async fn keep(events: mpsc::Sender<BusEvent>, wakeups: Arc<Wakeups>, around: Surroundings) {
     let mut pause = RETRY_FLOOR;
     let mut flaps = Flaps::default();
     loop {
-        match up(&stir, &around).await {
+        match up(&wakeups, &around).await {
             Ok((bus, units, drained)) => {
                 pause = RETRY_FLOOR;
                 if events.send(BusEvent::Up { bus, units }).await.is_err() {
@@ -103,14 +103,14 @@ type Drained = tokio::task::JoinHandle<String>;
 
 /// Connects and reads the units. The returned tokio task drains the connection's messages from the first on, and ends
 /// with the reason of the connection's end.
-async fn up(stir: &Arc<Stir>, around: &Surroundings) -> Result<(Bus, Vec<UnitFound>, Drained), BusError> {
+async fn up(wakeups: &Arc<Wakeups>, around: &Surroundings) -> Result<(Bus, Vec<UnitFound>, Drained), BusError> {
     let connect = zbus::connection::Builder::system().method_timeout(CALL_LIMIT).build();
     let connection = tokio::time::timeout(CONNECT_LIMIT, connect)
         .await
         .map_err(|_| BusError::Unknown(format!("the system bus did not answer within {CONNECT_LIMIT:?}")))??;
     let interest = Arc::new(Interest::default());
-    let drained = tokio::spawn(signals::drain(MessageStream::from(&connection), interest.clone(), stir.clone()));
-    let bus = Bus::new(connection, interest, stir.clone(), around.clone());
+    let drained = tokio::spawn(signals::drain(MessageStream::from(&connection), interest.clone(), wakeups.clone()));
+    let bus = Bus::new(connection, interest, wakeups.clone(), around.clone());
     match look_around(&bus).await {
         // A loss meanwhile is in `drained` and follows right after `Up`.
         Ok(units) => Ok((bus, units, drained)),

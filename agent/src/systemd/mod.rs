@@ -6,7 +6,7 @@
 //! ```text
 //!   keeper: connect -> probe -> snapshot of units -> Up(bus, units) -> ... -> Lost -> connect ...
 //!   bus:    calls (32 in flight, each with a time limit), the interest in signals
-//!   signals: drains every message at once into `Stir`: an unread stream would stall every call of the connection
+//!   signals: drains every message at once into `Wakeups`: an unread stream would stall every call of the connection
 //! ```
 //!
 //! Facts behind the code (systemd 252, by experiment): JobRemoved of a connection's own jobs comes without

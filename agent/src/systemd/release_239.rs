@@ -19,8 +19,8 @@ use zbus::{Connection, Guid, Message, MessageStream, OwnedObjectPath, Variant, c
 use super::bus::{Bus, Listed, Surroundings};
 use super::cgroups::Cgroups;
 use super::signals::Interest;
-use crate::stir::Stir;
 use crate::testing;
+use crate::wakeups::Wakeups;
 
 const LIST: &str = include_str!("properties-239.txt");
 
@@ -57,19 +57,19 @@ struct Old {
     settable: BTreeMap<&'static str, Taken>,
     /// Properties that a client can read, but not set on a transient unit.
     readable: Vec<&'static str>,
-    unit: Stands,
+    unit: Units,
     calls: Calls,
 }
 
 /// State that the fake systemd ([`Old`]) reports for every unit: its ActiveState, and if `ran` is set also an
 /// invocation id.
 #[derive(Clone, Copy)]
-struct Stands {
+struct Units {
     active: &'static str,
     ran: bool,
 }
 
-const NEW: Stands = Stands { active: "active", ran: false };
+const NEW: Units = Units { active: "active", ran: false };
 const INVOCATION: [u8; 16] = [0x1a; 16];
 
 const UNKNOWN_PROPERTY: &str = "org.freedesktop.DBus.Error.UnknownProperty";
@@ -172,7 +172,7 @@ fn job() -> OwnedObjectPath {
 /// Connects a [`Bus`] to a fake systemd 239. `updated` adds the properties of later updates of RHEL 8. The properties
 /// `readable` can be read but not set, and `unit` is the state of every unit. Returns the bus, and the names of the
 /// calls that the fake receives.
-async fn bus(updated: bool, readable: &[&'static str], unit: Stands) -> (Bus, Calls) {
+async fn bus(updated: bool, readable: &[&'static str], unit: Units) -> (Bus, Calls) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let guid = Guid::generate();
     let server = connection::Builder::unix_stream(theirs).server(guid).p2p().build();
@@ -190,7 +190,7 @@ async fn bus(updated: bool, readable: &[&'static str], unit: Stands) -> (Bus, Ca
     tokio::spawn(old.serve(server, stream));
     let (runner, run_dir) = (PathBuf::from("/usr/libexec/perilog/perilog-runner"), PathBuf::from("/run/perilog"));
     let around = Surroundings { runner, run_dir, cgroups: Cgroups::find().unwrap() };
-    let bus = Bus::new(client, Arc::new(Interest::default()), Arc::new(Stir::default()), around);
+    let bus = Bus::new(client, Arc::new(Interest::default()), Arc::new(Wakeups::default()), around);
     (bus, calls)
 }
 
@@ -270,7 +270,7 @@ async fn what_can_be_read_and_not_set_is_left_out_once_and_for_all() {
 
 #[tokio::test]
 async fn every_call_works_on_239_and_newer_properties_are_dropped() {
-    let (active, failed) = (Stands { active: "active", ran: true }, Stands { active: "failed", ran: true });
+    let (active, failed) = (Units { active: "active", ran: true }, Units { active: "failed", ran: true });
     let mut called = BTreeSet::new();
     for unit in [NEW, active, failed] {
         let (bus, calls) = bus(false, &[], unit).await;

@@ -1,6 +1,6 @@
 //! D-Bus messages of one connection. A separate tokio task reads every message, and enters each changed
-//! task into [`Stir`] for an inspection. The tokio task waits for nothing else, so no unread message stalls a call of
-//! the connection.
+//! task into [`Wakeups`] for an inspection. The tokio task waits for nothing else, so no unread message stalls a call
+//! of the connection.
 //!
 //! Any process on the host may send the agent a signal of any interface and member: the bus's stock policy permits it,
 //! even if the agent has not subscribed to the signal (AddMatch). Only the sender, which the bus itself records, proves
@@ -15,7 +15,7 @@ use zbus::message::Type;
 use zbus::{Message, MessageStream};
 
 use super::names::{DBUS, MANAGER, PROPERTIES, SYSTEMD, unit_path};
-use crate::stir::Stir;
+use crate::wakeups::Wakeups;
 
 /// The units about which the agent wants signals: at most this host's live tasks.
 #[derive(Debug, Default)]
@@ -82,13 +82,13 @@ impl Interest {
     }
 }
 
-/// Reads the connection's messages from `stream`, and enters each task whose unit changed into `stir` for an
+/// Reads the connection's messages from `stream`, and enters each task whose unit changed into `wakeups` for an
 /// inspection. Runs until the bus is gone, or systemd has left the bus. Returns the reason as a text.
-pub(super) async fn drain(mut stream: MessageStream, interest: Arc<Interest>, stir: Arc<Stir>) -> String {
+pub(super) async fn drain(mut stream: MessageStream, interest: Arc<Interest>, wakeups: Arc<Wakeups>) -> String {
     while let Some(message) = stream.next().await {
         match message {
             Ok(message) if message.message_type() == Type::Signal => {
-                if let Some(lost) = signal(&message, &interest, &stir) {
+                if let Some(lost) = signal(&message, &interest, &wakeups) {
                     return lost;
                 }
             }
@@ -103,7 +103,7 @@ pub(super) async fn drain(mut stream: MessageStream, interest: Arc<Interest>, st
 /// Handles a D-Bus signal: requests an inspection of the task whose unit changed. Ignores a signal from any sender but
 /// systemd and the bus. Returns a reason if systemd left the bus (daemon-reexec), because the agent must then connect
 /// again. Returns `None` for every other signal.
-fn signal(message: &Message, interest: &Interest, stir: &Stir) -> Option<String> {
+fn signal(message: &Message, interest: &Interest, wakeups: &Wakeups) -> Option<String> {
     let header = message.header();
     let (interface, member) = (header.interface()?.as_str(), header.member()?.as_str());
     let sender = header.sender()?.as_str();
@@ -114,12 +114,12 @@ fn signal(message: &Message, interest: &Interest, stir: &Stir) -> Option<String>
             if unit.starts_with(UNIT_PREFIX)
                 && let Some(stem) = interest.ended_job(unit)
             {
-                stir.now(&stem);
+                wakeups.now(&stem);
             }
         }
         (PROPERTIES, "PropertiesChanged") if interest.is_systemd(sender) => {
             if let Some(stem) = interest.watched(header.path()?.as_str()) {
-                stir.now(&stem);
+                wakeups.now(&stem);
             }
         }
         (DBUS, "NameOwnerChanged") if sender == DBUS => {
@@ -182,44 +182,44 @@ mod tests {
     }
 
     /// Returns `true` if these messages cause an inspection of the test's unit.
-    async fn stirred(interest: &Interest, messages: &[Message]) -> bool {
-        let stir = Stir::default();
+    async fn woken(interest: &Interest, messages: &[Message]) -> bool {
+        let wakeups = Wakeups::default();
         for message in messages {
-            assert_eq!(signal(message, interest, &stir), None);
+            assert_eq!(signal(message, interest, &wakeups), None);
         }
         // Stirs another unit, so that the call returns.
-        stir.now("perilog-task-last");
-        stir.next().await.contains(&OURS.to_owned())
+        wakeups.now("perilog-task-last");
+        wakeups.next().await.contains(&OURS.to_owned())
     }
 
     #[tokio::test]
     async fn only_systemd_tells_of_jobs_and_units() {
         let interest = interested();
         for forger in [FORGER, ":1.20", DBUS] {
-            assert!(!stirred(&interest, &[job_removed(forger), changed(forger)]).await, "{forger}");
+            assert!(!woken(&interest, &[job_removed(forger), changed(forger)]).await, "{forger}");
         }
-        assert!(stirred(&interest, &[changed(SYSTEMD_IS)]).await);
+        assert!(woken(&interest, &[changed(SYSTEMD_IS)]).await);
         // The forged signal has not replaced the genuine signal.
         interest.forget(OURS);
         interest.starts(OURS);
-        assert!(!stirred(&interest, &[job_removed(FORGER)]).await);
-        assert!(stirred(&interest, &[job_removed(SYSTEMD_IS)]).await);
-        assert!(!stirred(&interest, &[job_removed(SYSTEMD_IS)]).await, "a job ends once");
+        assert!(!woken(&interest, &[job_removed(FORGER)]).await);
+        assert!(woken(&interest, &[job_removed(SYSTEMD_IS)]).await);
+        assert!(!woken(&interest, &[job_removed(SYSTEMD_IS)]).await, "a job ends once");
     }
 
     #[test]
     fn only_the_bus_tells_who_left_it() {
-        let (interest, stir) = (interested(), Stir::default());
+        let (interest, wakeups) = (interested(), Wakeups::default());
         // Only the bus proves a change of owner; systemd's own signal does not.
         for sender in [FORGER, SYSTEMD_IS] {
             for new in ["", FORGER] {
-                assert_eq!(signal(&owner_changed(sender, SYSTEMD, new), &interest, &stir), None, "{sender} {new}");
+                assert_eq!(signal(&owner_changed(sender, SYSTEMD, new), &interest, &wakeups), None, "{sender} {new}");
             }
         }
-        assert_eq!(signal(&owner_changed(DBUS, "org.freedesktop.login1", ""), &interest, &stir), None);
-        let left = signal(&owner_changed(DBUS, SYSTEMD, ""), &interest, &stir);
+        assert_eq!(signal(&owner_changed(DBUS, "org.freedesktop.login1", ""), &interest, &wakeups), None);
+        let left = signal(&owner_changed(DBUS, SYSTEMD, ""), &interest, &wakeups);
         assert_eq!(left.as_deref(), Some("systemd left the bus"));
-        let other = signal(&owner_changed(DBUS, SYSTEMD, ":1.99"), &interest, &stir);
+        let other = signal(&owner_changed(DBUS, SYSTEMD, ":1.99"), &interest, &wakeups);
         assert_eq!(other.as_deref(), Some("systemd has another name on the bus"));
     }
 
@@ -227,7 +227,7 @@ mod tests {
     /// notice this too.
     #[test]
     fn who_left_is_heard_before_it_is_known_who_was_there() {
-        let left = signal(&owner_changed(DBUS, SYSTEMD, ""), &Interest::default(), &Stir::default());
+        let left = signal(&owner_changed(DBUS, SYSTEMD, ""), &Interest::default(), &Wakeups::default());
         assert!(left.is_some());
     }
 
@@ -235,6 +235,6 @@ mod tests {
     fn a_signal_that_nobody_sent_is_none() {
         let body = (SYSTEMD, SYSTEMD_IS, "");
         let message = Message::signal(DBUS_PATH, DBUS, "NameOwnerChanged").build(&body).unwrap();
-        assert_eq!(signal(&message, &interested(), &Stir::default()), None);
+        assert_eq!(signal(&message, &interested(), &Wakeups::default()), None);
     }
 }

@@ -32,16 +32,16 @@ fn reports(left: &Left) -> Vec<(&str, &Report)> {
 fn converse(task: &Task, lines: &[&[u8]]) -> Vec<String> {
     let mut stream = UnixStream::connect(task.control()).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
-    let mut heard = Vec::new();
+    let mut acknowledged = Vec::new();
     for line in lines {
         // The runner may have hung up; then there is no answer either.
         let _ = stream.write_all(line);
         match answers.next() {
-            Some(Ok(answer)) => heard.push(answer),
+            Some(Ok(answer)) => acknowledged.push(answer),
             _ => break,
         }
     }
-    heard
+    acknowledged
 }
 
 #[test]
@@ -187,28 +187,28 @@ fn bad_or_surplus_reports_are_refused_and_the_rest_recorded() {
     live.wait_for("ready");
 
     let milestone = &b"{\"report\":\"milestone\",\"name\":\"m\"}\n"[..];
-    let heard = r#"{"reply":"heard"}"#;
+    let acknowledged = r#"{"reply":"acknowledged"}"#;
     let answers = converse(&task, &[b"hello\n", b"{\"report\":\"milestone\",\"name\":\"a b\"}\n", milestone]);
     assert!(
         answers.len() == 3
             && answers[0].contains("not a report")
             && answers[1].contains("at character 2")
-            && answers[2] == heard
+            && answers[2] == acknowledged
     );
     let long = [b"{\"report\":\"user\",\"message\":\"".to_vec(), vec![b'x'; 5000], b"\"}\n".to_vec()].concat();
     let answers = converse(&task, &[&long, milestone]);
     assert!(answers.len() == 1 && answers[0].contains("more than 4096 bytes"), "{answers:?}");
 
     let answers = converse(&task, &vec![milestone; 257]);
-    assert_eq!(answers.iter().filter(|answer| *answer == heard).count(), 255, "one was heard before");
+    assert_eq!(answers.iter().filter(|answer| *answer == acknowledged).count(), 255, "one was heard before");
     assert!(answers[255].contains("256 reports were taken") && answers.len() == 257);
     let progress = &b"{\"report\":\"progress\",\"message\":\"p\"}\n"[..];
-    assert_eq!(converse(&task, &vec![progress; 500]), vec![heard; 500], "progress is not counted");
+    assert_eq!(converse(&task, &vec![progress; 500]), vec![acknowledged; 500], "progress is not counted");
 
     // More connections than the runner accepts at once: the others wait until silent ones leave.
     let silent: Vec<UnixStream> = (0..20).map(|_| UnixStream::connect(task.control()).unwrap()).collect();
     drop(silent);
-    assert_eq!(converse(&task, &[progress]), [heard]);
+    assert_eq!(converse(&task, &[progress]), [acknowledged]);
 
     fs::write(&fifo, "go\n").unwrap();
     let left = task.left(live.end());

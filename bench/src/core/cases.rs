@@ -16,7 +16,7 @@ use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
 use perilog_bench::stats::{Samples, figure};
 use perilog_core::controller::io::{ReleasePolicy, Reply, Request};
-use perilog_core::controller::overview::Look;
+use perilog_core::controller::overview::OverviewRequest;
 use serde_json::{Value, json};
 use stats_alloc::StatsAlloc;
 
@@ -143,7 +143,9 @@ fn page(rounds: usize, allocator: Allocator) -> Result<[Samples; 3]> {
             site.run("prolog")?;
             site.accepted("prolog", 0)?;
             let before = site.spent.us;
-            let Reply::Looked(_) = site.ask(Request::Look(Look::Cluster))? else { anyhow::bail!("look") };
+            let Reply::Overview(_) = site.ask(Request::Overview(OverviewRequest::Cluster))? else {
+                anyhow::bail!("look")
+            };
             samples.push((site.spent.us - before) / 1000.0);
         }
     }

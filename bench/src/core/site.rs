@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result, bail, ensure};
 use fastrand::Rng;
 use perilog_core::controller::io::{
-    Effect, Hooked, JobAdd, Output, ReleasePolicy, Reply, Request, RunRequest, SessionId,
+    Effect, FailedNotice, JobAdd, Output, ReleasePolicy, Reply, Request, RunRequest, SessionId,
 };
 use perilog_core::controller::{Input, Machine, Now, Record, Settings, Snapshot};
 use perilog_core::ids::{ActionId, ClusterId, MachineId, TaskId};
@@ -372,7 +372,7 @@ impl<'a> Site<'a> {
             let Some(entry) = entries.first() else { return Ok(count) };
             if count == 0 {
                 let why = "exit 1".to_owned();
-                self.ask(Request::HookFailed { what: vec![Hooked::Release(entry.sequence)], why })?;
+                self.ask(Request::HookFailed { what: vec![FailedNotice::Release(entry.sequence)], why })?;
             }
             count += 1;
             self.ask(Request::OutboxDone { sequence: entry.sequence })?;

@@ -25,8 +25,8 @@ pub(crate) fn of(record: &Record) -> usize {
             }
             Record::Attempt(row) => attempt(row),
             Record::Action(row) => action(row),
-            Record::Moved { stands, .. } => json(stands),
-            Record::Given { holds, .. } => json(holds),
+            Record::ActionDelta { delta, .. } => json(delta),
+            Record::AttemptDelta { holds, .. } => json(holds),
             Record::Rank(row) => json(&row.ended) + json(&row.late),
             Record::Drain(row) => row.host.as_str().len() + row.reason.len(),
             Record::Undrained { host } | Record::NodeForgotten { host } => host.as_str().len(),

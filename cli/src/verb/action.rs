@@ -6,10 +6,10 @@ use perilog_core::{ActionName, Attempt, HostList, IdSet, JobId, MilestoneName, P
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::{text, values};
 
 /// Actions that an external service runs: start, report, renew
@@ -116,32 +116,32 @@ struct Milestone {
     targets: Option<Targets>,
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     match args.what {
         What::Start(start) => {
             let lease = start.lease.to_exact();
             let mut parameters = json!(start);
             parameters["lease"] = json!(lease);
-            out.show(&Told(start.of, door.ask::<Started>("ActionStart", &parameters)?))?;
+            out.show(&ActionReply(start.of, endpoint.ask::<Started>("ActionStart", &parameters)?))?;
         }
         What::Report(report) => {
-            let answer = door.ask::<Stands>("ActionReport", &json!(report))?;
-            out.show(&Told(report.of, answer))?;
+            let answer = endpoint.ask::<Standing>("ActionReport", &json!(report))?;
+            out.show(&ActionReply(report.of, answer))?;
         }
         What::Renew(of) => {
-            let answer = door.ask::<Stands>("ActionRenew", &json!(of))?;
-            out.show(&Told(of, answer))?;
+            let answer = endpoint.ask::<Standing>("ActionRenew", &json!(of))?;
+            out.show(&ActionReply(of, answer))?;
         }
         What::Milestone(milestone) => {
-            let answer = door.ask::<Stands>("ActionMilestone", &json!(milestone))?;
-            out.show(&Told(milestone.of, answer))?;
+            let answer = endpoint.ask::<Standing>("ActionMilestone", &json!(milestone))?;
+            out.show(&ActionReply(milestone.of, answer))?;
         }
     }
     Ok(Exit::Ok)
 }
 
 /// The controller's reply to a call about an action, for output: a sentence for people, the whole reply for programs.
-struct Told<T>(Of, Answer<T>);
+struct ActionReply<T>(Of, Answer<T>);
 
 trait Sentence {
     fn of(&self, of: &Of) -> String;
@@ -166,14 +166,14 @@ impl Sentence for Started {
 /// The controller's answer to a call about an external action: the ranks and resources that the call ended, that had
 /// ended before with another outcome, that are open, and that must stop.
 #[derive(Debug, Deserialize)]
-struct Stands {
+struct Standing {
     ended: Part,
     late: Part,
     open: Part,
     cancelling: Part,
 }
 
-impl Sentence for Stands {
+impl Sentence for Standing {
     fn of(&self, of: &Of) -> String {
         let mut told = Vec::new();
         if !self.ended.is_empty() {
@@ -190,7 +190,7 @@ impl Sentence for Stands {
     }
 }
 
-impl<T: Sentence> Faces for Told<T> {
+impl<T: Sentence> Render for ActionReply<T> {
     fn table(&self, page: &mut Page) {
         page.line(self.1.body.of(&self.0));
     }
@@ -210,7 +210,8 @@ mod tests {
     #[test]
     fn what_is_left_is_said_in_a_line() {
         let of = || Of { job: JobId::new("f1").unwrap(), action: ActionName::new("stage").unwrap(), attempt: None };
-        let show = |raw: Value| people(&Told(of(), Answer { body: Stands::deserialize(&raw).unwrap(), raw }), 0);
+        let show =
+            |raw: Value| people(&ActionReply(of(), Answer { body: Standing::deserialize(&raw).unwrap(), raw }), 0);
         for (raw, expect) in [
             (
                 json!({"ended": {"ranks": "0-1"}, "late": {}, "open": {"resources": ["rabbit1"]}, "cancelling": {}}),

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::fault::Fault;
 use crate::out::aside;
 
@@ -24,13 +24,13 @@ struct Piece {
 
 /// Writes a copy of the store to `file`, whole or not at all (temporary file, fsync, rename), and returns its size in
 /// bytes. Only the owner may read the copy, as with the store itself.
-pub(crate) fn take(file: &Path, door: &Door) -> Result<u64, Fault> {
+pub(crate) fn take(file: &Path, endpoint: &Endpoint) -> Result<u64, Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: file.to_owned(), source };
     let mut name = file.file_name().ok_or_else(|| Fault::Usage(format!("{}: no file", file.display())))?.to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let temporary = file.with_file_name(name);
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary).map_err(failed)?;
-    let taken = fill(made, file, door).and_then(|size| {
+    let taken = fill(made, file, endpoint).and_then(|size| {
         fs::rename(&temporary, file).map_err(failed)?;
         let directory =
             file.parent().filter(|dir| !dir.as_os_str().is_empty()).map_or(PathBuf::from("."), Path::to_owned);
@@ -42,7 +42,7 @@ pub(crate) fn take(file: &Path, door: &Door) -> Result<u64, Fault> {
         let _ = fs::remove_file(&temporary);
     }
     let size = taken?;
-    match door.ask::<serde::de::IgnoredAny>("BackupKept", &json!({})) {
+    match endpoint.ask::<serde::de::IgnoredAny>("BackupKept", &json!({})) {
         // An older controller does not record the age of the last copy.
         Ok(_) | Err(Fault::Unsupported { .. }) => Ok(size),
         Err(fault) => {
@@ -52,15 +52,15 @@ pub(crate) fn take(file: &Path, door: &Door) -> Result<u64, Fault> {
     }
 }
 
-fn fill(mut made: File, file: &Path, door: &Door) -> Result<u64, Fault> {
+fn fill(mut made: File, file: &Path, endpoint: &Endpoint) -> Result<u64, Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: file.to_owned(), source };
-    let malformed = |why: &str| Fault::Malformed { daemon: door.daemon, why: why.to_owned() };
-    let mut client = door.open()?;
+    let malformed = |why: &str| Fault::Malformed { daemon: endpoint.daemon, why: why.to_owned() };
+    let mut client = endpoint.open()?;
     // The controller copies and checks the store before it sends the first piece, which takes long for a large store on
     // a slow disk.
-    door.wait_for_ever(&mut client)?;
+    endpoint.wait_for_ever(&mut client)?;
     let (mut written, mut size) = (0, None);
-    door.follow(&mut client, "Backup", &json!({}), |answer: Answer<Piece>| {
+    endpoint.follow(&mut client, "Backup", &json!({}), |answer: Answer<Piece>| {
         if let Some(data) = &answer.body.data {
             let bytes = STANDARD.decode(data).map_err(|error| malformed(&error.to_string()))?;
             made.write_all(&bytes).map_err(failed)?;

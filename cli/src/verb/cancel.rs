@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::reached::{Which, reach};
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
@@ -22,10 +22,10 @@ pub(crate) struct Args {
     why: Option<String>,
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let job = &args.which.job;
     let some = format!("asked {{}} of {job} to stop; wait for the end with: perilog wait {job}");
     let none = format!("nothing to cancel: what was named of {job} has ended");
-    reach(door, &mut out, "Cancel", &args, &some, &none)?;
+    reach(endpoint, &mut out, "Cancel", &args, &some, &none)?;
     Ok(Exit::Ok)
 }

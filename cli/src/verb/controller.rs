@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use perilog_host::clock;
 use serde_json::{Value, json};
 
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::verb::{backup, copies, recover, restore};
 
 /// Copy the controller's store, put a copy back, and recover from that
@@ -47,9 +47,9 @@ enum What {
     Restore(restore::Args),
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     match args.what {
-        What::Recover(args) => recover::run(&args, door, out),
+        What::Recover(args) => recover::run(&args, endpoint, out),
         What::Restore(args) => {
             out.show(&restore::restore(&args)?)?;
             Ok(Exit::Ok)
@@ -59,7 +59,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
                 (Some(dir), _) => copies::path(dir, clock::wall_ms()),
                 (None, file) => file.ok_or_else(|| Fault::Usage("backup needs a FILE, or --into DIR".to_owned()))?,
             };
-            let bytes = backup::take(&file, door)?;
+            let bytes = backup::take(&file, endpoint)?;
             let removed = into.map_or(Ok(Vec::new()), |dir| copies::prune(&dir, &file, keep))?;
             out.show(&Copied { file, bytes, removed })?;
             Ok(Exit::Ok)
@@ -74,7 +74,7 @@ struct Copied {
     removed: Vec<PathBuf>,
 }
 
-impl Faces for Copied {
+impl Render for Copied {
     fn table(&self, page: &mut Page) {
         page.line(format_args!("{}: {} bytes", self.file.display(), self.bytes));
         self.removed.iter().for_each(|gone| page.line(format_args!("removed {}", gone.display())));

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::ps::Ps;
 use crate::columns::{Columns, cell, word};
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page, aside};
+use crate::out::{Out, Page, Render, aside};
 use crate::{text, values};
 
 /// Show drained nodes, or drain nodes
@@ -49,9 +49,9 @@ pub(crate) struct Lift {
     forget: bool,
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let Some(nodes) = args.nodes else {
-        out.show(&Drained::of(door, door.ask_all("Drains", &json!({}), &["/drains"])?)?)?;
+        out.show(&Drained::of(endpoint, endpoint.ask_all("Drains", &json!({}), &["/drains"])?)?)?;
         return Ok(Exit::Ok);
     };
     let Some(reason) = args.reason.or(args.why) else {
@@ -63,22 +63,22 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     if args.force {
         parameters["force"] = true.into();
     }
-    let answer: Answer<Changed> = door.ask("Drain", &parameters)?;
+    let answer: Answer<Changed> = endpoint.ask("Drain", &parameters)?;
     let already = "drained already; the first reason stays, and yours is added";
-    out.show(&Told { nodes, done: "drained", already, answer })?;
+    out.show(&Report { nodes, done: "drained", already, answer })?;
     Ok(Exit::Ok)
 }
 
-pub(crate) fn lift(args: Lift, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn lift(args: Lift, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let mut parameters = json!({"nodes": args.nodes});
     // Leaves out the parameter for older controllers, which refuse it.
     if args.forget {
         parameters["forget"] = true.into();
     }
-    let answer: Answer<Changed> = door.ask("Undrain", &parameters)?;
-    out.show(&Told { nodes: args.nodes.clone(), done: "drain lifted", already: "not drained", answer })?;
+    let answer: Answer<Changed> = endpoint.ask("Undrain", &parameters)?;
+    out.show(&Report { nodes: args.nodes.clone(), done: "drain lifted", already: "not drained", answer })?;
     // The drain is lifted in any case, so a controller that goes away now is no failure.
-    if let Ok(open) = door.ask_all::<Ps>("Ps", &json!({}), &["/rows"]) {
+    if let Ok(open) = endpoint.ask_all::<Ps>("Ps", &json!({}), &["/rows"]) {
         let lifted: HashSet<&str> = args.nodes.iter().collect();
         open.body.rows.iter().filter_map(|row| still_there(row, &lifted)).for_each(aside);
     }
@@ -97,14 +97,14 @@ struct Changed {
 }
 
 /// The reply to `Drain` or `Undrain`, for output: a line for the hosts that changed, and a line for those that did not.
-struct Told {
+struct Report {
     nodes: HostList,
     done: &'static str,
     already: &'static str,
     answer: Answer<Changed>,
 }
 
-impl Faces for Told {
+impl Render for Report {
     fn table(&self, page: &mut Page) {
         let Changed { already, lifting } = &self.answer.body;
         let before: HashSet<&str> = already.iter().chain(lifting.iter()).collect();
@@ -161,7 +161,7 @@ struct Drained(Answer<Drains>);
 
 impl Drained {
     /// Joins rows of several pages that differ in nothing but the hosts.
-    fn of(door: &Door, mut answer: Answer<Drains>) -> Result<Self, Fault> {
+    fn of(endpoint: &Endpoint, mut answer: Answer<Drains>) -> Result<Self, Fault> {
         let Some(Value::Array(rows)) = answer.raw.get_mut("drains") else { return Ok(Self(answer)) };
         let mut alike: Vec<(Value, Vec<String>)> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
@@ -177,11 +177,11 @@ impl Drained {
             row["hosts"] = json!(HostList::sorted(hosts.iter().map(String::as_str)));
             row
         }));
-        Ok(Self(door.read(answer.raw)?))
+        Ok(Self(endpoint.read(answer.raw)?))
     }
 }
 
-impl Faces for Drained {
+impl Render for Drained {
     fn table(&self, page: &mut Page) {
         let drains = &self.0.body.drains;
         if drains.is_empty() {
@@ -230,7 +230,7 @@ impl Faces for Drained {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::out::tests::faces;
+    use crate::out::tests::render;
     use crate::when;
 
     /// Regression test: 321 drains with four reasons were 322 lines, in the order m1, m10, m100.
@@ -247,7 +247,7 @@ mod tests {
         drains.push(drain("m300".to_owned(), 90_000, "offline", again));
         drains.sort_by_key(|drain| drain["hosts"].as_str().unwrap().to_owned());
         let raw = json!({ "drains": drains });
-        let [table, _, quiet] = faces(&Drained(Answer { body: Drains::deserialize(&raw).unwrap(), raw }), 0);
+        let [table, _, quiet] = render(&Drained(Answer { body: Drains::deserialize(&raw).unwrap(), raw }), 0);
         let [first, second, third, also] = [5_000, 60_000, 90_000, 70_000].map(when::second);
         let lines: Vec<String> =
             table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
@@ -270,9 +270,9 @@ mod tests {
                    "later": 1})
         };
         let raw = json!({"drains": [row("n[0,10]", "fan"), row("n9", "dimm"), row("n[1-2]", "fan")]});
-        let door = Door { daemon: crate::door::Daemon::Controller, path: "/none".into() };
-        let drained = Drained::of(&door, Answer { body: Drains::deserialize(&raw).unwrap(), raw }).unwrap();
-        let [_, json, quiet] = faces(&drained, 0);
+        let endpoint = Endpoint { daemon: crate::endpoint::Daemon::Controller, path: "/none".into() };
+        let drained = Drained::of(&endpoint, Answer { body: Drains::deserialize(&raw).unwrap(), raw }).unwrap();
+        let [_, json, quiet] = render(&drained, 0);
         assert_eq!(json, json!({"drains": [row("n[0-2,10]", "fan"), row("n9", "dimm")]}).to_string());
         assert_eq!(quiet, "n0\nn1\nn2\nn9\nn10\n");
     }

@@ -8,12 +8,12 @@ use perilog_host::varlink::Client;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::log::{Entry, Events};
 use crate::out::{Out, aside};
-use crate::patience::{Happening, Stop, Teller, keep};
+use crate::session::{SessionEvent, SessionSender, Stop, keep};
 use crate::tail::{News, Tail};
 use crate::{values, when};
 
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     after: Option<String>,
 }
 
-pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let (follow, since_ms, lines) = (args.follow, args.since_ms, args.lines);
     if args.job.is_none() && !args.all {
         let text = "say of which job: perilog events JOB; of all jobs: perilog events --all (perilog jobs lists jobs)";
@@ -55,33 +55,33 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
         Some(job) => {
             let after = args.after.as_deref().unwrap_or("0");
             let wrong = || Fault::Usage(format!("--after {after}: expected the sequence of an event, a number"));
-            let mut tail = Tail::new(door.clone(), job, after.parse().map_err(|_| wrong())?);
-            keep(door, false, move |client, teller: &mut Teller<News>| {
+            let mut tail = Tail::new(endpoint.clone(), job, after.parse().map_err(|_| wrong())?);
+            keep(endpoint, false, move |client, sender: &mut SessionSender<News>| {
                 tail.resume(client)?;
-                tail.past(client, teller)?;
-                if follow { tail.follow(client, teller) } else { Ok(()) }
+                tail.past(client, sender)?;
+                if follow { tail.follow(client, sender) } else { Ok(()) }
             })?
         }
         None => {
-            let mut all = All { door: door.clone(), spot: args.after, since_ms, last: lines };
-            keep(door, false, move |client, teller: &mut Teller<News>| all.read(client, follow, teller))?
+            let mut all = All { endpoint: endpoint.clone(), spot: args.after, since_ms, last: lines };
+            keep(endpoint, false, move |client, sender: &mut SessionSender<News>| all.read(client, follow, sender))?
         }
     };
-    for happening in happenings {
-        match happening {
-            Happening::Told(News::Event(entry)) => {
+    for event in happenings {
+        match event {
+            SessionEvent::Message(News::Event(entry)) => {
                 let shown = newest.as_mut().map_or_else(|| Some(entry.clone()), |newest| newest.take(entry.clone()));
                 shown.iter().try_for_each(|entry| out.show(entry))?;
             }
-            Happening::Told(News::CaughtUp) => {
+            SessionEvent::Message(News::CaughtUp) => {
                 let kept = newest.as_mut().and_then(|newest| newest.kept.take());
                 kept.iter().flatten().try_for_each(|entry| out.show(entry))?;
             }
-            Happening::Told(News::Attached(_) | News::Waits(..) | News::Anew) => {}
-            Happening::Away(fault) => aside(format_args!("{fault}; waiting for it to come back")),
-            Happening::Back(back) => aside(back),
-            Happening::Over(fault) => return Err(fault),
-            Happening::Done | Happening::Interrupted => break,
+            SessionEvent::Message(News::Attached(_) | News::Waits(..) | News::Anew) => {}
+            SessionEvent::Away(fault) => aside(format_args!("{fault}; waiting for it to come back")),
+            SessionEvent::Back(back) => aside(back),
+            SessionEvent::Over(fault) => return Err(fault),
+            SessionEvent::Done | SessionEvent::Interrupted => break,
         }
     }
     Ok(Exit::Ok)
@@ -111,7 +111,7 @@ impl Newest {
 
 /// Reads the events of all jobs, and keeps its place between connections.
 struct All {
-    door: Door,
+    endpoint: Endpoint,
     /// The spot (the controller's word for a place in the log) of the last reported event, or `now`. `None`: the reader
     /// begins at the oldest event.
     spot: Option<String>,
@@ -130,9 +130,9 @@ struct Page {
 }
 
 impl All {
-    fn read(&mut self, client: &mut Client, follow: bool, teller: &mut Teller<News>) -> Result<(), Stop> {
+    fn read(&mut self, client: &mut Client, follow: bool, sender: &mut SessionSender<News>) -> Result<(), Stop> {
         if follow {
-            self.door.wait_for_ever(client)?;
+            self.endpoint.wait_for_ever(client)?;
         }
         let mut parameters = json!({"after": self.spot, "follow": follow});
         // Left out for older controllers, which refuse them.
@@ -142,15 +142,15 @@ impl All {
             }
         }
         let spot = &mut self.spot;
-        self.door.follow(client, "EventsOfAll", &parameters, |answer: Answer<Page>| {
-            teller.met()?;
-            answer.body.of.events.into_iter().try_for_each(|entry| teller.tell(News::Event(entry)))?;
+        self.endpoint.follow(client, "EventsOfAll", &parameters, |answer: Answer<Page>| {
+            sender.answered()?;
+            answer.body.of.events.into_iter().try_for_each(|entry| sender.send_message(News::Event(entry)))?;
             *spot = answer.body.spot.or_else(|| spot.take());
             Ok::<_, Stop>(())
         })?;
         if follow {
             let why = "the stream of events ended".to_owned();
-            return Err(Fault::WentAway { daemon: self.door.daemon, why }.into());
+            return Err(Fault::WentAway { daemon: self.endpoint.daemon, why }.into());
         }
         Ok(())
     }

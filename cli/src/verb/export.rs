@@ -8,10 +8,10 @@ use perilog_core::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::{text, values, when};
 
 /// Path of the package's controller, on the host of the store.
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     store: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     if let Some(store) = &args.store {
         let mut command = Command::new(CONTROLLER);
         command.arg("--export").arg(store);
@@ -55,8 +55,8 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
         // Becomes the controller's program, whose exit status then counts.
         return Err(Fault::File { what: "cannot run", path: CONTROLLER.into(), source: command.exec() });
     }
-    let mut client = door.open()?;
-    door.follow(&mut client, "Export", &args, |answer: Answer<Lines>| {
+    let mut client = endpoint.open()?;
+    endpoint.follow(&mut client, "Export", &args, |answer: Answer<Lines>| {
         answer.body.lines.into_iter().try_for_each(|line| out.show(&Line(line)))
     })?;
     Ok(Exit::Ok)
@@ -70,7 +70,7 @@ struct Lines {
 /// A line of the export. Table, `--json` and `--quiet` all print it as JSON, on one line.
 struct Line(Value);
 
-impl Faces for Line {
+impl Render for Line {
     fn table(&self, page: &mut Page) {
         page.line(text::json(&self.0));
     }
@@ -92,7 +92,7 @@ mod tests {
     /// The table and `--quiet` sent them to the terminal, which obeyed them.
     #[test]
     fn no_terminal_obeys_an_exported_reason() {
-        let [table, json, quiet] = crate::out::tests::faces(&Line(json!({ "reason": "csi \u{9b}2J" })), 0);
+        let [table, json, quiet] = crate::out::tests::render(&Line(json!({ "reason": "csi \u{9b}2J" })), 0);
         assert_eq!(json, "{\"reason\":\"csi \\u009b2J\"}");
         assert_eq!([table.trim_end(), quiet.trim_end()], [&json, &json]);
     }

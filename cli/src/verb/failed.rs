@@ -6,10 +6,10 @@ use perilog_core::{Attempt, HostList, IdSet, JobId, ResourceName};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Face, Faces, Out, Page, aside};
+use crate::out::{Out, OutputFormat, Page, Render, aside};
 use crate::{text, values};
 
 /// Ranks of a job that failed in an action before it
@@ -35,9 +35,10 @@ enum Format {
     Json,
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
-    let answer: Answer<Failed> = door.ask("Failed", &json!({"job": args.job, "attempt": args.attempt}))?;
-    let beside = answer.body.beside(&args.job).filter(|_| out.face == Face::Table && args.format != Format::Json);
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
+    let answer: Answer<Failed> = endpoint.ask("Failed", &json!({"job": args.job, "attempt": args.attempt}))?;
+    let beside =
+        answer.body.beside(&args.job).filter(|_| out.format == OutputFormat::Table && args.format != Format::Json);
     out.show(&Shown(args.format, answer))?;
     if let Some(text) = beside {
         aside(text);
@@ -74,7 +75,7 @@ impl Failed {
 
 struct Shown(Format, Answer<Failed>);
 
-impl Faces for Shown {
+impl Render for Shown {
     fn table(&self, page: &mut Page) {
         let Self(format, answer) = self;
         page.line(match format {

@@ -9,10 +9,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::reached::reach;
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page, aside};
+use crate::out::{Out, Page, Render, aside};
 use crate::{text, values};
 
 /// Add a job, or finish it
@@ -116,7 +116,7 @@ struct Forget {
     reason: String,
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     match args.what {
         What::Add(add) => {
             let r = add.r.as_deref().map(read).transpose()?;
@@ -125,10 +125,10 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
                                     "userid": add.user,
                 "tolerate": add.tolerate, "tolerate_checks": checks, "keep": add.keep, "shrink": add.shrink,
                 "resources": add.resources});
-            let added = door.ask::<Added>("JobAdd", &parameters)?;
+            let added = endpoint.ask::<Added>("JobAdd", &parameters)?;
             let exit = if added.body.over { Exit::Refused } else { Exit::Ok };
             let (unknown, meant) = (added.body.unknown.clone(), added.body.meant.clone());
-            out.show(&Told(add.job.clone(), added))?;
+            out.show(&Report(add.job.clone(), added))?;
             if !unknown.is_empty() {
                 let unknown = HostList::sorted(unknown.iter());
                 let meant = if meant.is_empty() { String::new() } else { format!("; did you mean {meant}?") };
@@ -143,16 +143,16 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
             let resources = (!finish.resources.is_empty()).then_some(finish.resources);
             let parameters = json!({"job": finish.job, "attempt": finish.attempt, "targets": finish.targets,
                                     "resources": resources});
-            out.show(&Told(finish.job.clone(), door.ask::<Part>("JobFinish", &parameters)?))?;
+            out.show(&Report(finish.job.clone(), endpoint.ask::<Part>("JobFinish", &parameters)?))?;
         }
         What::Cancel(cancel) => {
             let parameters = json!({"job": cancel.job, "attempt": cancel.attempt, "why": cancel.why});
-            out.show(&Told(cancel.job.clone(), door.ask::<Part>("JobCancel", &parameters)?))?;
+            out.show(&Report(cancel.job.clone(), endpoint.ask::<Part>("JobCancel", &parameters)?))?;
         }
         What::Forget(Forget { job, attempt, releases, reason }) => {
             let some = format!("releases of {job} are dropped: the release hook is not told of them");
             let parameters = json!({"job": job, "attempt": attempt, "releases": releases, "reason": reason});
-            reach(door, &mut out, "JobForget", &parameters, &some, &some)?;
+            reach(endpoint, &mut out, "JobForget", &parameters, &some, &some)?;
         }
     }
     Ok(Exit::Ok)
@@ -170,7 +170,7 @@ fn read(file: &std::path::Path) -> Result<ResourceSet, Fault> {
 }
 
 /// The controller's reply to a call about a job, for output: a sentence for people, the whole reply for programs.
-struct Told<T>(JobId, Answer<T>);
+struct Report<T>(JobId, Answer<T>);
 
 trait Sentence {
     fn of(&self, job: &JobId) -> String;
@@ -219,7 +219,7 @@ impl Sentence for Part {
     }
 }
 
-impl<T: Sentence> Faces for Told<T> {
+impl<T: Sentence> Render for Report<T> {
     fn table(&self, page: &mut Page) {
         page.line(self.1.body.of(&self.0));
     }

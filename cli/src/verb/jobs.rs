@@ -5,10 +5,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::columns::{Columns, cell, word};
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::{style, text, values, when};
 
 /// Jobs of the last hours, ended or not: what ran and what failed
@@ -34,10 +34,10 @@ pub(crate) struct Args {
     lines: u32,
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let Args { action, since_ms, failed, lines } = args;
     let parameters = json!({"action": action, "since_ms": since_ms, "failed": failed, "limit": lines});
-    let mut answer: Answer<Jobs> = door.ask_all("Jobs", &parameters, &["/jobs"])?;
+    let mut answer: Answer<Jobs> = endpoint.ask_all("Jobs", &parameters, &["/jobs"])?;
     answer.raw["truncated"] = answer.body.truncated.into();
     out.show(&answer)?;
     Ok(Exit::Ok)
@@ -87,7 +87,7 @@ impl Row {
     }
 }
 
-impl Faces for Answer<Jobs> {
+impl Render for Answer<Jobs> {
     fn table(&self, page: &mut Page) {
         let Jobs { jobs, truncated } = &self.body;
         if jobs.is_empty() {
@@ -96,9 +96,9 @@ impl Faces for Answer<Jobs> {
         }
         let mut columns = Columns::new(["BEGAN", "JOB", "ATTEMPT", "ACTION", "STATE", "TOOK", "NODES"]).right(5);
         for row in jobs {
-            let took = row.ended_ms.map_or_else(
+            let elapsed = row.ended_ms.map_or_else(
                 || text::age(page.now_ms.saturating_sub(row.began_ms)),
-                |ended_ms| text::took(ended_ms.saturating_sub(row.began_ms)),
+                |ended_ms| text::elapsed(ended_ms.saturating_sub(row.began_ms)),
             );
             let attempt = if row.attempt == Attempt::FIRST { String::new() } else { row.attempt.to_string() };
             columns.row([
@@ -107,7 +107,7 @@ impl Faces for Answer<Jobs> {
                 cell(attempt),
                 cell(text::line(&row.action)),
                 word(&text::line(&row.state)),
-                cell(took),
+                cell(elapsed),
                 cell(row.told()),
             ]);
         }
@@ -133,7 +133,7 @@ impl Faces for Answer<Jobs> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::out::tests::faces;
+    use crate::out::tests::render;
 
     #[test]
     fn what_failed_is_said_beside_its_nodes() {
@@ -153,7 +153,8 @@ mod tests {
             row("f1", "0", "cancelled", json!({"why": "by hand"})),
             row("f1", "0", "ok", json!({})),
         ], "truncated": true});
-        let [table, json, quiet] = faces(&Answer { body: Jobs::deserialize(&raw).unwrap(), raw: raw.clone() }, 100_000);
+        let [table, json, quiet] =
+            render(&Answer { body: Jobs::deserialize(&raw).unwrap(), raw: raw.clone() }, 100_000);
         let began = when::second(60_000);
         let lines: Vec<String> =
             table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();

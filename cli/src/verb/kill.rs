@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::reached::{Which, reach};
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
@@ -23,11 +23,11 @@ pub(crate) struct Args {
     signal: String,
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let job = &args.which.job;
     // The answer counts requests only; the nodes report the effect later. A stopped runner, for one, handles no signal.
     let some = format!("asked for SIG{} to {{}} of {job}; what comes of it: perilog ps", args.signal);
     let none = format!("no signal sent: nothing of {job} runs on a connected node; see: perilog ps");
-    let tasks = reach(door, &mut out, "Signal", &args, &some, &none)?;
+    let tasks = reach(endpoint, &mut out, "Signal", &args, &some, &none)?;
     Ok(if tasks == 0 { Exit::Failed } else { Exit::Ok })
 }

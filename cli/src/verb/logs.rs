@@ -11,11 +11,11 @@ use perilog_core::{ActionName, Attempt, JobId, Targets};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Face, Faces, Out, Page, aside};
-use crate::patience::{Happening, Stop, keep};
+use crate::out::{Out, OutputFormat, Page, Render, aside};
+use crate::session::{SessionEvent, Stop, keep};
 use crate::{style, text, values, when};
 
 /// Output of a job's scripts, read from the nodes
@@ -63,29 +63,29 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// length, so that it begins within the answer before.
 const NEW: u32 = 1000;
 
-pub(crate) fn run(mut args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(mut args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     args.lines = args.lines.or(args.since_ms.and(Some(MAX_LOG_LINES)));
     if args.follow {
-        return follow(args, door.clone(), out);
+        return follow(args, endpoint.clone(), out);
     }
-    let mut client = door.open()?;
+    let mut client = endpoint.open()?;
     let mut lines = Lines { since_ms: args.since_ms, ..Lines::default() };
     let mut unreachable = String::new();
-    door.follow(&mut client, "Logs", &args, |answer: Answer<Part>| {
+    endpoint.follow(&mut client, "Logs", &args, |answer: Answer<Part>| {
         if let Some(hosts) = &answer.body.unreachable {
             unreachable.clone_from(hosts);
         }
         lines.take(&answer.body);
-        match out.face {
-            Face::Json => out.show(&Raw(answer.raw)),
+        match out.format {
+            OutputFormat::Json => out.show(&Raw(answer.raw)),
             _ if lines.bytes > HELD => out.show(&Shown(lines.sorted())),
             _ => Ok::<_, Fault>(()),
         }
     })?;
-    if out.face != Face::Json {
+    if out.format != OutputFormat::Json {
         out.show(&Shown(lines.sorted()))?;
     }
-    if lines.none && unreachable.is_empty() && out.face == Face::Table {
+    if lines.none && unreachable.is_empty() && out.format == OutputFormat::Table {
         aside(format_args!("the scripts of {} printed nothing that was kept", args.job));
     }
     if unreachable.is_empty() {
@@ -97,11 +97,11 @@ pub(crate) fn run(mut args: Args, door: &Door, mut out: Out) -> Result<Exit, Fau
 }
 
 /// Asks the nodes again and again, and prints the lines that are new.
-fn follow(mut args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
-    let at = door.clone();
+fn follow(mut args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, Fault> {
+    let at = endpoint.clone();
     let (mut seen, mut away) = (Seen::of(args.lines.unwrap_or(LINES)), String::new());
     args.lines = args.lines.max(Some(NEW));
-    let happenings = keep(door, false, move |client, teller| {
+    let happenings = keep(endpoint, false, move |client, sender| {
         loop {
             let mut lines = Lines { since_ms: args.since_ms, ..Lines::default() };
             at.follow(client, "Logs", &args, |answer: Answer<Part>| {
@@ -112,22 +112,22 @@ fn follow(mut args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
                     away.clone_from(hosts);
                 }
                 lines.take(&answer.body);
-                teller.met()
+                sender.answered()
             })?;
             let pause = PAUSE + Duration::from_millis(10) * u32::try_from(lines.hosts().count()).unwrap_or(u32::MAX);
-            teller.tell(seen.news(lines))?;
+            sender.send_message(seen.news(lines))?;
             thread::park_timeout(pause);
         }
         #[expect(unreachable_code, reason = "gives the closure its type")]
         Ok::<(), Stop>(())
     })?;
-    for happening in happenings {
-        match happening {
-            Happening::Told(lines) => out.show(&Shown(lines))?,
-            Happening::Away(fault) => aside(format_args!("{fault}; waiting for it to come back")),
-            Happening::Back(back) => aside(back),
-            Happening::Over(fault) => return Err(fault),
-            Happening::Done | Happening::Interrupted => break,
+    for event in happenings {
+        match event {
+            SessionEvent::Message(lines) => out.show(&Shown(lines))?,
+            SessionEvent::Away(fault) => aside(format_args!("{fault}; waiting for it to come back")),
+            SessionEvent::Back(back) => aside(back),
+            SessionEvent::Over(fault) => return Err(fault),
+            SessionEvent::Done | SessionEvent::Interrupted => break,
         }
     }
     Ok(Exit::Ok)
@@ -273,7 +273,7 @@ fn known(before: &VecDeque<String>, answer: &[Line]) -> usize {
 
 struct Raw(Value);
 
-impl Faces for Raw {
+impl Render for Raw {
     fn table(&self, _page: &mut Page) {}
 
     fn json(&self) -> Option<Value> {
@@ -285,7 +285,7 @@ impl Faces for Raw {
 
 struct Shown(Vec<Line>);
 
-impl Faces for Shown {
+impl Render for Shown {
     fn table(&self, page: &mut Page) {
         for Line { host, text, .. } in &self.0 {
             page.line(format_args!("{} {text}", style::QUIET.style(format!("{host}:"))));

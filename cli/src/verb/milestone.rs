@@ -4,10 +4,10 @@ use perilog_core::{Attempt, IdSet, JobId, MilestoneName, Part, Targets};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::values;
 
 /// Report that a job has reached a milestone
@@ -29,9 +29,9 @@ pub(crate) struct Args {
     attempt: Option<Attempt>,
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
-    let answer: Answer<Said> = door.ask("Milestone", &args)?;
-    out.show(&Told { args, answer })?;
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
+    let answer: Answer<Said> = endpoint.ask("Milestone", &args)?;
+    out.show(&Report { args, answer })?;
     Ok(Exit::Ok)
 }
 
@@ -41,12 +41,12 @@ struct Said {
     reached: bool,
 }
 
-struct Told {
+struct Report {
     args: Args,
     answer: Answer<Said>,
 }
 
-impl Faces for Told {
+impl Render for Report {
     fn table(&self, page: &mut Page) {
         let Args { job, name, .. } = &self.args;
         let Said { ranks, reached } = &self.answer.body;

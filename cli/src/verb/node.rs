@@ -4,7 +4,7 @@ use perilog_core::HostList;
 use serde_json::json;
 
 use super::reached::reach;
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
@@ -34,17 +34,17 @@ enum What {
     },
 }
 
-pub(crate) fn run(args: &Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: &Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let What::Forget { nodes, reports } = &args.what;
     let mut parameters = json!({ "nodes": nodes });
     if *reports {
         parameters["reports"] = true.into();
         let some = "forgot {} that the store does not know\nthe agents connect again within seconds, and report their \
                     tasks: perilog nodes";
-        reach(door, &mut out, "NodeForget", &parameters, some, &some.replace("{}", "0 tasks"))?;
+        reach(endpoint, &mut out, "NodeForget", &parameters, some, &some.replace("{}", "0 tasks"))?;
         return Ok(Exit::Ok);
     }
     let some = format!("forgot {nodes}");
-    reach(door, &mut out, "NodeForget", &parameters, &some, &some)?;
+    reach(endpoint, &mut out, "NodeForget", &parameters, &some, &some)?;
     Ok(Exit::Ok)
 }

@@ -13,10 +13,10 @@ use owo_colors::Style;
 
 use super::ca::list::days_left;
 use crate::columns::{Cell, Columns, cell, styled};
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::{style, text, values};
 
 /// The nodes as the controller sees them
@@ -40,8 +40,8 @@ pub(crate) struct Args {
 /// The words of `--state`: the states of [`state`], and `free` for a node that a job can have.
 const STATES: [&str; 8] = ["online", "offline", "probing", "drained", "draining", "lifting", "held", "free"];
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
-    let mut answer: Answer<Nodes> = door.ask_all("Nodes", &json!({ "nodes": args.nodes }), &["/nodes"])?;
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
+    let mut answer: Answer<Nodes> = endpoint.ask_all("Nodes", &json!({ "nodes": args.nodes }), &["/nodes"])?;
     answer.choose(&args.states);
     match args {
         Args { wide: true, .. } => out.show(&Wide(answer))?,
@@ -128,7 +128,7 @@ fn line(node: &NodeView, now_ms: u64) -> [Cell; 8] {
 /// Output of `perilog nodes --wide`: a line for each node, with the number of days that its certificate still lasts.
 struct Wide(Answer<Nodes>);
 
-impl Faces for Wide {
+impl Render for Wide {
     fn table(&self, page: &mut Page) {
         let [node, state, since, tasks, version, boot, from, note] = HEADS;
         let heads = [node, state, since, tasks, version, boot, "CERT-DAYS", from, note];
@@ -153,7 +153,7 @@ impl Faces for Wide {
 
 struct OneByOne(Answer<Nodes>);
 
-impl Faces for OneByOne {
+impl Render for OneByOne {
     fn table(&self, page: &mut Page) {
         let mut columns = Columns::new(HEADS).right(2).right(3);
         self.0.body.nodes.iter().for_each(|node| columns.row(line(node, page.now_ms)));
@@ -175,7 +175,7 @@ struct Folded {
     chosen: bool,
 }
 
-impl Faces for Folded {
+impl Render for Folded {
     fn table(&self, page: &mut Page) {
         let nodes = &self.answer.body.nodes;
         if nodes.is_empty() {
@@ -227,7 +227,7 @@ impl Faces for Folded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::out::tests::faces;
+    use crate::out::tests::render;
 
     const DAY_MS: u64 = 86_400_000;
 
@@ -255,7 +255,7 @@ mod tests {
         answer.body.nodes.truncate(3);
         answer.body.nodes[0].certificate_until_ms = Some(1_500 * DAY_MS + 1);
         answer.body.nodes[1].certificate_until_ms = Some(DAY_MS - 1);
-        let [table, ..] = faces(&Wide(answer), DAY_MS);
+        let [table, ..] = render(&Wide(answer), DAY_MS);
         let cut = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(
             table.lines().map(cut).collect::<Vec<_>>(),
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn all_nodes_are_folded_trouble_first_but_not_named_ones() {
-        let [table, json, quiet] = faces(&Folded { answer: answer(), chosen: false }, DAY_MS);
+        let [table, json, quiet] = render(&Folded { answer: answer(), chosen: false }, DAY_MS);
         assert_eq!(
             table,
             "COUNT  STATE            SINCE  TASKS  VERSION  NODES  NOTE\n\
@@ -280,7 +280,7 @@ mod tests {
              \u{20}   1  online, held     2h03m      0  0.1.0    n1\n"
         );
         assert_eq!((json, quiet.as_str()), (answer().raw.to_string(), "n0\nn1\nn2\nn3\n"));
-        let [table, ..] = faces(&OneByOne(answer()), DAY_MS);
+        let [table, ..] = render(&OneByOne(answer()), DAY_MS);
         assert_eq!(
             table.lines().take(3).collect::<Vec<_>>(),
             [

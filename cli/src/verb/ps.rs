@@ -9,10 +9,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::columns::{Columns, cell, word};
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::verb::recover;
 use crate::{style, text, values};
 
@@ -41,13 +41,14 @@ fn elsewhere(name: &str) -> Result<Infallible, String> {
     Err(format!("ps shows what has not ended anywhere; of a node: perilog why {name}; of a job: perilog show {name}"))
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     if args.abandoned {
-        recover::list(door, out)?;
+        recover::list(endpoint, out)?;
         return Ok(Exit::Ok);
     }
     let older_than = args.older_than.map(Span::to_exact);
-    let answer: Answer<Ps> = door.ask_all("Ps", &json!({ "older_than": older_than, "held": args.held }), &["/rows"])?;
+    let answer: Answer<Ps> =
+        endpoint.ask_all("Ps", &json!({ "older_than": older_than, "held": args.held }), &["/rows"])?;
     out.show(&answer)?;
     Ok(Exit::Ok)
 }
@@ -68,7 +69,7 @@ pub(super) fn over(row: &PsRow) -> String {
     all.join(",")
 }
 
-impl Faces for Answer<Ps> {
+impl Render for Answer<Ps> {
     fn table(&self, page: &mut Page) {
         for note in &self.body.notes {
             page.line(style::CARE.style(text::line(note)));
@@ -123,7 +124,7 @@ mod tests {
         let error = crate::command().try_get_matches_from(["perilog", "ps", "n2"]).unwrap_err().to_string();
         assert!(error.contains("of a node: perilog why n2; of a job: perilog show n2"), "{error}");
     }
-    use crate::out::tests::{faces, people};
+    use crate::out::tests::{people, render};
 
     fn answer(rows: Value) -> Answer<Ps> {
         let raw = json!({ "rows": rows });
@@ -141,7 +142,7 @@ mod tests {
             row("f1", "0", "running", "20-gpu.sh (2 of 5): \u{1b}[2Jtesting", 12_000),
             row("f27", "0", "overdue", "10-mount.sh is past its limit of 10m", 7_380_000)
         ]));
-        let [table, json, quiet] = faces(&some, 0);
+        let [table, json, quiet] = render(&some, 0);
         assert_eq!(
             table,
             "  AGE  JOB  ACTION  NODES   STATE    WHY\n\

@@ -9,11 +9,11 @@ use perilog_host::clock;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::{self, Exit};
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page, aside};
-use crate::patience::{Happening, keep};
+use crate::out::{Out, Page, Render, aside};
+use crate::session::{SessionEvent, keep};
 use crate::{text, values};
 
 /// Begin nothing new, so that the controller can be replaced
@@ -55,40 +55,40 @@ fn help() -> String {
     )
 }
 
-pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let parameters = |wait: bool| json!({"reason": args.reason, "wait": wait});
-    let now: Answer<Open> = door.ask("Quiesce", &parameters(false))?;
+    let now: Answer<Open> = endpoint.ask("Quiesce", &parameters(false))?;
     let Some(limit) = args.wait.filter(|_| now.body.actions > 0) else {
         out.show(&now)?;
         return Ok(Exit::Ok);
     };
     let deadline_ms = limit.and_then(Span::as_millis).map(|ms| clock::mono_ms().saturating_add(ms));
     aside(format_args!("quiet; waiting for {}", now.body.words()));
-    let (parameters, at) = (parameters(true), door.clone());
-    let happenings = keep(door, true, move |client, teller| {
-        teller.met()?;
+    let (parameters, at) = (parameters(true), endpoint.clone());
+    let happenings = keep(endpoint, true, move |client, sender| {
+        sender.answered()?;
         at.wait_for_ever(client)?;
         let answer: Answer<Open> = at.ask_on(client, "Quiesce", &parameters)?;
-        teller.tell(answer)
+        sender.send_message(answer)
     })?;
     loop {
-        let happening = match deadline_ms {
+        let event = match deadline_ms {
             None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(deadline_ms) => happenings.recv_timeout(clock::until(deadline_ms)),
         };
-        match happening {
-            Ok(Happening::Told(answer)) => {
+        match event {
+            Ok(SessionEvent::Message(answer)) => {
                 out.show(&answer)?;
                 return Ok(Exit::Ok);
             }
-            Ok(Happening::Away(fault)) => aside(format_args!("{fault}; waiting for it to come back")),
-            Ok(Happening::Back(back)) => aside(back),
-            Ok(Happening::Over(fault)) => return Err(fault),
-            Ok(Happening::Interrupted) => {
+            Ok(SessionEvent::Away(fault)) => aside(format_args!("{fault}; waiting for it to come back")),
+            Ok(SessionEvent::Back(back)) => aside(back),
+            Ok(SessionEvent::Over(fault)) => return Err(fault),
+            Ok(SessionEvent::Interrupted) => {
                 aside("not waiting any more; it stays quiet until: perilog resume");
                 return Ok(Exit::Detached);
             }
-            Ok(Happening::Done) | Err(RecvTimeoutError::Disconnected) => {
+            Ok(SessionEvent::Done) | Err(RecvTimeoutError::Disconnected) => {
                 return Err(Fault::Other("the wait ended by itself: ask again".to_owned()));
             }
             Err(RecvTimeoutError::Timeout) => {
@@ -99,8 +99,8 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
     }
 }
 
-pub(crate) fn resume(_: Resume, door: &Door, mut out: Out) -> Result<Exit, Fault> {
-    out.show(&door.ask::<Resumed>("Resume", &json!({}))?)?;
+pub(crate) fn resume(_: Resume, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
+    out.show(&endpoint.ask::<Resumed>("Resume", &json!({}))?)?;
     Ok(Exit::Ok)
 }
 
@@ -121,7 +121,7 @@ impl Open {
     }
 }
 
-impl Faces for Answer<Open> {
+impl Render for Answer<Open> {
     fn table(&self, page: &mut Page) {
         let open = match self.body.actions {
             0 => "nothing is open".to_owned(),
@@ -137,7 +137,7 @@ impl Faces for Answer<Open> {
     fn quiet(&self, _page: &mut Page) {}
 }
 
-impl Faces for Answer<Resumed> {
+impl Render for Answer<Resumed> {
     fn table(&self, page: &mut Page) {
         page.line(if self.body.was_quiet { "new starts begin again" } else { "the controller was not quiesced" });
     }

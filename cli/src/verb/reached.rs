@@ -5,9 +5,9 @@ use perilog_core::{ActionName, Attempt, JobId, Targets};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::{text, values};
 
 /// The tasks of a job that an operator means.
@@ -41,21 +41,21 @@ struct Reached {
 /// Calls `method` of the controller, which returns the number of tasks that the request has reached. Prints the
 /// sentence `some` with that number in place of `{}`, or the sentence `none` if it is 0. Returns the number.
 pub(crate) fn reach(
-    door: &Door,
+    endpoint: &Endpoint,
     out: &mut Out,
     method: &str,
     parameters: &impl Serialize,
     some: &str,
     none: &str,
 ) -> Result<u64, Fault> {
-    let answer: Answer<Tasks> = door.ask(method, parameters)?;
+    let answer: Answer<Tasks> = endpoint.ask(method, parameters)?;
     let tasks = answer.body.tasks;
     let some = some.replace("{}", &text::count(tasks, "task"));
     out.show(&Reached { answer, some, none: none.to_owned() })?;
     Ok(tasks)
 }
 
-impl Faces for Reached {
+impl Render for Reached {
     fn table(&self, page: &mut Page) {
         page.line(if self.answer.body.tasks == 0 { &self.none } else { &self.some });
     }

@@ -5,10 +5,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::columns::{Columns, cell};
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::text;
 
 #[derive(Debug, clap::Args)]
@@ -19,19 +19,20 @@ pub(crate) struct Args {
     take_over: bool,
 }
 
-pub(crate) fn run(args: &Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: &Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     if args.take_over {
-        let answer: Answer<TookOver> = door.ask("Recover", &json!({ "take_over": true }))?;
+        let answer: Answer<TookOver> = endpoint.ask("Recover", &json!({ "take_over": true }))?;
         out.show(&answer)?;
     } else {
-        list(door, out)?;
+        list(endpoint, out)?;
     }
     Ok(Exit::Ok)
 }
 
 /// Prints the abandoned attempts, the tasks that the store does not know, and the hosts that are not welcomed.
-pub(crate) fn list(door: &Door, mut out: Out) -> Result<(), Fault> {
-    let answer: Answer<Listed> = door.ask_all("Recover", &json!({}), &["/recovery/abandoned", "/recovery/unknown"])?;
+pub(crate) fn list(endpoint: &Endpoint, mut out: Out) -> Result<(), Fault> {
+    let answer: Answer<Listed> =
+        endpoint.ask_all("Recover", &json!({}), &["/recovery/abandoned", "/recovery/unknown"])?;
     out.show(&answer)
 }
 
@@ -40,7 +41,7 @@ struct TookOver {
     epoch: u64,
 }
 
-impl Faces for Answer<TookOver> {
+impl Render for Answer<TookOver> {
     fn table(&self, page: &mut Page) {
         page.line(format_args!("this controller has epoch {} now", self.body.epoch));
         page.line("the agents that it has heard connect again within seconds: perilog nodes");
@@ -62,7 +63,7 @@ struct Listed {
     recovery: RecoveryView,
 }
 
-impl Faces for Answer<Listed> {
+impl Render for Answer<Listed> {
     fn table(&self, page: &mut Page) {
         let view = &self.body.recovery;
         if let Some(row) = &view.recovery {
@@ -75,9 +76,9 @@ impl Faces for Answer<Listed> {
                 page.line("has asked for, until that job ends or a person types the command");
             }
         }
-        if let Some(obeyed) = view.obeyed {
+        if let Some(accepted_epoch) = view.accepted_epoch {
             page.line(format_args!(
-                "nodes obey epoch {obeyed}, and this controller has {}: if no other controller runs: perilog \
+                "nodes obey epoch {accepted_epoch}, and this controller has {}: if no other controller runs: perilog \
                  controller recover --take-over",
                 view.epoch
             ));

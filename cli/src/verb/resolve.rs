@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::reached::Which;
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::{text, values};
 
 /// Settle by hand what will not end by itself
@@ -36,16 +36,16 @@ pub(crate) struct Args {
     ok: bool,
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let job = &args.which.job;
     if args.which.targets.is_none() && args.resources.is_empty() {
         return Err(Fault::Usage(format!(
             "say what of {job} is meant: --ranks RANKS (an idset or a hostlist), --resources NAME,... or both"
         )));
     }
-    let answer: Answer<Resolved> = door.ask("Resolve", &args)?;
+    let answer: Answer<Resolved> = endpoint.ask("Resolve", &args)?;
     let tasks = answer.body.tasks;
-    out.show(&Told { args, answer })?;
+    out.show(&Report { args, answer })?;
     Ok(if tasks == 0 { Exit::Failed } else { Exit::Ok })
 }
 
@@ -56,12 +56,12 @@ struct Resolved {
     waiting: u64,
 }
 
-struct Told {
+struct Report {
     args: Args,
     answer: Answer<Resolved>,
 }
 
-impl Faces for Told {
+impl Render for Report {
     fn table(&self, page: &mut Page) {
         let (job, word) = (&self.args.which.job, if self.args.ok { "ok" } else { "failed" });
         let Resolved { tasks, waiting } = self.answer.body;

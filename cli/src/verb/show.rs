@@ -7,10 +7,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::columns::{Columns, cell, styled, word};
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::{style, text, values, when};
 
 /// One job: attempts, actions, how each rank ended
@@ -37,8 +37,8 @@ const LAST_LINES: usize = 4;
 /// before the runner sent a signal); --json has all lines.
 const FORENSIC_LINES: usize = 12;
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
-    let mut answer: Answer<Show> = door.ask("Show", &json!({ "job": args.job, "targets": args.targets }))?;
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
+    let mut answer: Answer<Show> = endpoint.ask("Show", &json!({ "job": args.job, "targets": args.targets }))?;
     if let Some(wanted) = args.attempt {
         let attempts = &mut answer.body.job.attempts;
         let known: Vec<String> = attempts.iter().map(|view| view.attempt.to_string()).collect();
@@ -61,7 +61,7 @@ struct Show {
     job: JobView,
 }
 
-impl Faces for Answer<Show> {
+impl Render for Answer<Show> {
     fn table(&self, page: &mut Page) {
         let job = &self.body.job;
         let owner = job.userid.map(|uid| format!("  uid {uid}")).unwrap_or_default();
@@ -80,7 +80,7 @@ impl Faces for Answer<Show> {
     fn quiet(&self, page: &mut Page) {
         for attempt in &self.body.job.attempts {
             for action in &attempt.actions {
-                let verdict = action.verdict.map_or("open", perilog_core::Verdict::word);
+                let verdict = action.verdict.map_or("open", perilog_core::Verdict::as_str);
                 page.line(format_args!("{} {} {verdict}", attempt.attempt, action.name));
             }
         }
@@ -125,9 +125,9 @@ fn held_by(row: &PsRow) -> String {
 }
 
 fn action(view: &ActionView, job: &JobId, page: &mut Page) {
-    let state = view.verdict.map_or("open", perilog_core::Verdict::word);
+    let state = view.verdict.map_or("open", perilog_core::Verdict::as_str);
     let lasted = match view.ended_ms {
-        Some(ended) => format!("took {}", text::took(ended.saturating_sub(view.began_ms))),
+        Some(ended) => format!("took {}", text::elapsed(ended.saturating_sub(view.began_ms))),
         None => format!("for {}", text::age(page.now_ms.saturating_sub(view.began_ms))),
     };
     let lease = view.external.as_ref().map(|external| format!(", external, lease {}", text::age(external.lease_ms)));
@@ -153,7 +153,7 @@ fn action(view: &ActionView, job: &JobId, page: &mut Page) {
     }
     page.indented(4, columns);
     for (name, end) in view.external.iter().flat_map(|external| &external.ended) {
-        let word = end.ended.outcome.word();
+        let word = end.ended.outcome.as_str();
         let detail = detail(&text::line(&end.ended.outcome.to_string()), word).to_owned();
         let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
         page.line(format_args!("    {}  {name}{detail}", style::worded(word, word)));
@@ -210,12 +210,12 @@ impl Group<'_> {
     fn show(&self, page: &mut Page) {
         let ended = &self.first.ended;
         let hosts = HostList::from_names(&self.hosts).map_or_else(|_| "?".to_owned(), |hosts| hosts.to_string());
-        let outcome = ended.outcome.word();
-        let took = ended.elapsed_ms.filter(|_| self.ranks.len() == 1);
-        let took = took.map(|ms| format!(" after {}", text::took(ms))).unwrap_or_default();
+        let outcome = ended.outcome.as_str();
+        let elapsed = ended.elapsed_ms.filter(|_| self.ranks.len() == 1);
+        let elapsed = elapsed.map(|ms| format!(" after {}", text::elapsed(ms))).unwrap_or_default();
         let detail = match detail(&text::line(&self.key.0), outcome) {
-            "" => took,
-            detail => format!(": {detail}{took}"),
+            "" => elapsed,
+            detail => format!(": {detail}{elapsed}"),
         };
         let word = style::worded(outcome, outcome);
         page.line(format_args!("    {word}  {hosts} ({}){detail}", text::ranks(&self.ranks)));
@@ -241,7 +241,7 @@ fn detail<'a>(result: &'a str, outcome: &str) -> &'a str {
 /// task took, waited for the end of each script: a script without an end was then never executed.
 pub(crate) fn status_of(step: &Step, ended: &Ended) -> String {
     match step.status {
-        Some(status) => format!("{status} after {}", text::took(step.elapsed_ms)),
+        Some(status) => format!("{status} after {}", text::elapsed(step.elapsed_ms)),
         None if ended.elapsed_ms.is_some() => "not executed".to_owned(),
         None => "had not ended".to_owned(),
     }
@@ -290,7 +290,7 @@ pub(crate) fn details(ended: &Ended, whose: &str, page: &mut Page) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::out::tests::faces;
+    use crate::out::tests::render;
 
     fn rank(rank: u32, outcome: Value, more: Value) -> Value {
         let mut ended = json!({"outcome": outcome, "began_ms": 1000, "ended_ms": 1400, "elapsed_ms": 400});
@@ -323,7 +323,7 @@ mod tests {
         ]);
         let attempts = json!([{"attempt": "0", "open": true, "hosts": "n[0-3]", "actions": [], "held": held,
             "released": {"ranks": "3"}}]);
-        let [table, ..] = faces(&answer(attempts), 43_000);
+        let [table, ..] = render(&answer(attempts), 43_000);
         assert_eq!(
             table,
             "job f1  uid 1000\n\
@@ -361,7 +361,7 @@ mod tests {
         ] {
             let attempts = json!([{"attempt": "0", "open": open, "hosts": "n[0-3]", "actions": [], "held": held,
                 "released": {"ranks": released}}]);
-            let [table, ..] = faces(&answer(attempts), 43_000);
+            let [table, ..] = render(&answer(attempts), 43_000);
             assert!(table.contains(&format!("attempt 0  {expect}  4 nodes")), "{table}");
         }
     }
@@ -390,7 +390,7 @@ mod tests {
                           "state": "running",
                     "why": "10-mount.sh (1 of 2)", "age_ms": 42_000, "local": false}]}]}
         ]);
-        let [table, json, quiet] = faces(&answer(attempts), 43_000);
+        let [table, json, quiet] = render(&answer(attempts), 43_000);
         let began = when::second(1000);
         assert_eq!(
             table,

@@ -5,10 +5,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::columns::{Columns, cell, styled};
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::{style, text, values, when};
 
 /// Scripts that differ between nodes, by their last run there
@@ -30,8 +30,9 @@ pub(crate) struct Args {
 /// Number of SHA-256 digits that distinguish two scripts for people; --json has all digits.
 const DIGEST: usize = 12;
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
-    let answer: Answer<Skew> = door.ask("Skew", &json!({ "action": args.action, "since": args.since.to_exact() }))?;
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
+    let answer: Answer<Skew> =
+        endpoint.ask("Skew", &json!({ "action": args.action, "since": args.since.to_exact() }))?;
     out.show(&answer)?;
     Ok(if answer.body.rows.is_empty() { Exit::Ok } else { Exit::Failed })
 }
@@ -59,7 +60,7 @@ struct Version {
     last_ms: u64,
 }
 
-impl Faces for Answer<Skew> {
+impl Render for Answer<Skew> {
     fn table(&self, page: &mut Page) {
         let Skew { rows, nodes, scripts, truncated } = &self.body;
         let (seen, over) = (text::count(*scripts, "script"), text::count(*nodes, "node"));
@@ -117,7 +118,7 @@ impl Faces for Answer<Skew> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::out::tests::{faces, people};
+    use crate::out::tests::{people, render};
 
     fn answer(raw: Value) -> Answer<Skew> {
         Answer { body: Skew::deserialize(&raw).unwrap(), raw }
@@ -133,7 +134,7 @@ mod tests {
             [version(Some(most), 2, "n[0,2]", 60_000), version(Some(odd), 1, "n7", 0), version(None, 1, "n3", 61_000)];
         let some = answer(json!({"rows": [{"action": "prolog", "script": "10-mount.sh", "versions": versions}],
             "nodes": 4, "scripts": 9, "truncated": false}));
-        let [table, json, quiet] = faces(&some, 120_000);
+        let [table, json, quiet] = render(&some, 120_000);
         assert_eq!(
             table,
             "ACTION  SCRIPT       VERSION       COUNT  LAST RAN  NODES\n\

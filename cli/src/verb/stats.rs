@@ -5,10 +5,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::columns::{Cell, Columns, cell, styled};
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::{style, text, values, when};
 
 /// How often scripts ran and failed, and how long they took
@@ -36,13 +36,13 @@ enum By {
     Node,
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let mut parameters = json!({ "action": args.action, "since": args.since.to_exact() });
     if args.by.is_some() {
         // Leaves the parameter out for older controllers, which refuse it.
         parameters["by"] = "node".into();
     }
-    let answer: Answer<Stats> = door.ask("Stats", &parameters)?;
+    let answer: Answer<Stats> = endpoint.ask("Stats", &parameters)?;
     out.show(&answer)?;
     Ok(Exit::Ok)
 }
@@ -70,7 +70,7 @@ struct Row {
     max_ms: u64,
 }
 
-impl Faces for Answer<Stats> {
+impl Render for Answer<Stats> {
     fn table(&self, page: &mut Page) {
         if self.body.rows.is_empty() {
             page.line("no task has ended in that time");
@@ -80,7 +80,7 @@ impl Faces for Answer<Stats> {
         let heads = ["ACTION", what, "COUNT", "FAILED", "TIMEOUT", "MIN", "MEDIAN", "P95", "MAX"];
         let mut columns = (2..9).fold(Columns::new(heads), Columns::right);
         for row in &self.body.rows {
-            let took = |ms| cell(text::took(ms));
+            let elapsed = |ms| cell(text::elapsed(ms));
             let (action, script) = match &row.script {
                 None if row.host.is_some() => (cell(text::line(&row.action)), cell(row.name())),
                 None => (styled(text::line(&row.action), style::STRONG), styled("(all of it)", style::QUIET)),
@@ -88,7 +88,7 @@ impl Faces for Answer<Stats> {
             };
             let (failed, late) = (bad(row.failed), if row.timed_out > 0 { bad(row.timed_out) } else { cell("") });
             let count = cell(row.count.to_string());
-            let times = [row.min_ms, row.median_ms, row.p95_ms, row.max_ms].map(took);
+            let times = [row.min_ms, row.median_ms, row.p95_ms, row.max_ms].map(elapsed);
             let [min, median, p95, max] = times;
             columns.row([action, script, count, failed, late, min, median, p95, max]);
         }
@@ -131,7 +131,7 @@ fn bad(count: u64) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::out::tests::{faces, people};
+    use crate::out::tests::{people, render};
 
     fn answer(raw: Value) -> Answer<Stats> {
         Answer { body: Stats::deserialize(&raw).unwrap(), raw }
@@ -145,7 +145,7 @@ mod tests {
         };
         let some =
             answer(json!({"rows": [row(None, 2, 1), row(Some("10-mount.sh"), 2, 0)], "tasks": 400, "truncated": true}));
-        let [table, json, quiet] = faces(&some, 0);
+        let [table, json, quiet] = render(&some, 0);
         assert_eq!(
             table,
             "ACTION  SCRIPT       COUNT  FAILED  TIMEOUT  MIN  MEDIAN   P95  MAX\n\
@@ -160,7 +160,7 @@ mod tests {
         let mut by_node = row(None, 2, 0);
         by_node["host"] = "n3".into();
         let by_node = answer(json!({"rows": [by_node], "tasks": 400, "truncated": false}));
-        let [table, _, quiet] = faces(&by_node, 0);
+        let [table, _, quiet] = render(&by_node, 0);
         assert_eq!(
             (table.as_str(), quiet.as_str()),
             (

@@ -5,10 +5,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::columns::{Cell, Columns, cell, styled};
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::{style, text};
 
 /// The controller: nodes, work, what you should know
@@ -17,8 +17,8 @@ use crate::{style, text};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
-pub(crate) fn run(_: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
-    let answer: Answer<Status> = door.ask("Status", &json!({}))?;
+pub(crate) fn run(_: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
+    let answer: Answer<Status> = endpoint.ask("Status", &json!({}))?;
     out.show(&answer)?;
     Ok(Exit::Ok)
 }
@@ -33,7 +33,7 @@ pub(super) fn cluster(status: &StatusView) -> &str {
     if status.name.is_empty() { &status.cluster } else { &status.name }
 }
 
-impl Faces for Answer<Status> {
+impl Render for Answer<Status> {
     fn table(&self, page: &mut Page) {
         let status = &self.body.status;
         let mut columns = Columns::headless();

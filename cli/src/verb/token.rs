@@ -5,10 +5,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::columns::{Columns, cell, styled};
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Face, Faces, Out, Page, aside};
+use crate::out::{Out, OutputFormat, Page, Render, aside};
 use crate::{style, text, values, when};
 
 /// Make and revoke one-time tokens for nodes without a certificate
@@ -43,21 +43,21 @@ enum What {
     },
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     match args.what {
         What::Create { nodes, lasts } => {
             let mut parameters = json!({ "nodes": nodes });
             if let Some(lasts) = lasts {
                 parameters["lasts"] = lasts.to_exact().into();
             }
-            let made: Answer<Made> = door.ask("TokenMake", &parameters)?;
+            let made: Answer<Made> = endpoint.ask("TokenMake", &parameters)?;
             out.show(&made)?;
-            if out.face == Face::Table {
+            if out.format == OutputFormat::Table {
                 aside(format_args!("each is good once, for its node; they are not shown again"));
             }
         }
-        What::List => out.show(&door.ask::<Known>("Tokens", &json!({}))?)?,
-        What::Revoke { nodes } => out.show(&door.ask::<Taken>("TokenTakeBack", &json!({ "nodes": nodes }))?)?,
+        What::List => out.show(&endpoint.ask::<Known>("Tokens", &json!({}))?)?,
+        What::Revoke { nodes } => out.show(&endpoint.ask::<Taken>("TokenTakeBack", &json!({ "nodes": nodes }))?)?,
     }
     Ok(Exit::Ok)
 }
@@ -77,7 +77,7 @@ struct New {
     until_ms: u64,
 }
 
-impl Faces for Answer<Made> {
+impl Render for Answer<Made> {
     fn table(&self, page: &mut Page) {
         if let Some(command) = &self.body.command {
             for New { host, token, until_ms } in &self.body.tokens {
@@ -117,7 +117,7 @@ struct Token {
     used_ms: Option<u64>,
 }
 
-impl Faces for Answer<Known> {
+impl Render for Answer<Known> {
     fn table(&self, page: &mut Page) {
         if self.body.tokens.is_empty() {
             page.line("there are no tokens");
@@ -152,7 +152,7 @@ struct Taken {
     taken: u64,
 }
 
-impl Faces for Answer<Taken> {
+impl Render for Answer<Taken> {
     fn table(&self, page: &mut Page) {
         page.line(format_args!("{} taken back", text::count(self.body.taken, "token")));
     }

@@ -16,12 +16,12 @@ use perilog_host::limited::Look;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::door::AgentSocket;
+use crate::endpoint::AgentSocket;
 use crate::exec;
 use crate::exit::{self, Exit};
 use crate::fault::Fault;
 use crate::out::{Out, aside};
-use crate::patience::{Happening, keep};
+use crate::session::{SessionEvent, keep};
 use crate::verb::doctor;
 use crate::{text, values};
 
@@ -72,7 +72,7 @@ struct Request {
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
-    let door = args.agent.door();
+    let endpoint = args.agent.endpoint();
     let request = args.request()?;
     let overriding = doctor::overriding();
     for path in &overriding.of_tasks {
@@ -82,32 +82,33 @@ pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
         aside(format_args!("the drop-in {} may change the unit of every task: perilog doctor", text::line(path)));
     }
     let mut trial = Trial::new(out);
-    let session_door = door.clone();
-    let session = move |client: &mut _, teller: &mut _| exec::session(&session_door, client, &request, teller, |_| {});
-    let happenings = keep(door.clone(), true, session)?;
+    let session_endpoint = endpoint.clone();
+    let session =
+        move |client: &mut _, sender: &mut _| exec::session(&session_endpoint, client, &request, sender, |_| {});
+    let happenings = keep(endpoint.clone(), true, session)?;
     loop {
         match happenings.recv_timeout(LOOK) {
-            Ok(Happening::Told(reply)) => {
+            Ok(SessionEvent::Message(reply)) => {
                 if let Some(exit) = trial.reply(&reply)? {
                     return Ok(exit);
                 }
             }
-            Ok(Happening::Away(_)) => {
+            Ok(SessionEvent::Away(_)) => {
                 aside("the agent is away; the scripts go on, and so does this command when it is back")
             }
-            Ok(Happening::Back(back)) => aside(back),
-            Ok(Happening::Interrupted) => match trial.unit() {
+            Ok(SessionEvent::Back(back)) => aside(back),
+            Ok(SessionEvent::Interrupted) => match trial.unit() {
                 Some(unit) => {
                     aside("cancelling; Ctrl-C again leaves the scripts alone");
-                    if let Err(fault) = door.ask::<serde_json::Value>("Cancel", &json!({ "unit": unit })) {
+                    if let Err(fault) = endpoint.ask::<serde_json::Value>("Cancel", &json!({ "unit": unit })) {
                         aside(fault);
                     }
                 }
                 None => return Ok(Exit::Detached),
             },
-            Ok(Happening::Over(fault)) => return Err(fault),
+            Ok(SessionEvent::Over(fault)) => return Err(fault),
             Err(RecvTimeoutError::Timeout) => trial.look()?,
-            Ok(Happening::Done) | Err(RecvTimeoutError::Disconnected) => {
+            Ok(SessionEvent::Done) | Err(RecvTimeoutError::Disconnected) => {
                 return Err(Fault::Other("the trial ended without an end: journalctl -u perilog-agent".to_owned()));
             }
         }

@@ -8,12 +8,12 @@ use perilog_host::clock;
 use serde_json::Value;
 
 use crate::attempts::Asked;
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 use crate::exit::{self, Exit, worse};
 use crate::fault::Fault;
-use crate::log::{Decided, Entry, Roster, Told};
-use crate::out::{Faces, Out, Page, aside};
-use crate::patience::{Happening, keep};
+use crate::log::{Decided, Entry, EventBody, Roster};
+use crate::out::{Out, Page, Render, aside};
+use crate::session::{SessionEvent, keep};
 use crate::tail::{ABANDONED, News, TAKEN_UP, Tail};
 use crate::values::{self, Awaited};
 use crate::{style, text};
@@ -58,40 +58,40 @@ fn help() -> String {
     )
 }
 
-pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let deadline_ms = args.timeout.and_then(Span::as_millis).map(|ms| clock::mono_ms().saturating_add(ms));
-    let mut tail = Tail::new(door.clone(), args.job.clone(), 0);
-    let happenings = keep(door, false, move |client, teller| {
+    let mut tail = Tail::new(endpoint.clone(), args.job.clone(), 0);
+    let happenings = keep(endpoint, false, move |client, sender| {
         if tail.resume(client)? {
-            teller.tell(News::Anew)?;
+            sender.send_message(News::Anew)?;
         }
-        tail.past(client, teller)?;
-        tail.waits(client, teller)?;
-        tail.follow(client, teller)
+        tail.past(client, sender)?;
+        tail.waits(client, sender)?;
+        tail.follow(client, sender)
     })?;
     let mut ledger = Ledger::new(args);
     loop {
         // Reads the whole existing log first, with any limit: `--timeout 0s` asks about now.
-        let happening = match deadline_ms.filter(|_| ledger.caught_up) {
+        let event = match deadline_ms.filter(|_| ledger.caught_up) {
             None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(deadline_ms) => happenings.recv_timeout(clock::until(deadline_ms)),
         };
-        match happening {
-            Ok(Happening::Told(News::Event(entry))) => {
+        match event {
+            Ok(SessionEvent::Message(News::Event(entry))) => {
                 ledger.say(&entry);
                 ledger.note(entry);
             }
-            Ok(Happening::Told(News::Waits(attempt, why))) if ledger.chosen == Some(attempt) => {
+            Ok(SessionEvent::Message(News::Waits(attempt, why))) if ledger.chosen == Some(attempt) => {
                 aside(format_args!("{}: {}", ledger.args.job, text::line(&why)));
             }
-            Ok(Happening::Told(News::Waits(..))) => {}
-            Ok(Happening::Told(News::Anew)) => ledger.begin_anew(),
-            Ok(Happening::Told(News::CaughtUp)) => ledger.caught_up()?,
-            Ok(Happening::Told(News::Attached(_))) => {}
-            Ok(Happening::Away(fault)) => aside(format_args!("{fault}; waiting for it to come back")),
-            Ok(Happening::Back(back)) => aside(back),
-            Ok(Happening::Over(fault)) => return Err(fault),
-            Ok(Happening::Done | Happening::Interrupted) | Err(RecvTimeoutError::Disconnected) => {
+            Ok(SessionEvent::Message(News::Waits(..))) => {}
+            Ok(SessionEvent::Message(News::Anew)) => ledger.begin_anew(),
+            Ok(SessionEvent::Message(News::CaughtUp)) => ledger.caught_up()?,
+            Ok(SessionEvent::Message(News::Attached(_))) => {}
+            Ok(SessionEvent::Away(fault)) => aside(format_args!("{fault}; waiting for it to come back")),
+            Ok(SessionEvent::Back(back)) => aside(back),
+            Ok(SessionEvent::Over(fault)) => return Err(fault),
+            Ok(SessionEvent::Done | SessionEvent::Interrupted) | Err(RecvTimeoutError::Disconnected) => {
                 return Err(Fault::Other("the wait ended by itself: ask again".to_owned()));
             }
             Err(RecvTimeoutError::Timeout) => {
@@ -175,7 +175,7 @@ impl Ledger {
         if is_of_restore
             && self.caught_up
             && entry.attempt() == self.chosen
-            && let Told::Other { text, .. } = entry.told()
+            && let EventBody::Other { text, .. } = entry.body()
         {
             aside(format_args!("{}: {text}", self.args.job));
         }
@@ -204,12 +204,12 @@ impl Ledger {
         }
         let Some(action) = entry.action() else { return };
         let action = log.actions.entry(action.to_owned()).or_default();
-        match entry.told() {
-            Told::Start { ranks, hosts } => {
+        match entry.body() {
+            EventBody::Start { ranks, hosts } => {
                 action.roster = Roster { ranks, hosts };
                 action.follows = let_go;
             }
-            Told::Verdict(decided) => action.verdict = Some((decided, entry)),
+            EventBody::Verdict(decided) => action.verdict = Some((decided, entry)),
             _ => {}
         }
     }
@@ -265,8 +265,8 @@ impl Ledger {
 
     fn end_of_event(&self, awaited: &Awaited, log: &AttemptLog) -> Option<End> {
         if let Some(entry) = &log.awaited {
-            let exit = match entry.told() {
-                Told::Verdict(decided) => Exit::of(decided.verdict),
+            let exit = match entry.body() {
+                EventBody::Verdict(decided) => Exit::of(decided.verdict),
                 _ => Exit::Ok,
             };
             let unclean = log.unclean(&self.args.job);
@@ -354,13 +354,13 @@ fn is_last_release(entry: &Entry) -> bool {
         && entry.context.get("final").is_some_and(|last| last == true)
 }
 
-impl Faces for End {
+impl Render for End {
     fn table(&self, page: &mut Page) {
         self.lines.iter().for_each(|line| page.line(line));
     }
 
     fn json(&self) -> Option<Value> {
-        Some(Value::Array(self.events.iter().filter_map(Faces::json).collect()))
+        Some(Value::Array(self.events.iter().filter_map(Render::json).collect()))
     }
 
     fn quiet(&self, _page: &mut Page) {}

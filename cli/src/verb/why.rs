@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::show::{details, last_line};
 use crate::columns::{Columns, cell, styled};
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::{style, text, values, when};
 
 /// Why a node is not free, and what to type next
@@ -24,8 +24,8 @@ pub(crate) struct Args {
     node: HostName,
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
-    let answer: Answer<Why> = door.ask("Why", &json!({ "node": args.node }))?;
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
+    let answer: Answer<Why> = endpoint.ask("Why", &json!({ "node": args.node }))?;
     out.show(&answer)?;
     Ok(Exit::Ok)
 }
@@ -35,7 +35,7 @@ struct Why {
     why: WhyView,
 }
 
-impl Faces for Answer<Why> {
+impl Render for Answer<Why> {
     fn table(&self, page: &mut Page) {
         let WhyView { node, open, failed, held, next } = &self.body.why;
         let mut known = vec![format!("for {}", text::age(page.now_ms.saturating_sub(node.since_ms)))];
@@ -124,7 +124,7 @@ impl Chain for WhyTask {
     fn show(&self, page: &mut Page, requeued: bool, age: &str) {
         let outcome = self.ended.as_ref().map(|ended| ended.outcome.to_string());
         let (state, word) = match (&self.ended, &outcome) {
-            (Some(ended), Some(outcome)) => (outcome.as_str(), ended.outcome.word()),
+            (Some(ended), Some(outcome)) => (outcome.as_str(), ended.outcome.as_str()),
             _ => (self.state.as_str(), self.state.as_str()),
         };
         page.line(format_args!(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use perilog_core::controller::io::{ActionStart as Start, Refusal, Report, Request, RunRequest, Said};
+use perilog_core::controller::io::{ActionStart as Start, Refusal, Report, ReportKind, Request, RunRequest};
 use perilog_core::{ResourceName, Span};
 use serde::Deserialize;
 
@@ -78,13 +78,13 @@ impl Parameters for ActionReport {
     fn request(self) -> Result<Request, Refusal> {
         let check = self.check.map(check_name).transpose()?;
         let message = text("message", self.message.unwrap_or_default())?;
-        let said = match self.outcome {
+        let kind = match self.outcome {
             Word::Ok if check.is_some() || !message.is_empty() => {
                 return Err(invalid("what is ok has neither check nor message"));
             }
-            Word::Ok => Said::Ok,
-            Word::Tolerable => Said::Tolerable { check, message },
-            Word::Failed => Said::Failed { check, message },
+            Word::Ok => ReportKind::Ok,
+            Word::Tolerable => ReportKind::Tolerable { check, message },
+            Word::Failed => ReportKind::Failed { check, message },
         };
         Ok(Request::Report(Box::new(Report {
             job: parse(&self.job)?,
@@ -92,7 +92,7 @@ impl Parameters for ActionReport {
             action: parse(&self.action)?,
             targets: perhaps(self.targets)?,
             resources: names(self.resources)?,
-            said,
+            kind,
         })))
     }
 }
@@ -107,7 +107,7 @@ pub(super) struct ActionRenew {
 
 impl Parameters for ActionRenew {
     fn request(self) -> Result<Request, Refusal> {
-        said(&self.job, self.attempt, &self.action, None, Said::Renew)
+        kind(&self.job, self.attempt, &self.action, None, ReportKind::Renew)
     }
 }
 
@@ -127,20 +127,20 @@ impl Parameters for ActionMilestone {
     }
 
     fn request(self) -> Result<Request, Refusal> {
-        let milestone = Said::Milestone(parse(&self.milestone)?);
-        said(&self.job, self.attempt, &self.action, self.targets, milestone)
+        let milestone = ReportKind::Milestone(parse(&self.milestone)?);
+        kind(&self.job, self.attempt, &self.action, self.targets, milestone)
     }
 }
 
-fn said(
+fn kind(
     job: &str,
     attempt: Option<String>,
     action: &str,
     targets: Option<String>,
-    said: Said,
+    kind: ReportKind,
 ) -> Result<Request, Refusal> {
     let (job, attempt, action, targets) = (parse(job)?, perhaps(attempt)?, parse(action)?, perhaps(targets)?);
-    Ok(Request::Report(Box::new(Report { job, attempt, action, targets, resources: None, said })))
+    Ok(Request::Report(Box::new(Report { job, attempt, action, targets, resources: None, kind })))
 }
 
 pub(super) fn names(list: Option<Vec<String>>) -> Result<Option<BTreeSet<ResourceName>>, Refusal> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::controller::io::{Hooked, JobAdd as Add, Refusal, Request};
+use perilog_core::controller::io::{FailedNotice, JobAdd as Add, Refusal, Request};
 use perilog_core::{HostList, ResourceSet, Terms};
 use perilog_proto::check_start;
 use serde::Deserialize;
@@ -205,20 +205,20 @@ impl Parameters for Drain {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct DrainTold {
+pub(super) struct DrainDone {
     host: String,
-    telling: u64,
+    notice_id: u64,
     lifted: bool,
     failed: Option<String>,
 }
 
-impl Parameters for DrainTold {
+impl Parameters for DrainDone {
     fn request(self) -> Result<Request, Refusal> {
-        let (host, Self { telling, lifted, failed, .. }) = (parse(&self.host)?, self);
+        let (host, Self { notice_id, lifted, failed, .. }) = (parse(&self.host)?, self);
         Ok(match failed {
-            None => Request::DrainDone { drains: vec![(host, telling)], lifted },
+            None => Request::DrainDone { drains: vec![(host, notice_id)], lifted },
             Some(why) => {
-                let what = vec![Hooked::Drain { host, telling, lifted }];
+                let what = vec![FailedNotice::Drain { host, notice_id, lifted }];
                 Request::HookFailed { what, why: text("failed", why)? }
             }
         })
@@ -231,7 +231,7 @@ pub(super) struct Undrain {
     nodes: String,
     #[serde(default)]
     forget: bool,
-    telling: Option<u64>,
+    notice_id: Option<u64>,
 }
 
 impl Parameters for Undrain {
@@ -240,6 +240,6 @@ impl Parameters for Undrain {
     }
 
     fn request(self) -> Result<Request, Refusal> {
-        Ok(Request::Undrain { hosts: parse(&self.nodes)?, forget: self.forget, telling: self.telling })
+        Ok(Request::Undrain { hosts: parse(&self.nodes)?, forget: self.forget, notice_id: self.notice_id })
     }
 }

@@ -19,8 +19,8 @@ mod outbox;
 mod parameters;
 mod recovery;
 mod redact;
+mod timings;
 mod tokens;
-mod took;
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub(crate) struct Access {
 /// The kind of a method, which decides who may call it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    Look,
+    OverviewRequest,
     /// A method that an edge needs: for its jobs, their actions, and the drains that it carries out. Root, members of
     /// `[api] group` and edges may call it.
     Edge,
@@ -113,7 +113,7 @@ impl Calls {
 impl Access {
     fn allows(self, kind: Kind, peer: &PeerCred) -> bool {
         let is_edge = kind != Kind::Change && self.edges.is_some_and(|gid| peer.in_group(gid));
-        self.trusts(peer) || is_edge || (kind == Kind::Look && self.read == Read::Anyone)
+        self.trusts(peer) || is_edge || (kind == Kind::OverviewRequest && self.read == Read::Anyone)
     }
 
     /// Returns `true` if the peer may take one of the connections that the socket keeps for trusted peers.
@@ -129,8 +129,8 @@ impl Access {
 const fn kind(method: &str) -> Kind {
     match method.as_bytes() {
         b"Events" | b"EventsOfAll" | b"Ps" | b"Show" | b"Nodes" | b"Why" | b"Status" | b"Failed" | b"Drains"
-        | b"Jobs" | b"Timeline" | b"Stats" | b"Skew" => Kind::Look,
-        b"Sync" | b"Attempts" | b"JobAdd" | b"JobFinish" | b"Run" | b"ActionStart" | b"Cancel" | b"DrainTold"
+        | b"Jobs" | b"Timeline" | b"Stats" | b"Skew" => Kind::OverviewRequest,
+        b"Sync" | b"Attempts" | b"JobAdd" | b"JobFinish" | b"Run" | b"ActionStart" | b"Cancel" | b"DrainDone"
         | b"Undrain" => Kind::Edge,
         _ => Kind::Change,
     }
@@ -175,10 +175,10 @@ impl Api {
             "Events" => events::serve(self, call).await,
             "EventsOfAll" => events_of_all::serve(self, call).await,
             "Logs" => logs::serve(self, call).await,
-            "Jobs" => took::jobs(self, call).await,
-            "Timeline" => took::timeline(self, call).await,
-            "Stats" => took::stats(self, call).await,
-            "Skew" => took::skew(self, call).await,
+            "Jobs" => timings::jobs(self, call).await,
+            "Timeline" => timings::timeline(self, call).await,
+            "Stats" => timings::stats(self, call).await,
+            "Skew" => timings::skew(self, call).await,
             "Export" => export::serve(self, call).await,
             "Backup" => backup::serve(self, call).await,
             "BackupKept" => backup::kept(self, call).await,
@@ -204,7 +204,7 @@ impl Api {
             "Drains" => lists::serve::<jobs::Drains>(self, call).await,
             "Drain" => self.simple::<jobs::Drain>(call).await,
             "Undrain" => self.simple::<jobs::Undrain>(call).await,
-            "DrainTold" => self.simple::<jobs::DrainTold>(call).await,
+            "DrainDone" => self.simple::<jobs::DrainDone>(call).await,
             "Ps" => lists::serve::<parameters::Ps>(self, call).await,
             "Show" => self.simple::<parameters::Show>(call).await,
             "Nodes" => lists::serve::<parameters::Nodes>(self, call).await,
@@ -334,7 +334,7 @@ fn value(reply: Reply) -> Value {
         Reply::Why(why) => json!({ "why": why }),
         Reply::Asked { unreachable, .. } => json!({ "unreachable": unreachable }),
         Reply::Status(status) => json!({ "status": status }),
-        Reply::Looked(looked) => json!({ "looked": looked }),
+        Reply::Overview(looked) => json!({ "looked": looked }),
         Reply::Outbox(entries) => json!({ "entries": entries }),
         Reply::Added { job, attempt, hosts, attached, over, unknown, meant } => json!({
             "job": job, "attempt": attempt, "hosts": hosts, "attached": attached, "over": over, "unknown": unknown,
@@ -344,11 +344,11 @@ fn value(reply: Reply) -> Value {
         Reply::Failed { ranks, hosts, resources, checks } => {
             json!({ "ranks": ranks, "hosts": hosts, "resources": resources, "checks": checks })
         }
-        Reply::Said { ranks, reached } => json!({ "ranks": ranks, "reached": reached }),
+        Reply::MilestoneReached { ranks, reached } => json!({ "ranks": ranks, "reached": reached }),
         Reply::Attempts(attempts) => json!({ "attempts": attempts }),
         Reply::Drains { drains, .. } => json!({ "drains": lists::drains(drains) }),
         // Only the drain hook asks, which is in this process.
-        Reply::OwedDrains(drains) => json!({ "drains": drains }),
+        Reply::PendingDrains(drains) => json!({ "drains": drains }),
         Reply::TookOver { epoch } => json!({ "epoch": epoch }),
         Reply::Recovery(view) => json!({ "recovery": view }),
         Reply::Synced(told) => {

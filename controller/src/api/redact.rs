@@ -33,16 +33,16 @@ pub(super) fn output(reply: &mut Reply) {
         | Reply::Asked { .. }
         | Reply::Status(_)
         // The page's view has no output in it.
-        | Reply::Looked(_)
+        | Reply::Overview(_)
         | Reply::Outbox(_)
         | Reply::Added { .. }
         | Reply::Reported { .. }
         | Reply::Finished(_)
         | Reply::Failed { .. }
-        | Reply::Said { .. }
+        | Reply::MilestoneReached { .. }
         | Reply::Attempts(_)
         | Reply::Drains { .. }
-        | Reply::OwedDrains(_)
+        | Reply::PendingDrains(_)
         | Reply::TookOver { .. }
         | Reply::Synced(_)
         | Reply::Recovery(_)

@@ -14,7 +14,7 @@ fn who_may_call_what() {
     ];
     for (access, change, look, mode) in table {
         let allowed = |kind| [&root, &member, &also, &other].map(|peer| access.allows(kind, peer));
-        assert_eq!((allowed(Kind::Change), allowed(Kind::Look)), (change, look), "{access:?}");
+        assert_eq!((allowed(Kind::Change), allowed(Kind::OverviewRequest)), (change, look), "{access:?}");
         assert_eq!(socket_mode(access), mode);
     }
 }
@@ -26,15 +26,15 @@ fn an_edge_may_do_what_an_edge_does() {
     let access = Access { group: Some(50), edges: Some(60), read: Read::Group };
     let methods = INTERFACE.text.lines().filter_map(|line| line.strip_prefix("method ")?.split('(').next());
     let may: Vec<&str> =
-        methods.filter(|method| access.allows(kind(method), &edge) && kind(method) != Kind::Look).collect();
+        methods.filter(|method| access.allows(kind(method), &edge) && kind(method) != Kind::OverviewRequest).collect();
     assert_eq!(
         may,
-        ["Run", "ActionStart", "JobAdd", "JobFinish", "Undrain", "Cancel", "Sync", "Attempts", "DrainTold"]
+        ["Run", "ActionStart", "JobAdd", "JobFinish", "Undrain", "Cancel", "Sync", "Attempts", "DrainDone"]
     );
-    assert!(access.allows(Kind::Look, &edge) && access.seats(&edge) && !access.trusts(&edge));
+    assert!(access.allows(Kind::OverviewRequest, &edge) && access.seats(&edge) && !access.trusts(&edge));
     assert_eq!(socket_mode(access), 0o666);
     let stranger = PeerCred { gid: 61, ..edge };
-    assert!(!access.allows(Kind::Look, &stranger) && !access.seats(&stranger));
+    assert!(!access.allows(Kind::OverviewRequest, &stranger) && !access.seats(&stranger));
 }
 
 /// Only the methods in the test's list count as reading. A new or unknown method counts as a change, so that by mistake
@@ -42,7 +42,7 @@ fn an_edge_may_do_what_an_edge_does() {
 #[test]
 fn what_is_not_known_to_look_only_is_a_change() {
     let methods = INTERFACE.text.lines().filter_map(|line| line.strip_prefix("method ")?.split('(').next());
-    let look: Vec<&str> = methods.filter(|method| kind(method) == Kind::Look).collect();
+    let look: Vec<&str> = methods.filter(|method| kind(method) == Kind::OverviewRequest).collect();
     assert_eq!(
         look,
         [

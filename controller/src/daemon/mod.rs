@@ -26,7 +26,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use perilog_host::notify;
-use perilog_host::shutdown::{Signal, Signals};
+use perilog_host::signals::{Signal, Signals};
 
 pub use start::Fault;
 use tokio::sync::watch;
@@ -44,12 +44,12 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(3);
 /// [`Fault`]: the controller could not start, or its store failed.
 pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
     let mut signals = Signals::new().map_err(Fault::Signals)?;
-    let Started { inlet, sessions, calls, certificates, mut writer, mut doors, hooks, mut status, remark } =
+    let Started { inlet, sessions, calls, certificates, mut writer, mut listeners, hooks, mut status, remark } =
         start::start(&config).await?;
     let remarks = remark.subscribe();
     let mut reload = Reload::new(file, config, inlet.clone(), certificates, hooks, remark);
     notify::ready(&status.borrow_and_update().clone());
-    let telling = tokio::spawn(tell(status.clone(), remarks));
+    let notice_id = tokio::spawn(tell(status.clone(), remarks));
     loop {
         tokio::select! {
             ended = &mut writer => return Err(start::ended(ended).err().unwrap_or(Fault::WriterEnded)),
@@ -59,10 +59,10 @@ pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
             }
         }
     }
-    telling.abort();
+    notice_id.abort();
     notify::stopping("ending");
     tracing::info!("told to end: what was begun is committed, then sessions are ended");
-    doors.close();
+    listeners.close();
     // The end of the writer closes the channels of sessions and calls.
     let _ = inlet.put(Entry::Stop).await;
     start::ended(writer.await)?;

@@ -22,7 +22,7 @@ use crate::api::{self, Access, Api, Calls, MaxHosts};
 use crate::config::{Config, Hook};
 use crate::enroll::{AuthorityError, Enrolment, Munged};
 use crate::hooks::{self, Command, Kind};
-use crate::http::{self, Looks, Names, Page, Site};
+use crate::http::{self, Names, Page, PageCache, Site};
 use crate::listener::{self, Expiries, Sessions};
 use crate::metrics::{Metrics, Source};
 use crate::store::{EventReader, OpenError, StepReader, Store, StoreError};
@@ -83,7 +83,7 @@ pub(super) struct Started {
     pub(super) certificates: Certificates,
     pub(super) writer: oneshot::Receiver<Result<(), StoreError>>,
     /// The tokio tasks that accept agents, nodes to enrol, and clients.
-    pub(super) doors: Doors,
+    pub(super) listeners: Listeners,
     pub(super) hooks: Hooks,
     /// The line of `systemctl status`.
     pub(super) status: watch::Receiver<String>,
@@ -135,14 +135,14 @@ impl Certificates {
 }
 
 /// The tokio tasks that accept agents, nodes to enrol, and clients.
-pub(super) struct Doors {
+pub(super) struct Listeners {
     agents: JoinSet<()>,
     /// The tokio tasks that serve the local API and HTTP. They end only with the daemon, so that accepted calls still
     /// get answers.
     _clients: JoinSet<()>,
 }
 
-impl Doors {
+impl Listeners {
     /// Stops accepting new connections from agents, and from nodes that want to enrol. Open sessions and the local API
     /// go on.
     pub(super) fn close(&mut self) {
@@ -275,7 +275,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         calls,
         certificates: Certificates { tls, enroll_tls, enrolment },
         writer: writer_ended,
-        doors: Doors { agents, _clients: clients },
+        listeners: Listeners { agents, _clients: clients },
         hooks,
         status,
         remark,
@@ -284,16 +284,16 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
 
 /// Builds the contents of the HTTP listener: metrics, health, and the page if configured.
 fn site(config: &Config, metrics: Metrics, inlet: &Inlet, expiries: &Expiries) -> Result<Site, StoreError> {
-    let looks = || Looks::new(inlet.clone(), config.cluster.as_str());
+    let page_cache = || PageCache::new(inlet.clone(), config.cluster.as_str());
     let page = config.metrics.page.then(|| {
         let own = rustix::system::uname();
-        Page { looks: looks(), names: Names::new(&own.nodename().to_string_lossy()) }
+        Page { page_cache: page_cache(), names: Names::new(&own.nodename().to_string_lossy()) }
     });
     // A separate connection, so that a sum over a million tasks delays no scraper.
     let steps = StepReader::open(&config.store)?;
     let (expiries, store) = (expiries.clone(), config.store.to_path_buf());
     let figures = Source { metrics, inlet: inlet.clone(), steps, expiries, store };
-    Ok(Site { figures, health: looks(), page })
+    Ok(Site { figures, health: page_cache(), page })
 }
 
 /// Binds the local API's socket; sets the socket's group, if this process may. If it may not, everybody may connect

@@ -180,7 +180,7 @@ impl<S: Durable> Writer<S> {
         if defect!(EffectsBeforeCommit) {
             self.delivery.deliver(batch.steal_effects());
         }
-        let mut took = None;
+        let mut elapsed = None;
         if batch.records().is_empty() {
             // A batch without records contains no newly finished task.
             ran.clear();
@@ -192,14 +192,14 @@ impl<S: Durable> Writer<S> {
                 self.step.failed(batch);
                 return Err(error);
             }
-            took = Some(Duration::from_micros(clock::mono_us().saturating_sub(began_us)));
+            elapsed = Some(Duration::from_micros(clock::mono_us().saturating_sub(began_us)));
             fault::point("after-commit");
         }
         let left = self.step.committed(batch);
         if let Some(newest) = left.anchor {
             self.store.anchor(newest);
         }
-        self.observer.committed(took, &ran, &left.effects);
+        self.observer.committed(elapsed, &ran, &left.effects);
         self.delivery.changed(&left.records);
         self.delivery.forget(left.records.iter().filter_map(|record| match record {
             Record::Prune { job, whole_job: true, .. } => Some(job),

@@ -37,13 +37,13 @@ impl Command {
     /// Runs the hook's command with `body` (JSON) on its standard input.
     ///
     /// # Errors
-    /// [`Untold`]: the command could not run, ended with another status than 0, or passed its limit.
-    pub(crate) async fn tell(&self, body: &Value) -> Result<(), Untold> {
+    /// [`NotifyError`]: the command could not run, ended with another status than 0, or passed its limit.
+    pub(crate) async fn notify(&self, body: &Value) -> Result<(), NotifyError> {
         let [program, arguments @ ..] = self.argv.as_slice() else {
-            return Err(Untold::new("no command".to_owned(), &[]));
+            return Err(NotifyError::new("no command".to_owned(), &[]));
         };
-        let stdin =
-            told(body).map_err(|error| Untold::new(format!("cannot hold what {program} is told: {error}"), &[]))?;
+        let stdin = schedule(body)
+            .map_err(|error| NotifyError::new(format!("cannot hold what {program} is told: {error}"), &[]))?;
         let mut child = process::Command::new(program)
             .args(arguments)
             .stdin(stdin)
@@ -52,7 +52,7 @@ impl Command {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| Untold::new(format!("cannot run {program}: {error}"), &[]))?;
+            .map_err(|error| NotifyError::new(format!("cannot run {program}: {error}"), &[]))?;
         let mut group = Group::of(&child);
         let stderr = child.stderr.take();
         let mut said = Vec::new();
@@ -88,20 +88,20 @@ impl Command {
                 format!("{program}: no end within {limit}")
             }
         };
-        Err(Untold::new(how, &said))
+        Err(NotifyError::new(how, &said))
     }
 }
 
 /// The reason why a hook's command did not carry out a notice.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Untold {
+pub(crate) struct NotifyError {
     /// The text for log lines and `perilog ps`: how the program ended, and the last line of its standard error.
     pub(crate) why: String,
     /// The end of the program's standard error, for the log; `None` if `why` already has all of it.
     pub(crate) said: Option<String>,
 }
 
-impl Untold {
+impl NotifyError {
     fn new(how: String, said: &[u8]) -> Self {
         let said = String::from_utf8_lossy(said);
         let mut lines = said.lines().map(str::trim_end).filter(|line| !line.is_empty());
@@ -181,7 +181,7 @@ fn is_living_member(stat: &str, group: Pid) -> bool {
 
 /// Makes the program's standard input: a file in memory with `body`. The file is complete before the program begins,
 /// even if the controller dies at that moment.
-fn told(body: &Value) -> io::Result<Stdio> {
+fn schedule(body: &Value) -> io::Result<Stdio> {
     let make = |flags| memfd_create("perilog-hook", MemfdFlags::CLOEXEC | flags);
     // A kernel before 6.3 does not know the flag; a later kernel may require the flag.
     let memory = make(MemfdFlags::NOEXEC_SEAL).or_else(|_| make(MemfdFlags::empty()))?;
@@ -226,9 +226,12 @@ mod tests {
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
     }
 
-    async fn begun(command: &Arc<Command>, file: &PathBuf) -> (tokio::task::JoinHandle<Result<(), Untold>>, String) {
+    async fn begun(
+        command: &Arc<Command>,
+        file: &PathBuf,
+    ) -> (tokio::task::JoinHandle<Result<(), NotifyError>>, String) {
         let command = Arc::clone(command);
-        let run = tokio::spawn(async move { command.tell(&json!({})).await });
+        let run = tokio::spawn(async move { command.notify(&json!({})).await });
         while !file.exists() {
             tokio::time::sleep(LOOK).await;
         }
@@ -246,7 +249,7 @@ mod tests {
         let (run, pid) = begun(&with_grandchild(&file), &file).await;
         // An hour passes.
         tokio::time::pause();
-        let ended = run.await.unwrap().map_err(|untold| untold.why);
+        let ended = run.await.unwrap().map_err(|error| error.why);
         assert!(!is_alive(&pid), "the child of the hook lives when its run is over");
         assert_eq!(ended, Err("sh: no end within 1h".to_owned()));
     }
@@ -274,7 +277,7 @@ mod tests {
             let script = format!("echo busy >&2; exec 3<&0; sleep 10 <&3 & exit {status}");
             let argv = ["sh", "-c", &script].map(str::to_owned).to_vec();
             let command = Command { argv, limit: LIMIT };
-            assert_eq!(command.tell(&body).await.map_err(|untold| untold.why), expect);
+            assert_eq!(command.notify(&body).await.map_err(|error| error.why), expect);
         }
     }
 
@@ -286,7 +289,7 @@ mod tests {
         let length = body.to_string().len() + 1;
         let script = format!("test \"$(stat -L -c %s /dev/stdin)\" = {length} && test \"$(wc -c)\" = {length}");
         let argv = ["sh", "-c", &script].map(str::to_owned).to_vec();
-        assert_eq!(Command { argv, limit: LIMIT }.tell(&body).await, Ok(()));
+        assert_eq!(Command { argv, limit: LIMIT }.notify(&body).await, Ok(()));
     }
 
     #[test]

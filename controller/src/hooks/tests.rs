@@ -6,7 +6,7 @@ use perilog_core::controller::Body;
 use perilog_core::controller::io::Reader;
 use perilog_core::{Attempt, HostName, JobId};
 
-use super::told::{FIRST_BACKOFF, LAST_BACKOFF};
+use super::schedule::{FIRST_BACKOFF, LAST_BACKOFF};
 use super::*;
 use crate::daemon::Entry;
 
@@ -23,10 +23,10 @@ fn row(name: &str, lifted: bool) -> DrainRow {
         by: None,
         confirmed: false,
         lifted,
-        told: false,
+        notified: false,
         stuck: None,
         again: None,
-        telling: 1,
+        notice_id: 1,
         asked_ms: 1,
         doubtful: false,
         passing: None,
@@ -34,8 +34,8 @@ fn row(name: &str, lifted: bool) -> DrainRow {
 }
 
 /// Returns the drain notices whose commands would begin at `now`, each as event and hosts, for example `drain n[1-2]`.
-fn would_tell(rows: &[DrainRow], told: &Told, now: Instant) -> Vec<String> {
-    let tasks = drained(rows.to_vec(), told, now);
+fn would_run(rows: &[DrainRow], schedule: &Schedule, now: Instant) -> Vec<String> {
+    let tasks = drained(rows.to_vec(), schedule, now);
     tasks.iter().map(|task| format!("{} {}", task.body["event"], task.body["hosts"]).replace('"', "")).collect()
 }
 
@@ -43,42 +43,42 @@ fn would_tell(rows: &[DrainRow], told: &Told, now: Instant) -> Vec<String> {
 fn of_one_host_one_thing_is_told_at_a_time_whichever_way() {
     let now = Instant::now();
     for first in [false, true] {
-        let mut told = Told::default();
+        let mut schedule = Schedule::default();
         let words = |lifted: bool| if lifted { "undrain" } else { "drain" };
-        let task = drained(vec![row("n1", first), row("n2", first)], &told, now).remove(0);
-        told.begin(&task.keys, task.lifts);
+        let task = drained(vec![row("n1", first), row("n2", first)], &schedule, now).remove(0);
+        schedule.begin(&task.keys, task.lifts);
         // The opposite notice for one of these hosts, and other hosts with the same reason.
         let later = [row("n1", !first), row("n2", first), row("n3", first)];
-        assert_eq!(would_tell(&later, &told, now), [format!("{} n3", words(first))]);
-        told.done(&task.keys, now);
+        assert_eq!(would_run(&later, &schedule, now), [format!("{} n3", words(first))]);
+        schedule.done(&task.keys, now);
         let mut both = [format!("{} n1", words(!first)), format!("{} n[2-3]", words(first))];
         both.sort_by_key(|text| text.starts_with("undrain"));
-        assert_eq!(would_tell(&later, &told, now), both);
+        assert_eq!(would_run(&later, &schedule, now), both);
     }
 }
 
 #[test]
 fn a_failing_notice_backs_off_and_delays_no_other() {
     let mut now = Instant::now();
-    let mut told = Told::default();
+    let mut schedule = Schedule::default();
     let mut backoff = FIRST_BACKOFF;
     for _ in 0..8 {
-        let task = drained(vec![row("n1", false)], &told, now).remove(0);
-        told.begin(&task.keys, task.lifts);
-        told.failed(&task.keys, now);
-        assert_eq!(told.next(now), Some(now + backoff));
+        let task = drained(vec![row("n1", false)], &schedule, now).remove(0);
+        schedule.begin(&task.keys, task.lifts);
+        schedule.failed(&task.keys, now);
+        assert_eq!(schedule.next(now), Some(now + backoff));
         // A new host with the same reason, and the opposite notice, go out at once.
-        assert_eq!(would_tell(&[row("n1", false), row("n2", false)], &told, now), ["drain n2"]);
-        assert_eq!(would_tell(&[row("n1", true)], &told, now), ["undrain n1"]);
+        assert_eq!(would_run(&[row("n1", false), row("n2", false)], &schedule, now), ["drain n2"]);
+        assert_eq!(would_run(&[row("n1", true)], &schedule, now), ["undrain n1"]);
         now += backoff;
         backoff = (backoff * 2).min(LAST_BACKOFF);
         // At this time the notice is due, so the controller does not sleep.
-        assert_eq!((told.next(now), would_tell(&[row("n1", false)], &told, now).len()), (None, 1));
+        assert_eq!((schedule.next(now), would_run(&[row("n1", false)], &schedule, now).len()), (None, 1));
     }
     assert_eq!(backoff, LAST_BACKOFF);
     // A removed notice begins anew.
-    told.keep(|_| false);
-    assert_eq!(told.turn(&Key::Host(host("n1")), false, now), Some(Turn::Fresh));
+    schedule.keep(|_| false);
+    assert_eq!(schedule.turn(&Key::Host(host("n1")), false, now), Some(Turn::Fresh));
 }
 
 /// Regression test: one host that the hook rejects kept all other hosts of its command from being drained, and their
@@ -87,46 +87,51 @@ fn a_failing_notice_backs_off_and_delays_no_other() {
 fn a_host_that_is_refused_keeps_none_of_its_group_waiting() {
     let began = Instant::now();
     let mut now = began;
-    let mut told = Told::default();
+    let mut schedule = Schedule::default();
     let names: Vec<String> = (0..100).map(|n| format!("n{n}")).collect();
     let mut rows: Vec<DrainRow> = names.iter().map(|name| row(name, false)).collect();
     let refused = [host("n17"), host("n64")];
     let mut commands = 0;
     while rows.len() > refused.len() {
-        for task in drained(rows.clone(), &told, now) {
+        for task in drained(rows.clone(), &schedule, now) {
             commands += 1;
-            told.begin(&task.keys, task.lifts);
+            schedule.begin(&task.keys, task.lifts);
             if refused.iter().any(|host| task.keys.contains(&Key::Host(host.clone()))) {
-                told.failed(&task.keys, now);
+                schedule.failed(&task.keys, now);
             } else {
-                told.done(&task.keys, now);
+                schedule.done(&task.keys, now);
                 rows.retain(|row| !task.keys.contains(&Key::Host(row.host.clone())));
             }
         }
-        now = told.next(now).expect("somebody is told again");
+        now = schedule.next(now).expect("somebody is told again");
         assert!(now - began < Duration::from_secs(10), "{} of {} hosts still wait", rows.len(), names.len());
     }
     assert_eq!(rows.iter().map(|row| row.host.clone()).collect::<Vec<_>>(), refused);
     // Halves of a hundred: seven times for each of the two hosts, and once for all.
     assert!(commands <= 1 + 2 * 2 * 7, "{commands} commands");
     // Each host is alone now, and waits longer each time.
-    let alone = drained(rows.clone(), &told, now);
+    let alone = drained(rows.clone(), &schedule, now);
     assert_eq!(alone.iter().map(|task| task.keys.len()).collect::<Vec<_>>(), [1, 1]);
-    alone.iter().for_each(|task| told.begin(&task.keys, task.lifts));
-    alone.iter().for_each(|task| told.failed(&task.keys, now));
-    assert!(told.next(now).is_some_and(|at| at - now >= FIRST_BACKOFF));
+    alone.iter().for_each(|task| schedule.begin(&task.keys, task.lifts));
+    alone.iter().for_each(|task| schedule.failed(&task.keys, now));
+    assert!(schedule.next(now).is_some_and(|at| at - now >= FIRST_BACKOFF));
 }
 
 /// Runs the commands of all due notices; a command with a refused host fails. Returns the number of commands.
-fn tell(rows: &mut Vec<DrainRow>, told: &mut Told, now: Instant, refuses: impl Fn(&HostName) -> bool) -> usize {
-    let tasks = drained(rows.clone(), told, now);
-    tasks.iter().for_each(|task| told.begin(&task.keys, task.lifts));
+fn notify(
+    rows: &mut Vec<DrainRow>,
+    schedule: &mut Schedule,
+    now: Instant,
+    refuses: impl Fn(&HostName) -> bool,
+) -> usize {
+    let tasks = drained(rows.clone(), schedule, now);
+    tasks.iter().for_each(|task| schedule.begin(&task.keys, task.lifts));
     for task in &tasks {
         let hosts = |row: &DrainRow| task.keys.contains(&Key::Host(row.host.clone()));
         if rows.iter().any(|row| hosts(row) && refuses(&row.host)) {
-            told.failed(&task.keys, now);
+            schedule.failed(&task.keys, now);
         } else {
-            told.done(&task.keys, now);
+            schedule.done(&task.keys, now);
             rows.retain(|row| !hosts(row));
         }
     }
@@ -138,38 +143,38 @@ fn tell(rows: &mut Vec<DrainRow>, told: &mut Told, now: Instant, refuses: impl F
 #[test]
 fn after_an_outage_waiting_notices_are_told_together() {
     let mut now = Instant::now();
-    let mut told = Told::default();
+    let mut schedule = Schedule::default();
     let mut rows: Vec<DrainRow> = (0..100).map(|n| row(&format!("n{n}"), n % 2 == 1)).collect();
     for _ in 0..20 {
-        tell(&mut rows, &mut told, now, |_| true);
-        now = told.next(now).expect("all are told again");
+        notify(&mut rows, &mut schedule, now, |_| true);
+        now = schedule.next(now).expect("all are told again");
     }
     now += LAST_BACKOFF;
-    assert_eq!(drained(rows.clone(), &told, now).len(), 100, "each by itself");
+    assert_eq!(drained(rows.clone(), &schedule, now).len(), 100, "each by itself");
     // After one success the others follow at once, in two commands, drains and lifts, except for a host that the hook
     // still refuses.
-    let first = drained(vec![row("n0", false)], &told, now).remove(0);
-    told.begin(&first.keys, first.lifts);
-    told.done(&first.keys, now);
+    let first = drained(vec![row("n0", false)], &schedule, now).remove(0);
+    schedule.begin(&first.keys, first.lifts);
+    schedule.done(&first.keys, now);
     rows.remove(0);
     let bad = host("n64");
-    assert_eq!(tell(&mut rows, &mut told, now, |host| *host == bad), 2);
+    assert_eq!(notify(&mut rows, &mut schedule, now, |host| *host == bad), 2);
     assert_eq!(rows.len(), 49, "the drains: one of them is refused");
     let mut commands = 0;
     // A host that failed alone may again be in a group with others. The loop runs until only the refused host waits.
-    while rows.len() > 1 || told.next(now).is_none() {
-        now = told.next(now).unwrap_or(now);
-        commands += tell(&mut rows, &mut told, now, |host| *host == bad);
+    while rows.len() > 1 || schedule.next(now).is_none() {
+        now = schedule.next(now).unwrap_or(now);
+        commands += notify(&mut rows, &mut schedule, now, |host| *host == bad);
     }
     assert!(commands <= 2 * 6 + 1, "{commands} commands to find one of 49");
     // The refused host is at fault: other successes do not make its next try earlier.
     for n in 200..210 {
-        let next = told.next(now).expect("it is told again");
+        let next = schedule.next(now).expect("it is told again");
         rows.push(row(&format!("n{n}"), false));
-        assert_eq!(tell(&mut rows, &mut told, now, |host| *host == bad), 1);
-        assert_eq!((told.next(now), rows.len()), (Some(next), 1));
+        assert_eq!(notify(&mut rows, &mut schedule, now, |host| *host == bad), 1);
+        assert_eq!((schedule.next(now), rows.len()), (Some(next), 1));
         now = next;
-        assert_eq!(tell(&mut rows, &mut told, now, |host| *host == bad), 1);
+        assert_eq!(notify(&mut rows, &mut schedule, now, |host| *host == bad), 1);
     }
 }
 
@@ -178,7 +183,7 @@ fn after_an_outage_waiting_notices_are_told_together() {
 #[test]
 fn refused_hosts_keep_their_backoff_when_others_succeed() {
     let began = Instant::now();
-    let mut told = Told::default();
+    let mut schedule = Schedule::default();
     let bad = ["bad1", "bad2", "bad3"].map(host);
     let refuses = |host: &HostName| bad.contains(host);
     let mut rows: Vec<DrainRow> = bad.iter().map(|host| row(host.as_str(), false)).collect();
@@ -189,7 +194,7 @@ fn refused_hosts_keep_their_backoff_when_others_succeed() {
         if second % 300 == 0 {
             rows.push(row(&format!("n{second}"), false));
         }
-        let commands = tell(&mut rows, &mut told, now, refuses);
+        let commands = notify(&mut rows, &mut schedule, now, refuses);
         late += if second >= 900 { commands } else { 0 };
     }
     assert_eq!(rows.len(), bad.len(), "one that is not refused waits");
@@ -198,9 +203,10 @@ fn refused_hosts_keep_their_backoff_when_others_succeed() {
     // A bad host succeeds after all: the others go out once with the new hosts, and then wait as before.
     let now = began + FIRST_BACKOFF * 3600 + LAST_BACKOFF;
     let refuses = |host: &HostName| bad[1..].contains(host);
-    assert_eq!(tell(&mut rows, &mut told, now, refuses), 3);
+    assert_eq!(notify(&mut rows, &mut schedule, now, refuses), 3);
     assert_eq!(rows.len(), 2);
-    let again: usize = (0..60).map(|second| tell(&mut rows, &mut told, now + FIRST_BACKOFF * second, refuses)).sum();
+    let again: usize =
+        (0..60).map(|second| notify(&mut rows, &mut schedule, now + FIRST_BACKOFF * second, refuses)).sum();
     assert!(again <= 4, "{again} commands in a minute");
 }
 
@@ -209,31 +215,31 @@ fn refused_hosts_keep_their_backoff_when_others_succeed() {
 #[test]
 fn one_success_after_a_second_outage_releases_all() {
     let mut now = Instant::now();
-    let mut told = Told::default();
+    let mut schedule = Schedule::default();
     let mut rows: Vec<DrainRow> = (0..100).map(|n| row(&format!("n{n}"), false)).collect();
-    let away = |rows: &mut Vec<DrainRow>, told: &mut Told, now: &mut Instant| {
+    let away = |rows: &mut Vec<DrainRow>, schedule: &mut Schedule, now: &mut Instant| {
         for _ in 0..20 {
-            tell(rows, told, *now, |_| true);
-            *now = told.next(*now).expect("all are told again");
+            notify(rows, schedule, *now, |_| true);
+            *now = schedule.next(*now).expect("all are told again");
         }
         *now += LAST_BACKOFF;
     };
-    let one = |rows: &mut Vec<DrainRow>, told: &mut Told, now: Instant| {
-        let task = drained(vec![rows.remove(0)], told, now).remove(0);
-        told.begin(&task.keys, task.lifts);
-        told.done(&task.keys, now);
+    let one = |rows: &mut Vec<DrainRow>, schedule: &mut Schedule, now: Instant| {
+        let task = drained(vec![rows.remove(0)], schedule, now).remove(0);
+        schedule.begin(&task.keys, task.lifts);
+        schedule.done(&task.keys, now);
     };
-    away(&mut rows, &mut told, &mut now);
-    one(&mut rows, &mut told, now);
-    away(&mut rows, &mut told, &mut now);
-    one(&mut rows, &mut told, now);
-    assert_eq!((tell(&mut rows, &mut told, now, |_| false), rows.len()), (1, 0));
+    away(&mut rows, &mut schedule, &mut now);
+    one(&mut rows, &mut schedule, now);
+    away(&mut rows, &mut schedule, &mut now);
+    one(&mut rows, &mut schedule, now);
+    assert_eq!((notify(&mut rows, &mut schedule, now, |_| false), rows.len()), (1, 0));
 }
 
 #[test]
 fn failed_notices_take_half_the_room_longest_waiting_first() {
     let now = Instant::now();
-    let mut task = drained(vec![row("n1", false)], &Told::default(), now).remove(0);
+    let mut task = drained(vec![row("n1", false)], &Schedule::default(), now).remove(0);
     let mut turns = |turns: &[Turn], room: Room| -> Vec<Turn> {
         let tasks = turns.iter().map(|turn| {
             task.turn = *turn;
@@ -246,8 +252,11 @@ fn failed_notices_take_half_the_room_longest_waiting_first() {
     let room = |all, again| Room { all, again };
     assert_eq!(turns(&many, room(8, 4)), [again(0), again(1), again(2), again(3)]);
     many.extend([Turn::Fresh; 20]);
-    let told = turns(&many, room(8, 4));
-    assert_eq!((&told[..4], &told[4..]), (&[again(0), again(1), again(2), again(3)][..], &[Turn::Fresh; 4][..]));
+    let schedule = turns(&many, room(8, 4));
+    assert_eq!(
+        (&schedule[..4], &schedule[4..]),
+        (&[again(0), again(1), again(2), again(3)][..], &[Turn::Fresh; 4][..])
+    );
     assert_eq!(turns(&many, room(3, 0)), [Turn::Fresh; 3]);
     assert_eq!(turns(&many, room(1, 4)), [again(0)]);
 }
@@ -299,21 +308,21 @@ async fn jobs_whose_release_fails_keep_no_other_job_waiting() {
 
 #[tokio::test]
 async fn a_commands_output_is_bounded_and_its_last_line_is_why() {
-    let tell = async |script: &str, limit: Duration| {
+    let notify = async |script: &str, limit: Duration| {
         let argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
-        Command { argv, limit }.tell(&json!({})).await.expect_err("it fails")
+        Command { argv, limit }.notify(&json!({})).await.expect_err("it fails")
     };
     let long = Duration::from_secs(600);
-    let untold = |why: &str, said: Option<&str>| Untold { why: why.to_owned(), said: said.map(str::to_owned) };
-    assert_eq!(tell("echo aside; exit 3", long).await, untold("/bin/sh: exit status: 3", None));
-    assert_eq!(tell("echo one >&2; exit 3", long).await, untold("/bin/sh: exit status: 3: one", None));
+    let error = |why: &str, said: Option<&str>| NotifyError { why: why.to_owned(), said: said.map(str::to_owned) };
+    assert_eq!(notify("echo aside; exit 3", long).await, error("/bin/sh: exit status: 3", None));
+    assert_eq!(notify("echo one >&2; exit 3", long).await, error("/bin/sh: exit status: 3: one", None));
     let two = "echo one >&2; echo two >&2; echo >&2; exit 3";
-    assert_eq!(tell(two, long).await, untold("/bin/sh: exit status: 3: two", Some("one\ntwo")));
-    let flood = tell("seq 1 100000 >&2; exit 3", long).await;
+    assert_eq!(notify(two, long).await, error("/bin/sh: exit status: 3: two", Some("one\ntwo")));
+    let flood = notify("seq 1 100000 >&2; exit 3", long).await;
     assert!(flood.why.ends_with(": 100000") && flood.said.is_some_and(|said| said.len() <= 4096));
     // A command that is killed at its limit, or outlived by a child with the pipe, keeps its output.
-    let late = tell("echo stuck >&2; sleep 1000", Duration::from_secs(5)).await;
-    assert_eq!(late, untold("/bin/sh: no end within 5s: stuck", None));
-    let held = tell("echo held >&2; sleep 5 & exit 3", long).await;
-    assert_eq!(held, untold("/bin/sh: exit status: 3: held", None));
+    let late = notify("echo stuck >&2; sleep 1000", Duration::from_secs(5)).await;
+    assert_eq!(late, error("/bin/sh: no end within 5s: stuck", None));
+    let held = notify("echo held >&2; sleep 5 & exit 3", long).await;
+    assert_eq!(held, error("/bin/sh: exit status: 3: held", None));
 }

@@ -8,12 +8,12 @@ use hyper::header::{
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
-use perilog_core::controller::overview::Look;
+use perilog_core::controller::overview::OverviewRequest;
 use perilog_core::{HostName, JobId};
 use serde_json::json;
 
-use super::looks::{Looks, Question, Seen};
 use super::names::Names;
+use super::page_cache::{PageCache, Question, Seen};
 use crate::metrics::Source;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -47,15 +47,15 @@ const FILES: [(&str, &str, &str); 4] = [
 #[derive(Debug, Clone)]
 pub(crate) struct Site {
     pub(crate) figures: Source,
-    /// Passes the question of `/healthz` to the writer. The page's questions have a [`Looks`] of their own, so that
+    /// Passes the question of `/healthz` to the writer. The page's questions have a [`PageCache`] of their own, so that
     /// visitors of the page delay no answer about health.
-    pub(crate) health: Looks,
+    pub(crate) health: PageCache,
     pub(crate) page: Option<Page>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Page {
-    pub(crate) looks: Looks,
+    pub(crate) page_cache: PageCache,
     pub(crate) names: Names,
 }
 
@@ -107,14 +107,18 @@ impl Page {
         }
         let query = request.uri().query();
         let look = match path {
-            "/status.json" => Ok(Look::Cluster),
-            "/job.json" => named(query, "job").and_then(|name| JobId::new(name).map_err(text)).map(Look::Job),
-            "/node.json" => named(query, "node").and_then(|name| HostName::new(name).map_err(text)).map(Look::Node),
+            "/status.json" => Ok(OverviewRequest::Cluster),
+            "/job.json" => {
+                named(query, "job").and_then(|name| JobId::new(name).map_err(text)).map(OverviewRequest::Job)
+            }
+            "/node.json" => {
+                named(query, "node").and_then(|name| HostName::new(name).map_err(text)).map(OverviewRequest::Node)
+            }
             _ => return file(path),
         };
         match look {
             Ok(look) => {
-                let Seen { status, body } = self.looks.see(Question::Look(look)).await;
+                let Seen { status, body } = self.page_cache.see(Question::Overview(look)).await;
                 if status == StatusCode::OK { answer(status, JSON, body) } else { failed(status, &body) }
             }
             Err(why) => failed(StatusCode::BAD_REQUEST, why.as_bytes()),

@@ -15,17 +15,17 @@
 //! | `server` | connections: their number and their time |
 //! | `answer` | a request and its answer: methods, paths, headers |
 //! | `names` | the names that a visitor may call this host by |
-//! | `looks` | questions to the machine, one answer for all visitors who ask the same |
+//! | `page_cache` | questions to the machine, one answer for all visitors who ask the same |
 //! | `page/` | the page itself, which loads nothing from other hosts |
 
 mod answer;
-mod looks;
 mod names;
+mod page_cache;
 mod server;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use answer::{Page, Site};
-pub(crate) use looks::Looks;
 pub(crate) use names::Names;
+pub(crate) use page_cache::PageCache;
 pub(crate) use server::{bind, serve};

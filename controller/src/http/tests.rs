@@ -6,14 +6,14 @@ use std::time::Duration;
 use hyper::StatusCode;
 use perilog_core::JobId;
 use perilog_core::controller::io::{Refusal, Reply, Request};
-use perilog_core::controller::overview::Look;
+use perilog_core::controller::overview::OverviewRequest;
 use perilog_core::controller::view::StatusView;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::looks::{Looks, Question};
+use super::page_cache::{PageCache, Question};
 use super::server::{Bounds, serve_within};
 use super::{Names, Page, Site, bind};
 use crate::daemon::{Entry, Inlet};
@@ -38,9 +38,9 @@ fn served(bounds: Bounds) -> Served {
     let (inlet, entries) = Inlet::new();
     let metrics = Metrics::default();
     let steps = StepReader::open(&store).unwrap();
-    let looks = || Looks::new(inlet.clone(), "test");
-    let page = Some(Page { looks: looks(), names: Names::new("ctl") });
-    let health = looks();
+    let page_cache = || PageCache::new(inlet.clone(), "test");
+    let page = Some(Page { page_cache: page_cache(), names: Names::new("ctl") });
+    let health = page_cache();
     let site = Site {
         figures: Source {
             metrics: metrics.clone(),
@@ -160,18 +160,18 @@ fn status() -> StatusView {
 }
 
 fn job(n: u32) -> Question {
-    Question::Look(Look::Job(JobId::new(&format!("f{n}")).unwrap()))
+    Question::Overview(OverviewRequest::Job(JobId::new(&format!("f{n}")).unwrap()))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_crowd_that_asks_the_same_asks_the_writer_once() {
     let (inlet, entries) = Inlet::new();
     let mut asked = writer(entries, Duration::from_millis(20), None);
-    let looks = Looks::new(inlet, "test");
+    let page_cache = PageCache::new(inlet, "test");
     let crowd: Vec<_> = (0..50)
         .map(|_| {
-            let looks = looks.clone();
-            tokio::spawn(async move { looks.see(Question::Look(Look::Cluster)).await.status })
+            let page_cache = page_cache.clone();
+            tokio::spawn(async move { page_cache.see(Question::Overview(OverviewRequest::Cluster)).await.status })
         })
         .collect();
     for visitor in crowd {
@@ -180,7 +180,7 @@ async fn a_crowd_that_asks_the_same_asks_the_writer_once() {
     assert!(asked.try_recv().is_ok() && asked.try_recv().is_err(), "asked more than once");
     // The answer is kept for a moment, and not for ever.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    looks.see(Question::Look(Look::Cluster)).await;
+    page_cache.see(Question::Overview(OverviewRequest::Cluster)).await;
     assert!(asked.try_recv().is_ok());
 }
 
@@ -190,10 +190,10 @@ async fn a_crowd_that_asks_the_same_asks_the_writer_once() {
 async fn the_writer_rests_between_two_questions() {
     let (inlet, entries) = Inlet::new();
     let mut asked = writer(entries, Duration::from_millis(100), None);
-    let looks = Looks::new(inlet, "test");
+    let page_cache = PageCache::new(inlet, "test");
     let began = Instant::now();
     for n in 0..11 {
-        looks.see(job(n)).await;
+        page_cache.see(job(n)).await;
     }
     assert!(began.elapsed() >= Duration::from_millis(11 * 100 + 10 * 400), "{:?}", began.elapsed());
     // Also where each visitor goes away while the writer works on the answer.
@@ -201,12 +201,12 @@ async fn the_writer_rests_between_two_questions() {
     while asked.try_recv().is_ok() {}
     let began = Instant::now();
     for n in 0..10 {
-        let looks = looks.clone();
-        let visitor = tokio::spawn(async move { looks.see(job(100 + n)).await });
+        let page_cache = page_cache.clone();
+        let visitor = tokio::spawn(async move { page_cache.see(job(100 + n)).await });
         tokio::time::sleep(Duration::from_millis(50)).await;
         visitor.abort();
     }
-    looks.see(job(200)).await;
+    page_cache.see(job(200)).await;
     let count = std::iter::from_fn(|| asked.try_recv().ok()).count() as u32;
     assert!(
         count >= 2 && began.elapsed() >= Duration::from_millis(400) * (count - 1),

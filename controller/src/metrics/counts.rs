@@ -18,7 +18,7 @@ const SCRIPTS: usize = 256;
 /// Label for all actions past [`ACTIONS`], and for all scripts past [`SCRIPTS`].
 const OTHER: &str = "other";
 
-/// All values of [`perilog_core::outcome::Outcome::word`].
+/// All values of [`perilog_core::outcome::Outcome::as_str`].
 const OUTCOMES: [&str; 8] = ["ok", "tolerable", "failed", "timeout", "cancelled", "lost", "refused", "resolved"];
 
 /// Upper bounds, in seconds, of the histograms of scripts and tasks. A script takes milliseconds or, when a file server

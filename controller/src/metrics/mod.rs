@@ -39,10 +39,10 @@ impl Metrics {
 
     /// Counts a committed batch: the duration of its commit (`None`: the batch had no records), the durations that the
     /// commit has stored in `ran`, and the effects.
-    pub(crate) fn committed(&self, took: Option<Duration>, ran: &[Ran], effects: &[Effect]) {
+    pub(crate) fn committed(&self, elapsed: Option<Duration>, ran: &[Ran], effects: &[Effect]) {
         let mut counts = self.counts();
-        if let Some(took) = took {
-            counts.commits.observe(took.as_secs_f64());
+        if let Some(elapsed) = elapsed {
+            counts.commits.observe(elapsed.as_secs_f64());
         }
         ran.iter().for_each(|ran| counts.ran(ran));
         effects.iter().for_each(|effect| counts.effect(effect));
@@ -75,6 +75,6 @@ impl Metrics {
 
     /// Counts the end of a hook's command.
     pub(crate) fn hook(&self, kind: Kind, ok: bool) {
-        *self.counts().hooks.entry((kind.word(), ok)).or_default() += 1;
+        *self.counts().hooks.entry((kind.as_str(), ok)).or_default() += 1;
     }
 }

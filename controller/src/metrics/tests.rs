@@ -134,7 +134,7 @@ fn every_outcome_has_a_counter() {
             Outcome::Ok | Outcome::Tolerable | Outcome::Failed { .. } | Outcome::Timeout { .. } => {}
             Outcome::Cancelled { .. } | Outcome::Lost { .. } | Outcome::Refused { .. } | Outcome::Resolved { .. } => {}
         }
-        metrics.committed(None, &[], &[finish("prolog", outcome.word(), "0")]);
+        metrics.committed(None, &[], &[finish("prolog", outcome.as_str(), "0")]);
     }
     assert_eq!(page(&metrics), before);
 }

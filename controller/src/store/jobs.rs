@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
 
 use super::StoreError;
-use super::took::{Since, StepReader, layout};
+use super::timings::{Since, StepReader, layout};
 
 /// Maximum number of actions that one query looks at. A filter that nothing passes takes about a second for as many.
 const MOST: usize = 200_000;

@@ -9,9 +9,9 @@ use std::str::FromStr;
 use perilog_core::controller::io::{
     ActionRow, AttemptRow, DrainRow, Fetched, NodeRow, OutboxEntry, Quiet, RankRow, Recovered, RecoveryRow, Source,
 };
-use perilog_core::controller::{Body, Holds, Snapshot, Stands};
+use perilog_core::controller::{ActionDelta, AttemptDelta, Body, Snapshot};
 use perilog_core::ids::{ActionId, Epoch, TaskId};
-use perilog_core::{Attempt, History, JobId, Life, Rank};
+use perilog_core::{Attempt, EpochRange, History, JobId, Rank};
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Params, Row, Statement};
 use serde::de::DeserializeOwned;
@@ -30,8 +30,8 @@ pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
         outbox: rows(&db, "outbox", "SELECT * FROM outbox ORDER BY sequence", outbox)?,
         ..without_jobs(&db)?
     };
-    put_moved(&db, &mut snapshot, "")?;
-    put_given(&db, &mut snapshot, "")?;
+    put_action_deltas(&db, &mut snapshot, "")?;
+    put_attempt_deltas(&db, &mut snapshot, "")?;
     Ok(snapshot)
 }
 
@@ -63,8 +63,14 @@ pub(super) fn jobs(db: &Connection, jobs: &BTreeSet<JobId>) -> Result<Fetched, S
     let names = serde_json::to_string(&jobs).unwrap_or_default();
     let actions = format!("SELECT * FROM actions WHERE {OF} ORDER BY number");
     part.actions = of(db, "actions", &actions, &names, action)?;
-    put_rows_of_moved(&mut part, of(db, "moved", &format!("{MOVED} WHERE {ACTIONS} {MOVED_ORDER}"), &names, moved)?);
-    put_rows_of_given(&mut part, of(db, "given", &format!("{GIVEN} WHERE {OF} {GIVEN_ORDER}"), &names, given)?);
+    put_rows_of_action_deltas(
+        &mut part,
+        of(db, "moved", &format!("{ACTION_DELTAS} WHERE {ACTIONS} {ACTION_DELTA_ORDER}"), &names, action_delta)?,
+    );
+    put_rows_of_attempt_deltas(
+        &mut part,
+        of(db, "given", &format!("{ATTEMPT_DELTAS} WHERE {OF} {ATTEMPT_DELTA_ORDER}"), &names, attempt_delta)?,
+    );
     let ranks = format!("SELECT * FROM ranks WHERE {ACTIONS} ORDER BY action, rank");
     Ok(Fetched {
         ranks: of(db, "ranks", &ranks, &names, rank)?,
@@ -92,18 +98,18 @@ fn events_last(row: &Cells<'_>) -> Result<(JobId, u64), Wrong> {
     Ok((parsed(row, "job")?, number(row, "last")?))
 }
 
-fn moved(row: &Cells<'_>) -> Result<(ActionId, Stands), Wrong> {
+fn action_delta(row: &Cells<'_>) -> Result<(ActionId, ActionDelta), Wrong> {
     Ok((action_id(row, "action")?, json(row, "stands")?))
 }
 
-fn given(row: &Cells<'_>) -> Result<((JobId, Attempt), Holds), Wrong> {
+fn attempt_delta(row: &Cells<'_>) -> Result<((JobId, Attempt), AttemptDelta), Wrong> {
     Ok(((parsed(row, "job")?, parsed(row, "attempt")?), json(row, "holds")?))
 }
 
 /// Loads the lives of the controller in this store, and the number of the last commit.
 pub(super) fn history(db: &Connection) -> Result<History, StoreError> {
     Ok(History {
-        lives: rows(db, "lives", "SELECT * FROM lives ORDER BY first", life)?,
+        epochs: rows(db, "lives", "SELECT * FROM lives ORDER BY first", epoch_range)?,
         last: one(db, "last_commit", "number")?.unwrap_or(0),
     })
 }
@@ -131,49 +137,55 @@ pub(super) fn job(db: &Connection, job: &JobId) -> Result<Job, StoreError> {
         ranks: rows(db, "ranks", &format!("SELECT * FROM ranks WHERE {ids} ORDER BY action, rank"), rank)?,
         ..Snapshot::default()
     };
-    put_moved(db, &mut part, &format!("WHERE {ids}"))?;
-    put_given(db, &mut part, &format!("WHERE {of}"))?;
+    put_action_deltas(db, &mut part, &format!("WHERE {ids}"))?;
+    put_attempt_deltas(db, &mut part, &format!("WHERE {of}"))?;
     Ok(Job { attempts: part.attempts, actions: part.actions, ranks: part.ranks })
 }
 
-/// Applies the rows of the table `moved` to the rows of actions. A row of `moved` has the sets of ranks (waiting, sent,
-/// accepted and so on) that changed after the action's row was written. `only`: a WHERE clause that selects rows of
-/// `moved`.
-fn put_moved(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
-    put_rows_of_moved(snapshot, rows(db, "moved", &format!("{MOVED} {only} {MOVED_ORDER}"), moved)?);
+/// Applies the rows of the table `action_delta` to the rows of actions. A row of `action_delta` has the sets of ranks
+/// (waiting, sent, accepted and so on) that changed after the action's row was written. `only`: a WHERE clause that
+/// selects rows of `action_delta`.
+fn put_action_deltas(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
+    put_rows_of_action_deltas(
+        snapshot,
+        rows(db, "moved", &format!("{ACTION_DELTAS} {only} {ACTION_DELTA_ORDER}"), action_delta)?,
+    );
     Ok(())
 }
 
-fn put_rows_of_moved(snapshot: &mut Snapshot, moved: Vec<(ActionId, Stands)>) {
+fn put_rows_of_action_deltas(snapshot: &mut Snapshot, action_delta: Vec<(ActionId, ActionDelta)>) {
     let mut by_id: BTreeMap<ActionId, &mut ActionRow> = snapshot.actions.iter_mut().map(|row| (row.id, row)).collect();
-    for (id, stands) in moved {
+    for (id, delta) in action_delta {
         if let Some(row) = by_id.get_mut(&id) {
-            row.put(&stands);
+            row.put(&delta);
         }
     }
 }
 
-/// Applies the rows of the table `given` to the rows of attempts: changes of an attempt's holds since its row was
-/// written. `only`: a WHERE clause that limits these changes.
-fn put_given(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
-    put_rows_of_given(snapshot, rows(db, "given", &format!("{GIVEN} {only} {GIVEN_ORDER}"), given)?);
+/// Applies the rows of the table `attempt_delta` to the rows of attempts: changes of an attempt's holds since its row
+/// was written. `only`: a WHERE clause that limits these changes.
+fn put_attempt_deltas(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
+    put_rows_of_attempt_deltas(
+        snapshot,
+        rows(db, "given", &format!("{ATTEMPT_DELTAS} {only} {ATTEMPT_DELTA_ORDER}"), attempt_delta)?,
+    );
     Ok(())
 }
 
-fn put_rows_of_given(snapshot: &mut Snapshot, given: Vec<((JobId, Attempt), Holds)>) {
+fn put_rows_of_attempt_deltas(snapshot: &mut Snapshot, attempt_delta: Vec<((JobId, Attempt), AttemptDelta)>) {
     let key = |row: &AttemptRow| (row.job.clone(), row.attempt);
     let mut by_key: BTreeMap<_, &mut AttemptRow> = snapshot.attempts.iter_mut().map(|row| (key(row), row)).collect();
-    for (key, holds) in given {
+    for (key, holds) in attempt_delta {
         if let Some(row) = by_key.get_mut(&key) {
             row.put(&holds);
         }
     }
 }
 
-const MOVED: &str = "SELECT action, stands FROM moved";
-const MOVED_ORDER: &str = "ORDER BY action, number";
-const GIVEN: &str = "SELECT job, attempt, holds FROM given";
-const GIVEN_ORDER: &str = "ORDER BY job, attempt, number";
+const ACTION_DELTAS: &str = "SELECT action, stands FROM moved";
+const ACTION_DELTA_ORDER: &str = "ORDER BY action, number";
+const ATTEMPT_DELTAS: &str = "SELECT job, attempt, holds FROM given";
+const ATTEMPT_DELTA_ORDER: &str = "ORDER BY job, attempt, number";
 
 /// Query for the sequence number of each job's last event. The query steps from job to job through the index, and never
 /// walks the log, which may have millions of rows.
@@ -285,10 +297,10 @@ fn action_id(row: &Cells<'_>, name: &str) -> Result<ActionId, Wrong> {
     parsed::<uuid::Uuid>(row, name).map(ActionId)
 }
 
-fn life(row: &Cells<'_>) -> Result<Life, Wrong> {
+fn epoch_range(row: &Cells<'_>) -> Result<EpochRange, Wrong> {
     let nonce: String = column(row, "nonce")?;
     let nonce = u64::from_str_radix(&nonce, 16).map_err(|error| format!("nonce: {error}"))?;
-    Ok(Life { epoch: Epoch { number: number(row, "number")?, nonce }, first: number(row, "first")? })
+    Ok(EpochRange { epoch: Epoch { number: number(row, "number")?, nonce }, first: number(row, "first")? })
 }
 
 fn recovery(row: &Cells<'_>) -> Result<RecoveryRow, Wrong> {
@@ -391,12 +403,12 @@ fn drain(row: &Cells<'_>) -> Result<DrainRow, Wrong> {
         by: column(row, "by")?,
         confirmed: column(row, "confirmed")?,
         lifted: column(row, "lifted")?,
-        told: column(row, "told")?,
+        notified: column(row, "told")?,
         stuck: column(row, "stuck")?,
         again: column::<Option<String>>(row, "again")?
             .map(|text| serde_json::from_str(&text).map_err(|error| format!("again: {error}")))
             .transpose()?,
-        telling: number(row, "telling")?,
+        notice_id: number(row, "telling")?,
         asked_ms: number(row, "asked_ms")?,
         doubtful: column(row, "doubtful")?,
         passing: column::<Option<String>>(row, "passing")?

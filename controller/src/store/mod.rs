@@ -9,7 +9,7 @@
 //! | `schema` | the tables |
 //! | `write` | records to rows |
 //! | `steps` | durations of scripts, for people; a full disk drops them first |
-//! | `took`, `skew`, `walk` | durations, read back, summed up and compared |
+//! | `elapsed`, `skew`, `walk` | durations, read back, summed up and compared |
 //! | `load` | rows to a snapshot |
 //! | `part` | what a start loads, and the jobs that a batch needs |
 //! | `log` | the write-ahead log on a disk that can fail |
@@ -40,7 +40,7 @@ mod skew;
 mod steps;
 #[cfg(test)]
 mod tests;
-mod took;
+mod timings;
 mod walk;
 mod write;
 
@@ -61,7 +61,7 @@ pub use jobs::{Listed, Newest};
 pub(crate) use order::{Ordered, Spot};
 pub use skew::Skew;
 pub use steps::Ran;
-pub use took::{Page, Pending, Place, Since, StepReader, Which};
+pub use timings::{Page, Pending, Place, Since, StepReader, Which};
 
 use anchor::Anchor;
 use place::Lock;

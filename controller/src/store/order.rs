@@ -106,8 +106,8 @@ const WALKED: i64 = 4096;
 
 /// Returns the commit of this number, with its epoch; epoch 0 if the store has forgotten that life.
 fn commit(history: &History, number: u64) -> Commit {
-    let life = history.lives.iter().rfind(|life| life.first <= number);
-    Commit { epoch: life.map_or(Epoch { number: 0, nonce: 0 }, |life| life.epoch), number }
+    let epoch_range = history.epochs.iter().rfind(|epoch_range| epoch_range.first <= number);
+    Commit { epoch: epoch_range.map_or(Epoch { number: 0, nonce: 0 }, |epoch_range| epoch_range.epoch), number }
 }
 
 impl Spot {
@@ -141,12 +141,14 @@ impl FromStr for Spot {
     fn from_str(text: &str) -> Result<Self, NoSpot> {
         let read = || {
             let parts: Vec<&str> = text.split(':').collect();
-            let (life, number, event) = match parts[..] {
-                [life, number] => (life, number, None),
-                [life, number, job, sequence] => (life, number, Some((job.parse().ok()?, sequence.parse().ok()?))),
+            let (epoch_range, number, event) = match parts[..] {
+                [epoch_range, number] => (epoch_range, number, None),
+                [epoch_range, number, job, sequence] => {
+                    (epoch_range, number, Some((job.parse().ok()?, sequence.parse().ok()?)))
+                }
                 _ => return None,
             };
-            let (epoch, nonce) = life.split_once('-')?;
+            let (epoch, nonce) = epoch_range.split_once('-')?;
             let epoch = Epoch { number: epoch.parse().ok()?, nonce: u64::from_str_radix(nonce, 16).ok()? };
             Some(Self { commit: Commit { epoch, number: number.parse().ok()? }, event })
         };

@@ -9,13 +9,13 @@ use perilog_core::task::Ended;
 use perilog_core::{HostName, JobId, Rank};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::took::layout;
+use super::timings::layout;
 use super::{StoreError, load};
 
 /// Maximum number of failed tasks, the newest first, among which a start looks for the last ones of each node.
 const MAX_FAILED: usize = 100_000;
 
-/// Jobs that owe anything. An action with rows in `moved` may have changed since its row was written.
+/// Jobs that owe anything. An action with rows in `action_delta` may have changed since its row was written.
 const OPEN: &str = "
     SELECT job FROM attempts WHERE NOT complete OR abandoned
     UNION SELECT job FROM actions WHERE live

@@ -20,7 +20,7 @@ use perilog_core::{IdSet, Rank};
 use rusqlite::{Connection, Transaction};
 
 use super::OpenError;
-use super::took::layout;
+use super::timings::layout;
 
 /// Version of the tables. A developer raises the version with every change; the controller refuses a file with a higher
 /// version.

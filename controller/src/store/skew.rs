@@ -7,7 +7,7 @@ use perilog_core::HostList;
 use serde::Serialize;
 
 use super::StoreError;
-use super::took::{Since, StepReader, scripts};
+use super::timings::{Since, StepReader, scripts};
 use super::walk::{parse, walk};
 
 /// A script that differs between the nodes that ran its action.

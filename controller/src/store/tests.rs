@@ -7,7 +7,7 @@ use perilog_core::controller::io::{
     ActionRow, Again, AttemptRow, DrainRow, Expects, External, Fetched, NodeRow, OutboxEntry, Passing, Quiet, RankRow,
     Reader, Recovered, RecoveryRow, Resolving, ResourceEnd, Source,
 };
-use perilog_core::controller::{Body, Elsewhere, Holding, Holds, Needs, Oldest, Record, Snapshot, Stands};
+use perilog_core::controller::{ActionDelta, AttemptDelta, Body, Elsewhere, Holding, Needs, Oldest, Record, Snapshot};
 use perilog_core::ids::ResourceName;
 use perilog_core::ids::{ActionId, BootId, Epoch, HostName, MachineId, MilestoneName, TaskId};
 use perilog_core::outcome::{Failure, Outcome, Verdict};
@@ -74,7 +74,7 @@ fn external() -> External {
     let ended = ResourceEnd { ended: Ended::bare(Outcome::Ok, 7), late: vec![Ended::bare(Outcome::Tolerable, 8)] };
     External {
         lease_ms: 30_000,
-        heard_ms: 1_552_593_348_092,
+        last_report_ms: 1_552_593_348_092,
         resources: [name("rabbit:1"), name("rabbit:2")].into(),
         ended: [(name("rabbit:1"), ended)].into(),
         cancelling: true,
@@ -191,8 +191,8 @@ fn record() -> impl Strategy<Value = Record> {
     let drain = (0..4u8, 0..1_000_000u64, any::<(Option<u32>, bool, bool, Option<u32>)>()).prop_map(
         |(n, since_ms, (by, confirmed, lifted, stuck))| {
             let (host, reason) = (HostName::new(&format!("n{n}")).unwrap(), "prolog 10-a: exit 1: \"x\"".to_owned());
-            let told = confirmed && !lifted;
-            let again = told.then(|| Again { at_ms: since_ms, reason: "epilog 20-b: exit 2".to_owned(), by });
+            let notified = confirmed && !lifted;
+            let again = notified.then(|| Again { at_ms: since_ms, reason: "epilog 20-b: exit 2".to_owned(), by });
             Record::Drain(DrainRow {
                 host,
                 since_ms,
@@ -200,12 +200,12 @@ fn record() -> impl Strategy<Value = Record> {
                 by,
                 confirmed,
                 lifted,
-                told,
+                notified,
                 stuck,
                 again,
-                telling: since_ms + 1,
+                notice_id: since_ms + 1,
                 asked_ms: since_ms,
-                doubtful: told,
+                doubtful: notified,
                 passing: match by {
                     None => None,
                     Some(by) if by % 2 == 0 => Some(Passing::Unknown),
@@ -228,14 +228,14 @@ fn record() -> impl Strategy<Value = Record> {
             let boots = BTreeMap::from([(2, ok.clone())]);
             let limits = BTreeMap::from([(600_000, ranks.clone())]);
             let remarks = BTreeMap::from([("no script ran".to_owned(), ok.clone())]);
-            let stands = Stands { boots, overdue, limits, remarks, lingering: held.clone(), ranks, ok, held,
-                                 ..Stands::default() };
-            Record::Moved { action: ActionId(uuid::Uuid::from_u128(id)), stands: Box::new(stands) }
+            let delta = ActionDelta { boots, overdue, limits, remarks, lingering: held.clone(), ranks, ok, held,
+                                 ..ActionDelta::default() };
+            Record::ActionDelta { action: ActionId(uuid::Uuid::from_u128(id)), delta: Box::new(delta) }
         }),
         4 => (attempts(), ids(), ids()).prop_map(|((job, attempt), ranks, released)| {
             let released = released.intersection(&ranks);
-            Record::Given { job, attempt,
-                           holds: Box::new(Holds { hold: ranks.difference(&released),
+            Record::AttemptDelta { job, attempt,
+                           holds: Box::new(AttemptDelta { hold: ranks.difference(&released),
                                                   ranks, released,
                                                   left: IdSet::new() }) }
         }),
@@ -593,7 +593,7 @@ fn milestones(some: bool) -> Milestones {
     let mut milestones = Milestones::default();
     if some {
         let name = MilestoneName::new("data-out").unwrap();
-        milestones.say(&name, &IdSet::from(0..=3)).unwrap();
+        milestones.record(&name, &IdSet::from(0..=3)).unwrap();
         milestones.leave(&IdSet::from(4..=5));
         milestones.reach(&IdSet::from(0..=5), &IdSet::new(), &IdSet::new());
     }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 
 use super::StoreError;
 use super::steps::TIMED_OUT;
-use super::took::Since;
+use super::timings::Since;
 
 /// Maximum number of tasks that `perilog stats` sums up or `perilog skew` compares: the newest ones. They take about a
 /// second of one core.

@@ -5,7 +5,7 @@ use perilog_core::controller::io::{
     ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, Quiet, RankRow, Recovered, RecoveryRow,
 };
 use perilog_core::ids::Epoch;
-use perilog_core::mark::MAX_LIVES;
+use perilog_core::mark::MAX_EPOCHS;
 use perilog_core::{Attempt, Event, IdSet, JobId};
 use rusqlite::{Connection, Params, Result, params};
 use serde::Serialize;
@@ -13,20 +13,20 @@ use serde::Serialize;
 pub(super) fn apply(db: &Connection, record: &Record) -> Result<()> {
     match record {
         Record::Commit(number) => run(db, "UPDATE last_commit SET number = ?1", [integer(*number)]),
-        Record::Epoch(epoch) => life(db, *epoch),
+        Record::Epoch(epoch) => epoch_range(db, *epoch),
         Record::Recovery(row) => recovery(db, row),
         Record::Node(row) => node(db, row),
         Record::NodeForgotten { host } => run(db, "DELETE FROM nodes WHERE host = ?1", [host.as_str()]),
         Record::Attempt(row) => attempt(db, row),
         Record::Action(row) => action(db, row),
-        Record::Moved { action, stands } => run(
+        Record::ActionDelta { action, delta } => run(
             db,
             "INSERT INTO moved (action, number, stands)
              SELECT id, (SELECT coalesce(max(number), 0) + 1 FROM moved WHERE action = ?1), ?2 FROM actions WHERE id = \
              ?1",
-            params![action.to_string(), json(stands)?],
+            params![action.to_string(), json(delta)?],
         ),
-        Record::Given { job, attempt, holds } => run(
+        Record::AttemptDelta { job, attempt, holds } => run(
             db,
             "INSERT INTO given (job, attempt, number, holds)
              SELECT job, attempt, (SELECT coalesce(max(number), 0) + 1 FROM given WHERE job = ?1 AND attempt = ?2), ?3
@@ -67,7 +67,7 @@ fn word(value: impl Serialize) -> Result<String> {
 }
 
 /// Writes that a life of the controller begins with the present commit, and forgets the oldest lives past the maximum.
-fn life(db: &Connection, epoch: Epoch) -> Result<()> {
+fn epoch_range(db: &Connection, epoch: Epoch) -> Result<()> {
     let nonce = format!("{:016x}", epoch.nonce);
     run(
         db,
@@ -77,7 +77,7 @@ fn life(db: &Connection, epoch: Epoch) -> Result<()> {
     run(
         db,
         "DELETE FROM lives WHERE first NOT IN (SELECT first FROM lives ORDER BY first DESC LIMIT ?1)",
-        [integer(MAX_LIVES as u64)],
+        [integer(MAX_EPOCHS as u64)],
     )
 }
 
@@ -182,7 +182,7 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
             set(&row.cancelling),
             row.cancel_why,
             json(&row.boots)?,
-            row.verdict.map(|verdict| verdict.word()),
+            row.verdict.map(|verdict| verdict.as_str()),
             row.ended_ms.map(integer),
             integer(row.events_from),
             json(&row.held)?,
@@ -210,7 +210,7 @@ fn rank(db: &Connection, row: &RankRow) -> Result<()> {
         params![
             row.task.action.to_string(),
             row.task.rank.0,
-            row.ended.outcome.word(),
+            row.ended.outcome.as_str(),
             json(&row.ended)?,
             json(&row.late)?,
             row.expects.as_ref().map(json).transpose()?,
@@ -232,10 +232,10 @@ fn drain(db: &Connection, row: &DrainRow) -> Result<()> {
             row.by,
             row.confirmed,
             row.lifted,
-            row.told,
+            row.notified,
             row.stuck,
             row.again.as_ref().map(json).transpose()?,
-            integer(row.telling),
+            integer(row.notice_id),
             integer(row.asked_ms),
             row.doubtful,
             row.passing.as_ref().map(json).transpose()?

@@ -52,12 +52,12 @@ async fn an_edge_follows_its_source() {
     agent.run(Outcome::Ok).await;
     let drains = call(&bed, "Drains", json!({}))["drains"].clone();
     assert_eq!(drains[0]["confirmed"], false, "{drains}");
-    let told = json!({"host": "n0", "telling": drains[0]["telling"], "lifted": false});
-    let failed = json!({"host": "n0", "telling": drains[0]["telling"], "lifted": false, "failed": "no such node"});
-    call(&bed, "DrainTold", failed);
+    let told = json!({"host": "n0", "notice_id": drains[0]["notice_id"], "lifted": false});
+    let failed = json!({"host": "n0", "notice_id": drains[0]["notice_id"], "lifted": false, "failed": "no such node"});
+    call(&bed, "DrainDone", failed);
     let rows = call(&bed, "Ps", json!({"held": true}))["rows"].to_string();
     assert!(rows.contains("no such node"), "{rows}");
-    call(&bed, "DrainTold", told);
+    call(&bed, "DrainDone", told);
     let over = until(&mut feed, "f1", |of| of["complete"] == true);
     assert_eq!(over["released"], "0");
 

@@ -197,7 +197,7 @@ async fn endless_words_of_a_task_do_not_fill_the_disk() {
             1 => Phase::Lingering { processes: Vec::new() },
             _ => Phase::Milestone { name: format!("m{n}") },
         };
-        thief.send(&FromAgent::Moved { task: start.task, phase, age_ms: 0 }).await;
+        thief.send(&FromAgent::PhaseChanged { task: start.task, phase, age_ms: 0 }).await;
     }
     thief.run_ended(&start, Outcome::Ok).await;
     let after = sizes(&bed, &controller);

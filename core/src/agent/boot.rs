@@ -31,28 +31,28 @@ impl Machine {
             task.boot.as_ref().is_some_and(|known| Ended { ended_ms: ended.ended_ms, ..(**known).clone() } == ended);
         if !known {
             task.boot = Some(Box::new(ended));
-            task.boot_told = false;
+            task.boot_sent = false;
         }
-        self.tell_boot(id, cx);
+        self.send_expected_boot(id, cx);
     }
 
-    pub(super) fn tell_boot(&mut self, id: TaskId, cx: &mut Cx) {
-        let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.boot_told && self.session.is_open()) else {
+    pub(super) fn send_expected_boot(&mut self, id: TaskId, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.boot_sent && self.session.is_open()) else {
             return;
         };
         let Some(ended) = task.boot.clone() else { return };
-        task.boot_told = true;
+        task.boot_sent = true;
         let within_ms = task.left_ms(&ended, cx.now);
         cx.push(Effect::Send(FromAgent::ExpectsBoot { task: id, within_ms, ended }));
     }
 
     /// Sends `ExpectsBoot` once more, with the final end, if all scripts have ended well and only the reboot is still
     /// to come: an earlier `ExpectsBoot` may not have reached the controller.
-    pub(super) fn say_last_boot(&self, id: TaskId, ended: &Ended, cx: &mut Cx) {
+    pub(super) fn send_last_boot(&self, id: TaskId, ended: &Ended, cx: &mut Cx) {
         let waits = ended.reboot() == Reboot::Expected && ended.outcome.went_well();
         if let Some(task) = self.tasks.get(&id).filter(|_| waits) {
             let (within_ms, ended) = (task.left_ms(ended, cx.now), Box::new(ended.clone()));
-            self.say(cx, FromAgent::ExpectsBoot { task: id, within_ms, ended });
+            self.send(cx, FromAgent::ExpectsBoot { task: id, within_ms, ended });
         }
     }
 

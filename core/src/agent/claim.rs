@@ -11,7 +11,7 @@ use crate::task::{Claim, Tombstone};
 use super::io::{Effect, Level, Seen};
 use super::machine::{Cx, Machine};
 use super::task::{Claiming, State};
-use super::tombs::Tomb;
+use super::tombstones::KeptTombstone;
 
 const TERM: u8 = 15;
 const KILL: u8 = 9;
@@ -30,10 +30,10 @@ impl Machine {
             }
             return self.cancel(id, cx);
         }
-        if let Some(tomb) = self.tombs.get(id) {
-            return self.say_tombstone(cx, &tomb.tombstone);
+        if let Some(entry) = self.tombstones.get(id) {
+            return self.send_tombstone(cx, &entry.tombstone);
         }
-        if !self.tombs.is_writing(id) {
+        if !self.tombstones.is_writing(id) {
             self.refuse_later(id, key, commit, cx);
         }
     }
@@ -46,11 +46,11 @@ impl Machine {
         self.make_room(cx);
         let outcome = Outcome::Cancelled { status: None };
         let stem = ids::stem(action, job, id);
-        let full = self.tasks.len() + self.tombs.len() >= self.node.policy.max_tombstones;
+        let full = self.tasks.len() + self.tombstones.len() >= self.node.policy.max_tombstones;
         let named = self.session.cluster.is_some_and(|c| id.action == ActionId::of(c, job, attempt, action));
         if full || !named || self.stems.contains_key(&stem) || defect!(CancelLeavesNothing) {
             // No tombstone: the host has no room for one, or the agent refuses a Start with this id or stem anyway.
-            return self.say_bare(cx, id, outcome);
+            return self.send_bare_end(cx, id, outcome);
         }
         let tombstone = Tombstone {
             task: id,
@@ -67,9 +67,9 @@ impl Machine {
             commit: self.commit(commit),
             instance: None,
         };
-        cx.push(Effect::Bury { stem: stem.clone(), tombstone: Box::new(tombstone.clone()) });
+        cx.push(Effect::WriteTombstone { stem: stem.clone(), tombstone: Box::new(tombstone.clone()) });
         self.stems.insert(stem.clone(), id);
-        self.tombs.write(Tomb { tombstone, stem, acked: false, forgotten: false });
+        self.tombstones.write(KeptTombstone { tombstone, stem, acked: false, forgotten: false });
     }
 
     /// Cancels a task. A task that has not begun never begins. The runner of a begun task gets TERM, and the agent
@@ -94,8 +94,9 @@ impl Machine {
             State::Withdrawing => (task.cancelled, task.term) = (true, true),
             State::Concluding { .. } => {}
             State::Ended { ended } | State::Burying { ended } => {
-                let finished = FromAgent::Finished { task: id, ended: Box::new(task.told(ended, &self.node.boot)) };
-                self.tell(id, finished, cx);
+                let finished =
+                    FromAgent::Finished { task: id, ended: Box::new(task.reported_end(ended, &self.node.boot)) };
+                self.notify(id, finished, cx);
             }
         }
     }
@@ -206,14 +207,14 @@ impl Machine {
         match task.state {
             State::Withdrawing => self.withdrawn(id, cx),
             State::Starting => {
-                task.look.again = true;
+                task.inspection.again = true;
                 self.watch_start(id, None, cx);
             }
             State::Live | State::Doubt { .. } => {
                 if !task.can_be_inspected() {
                     self.watch_start(id, None, cx);
                 }
-                self.look(id, cx);
+                self.inspect(id, cx);
             }
             _ => {}
         }

@@ -15,7 +15,7 @@ use super::backoff::Backoff;
 use super::io::{Effect, ExecReply, Level, Now, Seen};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
-use super::tombs::{Tomb, brief};
+use super::tombstones::{KeptTombstone, brief};
 
 impl Machine {
     pub(super) fn conclude(&mut self, id: TaskId, ended: Ended, cx: &mut Cx) {
@@ -35,7 +35,7 @@ impl Machine {
         if let Err(text) = result {
             task.not_written("outcome", &text, cx);
             // `perilog ps` then shows why an ended task is still open.
-            let phase = task.told_as_running(format!("it has ended, and its outcome cannot be written: {text}"));
+            let phase = task.as_running(format!("it has ended, and its outcome cannot be written: {text}"));
             return self.move_to(id, phase, cx);
         }
         let ended = ended.clone();
@@ -44,35 +44,35 @@ impl Machine {
         task.state = State::Ended { ended: ended.clone() };
         let (stem, loaded) = (task.stem.clone(), task.loaded);
         if let Some(failed) = loaded {
-            self.retire_unit(stem, failed && is_worth_a_look(&ended.outcome), cx);
+            self.retire_unit(stem, failed && is_worth_inspecting(&ended.outcome), cx);
         }
-        self.say_ended(id, cx);
+        self.send_end(id, cx);
     }
 
     /// Reports the end of a task to the callers that wait for it, and to the controller unless the task is local
     /// (`Exec`). Replaces a local task at once by its tombstone. Exception: if the task has a program in
-    /// `Hook::orphaned`, `tell_orphans` does so later.
-    pub(super) fn say_ended(&mut self, id: TaskId, cx: &mut Cx) {
+    /// `Hook::orphaned`, `call_orphaned_hooks` does so later.
+    pub(super) fn send_end(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let State::Ended { ended } = &task.state else { return };
-        let ended = Box::new(task.told(ended, &self.node.boot));
+        let ended = Box::new(task.reported_end(ended, &self.node.boot));
         let callers = std::mem::take(&mut task.callers);
         if !callers.is_empty() {
-            task.heard();
+            task.end_received();
         }
         for caller in callers {
             let reply = ExecReply::Ended(ended.clone());
             cx.push(Effect::ExecReply { caller, reply });
         }
         if task.has_program() {
-            // `tell_orphans` buries the task once its program knows the end.
+            // `call_orphaned_hooks` buries the task once its program knows the end.
             return;
         }
         if task.intent.local {
-            return self.bury(id, cx);
+            return self.write_tombstone(id, cx);
         }
-        self.say_last_boot(id, &ended, cx);
-        self.say(cx, FromAgent::Finished { task: id, ended });
+        self.send_last_boot(id, &ended, cx);
+        self.send(cx, FromAgent::Finished { task: id, ended });
     }
 
     /// Handles an Ack: the controller has stored the task's end, in its commit `commit`. So the agent replaces the task
@@ -84,13 +84,13 @@ impl Machine {
             Some(task) => {
                 // The mark of the task is now the commit that stored its end.
                 task.intent.commit = commit.or(task.intent.commit);
-                self.bury(id, cx);
+                self.write_tombstone(id, cx);
             }
-            None => self.tombs.acknowledge(id),
+            None => self.tombstones.acknowledge(id),
         }
     }
 
-    pub(super) fn bury(&mut self, id: TaskId, cx: &mut Cx) {
+    pub(super) fn write_tombstone(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if let State::Ended { ended } = &task.state {
             task.state = State::Burying { ended: ended.clone() };
@@ -98,35 +98,39 @@ impl Machine {
         }
     }
 
-    pub(super) fn on_buried(&mut self, id: TaskId, result: Result<(), String>, cx: &mut Cx) {
+    pub(super) fn on_tombstone_written(&mut self, id: TaskId, result: Result<(), String>, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else {
-            return self.on_refusal_buried(id, result, cx);
+            return self.on_refusal_written(id, result, cx);
         };
         let State::Burying { ended } = &task.state else { return };
         if let Err(text) = result {
             return task.not_written("tombstone", &text, cx);
         }
-        let tomb =
-            Tomb { tombstone: task.tombstone(ended), stem: task.stem.clone(), acked: true, forgotten: task.released };
+        let entry = KeptTombstone {
+            tombstone: task.tombstone(ended),
+            stem: task.stem.clone(),
+            acked: true,
+            forgotten: task.released,
+        };
         self.tasks.remove(&id);
         if defect!(NoTombstone) {
-            return self.drop_tomb(tomb, cx);
+            return self.remove_tombstone(entry, cx);
         }
-        self.tombs.keep(tomb);
+        self.tombstones.keep(entry);
         // Callers may have waited for the burial of their task's earlier boot.
         self.take_early(cx);
     }
 
     /// Handles the result of writing a tombstone for an unknown task that was cancelled.
-    fn on_refusal_buried(&mut self, id: TaskId, result: Result<(), String>, cx: &mut Cx) {
+    fn on_refusal_written(&mut self, id: TaskId, result: Result<(), String>, cx: &mut Cx) {
         match result {
             Ok(()) => {
-                if let Some(outcome) = self.tombs.written(id) {
-                    self.say_bare(cx, id, outcome);
+                if let Some(outcome) = self.tombstones.written(id) {
+                    self.send_bare_end(cx, id, outcome);
                 }
             }
             Err(text) => {
-                if self.tombs.not_written(id, cx.now) {
+                if self.tombstones.not_written(id, cx.now) {
                     cx.note(Level::Error, Some(id), None, format!("cannot write a tombstone, trying again: {text}"));
                 }
             }
@@ -138,27 +142,27 @@ impl Machine {
             match self.tasks.get_mut(id) {
                 Some(task) if !task.intent.local => task.released = true,
                 Some(_) => {}
-                None => self.tombs.forget(*id),
+                None => self.tombstones.forget(*id),
             }
         }
     }
 
     /// Removes the tombstones whose not-after has passed and for which the controller has sent Forget. Keeps tombstones
     /// whose unit is loaded.
-    pub(super) fn sweep_tombs(&mut self, cx: &mut Cx) {
+    pub(super) fn sweep_tombstones(&mut self, cx: &mut Cx) {
         let (kept, unloading) = (&self.kept_failed, &self.unloading);
-        let gone = self.tombs.sweep(cx.now, |tomb| has_unit(kept, unloading, tomb));
+        let gone = self.tombstones.sweep(cx.now, |entry| has_unit(kept, unloading, entry));
         self.keep_newest(&gone, cx);
-        for tomb in gone {
-            self.drop_tomb(tomb, cx);
+        for entry in gone {
+            self.remove_tombstone(entry, cx);
         }
     }
 
     /// Removes and returns the oldest tombstone of a local task (`Exec`), if the host has at least `most` of them.
     /// Keeps tombstones whose unit is loaded. `None`: removed none.
-    pub(super) fn evict_local(&mut self, most: usize) -> Option<Tomb> {
+    pub(super) fn evict_local(&mut self, most: usize) -> Option<KeptTombstone> {
         let (kept, unloading) = (&self.kept_failed, &self.unloading);
-        self.tombs.evict_local(most, |tomb| has_unit(kept, unloading, tomb))
+        self.tombstones.evict_local(most, |entry| has_unit(kept, unloading, entry))
     }
 
     /// Makes room for one more task: if the host has `max-tombstones` tasks and tombstones or more, removes the oldest
@@ -166,22 +170,24 @@ impl Machine {
     /// reboot has not come. A host might otherwise fill up: after the loss of the controller's store, no controller
     /// sends Forget for old tasks.
     pub(super) fn make_room(&mut self, cx: &mut Cx) {
-        let surplus = (self.tasks.len() + self.tombs.len() + 1).saturating_sub(self.node.policy.max_tombstones);
+        let surplus = (self.tasks.len() + self.tombstones.len() + 1).saturating_sub(self.node.policy.max_tombstones);
         if surplus == 0 {
             return;
         }
         let (kept, unloading, boot) = (&self.kept_failed, &self.unloading, &self.node.boot);
-        let stays = |tomb: &Tomb| has_unit(kept, unloading, tomb) || tomb.tombstone.reboot(boot) == Reboot::Expected;
-        let gone = self.tombs.evict_told(surplus, stays);
+        let stays = |entry: &KeptTombstone| {
+            has_unit(kept, unloading, entry) || entry.tombstone.reboot(boot) == Reboot::Expected
+        };
+        let gone = self.tombstones.evict_acknowledged(surplus, stays);
         self.keep_newest(&gone, cx);
-        for tomb in gone {
-            self.drop_tomb(tomb, cx);
+        for entry in gone {
+            self.remove_tombstone(entry, cx);
         }
     }
 
-    pub(super) fn drop_tomb(&mut self, tomb: Tomb, cx: &mut Cx) {
-        self.stems.remove(&tomb.stem);
-        cx.push(Effect::RemoveTombstone { task: tomb.tombstone.task, stem: tomb.stem });
+    pub(super) fn remove_tombstone(&mut self, entry: KeptTombstone, cx: &mut Cx) {
+        self.stems.remove(&entry.stem);
+        cx.push(Effect::RemoveTombstone { task: entry.tombstone.task, stem: entry.stem });
     }
 
     /// Unloads the unit of an ended task, or a unit that ran nothing. `keep`: leaves the unit loaded for a post-mortem
@@ -263,7 +269,7 @@ impl Task {
                 cx.push(Effect::WriteOutcome { stem, task: self.id(), ended: ended.clone(), rebuilt });
             }
             State::Burying { ended } => {
-                cx.push(Effect::Bury { stem: self.stem.clone(), tombstone: Box::new(self.tombstone(ended)) })
+                cx.push(Effect::WriteTombstone { stem: self.stem.clone(), tombstone: Box::new(self.tombstone(ended)) })
             }
             _ => {}
         }
@@ -281,7 +287,7 @@ impl Task {
 
     /// Returns the task's end as the agent reports it in the boot `boot`. Sets `expect_reboot` and `booted` by
     /// [`Reboot::since`]. If the task did not succeed, a reboot that no script announced does not count.
-    pub(super) fn told(&self, ended: &Ended, boot: &BootId) -> Ended {
+    pub(super) fn reported_end(&self, ended: &Ended, boot: &BootId) -> Ended {
         let well = ended.outcome.went_well();
         let reboot = Reboot::since(&self.intent.start.boot, ended.expect_reboot, boot);
         ended.clone().in_boot(if well || reboot.is_announced() { reboot } else { Reboot::None })
@@ -311,11 +317,11 @@ impl Task {
 
 /// Returns `true` if the unit of the tombstone's task is still loaded: `kept` or `unloading` has the unit's stem. The
 /// agent keeps such a tombstone: without it, the next `Joined` would make the machine take the unit for a live task's.
-fn has_unit(kept: &VecDeque<String>, unloading: &BTreeMap<String, Backoff>, tomb: &Tomb) -> bool {
-    kept.contains(&tomb.stem) || unloading.contains_key(&tomb.stem)
+fn has_unit(kept: &VecDeque<String>, unloading: &BTreeMap<String, Backoff>, entry: &KeptTombstone) -> bool {
+    kept.contains(&entry.stem) || unloading.contains_key(&entry.stem)
 }
 
 /// Returns `true` for `failed` and `timeout`: the unit of such a task may stay loaded for a post-mortem.
-pub(super) const fn is_worth_a_look(outcome: &Outcome) -> bool {
+pub(super) const fn is_worth_inspecting(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Failed { .. } | Outcome::Timeout { .. })
 }

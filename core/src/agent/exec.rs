@@ -40,21 +40,21 @@ impl Machine {
                 false => self.wait_early(caller, exec, cx),
             };
         }
-        if let Some(tomb) = self.tombs.get(id)
-            && !tomb.tombstone.is_undone(&self.node.boot)
+        if let Some(entry) = self.tombstones.get(id)
+            && !entry.tombstone.is_invalidated(&self.node.boot)
         {
-            let reply = ExecReply::EndedBefore(tomb.tombstone.outcome.clone());
+            let reply = ExecReply::EndedBefore(entry.tombstone.outcome.clone());
             return cx.push(Effect::ExecReply { caller, reply });
         }
         // `WriteIntent` removes the file of the tombstone.
-        let undone = self.tombs.take(id);
-        if let Some(tomb) = &undone {
-            self.stems.remove(&tomb.stem);
+        let invalidated = self.tombstones.take(id);
+        if let Some(entry) = &invalidated {
+            self.stems.remove(&entry.stem);
         }
         if let Err(why) = self.begin_local(caller, id, exec, cx) {
-            if let Some(tomb) = undone {
-                self.stems.insert(tomb.stem.clone(), id);
-                self.tombs.keep(tomb);
+            if let Some(entry) = invalidated {
+                self.stems.insert(entry.stem.clone(), id);
+                self.tombstones.keep(entry);
             }
             refuse(caller, why, cx);
         }
@@ -64,7 +64,7 @@ impl Machine {
     /// ran. `None`: the task is unknown, or its request named no instance.
     fn known_instance(&self, id: TaskId) -> Option<String> {
         let task = self.tasks.get(&id).and_then(|task| task.intent.hook.instance.clone());
-        task.or_else(|| self.tombs.get(id)?.tombstone.instance.clone())
+        task.or_else(|| self.tombstones.get(id)?.tombstone.instance.clone())
     }
 
     fn wait_early(&mut self, caller: Caller, exec: Exec, cx: &mut Cx) {
@@ -90,8 +90,8 @@ impl Machine {
         }
         // No controller sends Forget for tombstones of local tasks. So the agent removes the oldest of them, to leave
         // room for the controller's.
-        while let Some(tomb) = self.evict_local((self.node.policy.max_tombstones / 2).max(1)) {
-            self.drop_tomb(tomb, cx);
+        while let Some(entry) = self.evict_local((self.node.policy.max_tombstones / 2).max(1)) {
+            self.remove_tombstone(entry, cx);
         }
         self.make_room(cx);
         let start = Start {
@@ -140,7 +140,7 @@ impl Machine {
         match &task.state {
             State::Ended { ended } | State::Burying { ended } => {
                 reply(ExecReply::Ended(ended.clone()));
-                task.heard();
+                task.end_received();
             }
             _ => {
                 if let Some(phase) = &task.phase {
@@ -158,9 +158,9 @@ impl Machine {
             let start = &task.intent.start;
             (&start.job, &start.action, start.attempt)
         });
-        let tombs = self.tombs.iter().map(|tomb| &tomb.tombstone).filter(|tomb| tomb.local);
+        let tombstones = self.tombstones.iter().map(|entry| &entry.tombstone).filter(|entry| entry.local);
         tasks
-            .chain(tombs.map(|tomb| (&tomb.job, &tomb.action, tomb.attempt)))
+            .chain(tombstones.map(|entry| (&entry.job, &entry.action, entry.attempt)))
             .filter(|(job, action, attempt)| **job == exec.job && **action == exec.action && *attempt > exec.attempt)
             .map(|(_, _, attempt)| attempt)
             .max()
@@ -176,7 +176,7 @@ impl Machine {
 
     pub(super) fn on_cancel_local(&mut self, caller: Caller, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get(&id) else {
-            return match self.tombs.get(id).map(|tomb| tomb.tombstone.outcome.clone()) {
+            return match self.tombstones.get(id).map(|entry| entry.tombstone.outcome.clone()) {
                 Some(outcome) => cx.push(Effect::ExecReply { caller, reply: ExecReply::EndedBefore(outcome) }),
                 None => refuse(caller, "there is no such task on this host", cx),
             };

@@ -71,15 +71,15 @@ impl Machine {
         if !self.tasks.values().any(|task| matches!(task.state, State::Queued)) {
             return;
         }
-        let mut forsaken = Vec::new();
+        let mut stale = Vec::new();
         for (id, holder, waits_for) in self.queue(cx) {
-            forsaken.extend(holder.filter(|holder| self.is_forsaken(*holder)));
+            stale.extend(holder.filter(|holder| self.is_stale(*holder)));
             match waits_for {
                 None => self.begin(id, cx),
                 Some(why) => self.move_to(id, Phase::Waiting { why }, cx),
             }
         }
-        for id in forsaken {
+        for id in stale {
             let why = "since the agent was restarted nobody has asked for it, and another waits".to_owned();
             self.withdraw(id, Claim::Withdrawn(Outcome::Refused { why }), cx);
         }
@@ -87,7 +87,7 @@ impl Machine {
 
     /// Returns `true` for an unconfirmed local task (`Exec`): its caller has not come back, and no controller confirms
     /// or cancels it.
-    fn is_forsaken(&self, id: TaskId) -> bool {
+    fn is_stale(&self, id: TaskId) -> bool {
         self.tasks.get(&id).is_some_and(|task| task.intent.local && matches!(task.state, State::Unconfirmed))
     }
 

@@ -17,15 +17,15 @@ impl Machine {
     pub(super) fn hello(&mut self, link: u64, now: Now) -> Vec<Hello> {
         for task in self.tasks.values_mut() {
             task.unsaid = false;
-            task.milestones_told = 0;
-            task.boot_told = false;
+            task.milestones_sent = 0;
+            task.boot_sent = false;
         }
         let mut pages = vec![Vec::new()];
         let held = self
             .tasks
             .values()
             .filter_map(|task| held(task, &self.node.boot, now))
-            .chain(self.tombs.iter().map(|tomb| buried(&tomb.tombstone, &self.node.boot, now)));
+            .chain(self.tombstones.iter().map(|entry| held_tombstone(&entry.tombstone, &self.node.boot, now)));
         for held in held {
             if pages.last().is_some_and(|page: &Vec<Held>| page.len() >= PAGE_TASKS) {
                 pages.push(Vec::new());
@@ -60,7 +60,11 @@ fn held(task: &Task, boot: &BootId, now: Now) -> Option<Held> {
         State::Ended { .. } => HeldState::Ended,
         State::Burying { ended } => {
             let past_ms = now.boot_ms.saturating_sub(task.intent.kept_until_boottime_ms());
-            HeldState::Tombstone { outcome: ended.outcome.clone(), past_ms, reboot: task.told(ended, boot).reboot() }
+            HeldState::Tombstone {
+                outcome: ended.outcome.clone(),
+                past_ms,
+                reboot: task.reported_end(ended, boot).reboot(),
+            }
         }
         _ => HeldState::Live { phase: task.phase.clone().unwrap_or(Phase::Starting), age_ms: task.phase_age_ms(now) },
     };
@@ -78,17 +82,17 @@ fn held(task: &Task, boot: &BootId, now: Now) -> Option<Held> {
     })
 }
 
-fn buried(stone: &Tombstone, boot: &BootId, now: Now) -> Held {
-    let past_ms = now.boot_ms.saturating_sub(stone.not_after_boottime_ms);
+fn held_tombstone(tombstone: &Tombstone, boot: &BootId, now: Now) -> Held {
+    let past_ms = now.boot_ms.saturating_sub(tombstone.not_after_boottime_ms);
     Held {
-        task: stone.task,
-        job: stone.job.clone(),
-        attempt: stone.attempt,
-        action: stone.action.clone(),
+        task: tombstone.task,
+        job: tombstone.job.clone(),
+        attempt: tombstone.attempt,
+        action: tombstone.action.clone(),
         userid: None,
-        commit: stone.commit,
-        limit_ms: stone.limit_ms,
-        local: stone.local,
-        state: HeldState::Tombstone { outcome: stone.outcome.clone(), past_ms, reboot: stone.reboot(boot) },
+        commit: tombstone.commit,
+        limit_ms: tombstone.limit_ms,
+        local: tombstone.local,
+        state: HeldState::Tombstone { outcome: tombstone.outcome.clone(), past_ms, reboot: tombstone.reboot(boot) },
     }
 }

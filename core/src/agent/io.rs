@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::ids::{ActionName, BootId, ClusterId, Epoch, HostName, InvocationId, JobId, MachineId, TaskId};
-use crate::mark::Obeyed;
+use crate::mark::AcceptedEpoch;
 use crate::message::{FromAgent, Phase, ToAgent};
 use crate::outcome::Outcome;
 use crate::task::{Claim, Ended, Hook, Intent, Plan, Process, RunResult, StepRecord, Tail, Tombstone, UnitFacts};
@@ -155,13 +155,13 @@ pub struct Exec {
 
 /// The event for which the agent runs the program in [`Hook::orphaned`]; the program gets this word as its argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Word {
+pub enum HookEvent {
     /// The task goes on, but the hook is gone, or the resource manager's daemon that runs the hook has died.
     Begun,
     Ended,
 }
 
-impl std::fmt::Display for Word {
+impl std::fmt::Display for HookEvent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Begun => "begun",
@@ -172,24 +172,24 @@ impl std::fmt::Display for Word {
 
 /// One run of the program in [`Hook::orphaned`] of a task, with `word` as its argument.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Telling {
+pub struct HookCall {
     pub task: TaskId,
     pub stem: String,
     pub program: String,
-    pub word: Word,
+    pub event: HookEvent,
     pub env: BTreeMap<String, String>,
-    /// The outcome of the task, for [`Word::Ended`]; otherwise `None`.
+    /// The outcome of the task, for [`HookEvent::Ended`]; otherwise `None`.
     pub outcome: Option<Outcome>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
     /// All traces of tasks that the daemon found: once at start, and again after the daemon lost the bus or systemd was
-    /// re-executed. Only the first `Joined` has `tombstones` and `obeyed`.
+    /// re-executed. Only the first `Joined` has `tombstones` and `accepted`.
     Joined {
         found: Vec<Found>,
         tombstones: Vec<Tombstone>,
-        obeyed: Option<Obeyed>,
+        accepted: Option<AcceptedEpoch>,
     },
     /// The daemon has connected to the controller and sent nothing yet. `counter` becomes the Hello's `link`.
     LinkUp {
@@ -206,7 +206,7 @@ pub enum Input {
         reply: StartReply,
     },
     /// The task's unit or directory may have changed: the machine inspects both.
-    Stirred {
+    TaskChanged {
         task: TaskId,
     },
     /// The answer to [`Effect::Inspect`]; `Err`: the daemon could not ask systemd.
@@ -224,7 +224,7 @@ pub enum Input {
         task: TaskId,
         result: Result<(), String>,
     },
-    Buried {
+    TombstoneWritten {
         task: TaskId,
         result: Result<(), String>,
     },
@@ -259,10 +259,10 @@ pub enum Input {
         caller: Caller,
         task: TaskId,
     },
-    /// The answer to [`Effect::Tell`]; `Ok`: the program exited with 0.
-    Told {
+    /// The answer to [`Effect::CallHook`]; `Ok`: the program exited with 0.
+    HookCalled {
         task: TaskId,
-        word: Word,
+        event: HookEvent,
         result: Result<(), String>,
     },
     /// A caller on the local socket asks to stop a local task (`Exec`).
@@ -286,23 +286,23 @@ pub enum Effect {
         intent: Box<Intent>,
     },
     /// Call StartTransientUnit(name, "fail"). The daemon waits for the end of the unit's job, and registers that wait
-    /// before the call. Answer: `Started`, then `Stirred` when the job ends. The daemon watches the task's directory as
-    /// in [`Effect::Watch`]. It may delay a `Stirred` of the directory to gather more changes, but never one of the
-    /// unit. The task's limit counts from `since_boot_ms`, the CLOCK_BOOTTIME (ms) of the task's first start call: the
-    /// daemon passes it on to the runner.
+    /// before the call. Answer: `Started`, then `TaskChanged` when the job ends. The daemon watches the task's
+    /// directory as in [`Effect::Watch`]. It may delay a `TaskChanged` of the directory to gather more changes, but
+    /// never one of the unit. The task's limit counts from `since_boot_ms`, the CLOCK_BOOTTIME (ms) of the task's first
+    /// start call: the daemon passes it on to the runner.
     StartUnit {
         stem: String,
         intent: Box<Intent>,
         since_boot_ms: u64,
     },
     /// Watch the task's unit and directory. The daemon calls Ref and adds a match for PropertiesChanged, then reports
-    /// `Stirred` once, even if the unit is gone: a change before the match is not missed. In the directory it watches
-    /// `claim` and the steps.
+    /// `TaskChanged` once, even if the unit is gone: a change before the match is not missed. In the directory it
+    /// watches `claim` and the steps.
     Watch {
         stem: String,
         task: TaskId,
     },
-    /// Report `Stirred` when the unit's cgroup is empty, at once if it is empty already. The daemon reads
+    /// Report `TaskChanged` when the unit's cgroup is empty, at once if it is empty already. The daemon reads
     /// `cgroup.events`; without that file, it checks again with backoff.
     WatchEmpty {
         task: TaskId,
@@ -322,8 +322,8 @@ pub enum Effect {
     },
     /// Send a signal with KillUnit to the main process: the runner forwards it to the scripts. The daemon never calls
     /// StopUnit here, which would lose the status. Before TERM, it creates [`crate::task::STOP_ASKED`] in the
-    /// task's directory, so that a restarted agent knows of the request. `Stirred` follows when the runner should have
-    /// handled the signal.
+    /// task's directory, so that a restarted agent knows of the request. `TaskChanged` follows when the runner should
+    /// have handled the signal.
     SignalRunner {
         stem: String,
         signal: u8,
@@ -352,8 +352,8 @@ pub enum Effect {
     Unload {
         stem: String,
     },
-    /// Write the task's tombstone, then remove the task's directory, if present. Answer: `Buried`.
-    Bury {
+    /// Write the task's tombstone, then remove the task's directory, if present. Answer: `TombstoneWritten`.
+    WriteTombstone {
         stem: String,
         tombstone: Box<Tombstone>,
     },
@@ -364,7 +364,7 @@ pub enum Effect {
     /// Write `epoch.json`. The machine asks for this before it obeys a session whose epoch or cluster the file does not
     /// have, and when it removes a tombstone with a newer commit than the file's. Answer: `EpochWritten`.
     WriteEpoch {
-        obeyed: Obeyed,
+        accepted: AcceptedEpoch,
     },
     Send(FromAgent),
     /// End the session for the reason `why`, such as a lower epoch, a protocol error or newly configured actions. The
@@ -396,7 +396,7 @@ pub enum Effect {
         tasks: Vec<TaskStatus>,
     },
     /// Run the program in [`Hook::orphaned`] of a task. Answer: `Told`.
-    Tell(Box<Telling>),
+    CallHook(Box<HookCall>),
     /// Write a line for the operator to the journal.
     Note {
         level: Level,

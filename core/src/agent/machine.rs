@@ -12,7 +12,7 @@ use super::backoff::Backoff;
 use super::io::{Caller, Effect, Exec, Input, Level, Node, Now};
 use super::session::Session;
 use super::task::{State, Task};
-use super::tombs::Tombs;
+use super::tombstones::Tombstones;
 
 /// The agent's machine: the tasks of a node, their tombstones, and the session with the controller. [`super`] explains
 /// it.
@@ -21,7 +21,7 @@ pub struct Machine {
     pub(super) node: Node,
     /// Tasks with a directory, or with an intent under way to disk.
     pub(super) tasks: BTreeMap<TaskId, Task>,
-    pub(super) tombs: Tombs,
+    pub(super) tombstones: Tombstones,
     /// The task of each stem, for live tasks and for tombstones.
     pub(super) stems: BTreeMap<String, TaskId>,
     /// Stems that belong to no task: `true` for a loaded unit, `false` for a directory. The machine logs each stem
@@ -65,7 +65,7 @@ impl Machine {
         Self {
             node,
             tasks: BTreeMap::new(),
-            tombs: Tombs::default(),
+            tombstones: Tombstones::default(),
             stems: BTreeMap::new(),
             strays: BTreeMap::new(),
             kept_failed: VecDeque::new(),
@@ -84,8 +84,8 @@ impl Machine {
     pub fn sizes(&self) -> [(&'static str, usize); 5] {
         [
             ("tasks", self.tasks.len()),
-            ("tombstones", self.tombs.len()),
-            ("names of what has neither", self.stems.len().saturating_sub(self.tasks.len() + self.tombs.len())),
+            ("tombstones", self.tombstones.len()),
+            ("names of what has neither", self.stems.len().saturating_sub(self.tasks.len() + self.tombstones.len())),
             ("units that are to go", self.unloading.len()),
             ("callers that came too early", self.early.len()),
         ]
@@ -99,9 +99,9 @@ impl Machine {
         self.take(input, cx);
         if self.joined {
             self.retry_due(cx);
-            self.tell_orphans(cx);
+            self.call_orphaned_hooks(cx);
             self.expire(cx);
-            self.sweep_tombs(cx);
+            self.sweep_tombstones(cx);
             self.begin_queued(cx);
         }
         self.arm(cx);
@@ -110,7 +110,7 @@ impl Machine {
 
     fn take(&mut self, input: Input, cx: &mut Cx) {
         match input {
-            Input::Joined { found, tombstones, obeyed } => self.on_joined(found, tombstones, obeyed, cx),
+            Input::Joined { found, tombstones, accepted } => self.on_found(found, tombstones, accepted, cx),
             Input::BusLost => self.on_bus_lost(cx),
             Input::LinkUp { counter } => self.on_link_up(counter, cx),
             Input::LinkDown => self.on_link_down(),
@@ -119,11 +119,11 @@ impl Machine {
             Input::Unloaded { stem, result } => self.on_unloaded(stem, result, cx),
             Input::IntentWritten { task, result } => self.on_intent_written(task, result, cx),
             Input::Started { task, reply } => self.on_started(task, reply, cx),
-            Input::Stirred { task } => self.on_stirred(task, cx),
+            Input::TaskChanged { task } => self.on_task_changed(task, cx),
             Input::Inspected { task, seen } => self.on_inspected(task, seen, cx),
             Input::ClaimTaken { task, result } => self.on_claim_taken(task, result, cx),
             Input::OutcomeWritten { task, result } => self.on_outcome_written(task, result, cx),
-            Input::Buried { task, result } => self.on_buried(task, result, cx),
+            Input::TombstoneWritten { task, result } => self.on_tombstone_written(task, result, cx),
             // If nothing is due yet, `arm` requests another tick.
             Input::Tick => self.armed = None,
             Input::Policy(policy) => {
@@ -137,7 +137,7 @@ impl Machine {
             Input::Exec { caller, exec } => self.on_exec(caller, exec, cx),
             Input::Hangup { caller } => self.on_hangup(caller, cx),
             Input::Bereft { caller, task } => self.on_bereft(caller, task, cx),
-            Input::Told { task, word, result } => self.on_told(task, word, result, cx),
+            Input::HookCalled { task, event, result } => self.on_hook_called(task, event, result, cx),
             Input::CancelLocal { caller, task } => self.on_cancel_local(caller, task, cx),
             Input::Status { caller } => {
                 let tasks = self.statuses(cx.now, |_| true);
@@ -154,32 +154,32 @@ impl Machine {
     }
 
     /// Sends a message to the controller, if a session is open; otherwise drops the message.
-    pub(super) fn say(&self, cx: &mut Cx, message: FromAgent) {
+    pub(super) fn send(&self, cx: &mut Cx, message: FromAgent) {
         if self.session.is_open() {
             cx.push(Effect::Send(message));
         }
     }
 
-    pub(super) fn say_tombstone(&self, cx: &mut Cx, stone: &Tombstone) {
-        let ended = Box::new(self.told_by(stone, cx.now));
-        self.say(cx, FromAgent::Finished { task: stone.task, ended });
+    pub(super) fn send_tombstone(&self, cx: &mut Cx, tombstone: &Tombstone) {
+        let ended = Box::new(self.end_by_tombstone(tombstone, cx.now));
+        self.send(cx, FromAgent::Finished { task: tombstone.task, ended });
     }
 
-    pub(super) fn told_by(&self, stone: &Tombstone, now: Now) -> Ended {
-        Ended::of_tombstone(stone.outcome.clone(), stone.reboot(&self.node.boot), now.wall_ms)
+    pub(super) fn end_by_tombstone(&self, tombstone: &Tombstone, now: Now) -> Ended {
+        Ended::of_tombstone(tombstone.outcome.clone(), tombstone.reboot(&self.node.boot), now.wall_ms)
     }
 
     /// Reports to the controller the outcome of a task that the agent did not accept. The reported end has no details.
-    pub(super) fn say_bare(&self, cx: &mut Cx, task: TaskId, outcome: Outcome) {
+    pub(super) fn send_bare_end(&self, cx: &mut Cx, task: TaskId, outcome: Outcome) {
         let ended = Box::new(Ended::bare(outcome, cx.now.wall_ms));
-        self.say(cx, FromAgent::Finished { task, ended });
+        self.send(cx, FromAgent::Finished { task, ended });
     }
 
     /// Asks the daemon once more for failed operations whose backoff is over, and for the inspections that are due.
     /// Other functions try starts and the programs of orphaned hooks again. Operations on the bus wait for the bus.
     fn retry_due(&mut self, cx: &mut Cx) {
         let now = cx.now;
-        let (mut looks, mut silent) = (Vec::new(), Vec::new());
+        let (mut inspections, mut silent) = (Vec::new(), Vec::new());
         for (id, task) in &mut self.tasks {
             if let Some(claiming) = &mut task.claiming
                 && claiming.again.take_due(now)
@@ -189,15 +189,15 @@ impl Machine {
             let watch_due = task.watch_at().is_some_and(|at| at <= now.boot_ms);
             if watch_due && !(self.bus && task.can_be_inspected()) {
                 silent.push(*id);
-            } else if self.bus && (task.look.backoff.take_due(now) || watch_due) {
-                looks.push(*id);
+            } else if self.bus && (task.inspection.backoff.take_due(now) || watch_due) {
+                inspections.push(*id);
             }
             if task.write_again.take_due(now) {
                 task.write_ending(cx);
             }
         }
-        for id in looks {
-            self.look(id, cx);
+        for id in inspections {
+            self.inspect(id, cx);
         }
         for id in silent {
             self.watch_blindly(id, cx);
@@ -206,8 +206,8 @@ impl Machine {
         for (stem, _) in unload.filter_map(|(stem, again)| again.take_due(now).then_some((stem, again))) {
             cx.push(Effect::Unload { stem: stem.clone() });
         }
-        for (stem, tombstone) in self.tombs.take_due(now) {
-            cx.push(Effect::Bury { stem, tombstone: Box::new(tombstone) });
+        for (stem, tombstone) in self.tombstones.take_due(now) {
+            cx.push(Effect::WriteTombstone { stem, tombstone: Box::new(tombstone) });
         }
     }
 
@@ -228,14 +228,14 @@ impl Machine {
     fn next_due(&self, now: Now) -> Option<u64> {
         let of_task = |task: &Task| {
             let claim = task.claiming.as_ref().and_then(|c| c.again.at());
-            let look = task.look.backoff.at().filter(|_| self.bus);
+            let inspect = task.inspection.backoff.at().filter(|_| self.bus);
             let start = task.start_again.at().filter(|_| self.bus && matches!(task.state, State::Queued));
             let expiry = task.expires().then(|| task.intent.not_after_boottime_ms.saturating_add(1));
             let watch = task.watch_at();
-            [claim, look, start, task.write_again.at(), expiry, task.orphan_due_ms(now), watch]
+            [claim, inspect, start, task.write_again.at(), expiry, task.orphan_due_ms(now), watch]
         };
         let tasks = self.tasks.values().flat_map(of_task).flatten().min();
         let unload = self.unloading.values().filter(|_| self.bus).filter_map(Backoff::at).min();
-        tasks.into_iter().chain(self.tombs.next_due()).chain(unload).min()
+        tasks.into_iter().chain(self.tombstones.next_due()).chain(unload).min()
     }
 }

@@ -6,39 +6,39 @@
 
 use crate::defect;
 use crate::ids::ActionName;
-use crate::mark::{Commit, Mark, Obeyed};
+use crate::mark::{AcceptedEpoch, Commit, Mark};
 use crate::task::Start;
 
 use super::machine::{Cx, Machine};
-use super::tombs::Tomb;
+use super::tombstones::KeptTombstone;
 
 impl Machine {
     /// Returns the commit with this number in the obeyed epoch. `None`: the number is 0, because an older controller
     /// numbers no commits; or this host has obeyed no epoch yet.
     pub(super) fn commit(&self, number: u64) -> Option<Commit> {
-        let epoch = self.session.obeyed?.epoch;
+        let epoch = self.session.accepted?.epoch;
         (number > 0).then_some(Commit { epoch, number })
     }
 
     /// Returns the newest commit that this host remembers, for Hello. `None`: it remembers none, or does not know the
     /// cluster of the obeyed epoch.
     pub(super) fn newest(&self) -> Option<Mark> {
-        let obeyed = self.session.obeyed?;
+        let accepted = self.session.accepted?;
         let tasks = self.tasks.values().filter_map(|task| task.intent.commit);
-        let tombs = self.tombs.iter().filter_map(|tomb| tomb.tombstone.commit);
-        let all = tasks.chain(tombs).chain([obeyed.newest()]).filter(|commit| commit.number > 0);
-        Some(Mark { cluster: obeyed.cluster?, commit: all.max()? })
+        let tombstones = self.tombstones.iter().filter_map(|entry| entry.tombstone.commit);
+        let all = tasks.chain(tombstones).chain([accepted.newest()]).filter(|commit| commit.number > 0);
+        Some(Mark { cluster: accepted.cluster?, commit: all.max()? })
     }
 
     /// Writes the newest commit of the removed tombstones `gone` into `epoch.json`, if that commit is newer than the
     /// one in the file and of the same epoch.
-    pub(super) fn keep_newest(&mut self, gone: &[Tomb], cx: &mut Cx) {
-        let Some(obeyed) = self.session.highest() else { return };
-        let newest = gone.iter().filter_map(|tomb| tomb.tombstone.commit).max();
-        if let Some(newest) = newest.filter(|newest| *newest > obeyed.newest() && newest.epoch == obeyed.epoch)
+    pub(super) fn keep_newest(&mut self, gone: &[KeptTombstone], cx: &mut Cx) {
+        let Some(accepted) = self.session.highest() else { return };
+        let newest = gone.iter().filter_map(|entry| entry.tombstone.commit).max();
+        if let Some(newest) = newest.filter(|newest| *newest > accepted.newest() && newest.epoch == accepted.epoch)
             && !defect!(MarksGo)
         {
-            self.write_epoch(Obeyed { commit: newest.number, ..obeyed }, cx);
+            self.write_epoch(AcceptedEpoch { commit: newest.number, ..accepted }, cx);
         }
     }
 
@@ -47,9 +47,9 @@ impl Machine {
     pub(super) fn after_of(&self, start: &Start) -> Option<&ActionName> {
         let tasks = self.tasks.values().filter(|task| !task.intent.local).map(|task| &task.intent.start);
         let tasks = tasks.map(|of| (of.after, &of.job, of.attempt, &of.action));
-        let tombs = self.tombs.iter().map(|tomb| &tomb.tombstone).filter(|stone| !stone.local);
-        let tombs = tombs.map(|of| (of.after, &of.job, of.attempt, &of.action));
-        let found = tasks.chain(tombs).find(|(after, job, attempt, _)| {
+        let tombstones = self.tombstones.iter().map(|entry| &entry.tombstone).filter(|tombstone| !tombstone.local);
+        let tombstones = tombstones.map(|of| (of.after, &of.job, of.attempt, &of.action));
+        let found = tasks.chain(tombstones).find(|(after, job, attempt, _)| {
             *after && **job == start.job && *attempt == start.attempt && !defect!(SetupAfterCleanup)
         });
         found.map(|(.., action)| action)

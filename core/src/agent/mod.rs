@@ -38,7 +38,7 @@
 //! The rooms: `machine` (state and dispatch), `start` (acceptance), `guard` (turns), `unit` (systemd's answers),
 //! `claim` (withdrawing, cancelling, signals), `stall` (first scripts that do not begin), `watch` (limits that a deaf
 //! runner misses), `ending` (outcome to
-//! tombstone), `tombs` (tombstones), `join` (what the host has at start), `session` and `hello` (the controller),
+//! tombstone), `tombstones` (tombstones), `join` (what the host has at start), `session` and `hello` (the controller),
 //! `boot` (announced reboots), `exec` (local tasks, which a caller on the node's own socket requests), `orphan` (local
 //! tasks whose hook has died), `marks` (commits that the host knows), `phase` and `status` (views), `task` and
 //! `backoff` (shared values).
@@ -51,11 +51,11 @@ mod exec;
 mod guard;
 mod hello;
 pub mod io;
-mod join;
 mod machine;
 mod marks;
 mod orphan;
 mod phase;
+mod reconcile;
 mod session;
 mod stall;
 mod start;
@@ -63,7 +63,7 @@ mod status;
 mod task;
 #[cfg(test)]
 pub(crate) mod tests;
-mod tombs;
+mod tombstones;
 mod unit;
 mod watch;
 

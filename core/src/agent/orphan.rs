@@ -21,13 +21,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::duration::took;
+use crate::duration::elapsed;
 use crate::ids::TaskId;
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
 use super::backoff::Backoff;
-use super::io::{Caller, Effect, ExecReply, Level, Now, Telling, Word};
+use super::io::{Caller, Effect, ExecReply, HookCall, HookEvent, Level, Now};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
@@ -46,20 +46,20 @@ pub(super) struct Orphan {
     /// Whether the hook has reported that the daemon of the resource manager on this host died.
     bereft: bool,
     /// Whether a caller of Exec has received the task's end, even one that called only after the end.
-    heard: bool,
+    end_received: bool,
     /// Whether the program in `Hook::orphaned` may have run for this task already, perhaps started by an earlier agent.
     known: bool,
     begun: bool,
     /// Whether the program in `Hook::orphaned` is running now.
-    telling: bool,
+    running: bool,
     again: Backoff,
     noted_ms: Option<u64>,
 }
 
 enum Due {
     Nothing,
-    Tell(Word),
-    Bury,
+    Call(HookEvent),
+    WriteTombstone,
 }
 
 impl Machine {
@@ -74,35 +74,35 @@ impl Machine {
 
     /// Checks each task with a program in `Hook::orphaned`. Runs the program if the hook can no longer pass on the
     /// task's end. Replaces the ended task by its tombstone if the program need not run.
-    pub(super) fn tell_orphans(&mut self, cx: &mut Cx) {
+    pub(super) fn call_orphaned_hooks(&mut self, cx: &mut Cx) {
         let due: Vec<(TaskId, Due)> = self.tasks.iter().map(|(id, task)| (*id, task.due(cx.now))).collect();
         for (id, due) in due {
             match due {
                 Due::Nothing => {}
-                Due::Bury => self.bury(id, cx),
-                Due::Tell(word) => {
+                Due::WriteTombstone => self.write_tombstone(id, cx),
+                Due::Call(event) => {
                     let Some(task) = self.tasks.get_mut(&id) else { continue };
                     // An accepted task runs even without its hook: an epilog must run.
                     task.confirm();
-                    task.tell(word, cx);
+                    task.call_hook(event, cx);
                 }
             }
         }
     }
 
-    pub(super) fn on_told(&mut self, id: TaskId, word: Word, result: Result<(), String>, cx: &mut Cx) {
+    pub(super) fn on_hook_called(&mut self, id: TaskId, event: HookEvent, result: Result<(), String>, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let orphan = &mut task.orphan;
-        (orphan.telling, orphan.known) = (false, true);
-        match (word, result) {
-            (_, Err(text)) => task.not_told(word, &text, cx),
-            (Word::Begun, Ok(())) => {
+        (orphan.running, orphan.known) = (false, true);
+        match (event, result) {
+            (_, Err(text)) => task.hook_failed(event, &text, cx),
+            (HookEvent::Begun, Ok(())) => {
                 orphan.begun = true;
-                task.told_at_last();
+                task.hook_recovered();
             }
-            (Word::Ended, Ok(())) => {
-                task.told_at_last();
-                self.bury(id, cx);
+            (HookEvent::Ended, Ok(())) => {
+                task.hook_recovered();
+                self.write_tombstone(id, cx);
             }
         }
     }
@@ -142,8 +142,8 @@ impl Task {
     }
 
     /// Records that at least one caller has received the task's end.
-    pub(super) const fn heard(&mut self) {
-        self.orphan.heard = true;
+    pub(super) const fn end_received(&mut self) {
+        self.orphan.end_received = true;
     }
 
     /// Returns `true` if the task is local and has a program in `Hook::orphaned`.
@@ -154,7 +154,7 @@ impl Task {
     /// Returns the time (CLOCK_BOOTTIME in milliseconds) when the machine next decides whether to run the task's
     /// program in `Hook::orphaned`. `None`: no time is set.
     pub(super) fn orphan_due_ms(&self, now: Now) -> Option<u64> {
-        if !self.has_program() || self.orphan.telling {
+        if !self.has_program() || self.orphan.running {
             return None;
         }
         let gone = self.orphan.gone_at_ms.filter(|at| *at > now.boot_ms);
@@ -163,24 +163,24 @@ impl Task {
 
     fn due(&self, now: Now) -> Due {
         let orphan = &self.orphan;
-        let waits = orphan.telling || orphan.again.at().is_some_and(|at| at > now.boot_ms);
+        let waits = orphan.running || orphan.again.at().is_some_and(|at| at > now.boot_ms);
         if !self.has_program() || waits {
             return Due::Nothing;
         }
         let is_gone = orphan.gone_at_ms.is_some_and(|at| at <= now.boot_ms);
         match &self.state {
             State::Recording | State::Concluding { .. } | State::Burying { .. } => Due::Nothing,
-            State::Ended { .. } if orphan.bereft || (is_gone && !orphan.heard) => Due::Tell(Word::Ended),
+            State::Ended { .. } if orphan.bereft || (is_gone && !orphan.end_received) => Due::Call(HookEvent::Ended),
             // The program has run for `begun`, and still has to undo that work.
-            State::Ended { .. } if orphan.heard && orphan.known => Due::Tell(Word::Ended),
-            State::Ended { .. } if orphan.heard => Due::Bury,
+            State::Ended { .. } if orphan.end_received && orphan.known => Due::Call(HookEvent::Ended),
+            State::Ended { .. } if orphan.end_received => Due::WriteTombstone,
             State::Ended { .. } => Due::Nothing,
-            _ if (orphan.bereft || is_gone) && !orphan.begun => Due::Tell(Word::Begun),
+            _ if (orphan.bereft || is_gone) && !orphan.begun => Due::Call(HookEvent::Begun),
             _ => Due::Nothing,
         }
     }
 
-    fn tell(&mut self, word: Word, cx: &mut Cx) {
+    fn call_hook(&mut self, event: HookEvent, cx: &mut Cx) {
         let Some(program) = self.intent.hook.orphaned.clone() else { return };
         let start = &self.intent.start;
         let name = format!("{} of {}", start.action, start.job);
@@ -194,32 +194,32 @@ impl Task {
                 format!("{name} goes on, and nobody waits for its end (perilog: job {} {})", start.job, start.action)
             }
         };
-        let is_heard = self.orphan.heard && !self.orphan.bereft;
+        let is_end_received = self.orphan.end_received && !self.orphan.bereft;
         let own = [
             ("PERILOG_JOB", start.job.to_string()),
             ("PERILOG_ATTEMPT", start.attempt.to_string()),
             ("PERILOG_ACTION", start.action.to_string()),
-            ("PERILOG_OUTCOME", ended.map_or_else(String::new, |ended| ended.outcome.word().to_owned())),
-            ("PERILOG_HEARD", if is_heard { "yes" } else { "" }.to_owned()),
+            ("PERILOG_OUTCOME", ended.map_or_else(String::new, |ended| ended.outcome.as_str().to_owned())),
+            ("PERILOG_HEARD", if is_end_received { "yes" } else { "" }.to_owned()),
             ("PERILOG_REASON", reason),
         ];
         let mut env: BTreeMap<String, String> = start.env.clone();
         env.extend(own.map(|(name, value)| (name.to_owned(), value)));
         let outcome: Option<Outcome> = ended.map(|ended| ended.outcome.clone());
-        let telling = Telling { task: start.task, stem: self.stem.clone(), program, word, env, outcome };
-        self.orphan.telling = true;
-        cx.push(Effect::Tell(Box::new(telling)));
+        let call = HookCall { task: start.task, stem: self.stem.clone(), program, event, env, outcome };
+        self.orphan.running = true;
+        cx.push(Effect::CallHook(Box::new(call)));
     }
 
-    fn told_at_last(&mut self) {
+    fn hook_recovered(&mut self) {
         self.orphan.again.succeeded();
         self.orphan.noted_ms = None;
         self.trouble = None;
     }
 
-    fn not_told(&mut self, word: Word, text: &str, cx: &mut Cx) {
+    fn hook_failed(&mut self, event: HookEvent, text: &str, cx: &mut Cx) {
         let program = self.intent.hook.orphaned.as_deref().unwrap_or_default();
-        let text = format!("cannot tell `{program} {word}` of {}, trying again: {text}", self.name());
+        let text = format!("cannot tell `{program} {event}` of {}, trying again: {text}", self.name());
         let is_news = self.orphan.noted_ms.is_none_or(|at| cx.now.boot_ms.saturating_sub(at) >= NOTE_EVERY_MS);
         if is_news {
             self.orphan.noted_ms = Some(cx.now.boot_ms);
@@ -232,7 +232,7 @@ impl Task {
 
 /// Summarizes an end in one line: `failed (exit 37) after 31ms: 20-gpu: GPU 2 has fallen off the bus`.
 fn headline(ended: &Ended) -> String {
-    let took = ended.elapsed_ms.map(|ms| format!(" after {}", took(ms))).unwrap_or_default();
+    let elapsed = ended.elapsed_ms.map(|ms| format!(" after {}", elapsed(ms))).unwrap_or_default();
     let check = ended.checks.first().map(|check| format!(": {}: {}", check.check, check.message));
     let last = || {
         let tail = ended.tails.iter().find(|tail| !tail.text.trim().is_empty())?;
@@ -240,5 +240,5 @@ fn headline(ended: &Ended) -> String {
         let script = tail.script.rsplit('/').next().unwrap_or_default();
         Some(format!(": {script}: {}", line.trim()))
     };
-    format!("{}{took}{}", ended.outcome, check.or_else(last).unwrap_or_default())
+    format!("{}{elapsed}{}", ended.outcome, check.or_else(last).unwrap_or_default())
 }

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use crate::defect;
 use crate::ids::{ClusterId, Epoch};
-use crate::mark::Obeyed;
+use crate::mark::AcceptedEpoch;
 use crate::message::{Ask, FromAgent, ToAgent};
 
 use super::io::{Effect, Level};
@@ -58,9 +58,9 @@ pub(super) struct Session {
     pub(super) cluster: Option<ClusterId>,
     /// The contents of `epoch.json` on disk, with the highest epoch that the agents of this host have obeyed; `None`:
     /// there is no such file.
-    pub(super) obeyed: Option<Obeyed>,
+    pub(super) accepted: Option<AcceptedEpoch>,
     /// The contents of `epoch.json` that the daemon is writing now; `None`: it is writing none.
-    writing: Option<Obeyed>,
+    writing: Option<AcceptedEpoch>,
     /// Whether the agent has logged, in this session, that the controller answered `Unsupported`.
     noted_unsupported: bool,
 }
@@ -68,8 +68,8 @@ pub(super) struct Session {
 impl Session {
     /// Returns the newest contents of `epoch.json`, even if the daemon is still writing them; `None`: no agent of this
     /// host has obeyed an epoch.
-    pub(super) fn highest(&self) -> Option<Obeyed> {
-        self.writing.or(self.obeyed)
+    pub(super) fn highest(&self) -> Option<AcceptedEpoch> {
+        self.writing.or(self.accepted)
     }
 
     pub(super) const fn is_open(&self) -> bool {
@@ -82,7 +82,7 @@ impl Session {
         matches!(self.link, Link::Greeted | Link::Pending { .. } | Link::Open)
     }
 
-    pub(super) const fn word(&self) -> &'static str {
+    pub(super) const fn state_text(&self) -> &'static str {
         match self.link {
             Link::Down => "not connected",
             Link::Waiting { .. } | Link::Greeted | Link::Pending { .. } => "connecting",
@@ -153,13 +153,13 @@ impl Machine {
                     self.hang("the controller said too much before its epoch was on disk", cx);
                 }
             }
-            (Link::Open, message) => self.obey(message, cx),
+            (Link::Open, message) => self.on_message_of_controller(message, cx),
         }
     }
 
     fn on_welcome(&mut self, welcome: Welcome, cx: &mut Cx) {
-        let highest = self.session.highest().map(|obeyed| obeyed.epoch);
-        if let Some(seen) = highest.filter(|highest| !may_obey(*highest, welcome.epoch)) {
+        let highest = self.session.highest().map(|accepted| accepted.epoch);
+        if let Some(seen) = highest.filter(|highest| !may_accept(*highest, welcome.epoch)) {
             cx.push(Effect::Send(FromAgent::EpochRefused { seen }));
             let ours = welcome.epoch;
             let why = format!(
@@ -170,8 +170,8 @@ impl Machine {
             cx.note(Level::Error, None, None, format!("the controller is not obeyed: {why}"));
             return self.hang(why, cx);
         }
-        let limit = Epoch::highest_obeyed(cx.now.wall_ms);
-        if highest != Some(welcome.epoch) && welcome.epoch.number > limit && !defect!(AnyEpochObeyed) {
+        let limit = Epoch::highest_acceptable(cx.now.wall_ms);
+        if highest != Some(welcome.epoch) && welcome.epoch.number > limit && !defect!(AnyEpochAccepted) {
             let why = format!(
                 "its epoch {} is above {limit}, which no controller reaches that adds one at each start: is this \
                  host's clock right (timedatectl), or has somebody the controller's key?",
@@ -181,20 +181,20 @@ impl Machine {
             return self.hang(why, cx);
         }
         let (epoch, cluster) = (welcome.epoch, Some(welcome.cluster));
-        let is_this = |obeyed: &Obeyed| obeyed.epoch == epoch && obeyed.cluster == cluster;
-        if self.session.obeyed.is_some_and(|obeyed| is_this(&obeyed)) && self.session.writing.is_none() {
+        let is_this = |accepted: &AcceptedEpoch| accepted.epoch == epoch && accepted.cluster == cluster;
+        if self.session.accepted.is_some_and(|accepted| is_this(&accepted)) && self.session.writing.is_none() {
             return self.open(welcome, cx);
         }
         if !self.session.writing.is_some_and(|writing| is_this(&writing)) {
-            self.write_epoch(Obeyed { epoch, cluster, commit: welcome.commit }, cx);
+            self.write_epoch(AcceptedEpoch { epoch, cluster, commit: welcome.commit }, cx);
         }
         self.session.link = Link::Pending { welcome, messages: VecDeque::new() };
     }
 
     pub(super) fn on_epoch_written(&mut self, epoch: Epoch, result: Result<(), String>, cx: &mut Cx) {
         let written = self.session.writing.take_if(|writing| writing.epoch == epoch);
-        if result.is_ok() && self.session.obeyed.is_none_or(|known| known.epoch.admits(epoch)) {
-            self.session.obeyed = Some(written.unwrap_or_else(|| epoch.into()));
+        if result.is_ok() && self.session.accepted.is_none_or(|known| known.epoch.admits(epoch)) {
+            self.session.accepted = Some(written.unwrap_or_else(|| epoch.into()));
         }
         let Link::Pending { welcome, messages } = &mut self.session.link else { return };
         if welcome.epoch != epoch {
@@ -210,9 +210,9 @@ impl Machine {
         }
     }
 
-    pub(super) fn write_epoch(&mut self, obeyed: Obeyed, cx: &mut Cx) {
-        self.session.writing = Some(obeyed);
-        cx.push(Effect::WriteEpoch { obeyed });
+    pub(super) fn write_epoch(&mut self, accepted: AcceptedEpoch, cx: &mut Cx) {
+        self.session.writing = Some(accepted);
+        cx.push(Effect::WriteEpoch { accepted });
     }
 
     fn open(&mut self, welcome: Welcome, cx: &mut Cx) {
@@ -229,29 +229,29 @@ impl Machine {
             let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else { continue };
             let unsaid = std::mem::take(&mut task.unsaid);
             match &task.state {
-                State::Ended { .. } if !defect!(DropFinishedOnReconnect) => self.say_ended(id, cx),
+                State::Ended { .. } if !defect!(DropFinishedOnReconnect) => self.send_end(id, cx),
                 State::Ended { .. } => {}
                 State::Burying { .. } | State::Recording => {}
                 _ => {
                     if unsaid {
                         let age_ms = task.phase_age_ms(cx.now);
                         let (phase, limit_ms) = (task.phase.clone(), task.intent.limit_ms());
-                        self.say(cx, FromAgent::Accepted { task: id, limit_ms });
+                        self.send(cx, FromAgent::Accepted { task: id, limit_ms });
                         if let Some(phase) = phase {
-                            self.say(cx, FromAgent::Moved { task: id, phase, age_ms });
+                            self.send(cx, FromAgent::PhaseChanged { task: id, phase, age_ms });
                         }
                     }
-                    self.tell_milestones(id, cx);
-                    self.tell_boot(id, cx);
+                    self.send_milestones(id, cx);
+                    self.send_expected_boot(id, cx);
                 }
             }
         }
-        for tomb in self.tombs.unacknowledged() {
-            self.say_tombstone(cx, &tomb.tombstone);
+        for entry in self.tombstones.unacknowledged() {
+            self.send_tombstone(cx, &entry.tombstone);
         }
     }
 
-    fn obey(&mut self, message: ToAgent, cx: &mut Cx) {
+    fn on_message_of_controller(&mut self, message: ToAgent, cx: &mut Cx) {
         match message {
             ToAgent::Start(start) => self.on_start(start, cx),
             ToAgent::Begin { task } => self.on_begin(task, cx),
@@ -263,7 +263,7 @@ impl Machine {
             ToAgent::Ack { task, commit } => self.on_ack(task, commit, cx),
             ToAgent::BootExpected { task } => self.on_boot_expected(task, cx),
             ToAgent::Forget { tasks } => self.on_forget(&tasks),
-            ToAgent::Probe { nonce } => self.say(cx, FromAgent::Probed { nonce }),
+            ToAgent::Probe { nonce } => self.send(cx, FromAgent::Probed { nonce }),
             ToAgent::Ask { question, ask } => {
                 let tasks = match &ask {
                     Ask::Logs { job, .. } => self.statuses(cx.now, |task| task.intent.start.job == *job),
@@ -281,15 +281,15 @@ impl Machine {
         match self.tasks.get_mut(&id) {
             Some(task) if task.intent.local => {}
             Some(task) => task.confirm(),
-            None => match self.tombs.get(id) {
-                Some(tomb) => self.say_tombstone(cx, &tomb.tombstone),
+            None => match self.tombstones.get(id) {
+                Some(entry) => self.send_tombstone(cx, &entry.tombstone),
                 None => cx.note(Level::Warning, Some(id), None, "asked to begin a task that is not here"),
             },
         }
     }
 }
 
-fn may_obey(highest: Epoch, other: Epoch) -> bool {
+fn may_accept(highest: Epoch, other: Epoch) -> bool {
     if defect!(IgnoreEpoch) {
         return true;
     }

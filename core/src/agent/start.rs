@@ -23,7 +23,7 @@ impl Machine {
         if task.action != ActionId::of(cluster, &start.job, start.attempt, &start.action) || cluster == ClusterId::LOCAL
         {
             let why = "its id is not that of its job, attempt and action in the controller's cluster".to_owned();
-            return self.say_bare(cx, task, Outcome::Refused { why });
+            return self.send_bare_end(cx, task, Outcome::Refused { why });
         }
         if self.answer_known(task, cx) {
             return;
@@ -32,7 +32,7 @@ impl Machine {
         let commit = self.commit(start.commit);
         match self.admit(start, None, false, cx.now) {
             Ok(intent) => self.record(Intent { commit, ..intent }, cx),
-            Err(ended) => self.say(cx, FromAgent::Finished { task, ended }),
+            Err(ended) => self.send(cx, FromAgent::Finished { task, ended }),
         }
     }
 
@@ -43,29 +43,29 @@ impl Machine {
             match &task.state {
                 State::Recording => {}
                 State::Ended { ended } | State::Burying { ended } => {
-                    let ended = Box::new(task.told(ended, &self.node.boot));
-                    self.say_last_boot(id, &ended, cx);
-                    self.say(cx, FromAgent::Finished { task: id, ended });
+                    let ended = Box::new(task.reported_end(ended, &self.node.boot));
+                    self.send_last_boot(id, &ended, cx);
+                    self.send(cx, FromAgent::Finished { task: id, ended });
                 }
                 _ => {
                     task.confirm();
                     let limit_ms = task.intent.limit_ms();
-                    self.say(cx, FromAgent::Accepted { task: id, limit_ms });
+                    self.send(cx, FromAgent::Accepted { task: id, limit_ms });
                 }
             }
             return true;
         }
-        if let Some(tomb) = self.tombs.get(id) {
-            let stone = &tomb.tombstone;
-            if stone.reboot(&self.node.boot) == Reboot::Expected {
+        if let Some(entry) = self.tombstones.get(id) {
+            let tombstone = &entry.tombstone;
+            if tombstone.reboot(&self.node.boot) == Reboot::Expected {
                 // A controller that repeats a Start does not know the remaining limit for the reboot.
-                let (within_ms, ended) = (stone.limit_ms, Box::new(self.told_by(stone, cx.now)));
-                self.say(cx, FromAgent::ExpectsBoot { task: id, within_ms, ended });
+                let (within_ms, ended) = (tombstone.limit_ms, Box::new(self.end_by_tombstone(tombstone, cx.now)));
+                self.send(cx, FromAgent::ExpectsBoot { task: id, within_ms, ended });
             }
-            self.say_tombstone(cx, stone);
+            self.send_tombstone(cx, tombstone);
             return true;
         }
-        self.tombs.is_writing(id)
+        self.tombstones.is_writing(id)
     }
 
     /// Checks a new task and returns its intent. `plan`: a plan in place of the configured one. `local`: whether the
@@ -95,7 +95,7 @@ impl Machine {
         if open >= policy.max_tasks {
             return Err(excused(format!("{open} tasks have not ended on this host, as many as it takes (max-tasks)")));
         }
-        let held = self.tasks.len() + self.tombs.len();
+        let held = self.tasks.len() + self.tombstones.len();
         // Only after-actions may use the spare room: a node that refuses an epilog is not cleaned up.
         let spare = if start.after { policy.max_tasks } else { 0 };
         if held >= policy.max_tombstones.saturating_add(spare) {
@@ -145,7 +145,7 @@ impl Machine {
         task.confirmed = true;
         if defect!(AcceptBeforeIntent) {
             let limit_ms = task.intent.limit_ms();
-            self.tell(id, FromAgent::Accepted { task: id, limit_ms }, cx);
+            self.notify(id, FromAgent::Accepted { task: id, limit_ms }, cx);
         }
     }
 
@@ -177,7 +177,7 @@ impl Machine {
             cx.push(Effect::ExecReply { caller: *caller, reply });
         }
         let (cancelled, limit_ms) = (task.cancelled, task.intent.limit_ms());
-        self.tell(id, FromAgent::Accepted { task: id, limit_ms }, cx);
+        self.notify(id, FromAgent::Accepted { task: id, limit_ms }, cx);
         if cancelled {
             self.withdraw(id, Claim::Cancelled, cx);
         }
@@ -196,12 +196,12 @@ impl Machine {
             return;
         }
         let ended = Box::new(Ended::bare(Outcome::Refused { why }, cx.now.wall_ms));
-        self.say(cx, FromAgent::Finished { task: id, ended });
+        self.send(cx, FromAgent::Finished { task: id, ended });
     }
 
     /// Sends a message about a task to the controller. Before the session is open, marks the task instead: the agent
     /// reports the change in the Hello or after the Welcome. Sends nothing about local tasks (`Exec`).
-    pub(super) fn tell(&mut self, id: TaskId, message: FromAgent, cx: &mut Cx) {
+    pub(super) fn notify(&mut self, id: TaskId, message: FromAgent, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else {
             return;
         };

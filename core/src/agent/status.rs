@@ -11,7 +11,7 @@ impl Machine {
     /// Returns the state of the session: `not connected`, `connecting`, `connected` (the controller has welcomed this
     /// node), `turned away`.
     pub const fn session_word(&self) -> &'static str {
-        self.session.word()
+        self.session.state_text()
     }
 
     /// Returns one line for systemctl status: `connected; 2 running, 1 waiting`.
@@ -23,7 +23,7 @@ impl Machine {
         for task in self.tasks.values() {
             let word = match &task.state {
                 State::Ended { .. } | State::Burying { .. } => "to be acknowledged",
-                _ => task.word(),
+                _ => task.state_text(),
             };
             match counts.iter_mut().find(|(known, _)| *known == word) {
                 Some((_, count)) => *count += 1,
@@ -39,7 +39,7 @@ impl Machine {
         let bus = if self.bus { "" } else { "; no system bus" };
         let trouble = self.tasks.values().filter(|task| task.trouble.is_some()).count();
         let trouble = if trouble == 0 { String::new() } else { format!("; {trouble} in trouble") };
-        format!("{}; {tasks}{bus}{trouble}", self.session.word())
+        format!("{}; {tasks}{bus}{trouble}", self.session.state_text())
     }
 
     pub(super) fn statuses(&self, now: Now, wanted: impl Fn(&Task) -> bool) -> Vec<TaskStatus> {
@@ -57,7 +57,7 @@ impl Machine {
             attempt: start.attempt,
             action: start.action.clone(),
             local: task.intent.local,
-            state: task.word().to_owned(),
+            state: task.state_text().to_owned(),
             why: task.why(),
             phase: task.phase.clone().filter(|_| task.is_open()),
             age_ms: task.age_ms(now),
@@ -73,7 +73,7 @@ const WORDS: [&str; 7] = ["running", "overdue", "lingering", "starting", "waitin
 
 impl Task {
     /// Returns the word for the task's state, as in [`TaskStatus`].
-    fn word(&self) -> &'static str {
+    fn state_text(&self) -> &'static str {
         match &self.state {
             State::Recording | State::Unconfirmed | State::Queued => "waiting",
             State::Starting | State::Doubt { .. } => "starting",

@@ -47,7 +47,7 @@ pub(super) struct Claiming {
 
 /// The inspections of a task's unit and directory. At most one is under way at a time.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct Inspection {
     /// Whether an inspection is under way.
     pub(super) asked: bool,
     /// Whether another inspection must follow the one under way, because the unit or directory has changed since that
@@ -78,7 +78,7 @@ pub(super) struct Task {
     /// Number of starts that the agent has requested from systemd.
     pub(super) starts: u32,
     pub(super) start_again: Backoff,
-    pub(super) look: Look,
+    pub(super) inspection: Inspection,
     /// Whether systemd reports changes of the unit on the current bus connection.
     pub(super) watched: bool,
     /// Whether the loaded unit has failed; `None`: the unit is not loaded, as far as the agent knows.
@@ -106,12 +106,12 @@ pub(super) struct Task {
     pub(super) lingering_noted: bool,
     pub(super) milestones: Vec<String>,
     /// Number of milestones that the agent has reported in this session.
-    pub(super) milestones_told: usize,
+    pub(super) milestones_sent: usize,
     /// The end that the task will have if the announced reboot comes now; `None`: the agent has seen no announcement,
     /// or the task is local (`Exec`).
     pub(super) boot: Option<Box<Ended>>,
     /// Whether the agent has reported the end in `boot` to the controller in this session.
-    pub(super) boot_told: bool,
+    pub(super) boot_sent: bool,
     /// Whether the task has changed since this session's Hello, and the controller does not know it.
     pub(super) unsaid: bool,
     /// Callers of Exec that wait for the task's end.
@@ -140,7 +140,7 @@ impl Task {
             claiming: None,
             starts: 0,
             start_again: Backoff::default(),
-            look: Look::default(),
+            inspection: Inspection::default(),
             watched: false,
             loaded: None,
             invocation: None,
@@ -155,9 +155,9 @@ impl Task {
             running_from_ms: None,
             lingering_noted: false,
             milestones: Vec::new(),
-            milestones_told: 0,
+            milestones_sent: 0,
             boot: None,
-            boot_told: false,
+            boot_sent: false,
             unsaid: false,
             callers: Vec::new(),
             orphan: Orphan::default(),

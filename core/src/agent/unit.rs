@@ -56,9 +56,9 @@ impl Machine {
                 // systemd reports the end of the unit's job to the connection that queued the job.
                 task.watched = true;
                 task.start_again.succeeded();
-                // A `Stirred` came before this reply: the job may have ended already.
-                if std::mem::take(&mut task.look.again) {
-                    self.look(id, cx);
+                // A `TaskChanged` came before this reply: the job may have ended already.
+                if std::mem::take(&mut task.inspection.again) {
+                    self.inspect(id, cx);
                 }
             }
             StartReply::Exists => self.doubt(id, "systemd knows its unit already".to_owned(), cx),
@@ -72,18 +72,18 @@ impl Machine {
 
     pub(super) fn doubt(&mut self, id: TaskId, why: String, cx: &mut Cx) {
         if let Some(task) = self.tasks.get_mut(&id) {
-            task.look.again = false;
+            task.inspection.again = false;
             task.watched = false;
             task.state = State::Doubt { why };
-            self.look(id, cx);
+            self.inspect(id, cx);
         }
     }
 
-    pub(super) fn on_stirred(&mut self, id: TaskId, cx: &mut Cx) {
+    pub(super) fn on_task_changed(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         match task.state {
-            State::Starting => task.look.again = true,
-            State::Live | State::Doubt { .. } => self.look(id, cx),
+            State::Starting => task.inspection.again = true,
+            State::Live | State::Doubt { .. } => self.inspect(id, cx),
             // The machine had taken this start for failed, and its unit came up after all.
             State::Queued if task.starts > 0 && !self.unloading.contains_key(&task.stem) => {
                 self.doubt(id, "its unit stirred".to_owned(), cx)
@@ -94,44 +94,44 @@ impl Machine {
 
     /// Asks the daemon to inspect the task's unit and directory. While an inspection is under way, plans another one
     /// after it. Without a bus, the next `Joined` leads to the inspection.
-    pub(super) fn look(&mut self, id: TaskId, cx: &mut Cx) {
+    pub(super) fn inspect(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|_| self.bus) else {
             return;
         };
-        if task.look.asked {
-            task.look.again = true;
+        if task.inspection.asked {
+            task.inspection.again = true;
             return;
         }
-        task.look.asked = true;
+        task.inspection.asked = true;
         task.watch.asks(cx.now.boot_ms);
         cx.push(Effect::Inspect { stem: task.stem.clone(), task: id });
     }
 
     pub(super) fn on_inspected(&mut self, id: TaskId, seen: Result<Seen, String>, cx: &mut Cx) {
-        let Some(task) = self.tasks.get_mut(&id).filter(|task| task.look.asked) else {
+        let Some(task) = self.tasks.get_mut(&id).filter(|task| task.inspection.asked) else {
             return;
         };
-        task.look.asked = false;
-        let again = std::mem::take(&mut task.look.again);
+        task.inspection.asked = false;
+        let again = std::mem::take(&mut task.inspection.again);
         if !matches!(task.state, State::Live | State::Doubt { .. }) {
             return;
         }
         match seen {
             Err(text) => {
                 task.trouble = Some(format!("cannot look at its unit: {text}"));
-                task.look.backoff.failed(cx.now);
+                task.inspection.backoff.failed(cx.now);
                 return;
             }
             Ok(seen) => {
                 task.trouble = None;
-                task.look.backoff.succeeded();
+                task.inspection.backoff.succeeded();
                 task.watch.answered();
                 self.observe(id, &seen, cx);
             }
         }
         let undecided = |task: &Task| matches!(task.state, State::Live | State::Doubt { .. });
         if again && self.tasks.get(&id).is_some_and(undecided) {
-            self.look(id, cx);
+            self.inspect(id, cx);
         }
     }
 
@@ -189,9 +189,9 @@ impl Machine {
         for name in progress.milestones.into_iter().skip(task.milestones.len()) {
             let phase = Phase::Milestone { name: name.clone() };
             task.milestones.push(name);
-            task.tell_callers(&phase, cx);
+            task.notify_callers(&phase, cx);
         }
-        self.tell_milestones(id, cx);
+        self.send_milestones(id, cx);
         self.foresee_boot(id, seen, cx);
         // While the runner is deaf, the agent's own `Overdue` stays the phase.
         let told = |task: &Task| task.watch.behind.is_some() && seen.deaf.is_some();
@@ -207,17 +207,17 @@ impl Machine {
         }
     }
 
-    pub(super) fn tell_milestones(&mut self, id: TaskId, cx: &mut Cx) {
+    pub(super) fn send_milestones(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if task.intent.local || !self.session.is_open() {
             return;
         }
         let age_ms = task.phase_age_ms(cx.now);
-        for name in task.milestones.iter().skip(task.milestones_told) {
+        for name in task.milestones.iter().skip(task.milestones_sent) {
             let phase = Phase::Milestone { name: name.clone() };
-            cx.push(Effect::Send(FromAgent::Moved { task: id, phase, age_ms }));
+            cx.push(Effect::Send(FromAgent::PhaseChanged { task: id, phase, age_ms }));
         }
-        task.milestones_told = task.milestones.len();
+        task.milestones_sent = task.milestones.len();
     }
 
     /// Handles an inspection that found the unit of the task, with its runner ended. The task normally ends when no
@@ -266,7 +266,7 @@ impl Machine {
         let left = named(processes, MAX_NAMED);
         if !matches!(task.phase, Some(Phase::Lingering { .. })) {
             // A newly forked process still has its parent's name: another inspection names the processes better.
-            task.look.backoff.failed(cx.now);
+            task.inspection.backoff.failed(cx.now);
         } else {
             task.note_lingering(&left, cx);
         }
@@ -292,7 +292,7 @@ impl Machine {
         task.loaded = None;
         if task.claim.is_some() && claim_is_news {
             // The daemon reads the unit before the claim, so the unit may have come up between the two reads.
-            return self.look(id, cx);
+            return self.inspect(id, cx);
         }
         if task.claim.is_some() || task.claimed_by_other {
             let left = std::mem::take(&mut task.killed);
@@ -324,9 +324,9 @@ impl Machine {
             task.running_from_ms.get_or_insert(cx.now.boot_ms);
         }
         task.phase = Some(phase.clone());
-        task.tell_callers(&phase, cx);
+        task.notify_callers(&phase, cx);
         let age_ms = task.phase_age_ms(cx.now);
-        self.tell(id, FromAgent::Moved { task: id, phase, age_ms }, cx);
+        self.notify(id, FromAgent::PhaseChanged { task: id, phase, age_ms }, cx);
     }
 }
 
@@ -360,7 +360,7 @@ impl Task {
         }
     }
 
-    fn tell_callers(&self, phase: &Phase, cx: &mut Cx) {
+    fn notify_callers(&self, phase: &Phase, cx: &mut Cx) {
         for caller in &self.callers {
             let reply = ExecReply::Phase(phase.clone());
             cx.push(Effect::ExecReply { caller: *caller, reply });

@@ -34,7 +34,7 @@ const BEHIND_MS: u64 = 30_000;
 const SILENT_MS: u64 = 5_000;
 /// Time in milliseconds that a runner has to handle a signal. The first inspection after that time checks whether the
 /// runner is deaf (stopped, or hanging in the kernel). The daemon causes that inspection two seconds after the signal,
-/// by a `Stirred`.
+/// by a `TaskChanged`.
 const HEARD_MS: u64 = 1_500;
 /// Time in milliseconds that a deaf runner (stopped, or hanging in the kernel) gets before the agent kills its unit. It
 /// counts from when the agent first found the runner deaf past a limit. A working runner waits equally long between
@@ -151,7 +151,7 @@ impl Machine {
         cx.note(Level::Warning, Some(id), Some(&job), format!("{} was asked to stop, but {why}", task.name()));
         if task.watch.behind.is_none() {
             let told = format!("asked to stop, but {why}: perilog kill -s KILL {job} ends it with its unit");
-            let phase = task.told_as_running(told);
+            let phase = task.as_running(told);
             self.move_to(id, phase, cx);
         }
     }
@@ -171,7 +171,7 @@ impl Task {
     pub(super) fn watch_at(&self) -> Option<u64> {
         let lingers = matches!(self.phase, Some(Phase::Lingering { .. }));
         let silent_ms = self.watch.silent_ms;
-        if lingers || silent_ms.is_none() && self.look.backoff.at().is_some() {
+        if lingers || silent_ms.is_none() && self.inspection.backoff.at().is_some() {
             return None;
         }
         let at = if self.awaits_script() {
@@ -230,7 +230,7 @@ impl Task {
 
     /// Returns the phase `Running` with the text `told` for operators in the place of the script's progress. The phase
     /// names the current script, or "its runner" if none is known.
-    pub(super) fn told_as_running(&self, told: String) -> Phase {
+    pub(super) fn as_running(&self, told: String) -> Phase {
         let (script, index, of) = match &self.phase {
             Some(Phase::Running { script, index, of, .. }) => (script.clone(), *index, *of),
             _ => ("its runner".to_owned(), 1, 1),

@@ -10,7 +10,7 @@ use crate::agent::io::Level;
 use crate::controller::giveback::outbox::Outbox;
 use crate::controller::io::{Client, Effect, Now, Passing, Record, Refusal, Reply, SessionId, Settings};
 use crate::controller::job::Jobs;
-use crate::controller::job::milestones::Saying;
+use crate::controller::job::milestones::MilestoneEntry;
 use crate::defect;
 use crate::eventlog::Event;
 use crate::hostlist::HostList;
@@ -39,12 +39,12 @@ pub(super) struct Context {
     pub(super) attempts: BTreeSet<(JobId, Attempt)>,
     /// Ranks whose holds changed, by attempt. The batch stores a delta for these ranks, unless it stores the attempt's
     /// whole row (`attempts`).
-    pub(super) given: BTreeMap<(JobId, Attempt), IdSet>,
+    pub(super) dirty_holds: BTreeMap<(JobId, Attempt), IdSet>,
     /// Ranks and named resources on which a hold was dropped, by attempt. The end of the batch releases those that
     /// nothing else holds.
-    pub(super) let_go: BTreeMap<(JobId, Attempt), Part>,
+    pub(super) dropped: BTreeMap<(JobId, Attempt), Part>,
     /// Milestones reported in this batch, each with the ranks that had not reported the milestone before.
-    pub(super) said: BTreeMap<Saying, IdSet>,
+    pub(super) milestones: BTreeMap<MilestoneEntry, IdSet>,
     /// Ranks whose hosts were drained in this batch for a fault of the action, by the reason.
     pub(super) drained: BTreeMap<(ActionId, String), IdSet>,
     /// Hosts that the batch has to say the same of in the journal, by level and text.
@@ -110,7 +110,7 @@ pub(super) struct End {
     pub(super) rebooted: bool,
     /// `true` if the task's scripts may go on after the end: an operator resolved the task, or the controller gave up a
     /// script past its limit.
-    pub(super) goes_on: bool,
+    pub(super) continues: bool,
     pub(super) is_ok: bool,
     /// The end with its details, if it may be a reason to drain the host; else `None`.
     pub(super) blame: Option<Ended>,
@@ -127,9 +127,9 @@ impl Context {
             touched: BTreeSet::new(),
             changes: VecDeque::new(),
             attempts: BTreeSet::new(),
-            given: BTreeMap::new(),
-            let_go: BTreeMap::new(),
-            said: BTreeMap::new(),
+            dirty_holds: BTreeMap::new(),
+            dropped: BTreeMap::new(),
+            milestones: BTreeMap::new(),
             drained: BTreeMap::new(),
             noted: BTreeMap::new(),
             in_force: BTreeSet::new(),
@@ -156,7 +156,7 @@ impl Context {
     }
 
     /// Writes the lines of [`Self::note_host`].
-    pub(super) fn tell_noted(&mut self) {
+    pub(super) fn log_notes(&mut self) {
         for ((level, text), hosts) in std::mem::take(&mut self.noted) {
             match hosts.first() {
                 Some(host) if hosts.len() == 1 => self.note(level, None, Some(host), text),
@@ -194,17 +194,18 @@ impl Context {
     /// Marks ranks and named resources on which a hold was dropped. The end of the batch releases those that nothing
     /// else holds.
     pub(super) fn hold_dropped(&mut self, job: &JobId, number: Attempt, part: &Part) {
-        self.let_go.entry((job.clone(), number)).or_default().extend_with(part);
+        self.dropped.entry((job.clone(), number)).or_default().extend_with(part);
     }
 
     /// Adds the records of the changed attempts, whole rows and deltas, to the batch. Puts them before the other
     /// records, which may refer to these attempts, but after a `Prune` of the same job.
     pub(super) fn record_attempts(&mut self, jobs: &Jobs) {
-        let (given, whole) = (std::mem::take(&mut self.given), std::mem::take(&mut self.attempts));
-        let parts = given.into_iter().filter(|(key, _)| !whole.contains(key)).filter_map(|((job, number), ranks)| {
-            let holds = Box::new(jobs.attempt(&job, number)?.holds(&ranks));
-            Some((job.clone(), Record::Given { job, attempt: number, holds }))
-        });
+        let (dirty_holds, whole) = (std::mem::take(&mut self.dirty_holds), std::mem::take(&mut self.attempts));
+        let parts =
+            dirty_holds.into_iter().filter(|(key, _)| !whole.contains(key)).filter_map(|((job, number), ranks)| {
+                let holds = Box::new(jobs.attempt(&job, number)?.holds(&ranks));
+                Some((job.clone(), Record::AttemptDelta { job, attempt: number, holds }))
+            });
         let rows = whole.iter().filter_map(|(job, number)| {
             Some((job.clone(), Record::Attempt(jobs.attempt(job, *number)?.row(job.clone(), *number))))
         });

@@ -21,7 +21,7 @@ const MAX_MESSAGE: usize = 200;
 impl Jobs {
     /// Writes the action's ends of this batch to the job's event log, and decides the verdict if every rank has ended.
     /// An action of a frozen attempt gets no verdict.
-    pub(super) fn tell(&mut self, id: ActionId, cx: &mut Context) {
+    pub(super) fn record_ends(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action_mut(id) else {
             return;
         };
@@ -60,7 +60,7 @@ impl Jobs {
             context.insert("hosts".to_owned(), json!(hosts));
         }
         self.event(&job, "verdict", context.clone(), cx);
-        self.tell_manager(&job, attempt, "verdict", context, cx);
+        self.notify_manager(&job, attempt, "verdict", context, cx);
         if let Some(entry) = self.attempt_mut(&job, attempt) {
             entry.touched_ms = cx.now.wall_ms;
             cx.attempt_changed(&job, attempt);
@@ -72,9 +72,9 @@ impl Jobs {
 
     /// Logs the drains of the batch, in the jobs' event logs and in the journal. Hosts that were drained for the same
     /// reason share an event and a line: a job on two thousand hosts that never connected is one of each.
-    pub(super) fn tell_drained(&mut self, cx: &mut Context) {
+    pub(super) fn log_drains(&mut self, cx: &mut Context) {
         let drained = std::mem::take(&mut cx.drained).into_iter().flat_map(|(of, ranks)| {
-            let parts = if defect!(DrainsToldApart) { each(&ranks) } else { vec![ranks] };
+            let parts = if defect!(DrainsLoggedApart) { each(&ranks) } else { vec![ranks] };
             parts.into_iter().map(move |ranks| (of.clone(), ranks))
         });
         for ((action, reason), ranks) in drained {
@@ -105,7 +105,7 @@ struct Folded {
 
 impl Folded {
     fn describe(mut self, context: &mut Map<String, Value>) {
-        context.insert("outcome".into(), json!(self.fresh.outcome.word()));
+        context.insert("outcome".into(), json!(self.fresh.outcome.as_str()));
         context.insert("result".into(), json!(self.fresh.result));
         if let Some(status) = self.fresh.outcome.status() {
             context.insert("status".into(), json!(status));

@@ -40,7 +40,7 @@ pub struct Machine {
     pub(super) quiesce: Quiesce,
     /// Time (monotonic) until which tasks wait for nodes that the store does not know; later such tasks end as `lost`
     /// at once. 0 if the store knew a node when the controller started.
-    pub(super) young_until_ms: u64,
+    pub(super) unknown_node_grace_until_ms: u64,
     /// Time (monotonic) of the last search for attempts past their retention.
     pub(super) pruned_ms: u64,
     /// `true` if that search left attempts that are past their retention: the next batch goes on at once.
@@ -69,11 +69,11 @@ impl Machine {
             quiesce: Quiesce { quiet: snapshot.quiet, ..Quiesce::default() },
             pruned_ms: now.mono_ms,
             prunes_on: false,
-            young_until_ms: 0,
+            unknown_node_grace_until_ms: 0,
         };
         machine.cx.outbox.begin(number, now.wall_ms);
         if snapshot.nodes.is_empty() {
-            machine.young_until_ms = now.mono_ms.saturating_add(machine.cx.settings.start_grace_ms);
+            machine.unknown_node_grace_until_ms = now.mono_ms.saturating_add(machine.cx.settings.start_grace_ms);
         }
         for row in snapshot.nodes {
             machine.nodes.learn(&row.host.clone(), || Node::new(row, now.mono_ms));
@@ -186,7 +186,7 @@ impl Machine {
         // change further actions. The loop repeats until no action changes.
         let mut changed = BTreeSet::new();
         self.react();
-        self.jobs.tell_milestones(&mut self.cx);
+        self.jobs.log_milestones(&mut self.cx);
         loop {
             let mut in_force = std::mem::take(&mut self.cx.in_force);
             in_force.retain(|host| !self.drains.is_draining(host));
@@ -196,9 +196,9 @@ impl Machine {
             }
             self.jobs.settle_resolved(&in_force, &mut self.cx);
             self.react();
-            self.jobs.tell_drained(&mut self.cx);
+            self.jobs.log_drains(&mut self.cx);
             if let Some(id) = self.cx.touched.pop_first() {
-                self.jobs.tell(id, &mut self.cx);
+                self.jobs.record_ends(id, &mut self.cx);
                 self.jobs.settle_action(id, &mut self.cx);
                 self.jobs.start_later(id, &mut self.cx);
                 changed.insert(id);
@@ -212,8 +212,8 @@ impl Machine {
                 break;
             }
         }
-        self.jobs.tell_drained(&mut self.cx);
-        self.cx.tell_noted();
+        self.jobs.log_drains(&mut self.cx);
+        self.cx.log_notes();
         for id in changed {
             if let Some(action) = self.jobs.action_mut(id) {
                 action.take_records(&mut self.cx.records);
@@ -221,7 +221,7 @@ impl Machine {
         }
         self.cx.record_attempts(&self.jobs);
         self.jobs.table.refresh(self.cx.now.mono_ms);
-        self.quiesce.tell_quiet(&self.jobs, &mut self.cx);
+        self.quiesce.answer_quiet(&self.jobs, &mut self.cx);
         if let Some(mono_ms) = self.facts().next_check().filter(|at| self.cx.wake_ms != Some(*at)) {
             self.cx.wake_ms = Some(mono_ms);
             self.cx.effects.push(Effect::WakeAt { mono_ms });
@@ -312,8 +312,8 @@ impl Machine {
                 // The announced reboot is over: start-grace counts again for the node's other tasks.
                 self.jobs.check_all(&node.tasks, self.cx.now.mono_ms);
             }
-            let goes_on = |(phase, _): &(Phase, u64)| end.goes_on && !is_before_its_begin(phase);
-            if !node.live.get(&task).is_some_and(goes_on) || defect!(ResolvedForgotten) {
+            let continues = |(phase, _): &(Phase, u64)| end.continues && !is_before_its_begin(phase);
+            if !node.live.get(&task).is_some_and(continues) || defect!(ResolvedForgotten) {
                 node.live.remove(&task);
             }
         }
@@ -328,7 +328,7 @@ impl Machine {
     /// Releases the ranks and named resources whose last hold was dropped in this batch. Ranks on a host whose drain is
     /// not in force yet wait for the drain. Returns `true` if any hold was dropped.
     fn release_all(&mut self) -> bool {
-        let parts = std::mem::take(&mut self.cx.let_go);
+        let parts = std::mem::take(&mut self.cx.dropped);
         let any = parts.values().any(|part| !part.is_empty());
         for ((job, number), part) in parts {
             let (free, waiting) = self.facts().free(&job, number, part);

@@ -41,7 +41,7 @@ mod stored;
 mod tests;
 mod writer;
 
-pub use action::stands::{Holds, Stands};
+pub use action::delta::{ActionDelta, AttemptDelta};
 pub use action::verdict::{blamed, last_line};
 pub use interface::{io, overview, request, view};
 pub use io::{Effect, Input, Now, Output, Record, Settings, Snapshot};

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::controller::context::Context;
 use crate::controller::facts::Facts;
-use crate::controller::io::{AskWhich, Client, Hooked, OutboxEntry, Record, Recover, Refusal, Reply, Request, Which};
+use crate::controller::io::{
+    AskWhich, Client, FailedNotice, OutboxEntry, Record, Recover, Refusal, Reply, Request, Which,
+};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::controller::node::Nodes;
@@ -91,18 +93,18 @@ impl Machine {
                 self.jobs.job_forget(&job, attempt, releases, &reason, uid, &mut self.cx)
             }
             Request::Milestone { job, attempt, name, targets } => {
-                self.jobs.say_by_hand(&job, attempt, &name, targets.as_ref(), uid, &mut self.cx)
+                self.jobs.on_operator_milestone(&job, attempt, &name, targets.as_ref(), uid, &mut self.cx)
             }
             Request::Failed { job, attempt } => self.facts().failed(&job, attempt),
             Request::Drains { targets, after, known } => {
                 Ok(self.facts().drains_page(targets.as_ref(), after.as_ref(), known))
             }
-            Request::OwedDrains => Ok(Reply::OwedDrains(self.drains.owed().cloned().collect())),
+            Request::PendingDrains => Ok(Reply::PendingDrains(self.drains.pending().cloned().collect())),
             Request::Drain { hosts, reason, force } => {
                 self.drains.drain_by_hand(&hosts, &reason, force, uid, &self.nodes, &mut self.cx)
             }
-            Request::Undrain { hosts, forget, telling } => {
-                let reply = self.drains.undrain(&hosts, forget, telling, uid, &self.nodes, &mut self.cx);
+            Request::Undrain { hosts, forget, notice_id } => {
+                let reply = self.drains.undrain(&hosts, forget, notice_id, uid, &self.nodes, &mut self.cx);
                 if reply.is_ok() {
                     let hosts: Vec<HostName> = hosts.iter().filter_map(|host| HostName::new(host).ok()).collect();
                     hosts.iter().for_each(|host| self.undrained(host, uid));
@@ -110,8 +112,8 @@ impl Machine {
                 reply
             }
             Request::DrainDone { drains, lifted } => {
-                for (host, telling) in drains {
-                    self.drains.hook_done(&host, telling, lifted, &mut self.cx);
+                for (host, notice_id) in drains {
+                    self.drains.hook_done(&host, notice_id, lifted, &mut self.cx);
                 }
                 Ok(Reply::Done)
             }
@@ -136,7 +138,7 @@ impl Machine {
                 Ok(Reply::Done)
             }
             Request::Status => Ok(Reply::Status(Box::new(self.facts().status()))),
-            Request::Look(look) => self.facts().look(&look).map(Reply::Looked),
+            Request::Overview(look) => self.facts().overview_reply(&look).map(Reply::Overview),
             Request::Quiesce { reason, wait } => {
                 match self.quiesce.quiesce(client, reason, wait, uid, &self.jobs, &mut self.cx) {
                     Some(reply) => reply,
@@ -174,12 +176,12 @@ impl Machine {
             Request::HookFailed { what, why } => {
                 for what in what {
                     match what {
-                        Hooked::Release(sequence) if defect!(HookToldOnce) => {
+                        FailedNotice::Release(sequence) if defect!(HookNotifiedOnce) => {
                             self.cx.finish_notice(sequence);
                         }
-                        Hooked::Release(sequence) => self.cx.outbox.fail(sequence, why.clone()),
-                        Hooked::Drain { host, telling, lifted } => {
-                            self.drains.hook_failed(host, telling, lifted, why.clone(), self.cx.now)
+                        FailedNotice::Release(sequence) => self.cx.outbox.fail(sequence, why.clone()),
+                        FailedNotice::Drain { host, notice_id, lifted } => {
+                            self.drains.hook_failed(host, notice_id, lifted, why.clone(), self.cx.now)
                         }
                     }
                 }

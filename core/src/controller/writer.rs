@@ -181,11 +181,11 @@ mod tests {
     fn each_life_numbers_its_commits_on() {
         let (mut store, mut writer) = (Snapshot::default(), Writer::new(settings(), 7));
         assert!(writer.machine().is_none() && writer.disk(true).is_none());
-        for life in 1..=3 {
+        for epoch_range in 1..=3 {
             let batch = writer.begin(store.clone(), NOW);
             let left = commit(&mut store, &mut writer, batch);
             let newest = left.anchor.unwrap();
-            assert_eq!((newest.epoch.number, newest.epoch.nonce, newest.number), (life, 7, life));
+            assert_eq!((newest.epoch.number, newest.epoch.nonce, newest.number), (epoch_range, 7, epoch_range));
             assert_eq!(store.history.newest(), Some(newest));
         }
     }

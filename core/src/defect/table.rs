@@ -120,7 +120,7 @@ table! {
     LateDropped: "a result that comes after the outcome is thrown away", "2: later facts are appended", Hunt::Simulator;
     LimitsOnWallClock: "start-grace counts from the wall clock's begin of the action",
         "docs/semantics.md T8: a restart or a clock step makes nobody late", Hunt::Simulator;
-    StirLostAfterReexec: "after the bus came back nobody listens to the units that live",
+    WakeupLostAfterReexec: "after the bus came back nobody listens to the units that live",
         "8: what waits comes to its end", Hunt::Simulator;
     EventsRepeat: "after a restart events are numbered from 1 again", "5: what was shown stays", Hunt::Simulator;
     OutboxDropsUnapplied: "one entry is applied, all are dropped", "5: at least once", Hunt::Simulator;
@@ -138,7 +138,7 @@ table! {
     LostClaimTaken: "the claim is another's, and is taken for ours", "3: unknown is never success", Hunt::Simulator;
     CancelledBegins: "what a node shows as not begun is begun, also when its cancel was asked for",
         "a cancel reaches the runner", Hunt::Simulator;
-    CancelSaidOnce: "a node that comes back with a cancelled task is not told again",
+    CancelSentOnce: "a node that comes back with a cancelled task is not told again",
         "a cancel reaches the runner", Hunt::Simulator;
     SerializeIgnored: "tasks of different jobs run beside each other on an exclusive host",
         "the host guard", Hunt::Simulator;
@@ -162,7 +162,7 @@ table! {
         "docs/semantics.md X3: a restart or a clock step makes nobody late", Hunt::Simulator;
     ReportAgainChanges: "a second report of what has ended takes the place of the first",
         "2: exactly one outcome", Hunt::Simulator;
-    ResourceGoesEarly: "a resource of an external action goes back before its service has reported it",
+    ResourceReleasedEarly: "a resource of an external action goes back before its service has reported it",
         "4: when nothing holds it", Hunt::Simulator;
     ReleaseAtFirst: "the first rank of an action that ends lets go of all its ranks",
         "4: a rank goes back when nothing holds it", Hunt::Simulator;
@@ -172,9 +172,9 @@ table! {
     EdgeAsksForAll: "an edge ends a job of a hook, or lifts a drain that its resource manager does not show",
         "docs/security.md: the role of an edge ends at its jobs and its drains",
         Hunt::Unit { program: "core", filter: "an_edge_asks_about_its_own_jobs_and_drains_only" };
-    AnyEpochObeyed: "an agent obeys an epoch that no controller can have reached",
+    AnyEpochAccepted: "an agent obeys an epoch that no controller can have reached",
         "docs/security.md: a stolen key of a controller shuts the true one out of no node",
-        Hunt::Unit { program: "core", filter: "an_epoch_that_no_controller_can_have_is_not_obeyed" };
+        Hunt::Unit { program: "core", filter: "an_epoch_that_no_controller_can_have_is_not_accepted" };
     ReleaseUndrained: "a rank at fault goes back before its drain is in force",
         "4: unless that is known, after a confirmed drain", Hunt::Simulator;
     RunAfterRelease: "an action may begin on ranks that were given back",
@@ -184,7 +184,7 @@ table! {
     FinalTwice: "the last release but one says that it is the last", "4: `final` is said once", Hunt::Simulator;
     HoldDropped: "what follows a job does not hold the ranks that the job lets go of",
         "docs/semantics.md H2: the epilog takes over in the same transaction", Hunt::Simulator;
-    SupersededUnfollowed: "an attempt that another takes the place of goes back without what follows jobs",
+    SupersededWithoutAfterAction: "an attempt that another takes the place of goes back without what follows jobs",
         "docs/semantics.md H12: wherever a prolog was started the epilog runs", Hunt::Simulator;
     EpilogInTurn: "an epilog waits only for what was begun before it, not for a prolog on ranks by which it grew later",
         "docs/semantics.md H11: never beside it", Hunt::Simulator;
@@ -194,11 +194,11 @@ table! {
         "docs/semantics.md H12: wherever a prolog was started the epilog runs", Hunt::Simulator;
     AttemptsOverlap: "an attempt begins on a host on which one before it has still to do",
         "6: nothing of one attempt changes another", Hunt::Simulator;
-    SupersededServiceUntold: "a service of an attempt that another takes the place of is never told to stop",
+    SupersededServiceUnnotified: "a service of an attempt that another takes the place of is never told to stop",
         "8: what is waited for, somebody can end", Hunt::Simulator;
     ServiceOverlaps: "a service is let to work where an older attempt is at work still",
         "6: nothing of one attempt changes another", Hunt::Simulator;
-    PruneUntold: "an attempt is forgotten with releases that its hook has not carried out",
+    PruneUnnotified: "an attempt is forgotten with releases that its hook has not carried out",
         "5: at least once", Hunt::Simulator;
     EndsUnfolded: "each rank that ended has a row of its own in the view of its job",
         "a reply does not grow with the job", Hunt::Unit { program: "core", filter: "ends" };
@@ -206,7 +206,7 @@ table! {
         "a reply does not grow with the cluster", Hunt::Unit { program: "core", filter: "lists" };
     PageUnbounded: "a list is one reply, however many hosts it has",
         "a reply does not grow with the cluster", Hunt::Unit { program: "core", filter: "lists" };
-    DrainsToldApart: "each drained host has an event and a line of the journal of its own",
+    DrainsLoggedApart: "each drained host has an event and a line of the journal of its own",
         "what is written does not grow with the cluster", Hunt::Unit { program: "core", filter: "lists" };
     NotesUnfolded: "each host of which a batch says the same has a line of the journal of its own",
         "what is written does not grow with the cluster", Hunt::Unit { program: "core", filter: "lists" };
@@ -226,7 +226,8 @@ table! {
     NothingPinned: "a job leaves memory although the memory refers to it",
         "6.2: recovery knows what the store has", Hunt::Unit { program: "core", filter: "what_is_referred_to_stays" };
     LiveEvicted: "a job leaves memory although it owes something",
-        "1.1: the controller does what it owes", Hunt::Unit { program: "core", filter: "what_owes_anything_stays" };
+        "1.1: the controller does what is pending",
+        Hunt::Unit { program: "core", filter: "what_has_pending_notices_stays" };
     EqualSetsApart: "each set of ranks of a finished job takes its own memory",
         "7: what a finished job takes is bounded",
         Hunt::Unit { program: "core", filter: "what_has_ended_has_one_copy_of_equal_sets" };
@@ -242,7 +243,7 @@ table! {
     PruneUnreleased: "an attempt is forgotten with ranks that wait for a drain",
         "4: all that was handed out is given back", Hunt::Simulator;
     ReleasesOutOfOrder: "a hook hears of the newest release first", "the outbox: in order per job", Hunt::Simulator;
-    HookToldOnce: "a release that its hook did not carry out is not told again", "5: at least once", Hunt::Simulator;
+    HookNotifiedOnce: "a release that its hook did not carry out is not repeated", "5: at least once", Hunt::Simulator;
     UnmarkedForgiven: "a failure that no check names is forgiven too",
         "docs/semantics.md V5: no user can ignore a generic failure", Hunt::Simulator;
     CountIgnored: "any number of ranks is forgiven",
@@ -269,11 +270,11 @@ table! {
         "docs/semantics.md H13: a node that was not cleaned is drained", Hunt::Simulator;
     DrainOverwritten: "a reason that stands is written over",
         "docs/semantics.md D3: an existing reason is never overwritten", Hunt::Simulator;
-    DrainToldOnce:
+    DrainNotifiedOnce:
         "what else goes wrong on a host that is drained is not told, though its drain may be lifted in the resource \
          manager alone",
         "docs/semantics.md D3: told again, and waited for", Hunt::Simulator;
-    AnyTellingConfirms: "what the drain hook has done of what it was told before passes for what it was not told yet",
+    AnyNoticeConfirms: "what the drain hook has done of what it was told before passes for what it was not told yet",
         "4: released after a confirmed drain", Hunt::Simulator;
     ResourcesStay: "a job lets go of its last rank by name, and keeps what is no rank for ever",
         "8: what is held, somebody can let go of", Hunt::Simulator;
@@ -300,7 +301,7 @@ table! {
     EpochOfTheCopy: "a store that was put back begins the epoch that its lost life had",
         "docs/semantics.md B1: a store that is behind begins a generation",
         Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
-    PutBackGoesOn: "a process whose memory was put back gives the numbers of its lost commits again",
+    RestoredContinues: "a process whose memory was put back gives the numbers of its lost commits again",
         "docs/semantics.md B1: a store that is behind begins a generation",
         Hunt::Unit { program: "core", filter: "a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own" };
     UnknownUndrained: "a host with an unknown task that nobody takes up is not drained",
@@ -393,13 +394,13 @@ table! {
     UnlistedNoticed: "the resource manager is told that hosts are free which it gave on long ago",
         "4: no rank is given back twice",
         Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
-    MissingGoesOn: "an attempt that its edge has no more goes on",
+    MissingContinues: "an attempt that its edge has no more goes on",
         "docs/semantics.md B4: what an edge does not list is over",
         Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
     ReleaseForgotten: "a resource manager that forgot a release is not told again",
         "5: at least once",
         Hunt::Unit { program: "core", filter: "a_resource_manager_that_forgot_a_release_is_told_again" };
-    DoubtedUndrainTold: "an undrain of the copy is told to the drain hook, though the node may have failed again since",
+    DoubtedUndrainNotified: "the drain hook gets an undrain of the copy, though the node may have failed again since",
         "docs/semantics.md B8: an undrain of the copy is dropped",
         Hunt::Unit { program: "core", filter: "an_undrain_of_the_copy_is_dropped" };
     BusTakesTerm: "a TERM that went into a bus that was lost is not sent again",
@@ -414,7 +415,7 @@ table! {
     RequeueTakesBack: "a requeue without nodes begins on what was given back",
         "4: no script on a rank that was released",
         Hunt::Unit { program: "core", filter: "a_bare_run_repeats_only_the_nodes_that_it_holds" };
-    BeginsWhereLetGo: "what waits begins on ranks that the job has let go of meanwhile",
+    BeginsWhereDropped: "what waits begins on ranks that the job has let go of meanwhile",
         "docs/semantics.md H7: nothing that prepares ranks begins behind the job",
         Hunt::Unit { program: "core", filter: "what_waits_on_shed_ranks_is_withdrawn_and_does_not_count" };
     SequencesReused: "a store that was put back uses sequences again",
@@ -427,7 +428,7 @@ table! {
     StartOverUnload: "a task is started while a unit that had its name before is still to be stopped",
         "1: what begins ends by itself, or by its limit",
         Hunt::Unit { program: "core", filter: "a_unit_that_found_no_task_goes_before_the_next_start" };
-    StoneForgetsBoot: "a tombstone tells nothing of the boot that is to be the task's end",
+    TombstoneForgetsBoot: "a tombstone tells nothing of the boot that is to be the task's end",
         "3: unknown is never success",
         Hunt::Unit { program: "core", filter: "a_tombstone_tells_of_the_boot_and_then_that_it_came" };
     EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)",
@@ -444,7 +445,7 @@ table! {
     WriteInPlace: "a file of the spool is written over in place",
         "5: a reader finds it whole or not at all",
         Hunt::Unit { program: "agent", filter: "whoever_reads_reads_a_whole_file" };
-    DirectoryGoesFirst: "a burial removes the directory before the tombstone is written",
+    DirectoryRemovedFirst: "a burial removes the directory before the tombstone is written",
         "1: one of the two is always there",
         Hunt::Unit { program: "agent", filter: "a_burial_that_fails_keeps_the_directory" };
     AgentOverwritesClaim: "the agent's claim takes the place of a runner's",
@@ -454,7 +455,7 @@ table! {
         Hunt::Unit { program: "agent", filter: "writing_an_outcome_restores_a_removed_intent" };
     RunnerIgnoresClaim: "a runner finds the claim taken and goes on",
         "1: a task is claimed once", Hunt::Unit { program: "agent: runner", filter: "a_claim_that_is_taken" };
-    RunnerGoesOnUnrecorded: "a step that cannot be recorded is run",
+    RunnerContinuesUnrecorded: "a step that cannot be recorded is run",
         "1: a script is in the books before it runs",
         Hunt::Unit { program: "agent: runner", filter: "a_full_file_system_stops" };
     AnybodyNotifies: "NotifyAccess=all: whatever a script leaves behind speaks for the unit",
@@ -491,7 +492,7 @@ table! {
     SetupAfterCleanup: "an action prepares an attempt on a host on which that was cleaned up",
         "nothing of an attempt begins after its after-actions",
         Hunt::Unit { program: "core", filter: "nothing_prepares_an_attempt_after_it_was_cleaned_up" };
-    GoesOnUnseen: "a script that goes on after its task is over is not shown",
+    ContinuingUnseen: "a script that goes on after its task is over is not shown",
         "8: what lives is visible", Hunt::Unit { program: "core", filter: "a_job_goes_on_without_a_straggler" };
     LogNotRenewed: "a start appends to a log that a failed fsync left in the page cache alone",
         "5: what was acknowledged survives a crash",

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Span, age, took};
+use super::{Span, age, elapsed};
 
 const S: u64 = 1000;
 
@@ -87,7 +87,7 @@ fn lengths_of_time_are_short() {
     for (ms, expect) in
         [(0, "0s"), (420, "420ms"), (4_260, "4.2s"), (59_999, "59.9s"), (60_000, "1m"), (434_248, "7m14s")]
     {
-        assert_eq!(took(ms), expect, "{ms}");
+        assert_eq!(elapsed(ms), expect, "{ms}");
     }
 }
 

@@ -48,13 +48,13 @@ impl Tombstone {
     /// Returns whether the node has rebooted from the task's boot to the boot `now`, and whether a script announced
     /// that. `Reboot::None` for a task that did not succeed.
     pub fn reboot(&self, now: &BootId) -> Reboot {
-        let expects = self.expects_boot && !defect!(StoneForgetsBoot);
+        let expects = self.expects_boot && !defect!(TombstoneForgetsBoot);
         self.boot.as_ref().map_or(Reboot::None, |of| Reboot::since(of, expects, now))
     }
 
     /// Returns `true` if a reboot has undone the work of this local task (`Exec`), so that the next request runs the
     /// task again. Only a soft reboot leaves the tombstone: a full reboot empties /run.
-    pub fn is_undone(&self, now: &BootId) -> bool {
+    pub fn is_invalidated(&self, now: &BootId) -> bool {
         let is_gone = self.reboot(now) == Reboot::Since && !survives_reboot(&self.action);
         is_gone || self.outcome == (Outcome::Lost { why: Loss::Rebooted })
     }

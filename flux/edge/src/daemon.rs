@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use perilog_core::Fluid;
 use perilog_host::notify;
-use perilog_host::shutdown::{Signal, Signals};
+use perilog_host::signals::{Signal, Signals};
 use serde_json::json;
 
 use crate::broker::Broker;
@@ -72,9 +72,9 @@ pub async fn let_go(config: &Config, job: &str) -> Result<(), String> {
         (_, false) => {}
     }
     for (id, what, subject) in open {
-        let asked = json!({ "id": id, "what": what.word(), "status": 0 });
+        let asked = json!({ "id": id, "what": what.as_str(), "status": 0 });
         broker.rpc("job-manager.perilog-hold.finish", &asked, 0).await.map_err(|error| error.to_string())?;
-        say(&format!("{subject}: {} is let go", what.word()));
+        say(&format!("{subject}: {} is let go", what.as_str()));
     }
     Ok(())
 }

@@ -171,7 +171,7 @@ pub(crate) fn list(request: Request) {
     let json = {
         let held = held();
         let cap: String = held.site.cap.to_members().iter().map(|member| format!("{member},")).collect();
-        let (epilog, jobs) = (held.site.epilog.word(), held.references.to_json());
+        let (epilog, jobs) = (held.site.epilog.as_str(), held.references.to_json());
         format!(r#"{{"interface":{INTERFACE},"epilog":"{epilog}",{cap}"jobs":{jobs}}}"#)
     };
     request.answer(Some(&json));

@@ -54,7 +54,7 @@ enum Reference {
 }
 
 impl Reference {
-    const fn word(self) -> &'static str {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Open => "open",
@@ -147,7 +147,7 @@ impl References {
     /// `[{"id":7,"prolog":"open","epilog":"none"}]`.
     pub(crate) fn to_json(&self) -> String {
         let job = |(id, job): (&u64, &Job)| {
-            format!(r#"{{"id":{id},"prolog":"{}","epilog":"{}"}}"#, job.prolog.word(), job.epilog.word())
+            format!(r#"{{"id":{id},"prolog":"{}","epilog":"{}"}}"#, job.prolog.as_str(), job.epilog.as_str())
         };
         format!("[{}]", self.0.iter().map(job).collect::<Vec<_>>().join(","))
     }

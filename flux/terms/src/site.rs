@@ -16,7 +16,7 @@ pub enum Epilog {
 }
 
 impl Epilog {
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hold => "hold",
             Self::Housekeeping => "housekeeping",
@@ -26,7 +26,7 @@ impl Epilog {
     fn read(value: &str) -> Result<Self, String> {
         let all = [Self::Hold, Self::Housekeeping];
         let named =
-            |epilog: &Self| value.strip_prefix('"').and_then(|text| text.strip_suffix('"')) == Some(epilog.word());
+            |epilog: &Self| value.strip_prefix('"').and_then(|text| text.strip_suffix('"')) == Some(epilog.as_str());
         let wrong = || format!("[perilog] epilog: expected \"hold\" or \"housekeeping\", not {}", json::shown(value));
         all.into_iter().find(named).ok_or_else(wrong)
     }

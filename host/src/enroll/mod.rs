@@ -8,7 +8,7 @@
 //! ```
 //! Every host may connect, so visits are bounded in size, in time, in number (per address and in total) and in pace.
 
-mod door;
+mod server;
 
 use std::io;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufRead
 use crate::authority::canonical;
 use crate::link::{self, Dial, LinkError};
 
-pub use door::{Registrar, Shown, serve};
+pub use server::{Registrar, Shown, serve};
 
 /// Maximum size of a question in bytes; a token or a credential, a host name and a signing request have one kilobyte.
 const MAX_ASK: u64 = 8 * 1024;

@@ -7,8 +7,8 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use super::introspect::dispatch;
+use super::limits::{Slot, Waiters};
 use super::reply::{self, Pen, PenState};
-use super::seats::{Seat, Waiters};
 use super::server::Warnings;
 use super::wire::{MAX_REQUEST, MAX_REQUEST_OF_STRANGERS, Request, Requests, WireError};
 use super::{Call, PeerCred, ReplySink, Service};
@@ -21,7 +21,7 @@ const GIVEN_AWAY: &str = "this connection was idle and others came: connect agai
 pub(super) async fn serve<S: Service>(
     stream: UnixStream,
     peer: PeerCred,
-    mut seat: Seat,
+    mut slot: Slot,
     service: Arc<S>,
     warnings: Arc<Warnings>,
 ) {
@@ -30,10 +30,10 @@ pub(super) async fn serve<S: Service>(
     let mut requests = Requests::new(read, most);
     let mut pen = Pen::new(write);
     loop {
-        seat.idle();
+        slot.idle();
         let next = tokio::select! {
             biased;
-            () = seat.lost() => return pen.say_at_once(&reply::busy(&*service, GIVEN_AWAY)),
+            () = slot.lost() => return pen.say_at_once(&reply::busy(&*service, GIVEN_AWAY)),
             next = requests.next() => next,
         };
         let request = match next {
@@ -50,15 +50,15 @@ pub(super) async fn serve<S: Service>(
                 return warnings.say(&peer, &format!("a client of the local socket is sent away: it {error}"));
             }
         };
-        if !seat.busy() {
+        if !slot.busy() {
             return pen.say_at_once(&reply::busy(&*service, GIVEN_AWAY));
         }
         let next = if is_plain(&request) { requests.take_if(is_plain) } else { None };
         let (say_gone, gone) = watch::channel(false);
-        let first = answer(request, pen, &peer, seat.waiters(), gone.clone(), &*service);
+        let first = answer(request, pen, &peer, slot.waiters(), gone.clone(), &*service);
         let second = async {
             let next = next?;
-            Some(answer(next, Pen::keeping(), &peer, seat.waiters(), gone, &*service).await)
+            Some(answer(next, Pen::keeping(), &peer, slot.waiters(), gone, &*service).await)
         };
         let both = async { tokio::join!(biased; first, second) };
         tokio::pin!(both);

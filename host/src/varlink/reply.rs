@@ -9,7 +9,7 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{oneshot, watch};
 
 use super::Service;
-use super::seats::{Full, Waiters, Waiting};
+use super::limits::{Full, Waiters, Waiting};
 
 /// Longest time for which a client may leave a reply unread once its socket is full. Past the limit the server closes
 /// the connection; the client resumes a stream by its sequence number.

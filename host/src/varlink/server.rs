@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
-use super::seats::Seats;
+use super::limits::ConnectionLimits;
 use super::{Bounds, PeerCred, Service, connection, reply};
 use crate::clock;
 use crate::complaints::{Each, LINES, WINDOW_MS, Window};
@@ -27,7 +27,7 @@ pub async fn serve<S: Service>(
 ) -> io::Result<Infallible> {
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
-    let seats = Seats::new(bounds);
+    let limits = ConnectionLimits::new(bounds);
     let warnings = Arc::new(Warnings::default());
     let mut connections = JoinSet::new();
     let mut failing = false;
@@ -42,7 +42,7 @@ pub async fn serve<S: Service>(
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     failing = false;
-                    admit(stream, &seats, &service, &warnings, &mut connections);
+                    admit(stream, &limits, &service, &warnings, &mut connections);
                 }
                 Err(error) => {
                     if !failing {
@@ -58,7 +58,7 @@ pub async fn serve<S: Service>(
 
 fn admit<S: Service>(
     stream: UnixStream,
-    seats: &Seats,
+    limits: &ConnectionLimits,
     service: &Arc<S>,
     warnings: &Arc<Warnings>,
     connections: &mut JoinSet<()>,
@@ -70,9 +70,9 @@ fn admit<S: Service>(
             return;
         }
     };
-    match seats.take(peer.uid, service.trusts(&peer)) {
-        Ok(seat) => {
-            connections.spawn(connection::serve(stream, peer, seat, service.clone(), warnings.clone()));
+    match limits.take(peer.uid, service.trusts(&peer)) {
+        Ok(slot) => {
+            connections.spawn(connection::serve(stream, peer, slot, service.clone(), warnings.clone()));
         }
         Err(full) => {
             // Sends the reason; without an answer the client would wait.

@@ -197,7 +197,11 @@ pub(crate) fn from_agent() -> impl Strategy<Value = FromAgent> {
         hello().prop_map(FromAgent::Hello).boxed(),
         epoch().prop_map(|seen| FromAgent::EpochRefused { seen }),
         (task(), any::<Option<u64>>()).prop_map(|(task, limit_ms)| FromAgent::Accepted { task, limit_ms }),
-        (task(), phase(), any::<u64>()).prop_map(|(task, phase, age_ms)| FromAgent::Moved { task, phase, age_ms }),
+        (task(), phase(), any::<u64>()).prop_map(|(task, phase, age_ms)| FromAgent::PhaseChanged {
+            task,
+            phase,
+            age_ms
+        }),
         (task(), ended()).prop_map(|(task, ended)| FromAgent::Finished { task, ended: Box::new(ended) }).boxed(),
         (task(), any::<Option<u64>>(), ended()).prop_map(|(task, within_ms, ended)| FromAgent::ExpectsBoot {
             task,

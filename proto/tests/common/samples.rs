@@ -259,7 +259,7 @@ pub(crate) fn from_agent() -> Vec<(String, FromAgent)> {
     ];
     let moved = phases()
         .into_iter()
-        .map(|(name, phase)| (format!("moved-{name}"), FromAgent::Moved { task, phase, age_ms: 1500 }));
+        .map(|(name, phase)| (format!("moved-{name}"), FromAgent::PhaseChanged { task, phase, age_ms: 1500 }));
     let finished = outcomes().into_iter().map(|(name, outcome)| {
         // The first sample carries everything, the others only the outcome.
         let ended = if outcome == Outcome::Ok { ended(outcome) } else { Ended::bare(outcome, 1_552_593_349_000) };

@@ -457,8 +457,8 @@ fn grown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps.push(Step { at_ms: lost_at, what: What::Fault(Fault::Restore { empty: dice.below(4) > 0 }) });
     if dice.one_in(2) {
         // The nodes have obeyed the lost controller.
-        let obeyed_at = lost_at + dice.skewed(100, 10_000);
-        steps.push(Step { at_ms: obeyed_at, what: What::Do(Op::TakeOver { to: 0 }) });
+        let accepted_at = lost_at + dice.skewed(100, 10_000);
+        steps.push(Step { at_ms: accepted_at, what: What::Do(Op::TakeOver { to: 0 }) });
     }
     if dice.one_in(2) {
         let added_at = lost_at + dice.skewed(1, 30_000);

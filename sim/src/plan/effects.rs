@@ -35,13 +35,13 @@ table! {
     AgentEffect::KillLingering { .. } => "kill-lingering",
     AgentEffect::WriteOutcome { .. } => "write-outcome",
     AgentEffect::Unload { .. } => "unload",
-    AgentEffect::Bury { .. } => "bury",
+    AgentEffect::WriteTombstone { .. } => "write-tombstone",
     AgentEffect::RemoveTombstone { .. } => "remove-tombstone",
     AgentEffect::WriteEpoch { .. } => "write-epoch",
     AgentEffect::Send(FromAgent::Hello(_)) => "send-hello",
     AgentEffect::Send(FromAgent::EpochRefused { .. }) => "send-epoch-refused",
     AgentEffect::Send(FromAgent::Accepted { .. }) => "send-accepted",
-    AgentEffect::Send(FromAgent::Moved { .. }) => "send-moved",
+    AgentEffect::Send(FromAgent::PhaseChanged { .. }) => "send-phase-changed",
     AgentEffect::Send(FromAgent::Finished { .. }) => "send-finished",
     AgentEffect::Send(FromAgent::ExpectsBoot { .. }) => "send-expects-boot",
     AgentEffect::Send(FromAgent::Probed { .. }) => "send-probed",
@@ -56,7 +56,7 @@ table! {
     AgentEffect::Note { .. } => "note";
     unmet
     // No hook of this world asks for notices.
-    AgentEffect::Tell(_) => "tell",
+    AgentEffect::CallHook(_) => "call-hook",
     // All daemons of a world have the same version.
     AgentEffect::Send(FromAgent::Unsupported { .. }) => "send-unsupported"
 }

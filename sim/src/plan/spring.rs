@@ -63,7 +63,7 @@ impl Spring {
     pub const WORDS: [&str; 9] =
         [CRASH_BEFORE, CRASH_AFTER, CRASH_WITHIN, POWER_BEFORE, POWER_AFTER, FAIL, UNHEARD, UNDONE, LATE];
 
-    pub const fn word(&self) -> &'static str {
+    pub const fn as_str(&self) -> &'static str {
         match self {
             Self::CrashBefore { .. } => CRASH_BEFORE,
             Self::CrashAfter { .. } => CRASH_AFTER,

@@ -132,8 +132,8 @@ impl Truth {
         let attempt = |number: Attempt| store.attempts.iter().find(|a| a.job == row.job && a.attempt == number);
         let open = row.open();
         let work = external.resources.iter().any(|name| !external.ended.contains_key(name));
-        let untold = !open.is_subset(&row.cancelling) || work && !external.cancelling;
-        if attempt(row.attempt).is_some_and(|attempt| !attempt.open) && untold {
+        let unnotified = !open.is_subset(&row.cancelling) || work && !external.cancelling;
+        if attempt(row.attempt).is_some_and(|attempt| !attempt.open) && unnotified {
             let (name, job, number) = (&row.name, &row.job, row.attempt);
             return self.broken(|| format!("8 services: {name} of {job} attempt {number} is over, and it is not told"));
         }
@@ -159,7 +159,7 @@ impl Truth {
     }
 
     /// Checks released ranks: where a setup action's script began, an epilog has ended.
-    pub(super) fn check_followed(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
+    pub(super) fn check_followed(&mut self, store: &Snapshot, row: &AttemptRow, releases: &IdSet) {
         let is_epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == "epilog";
         let epilog = store.actions.iter().find(is_epilog);
         // An epilog with a verdict does not extend to ranks that the job hands over later. The controller logs this,
@@ -170,12 +170,12 @@ impl Truth {
                 over || epilog.ok.contains(rank) || epilog.ended.contains(rank)
             })
         };
-        let forsaken = self.runs.iter().find(|run| {
+        let without_caller = self.runs.iter().find(|run| {
             let here = run.begun && !run.local && run.job == row.job && run.step.0 == row.attempt;
-            here && given.contains(run.task.rank.0) && prepares(run.step.1.as_str()) && !followed(run.task.rank.0)
+            here && releases.contains(run.task.rank.0) && prepares(run.step.1.as_str()) && !followed(run.task.rank.0)
         });
-        let forsaken = forsaken.filter(|run| !self.is_doubtful(run.task, None)).map(|run| run.stem.clone());
-        if let Some(stem) = forsaken {
+        let without_caller = without_caller.filter(|run| !self.is_doubtful(run.task, None)).map(|run| run.stem.clone());
+        if let Some(stem) = without_caller {
             let (job, attempt) = (&row.job, row.attempt);
             self.broken(|| {
                 format!("5 epilog: {stem} began, and its rank of {job} attempt {attempt} goes back without one")
@@ -192,7 +192,7 @@ impl Truth {
                 continue;
             };
             let before = records.get(..at).unwrap_or_default();
-            if let Some(why) = self.owed_of(store, row, before) {
+            if let Some(why) = self.pending_of(store, row, before) {
                 self.broken(|| format!("4 forgotten: {job} attempt {attempt}, and {why}"));
             }
             // An absent node may bring the attempt back, without the tasks of other nodes: the actions become doubtful.
@@ -204,7 +204,7 @@ impl Truth {
 
     /// Returns what the controller still owes a pruned attempt, as text; `None`: nothing. `before`: the earlier records
     /// of the batch.
-    fn owed_of(&self, store: &Snapshot, row: &AttemptRow, before: &[Record]) -> Option<String> {
+    fn pending_of(&self, store: &Snapshot, row: &AttemptRow, before: &[Record]) -> Option<String> {
         if let Some(sequence) = self.unheard(&row.job, row.attempt) {
             return Some(format!("the hook has not heard of release {sequence}"));
         }

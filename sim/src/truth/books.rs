@@ -13,7 +13,7 @@ use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Books {
-    told: BTreeMap<(JobId, Attempt), Told>,
+    notices: BTreeMap<(JobId, Attempt), Notices>,
     /// The reason of each host's drain that is not lifted.
     reasons: BTreeMap<HostName, String>,
     /// Host and cause of each drain so far for an overdue script or for lingering processes.
@@ -22,7 +22,7 @@ pub(super) struct Books {
 
 /// The releases of an attempt that the outbox has had so far, without those that a recovery dropped.
 #[derive(Debug, Default)]
-struct Told {
+struct Notices {
     /// The released part and its fragment of R, by the sequence number of the release.
     releases: BTreeMap<u64, (Part, Option<ResourceSet>)>,
     /// Ranks of the releases that the controller dropped from the outbox. The resource manager no longer counts these
@@ -31,7 +31,7 @@ struct Told {
     last: bool,
 }
 
-impl Told {
+impl Notices {
     fn part(&self) -> Part {
         let mut all = Part::default();
         self.releases.values().for_each(|(part, _)| all.extend_with(part));
@@ -59,24 +59,24 @@ impl Truth {
     /// Checks the notices and drains in a batch that the first controller has committed, by the rules at the top of
     /// this file. Notices may repeat after the loss of a store.
     pub(super) fn check_books(&mut self, store: &Snapshot, records: &[Record]) {
-        let forgetful = self.given.has_forgotten();
+        let forgetful = self.releases.has_forgotten();
         for record in records {
             let wrong = match record {
-                Record::Outbox(entry) if entry.reader == Reader::Manager && !self.given.is_forgetful(&entry.job) => {
-                    self.told_by(store, entry)
+                Record::Outbox(entry) if entry.reader == Reader::Manager && !self.releases.is_forgetful(&entry.job) => {
+                    self.released_by(store, entry)
                 }
                 Record::Outbox(entry) if entry.reader == Reader::ReleaseHook => {
-                    self.owed(entry);
+                    self.pending(entry);
                     None
                 }
                 // The resource manager no longer has the attempt, or an operator says so: the hook gets no more notices
                 // of it.
                 Record::Event { job, event, .. } if ["attempt-over", "attempt-closed"].contains(&event.name()) => {
-                    self.owed_no_more(job, records);
+                    self.dropped_from_outbox(job, records);
                     None
                 }
                 Record::OutboxDone { sequence } => {
-                    self.books.told.values_mut().for_each(|told| told.drop_release(*sequence));
+                    self.books.notices.values_mut().for_each(|notices| notices.drop_release(*sequence));
                     self.done(*sequence);
                     None
                 }
@@ -86,7 +86,7 @@ impl Truth {
                     None
                 }
                 Record::Prune { job, attempt, .. } => {
-                    self.books.told.remove(&(job.clone(), *attempt));
+                    self.books.notices.remove(&(job.clone(), *attempt));
                     let of = format!("(job {job} attempt {attempt})");
                     self.books.stuck.retain(|(_, what)| !what.ends_with(&of));
                     None
@@ -101,17 +101,17 @@ impl Truth {
 
     /// Records a rollback of the resource manager, or the begin of a recovery: the controller may now repeat notices
     /// about the jobs that the resource manager launched.
-    pub(super) fn told_may_repeat(&mut self) {
-        self.books.told.retain(|(job, _), _| !site::is_launched(job));
-        self.given.may_hear_again();
+    pub(super) fn notices_may_repeat(&mut self) {
+        self.books.notices.retain(|(job, _), _| !site::is_launched(job));
+        self.releases.may_repeat();
     }
 
     /// Records the ranks that an edge lists as held. If perilog has released such a rank already, it may release the
     /// rank once more.
     pub(crate) fn listed(&mut self, job: &JobId, attempt: Attempt, ranks: &IdSet) {
-        let told = self.books.told.get(&(job.clone(), attempt));
-        if told.is_some_and(|told| !told.part().ranks.is_disjoint(ranks)) {
-            self.given.tell_again(job);
+        let notices = self.books.notices.get(&(job.clone(), attempt));
+        if notices.is_some_and(|notices| !notices.part().ranks.is_disjoint(ranks)) {
+            self.releases.expect_again(job);
         }
     }
 
@@ -120,7 +120,7 @@ impl Truth {
         self.books.reasons.contains_key(host)
     }
 
-    fn told_by(&mut self, store: &Snapshot, entry: &OutboxEntry) -> Option<String> {
+    fn released_by(&mut self, store: &Snapshot, entry: &OutboxEntry) -> Option<String> {
         let attempt = store.attempts.iter().find(|row| row.job == entry.job && row.attempt == entry.attempt)?;
         let of = format!("{} attempt {}", entry.job, entry.attempt);
         let body = entry.body.value();
@@ -131,21 +131,24 @@ impl Truth {
                 let resources = body["resources"].as_array().into_iter().flatten();
                 let names = resources.filter_map(|name| perilog_core::ResourceName::new(name.as_str()?).ok());
                 let part = Part { ranks: ranks("ranks"), resources: names.collect() };
-                let told = self.books.told.entry((entry.job.clone(), entry.attempt)).or_default();
-                told.gone.subtract(&part);
-                let given_up = self.given.given_up(&entry.job, entry.attempt);
-                let handed_out = attempt.ranks.difference(&given_up).difference(&told.gone.ranks);
-                let whole = Part { ranks: handed_out, resources: &attempt.terms.resources - &told.gone.resources };
-                let twice = !told.part().intersection(&part).is_empty();
+                let notices = self.books.notices.entry((entry.job.clone(), entry.attempt)).or_default();
+                notices.gone.subtract(&part);
+                let given_up = self.releases.given_up(&entry.job, entry.attempt);
+                let handed_out = attempt.ranks.difference(&given_up).difference(&notices.gone.ranks);
+                let whole = Part { ranks: handed_out, resources: &attempt.terms.resources - &notices.gone.resources };
+                let twice = !notices.part().intersection(&part).is_empty();
                 let fragment = r().filter(|fragment| *fragment.ranks() == part.ranks);
-                told.releases.insert(entry.sequence, (part.clone(), fragment));
+                notices.releases.insert(entry.sequence, (part.clone(), fragment));
                 let last = body["final"].as_bool().unwrap_or_default();
-                let after = std::mem::replace(&mut told.last, last);
-                if part.is_empty() || twice || after || last != (told.part() == whole) {
-                    return Some(format!("4 released: {part} of {of} is told, final {last}; so far {}", told.part()));
+                let after = std::mem::replace(&mut notices.last, last);
+                if part.is_empty() || twice || after || last != (notices.part() == whole) {
+                    return Some(format!(
+                        "4 released: {part} of {of} is told, final {last}; so far {}",
+                        notices.part()
+                    ));
                 }
                 let Some(all) = &attempt.terms.r else { return None };
-                let sum = told.r();
+                let sum = notices.r();
                 // Ranks that were given up need no release, so the fragments may not add up to all of R.
                 let is_all = |sum: &ResourceSet| match whole.ranks == attempt.ranks {
                     true => *sum == **all,

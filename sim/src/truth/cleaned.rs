@@ -40,12 +40,12 @@ impl Truth {
     }
 
     /// Checks released ranks: on each rank an epilog has begun after the rank's last setup action.
-    pub(super) fn check_cleaned(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
+    pub(super) fn check_cleaned(&mut self, store: &Snapshot, row: &AttemptRow, releases: &IdSet) {
         let mine = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt;
         if row.open {
             // In the store, an epilog covers each released rank, even if no script ran there. A superseded attempt's
             // remaining hold is followed by no after-action.
-            let mut left = given.clone();
+            let mut left = releases.clone();
             let epilogs = store.actions.iter().filter(mine).filter(|a| a.name.as_str() == EPILOG);
             epilogs.for_each(|a| left.subtract(&a.ranks));
             if !left.is_empty() {
@@ -54,17 +54,17 @@ impl Truth {
                     .broken(|| format!("5 epilog: ranks {left} of {job} attempt {attempt} went back without one"));
             }
         }
-        let on_hosts = row.ranks.iter().zip(row.hosts.iter()).filter(|(rank, _)| given.contains(*rank));
-        let forsaken =
+        let on_hosts = row.ranks.iter().zip(row.hosts.iter()).filter(|(rank, _)| releases.contains(*rank));
+        let without_caller =
             on_hosts.filter_map(|(rank, host)| Some((self.uncleaned(store, row, Rank(rank), host)?, rank, host)));
-        let forsaken = forsaken.map(|(run, rank, host)| {
+        let without_caller = without_caller.map(|(run, rank, host)| {
             let (stem, job, attempt) = (&run.stem, &row.job, row.attempt);
             format!(
                 "5 cleaned: {stem} ran on {host}, and no epilog began there after it: rank {rank} of {job} attempt \
                  {attempt} goes back"
             )
         });
-        if let Some(text) = forsaken.into_iter().next() {
+        if let Some(text) = without_caller.into_iter().next() {
             self.broken(|| text);
         }
     }
@@ -90,7 +90,7 @@ impl Truth {
     /// Returns `true` if a reboot of the node undid the run's work: always for a prolog, and for another action only if
     /// the settings say so (`reboot-cleans`).
     fn is_undone(&self, run: &Run) -> bool {
-        run.rebooted && (run.step.1.as_str() == "prolog" || self.given.boots_clean)
+        run.rebooted && (run.step.1.as_str() == "prolog" || self.releases.boots_clean)
     }
 
     /// Returns `true` if the first controller's store shows that the controller sent this run's task.

@@ -52,7 +52,7 @@ impl Truth {
         self.doubtful.extend(runs.map(|run| run.task.action).collect::<Vec<_>>());
         self.store_may_be_behind();
         self.shown[which] = Shown::of(store, &self.shown[0], t);
-        self.given_forgets(which, before, store);
+        self.releases_forget(which, before, store);
         if which == 0 {
             self.services_forget();
             self.attempts.forget();

@@ -35,10 +35,11 @@ impl Truth {
     }
 
     /// Returns why the agent of node `at` must not start the unit of a task; `None`: the agent may start it. There are
-    /// two reasons: the agent has read a Forget of the task, or of another task that is alive on the node. `life`: the
-    /// number of the agent's process.
-    pub(crate) fn in_the_way(&self, at: usize, life: u64, task: TaskId) -> Option<String> {
-        let released = |task: &TaskId| self.stops.forgets.get(task) == Some(&(at, life)) && !self.is_cleared(*task);
+    /// two reasons: the agent has read a Forget of the task, or of another task that is alive on the node.
+    /// `incarnation`: the number of the agent's process.
+    pub(crate) fn in_the_way(&self, at: usize, incarnation: u64, task: TaskId) -> Option<String> {
+        let released =
+            |task: &TaskId| self.stops.forgets.get(task) == Some(&(at, incarnation)) && !self.is_cleared(*task);
         if released(&task) {
             return Some("its attempt was released".to_owned());
         }

@@ -25,7 +25,7 @@ pub(super) struct Hosts {
 }
 
 impl Truth {
-    pub(crate) fn host_given(&mut self, at: usize, of: &(JobId, Attempt), t: u64) {
+    pub(crate) fn host_released(&mut self, at: usize, of: &(JobId, Attempt), t: u64) {
         let holder = self.hosts.holders.get(&at);
         if holder.is_none_or(|(holder, _)| holder != of) {
             self.hosts.holders.insert(at, (of.clone(), t));
@@ -49,10 +49,10 @@ impl Truth {
     }
 
     /// Records a rollback of the resource manager. `holders`: the attempt that then holds each node.
-    pub(crate) fn hosts_put_back(&mut self, holders: Vec<(usize, (JobId, Attempt))>, t: u64) {
+    pub(crate) fn hosts_restored(&mut self, holders: Vec<(usize, (JobId, Attempt))>, t: u64) {
         self.hosts.holders = holders.into_iter().map(|(at, of)| (at, (of, t))).collect();
         self.hosts.asserted = u64::MAX;
-        self.told_may_repeat();
+        self.notices_may_repeat();
     }
 
     pub(crate) fn hosts_asserted(&mut self, t: u64) {
@@ -67,10 +67,10 @@ impl Truth {
         for record in records {
             match record {
                 Record::Action(row) => self.note_sent(before(row.id), row, t),
-                Record::Moved { action, stands } => {
+                Record::ActionDelta { action, delta } => {
                     let Some(before) = before(*action) else { continue };
                     let mut after = before.clone();
-                    after.put(stands);
+                    after.put(delta);
                     self.note_sent(Some(before), &after, t);
                 }
                 _ => {}
@@ -95,11 +95,11 @@ impl Truth {
 
     /// Checks the run with this index when a script of an after-action begins: no other job had the host when the
     /// controller committed the Start.
-    pub(super) fn check_given_to_another(&mut self, index: usize) {
+    pub(super) fn check_released_to_another(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local && site::is_launched(&run.job)) else { return };
         let follows = site::FOLLOWING.contains(&run.step.1.as_str());
         // The Starts of a second controller are not recorded here.
-        if !follows || self.is_unseen() || self.given.has_second() || !self.is_one(run.node) {
+        if !follows || self.is_unseen() || self.releases.has_second() || !self.is_one(run.node) {
             return;
         }
         let Some(sent) = self.hosts.sent.get(&run.task).copied().filter(|sent| *sent >= self.hosts.asserted) else {

@@ -18,19 +18,19 @@ const ANY_RANK: u32 = 100_000;
 #[derive(Debug, Default)]
 pub(super) struct Book {
     /// The ranks whose scripts reported each milestone.
-    said: BTreeMap<Key, IdSet>,
+    reported: BTreeMap<Key, IdSet>,
     /// The ranks for which an operator reported each milestone of a job, for any of its attempts.
     by_hand: BTreeMap<(JobId, String), IdSet>,
     /// The ranks for which the first controller has logged each milestone.
-    told: BTreeMap<Key, IdSet>,
-    told_of_job: BTreeSet<Key>,
+    logged: BTreeMap<Key, IdSet>,
+    reported_of_job: BTreeSet<Key>,
     /// Whether another store has replaced the first controller's: the controller may then log a milestone again.
     forgetful: bool,
 }
 
 impl Book {
-    pub(super) fn said(&mut self, job: &JobId, attempt: Attempt, rank: Rank, name: &str) {
-        self.said.entry((job.clone(), attempt, name.to_owned())).or_default().insert(rank.0);
+    pub(super) fn reported(&mut self, job: &JobId, attempt: Attempt, rank: Rank, name: &str) {
+        self.reported.entry((job.clone(), attempt, name.to_owned())).or_default().insert(rank.0);
     }
 
     pub(super) fn forget_all(&mut self) {
@@ -39,13 +39,13 @@ impl Book {
 
     /// Forgets what was logged of a pruned attempt: its nodes may report the milestones anew.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
-        self.told.retain(|(of, number, _), _| !(of == job && *number == attempt));
-        self.told_of_job.retain(|(of, number, _)| !(of == job && *number == attempt));
+        self.logged.retain(|(of, number, _), _| !(of == job && *number == attempt));
+        self.reported_of_job.retain(|(of, number, _)| !(of == job && *number == attempt));
     }
 }
 
 impl Truth {
-    pub(crate) fn said_by_hand(&mut self, job: &JobId, name: &MilestoneName, ranks: Option<&IdSet>) {
+    pub(crate) fn reported_by_operator(&mut self, job: &JobId, name: &MilestoneName, ranks: Option<&IdSet>) {
         let ranks = ranks.cloned().unwrap_or_else(|| IdSet::from(0..=ANY_RANK));
         self.milestones.by_hand.entry((job.clone(), name.to_string())).or_default().extend_with(&ranks);
     }
@@ -59,15 +59,15 @@ impl Truth {
         };
         let (key, by_hand) = ((job.clone(), attempt, name.to_owned()), (job.clone(), name.to_owned()));
         let book = &mut self.milestones;
-        let mut said = book.said.get(&key).cloned().unwrap_or_default();
-        said.extend_with(&book.by_hand.get(&by_hand).cloned().unwrap_or_default());
+        let mut reported = book.reported.get(&key).cloned().unwrap_or_default();
+        reported.extend_with(&book.by_hand.get(&by_hand).cloned().unwrap_or_default());
         let Some(ranks) = text("ranks").map(|ranks| ranks.parse::<IdSet>().unwrap_or_default()) else {
-            let twice = !book.told_of_job.insert(key) && !book.forgetful;
-            return self.check_reached(store, job, attempt, name, &said, twice);
+            let twice = !book.reported_of_job.insert(key) && !book.forgetful;
+            return self.check_reached(store, job, attempt, name, &reported, twice);
         };
-        let told = book.told.entry(key).or_default();
-        let (twice, untrue) = (told.intersection(&ranks), ranks.difference(&said));
-        told.extend_with(&ranks);
+        let logged = book.logged.entry(key).or_default();
+        let (twice, untrue) = (logged.intersection(&ranks), ranks.difference(&reported));
+        logged.extend_with(&ranks);
         if !twice.is_empty() && !self.milestones.forgetful {
             self.broken(|| format!("5 milestone: {name} of {job} attempt {attempt} is told twice of ranks {twice}"));
         } else if !untrue.is_empty() {
@@ -76,7 +76,7 @@ impl Truth {
     }
 
     /// Checks a log event which says that a job has reached a milestone. Every rank has reported the milestone
-    /// (`said`), has been released, or ended in an action with verdict `ok`, so that the job goes on without it.
+    /// (`reported`), has been released, or ended in an action with verdict `ok`, so that the job goes on without it.
     /// `twice`: an earlier event said the same.
     fn check_reached(
         &mut self,
@@ -84,14 +84,14 @@ impl Truth {
         job: &JobId,
         attempt: Attempt,
         name: &str,
-        said: &IdSet,
+        reported: &IdSet,
         twice: bool,
     ) {
         if twice {
             return self.broken(|| format!("5 milestone: {name} of {job} attempt {attempt} is told twice of the job"));
         }
         let Some(row) = store.attempts.iter().find(|row| row.job == *job && row.attempt == attempt) else { return };
-        let mut without = row.ranks.difference(said);
+        let mut without = row.ranks.difference(reported);
         without.subtract(&row.released.ranks);
         for action in store.actions.iter().filter(|action| action.job == *job && action.attempt == attempt) {
             if action.verdict == Some(Verdict::Ok) && action.name.as_str() != "epilog" {
@@ -111,10 +111,10 @@ impl Truth {
     /// have reported.
     pub(crate) fn all_reached(&mut self, store: &Snapshot) {
         let book = &self.milestones;
-        let missing = book.told.iter().find(|((job, attempt, name), ranks)| {
+        let missing = book.logged.iter().find(|((job, attempt, name), ranks)| {
             let row = store.attempts.iter().find(|row| row.job == *job && row.attempt == *attempt);
             let all = row.is_some_and(|row| row.ranks.is_subset(ranks));
-            all && !book.told_of_job.contains(&(job.clone(), *attempt, name.clone()))
+            all && !book.reported_of_job.contains(&(job.clone(), *attempt, name.clone()))
         });
         let missing = missing.filter(|_| !book.forgetful).map(|(key, _)| key.clone());
         if let Some((job, attempt, name)) = missing {

@@ -1,26 +1,26 @@
 //! The truth: decides whether a machine of the simulated world has said something false. The truth knows which script
 //! was alive where, and how each script ended. The machines never see the truth.
 //!
-//! `runs` records events on nodes. `told` and `store` record statements of the machines. `doubt` records what no
-//! machine can know. Each further file checks one promise: `agree` (an outcome is true), `given` (releases), `cleaned`
-//! (clean-up after each run), `guard` (no tasks beside each other), `stopped` (cancels), and so on.
+//! `runs` records events on nodes. `reported` and `store` record statements of the machines. `doubt` records what no
+//! machine can know. Each further file checks one promise: `agree` (an outcome is true), `releases` (releases),
+//! `cleaned` (clean-up after each run), `guard` (no tasks beside each other), `stopped` (cancels), and so on.
 
 mod agree;
 mod attempts;
 mod books;
 mod cleaned;
 mod doubt;
-mod given;
 mod guard;
 mod hosts;
 mod milestones;
 mod quiet;
 pub(crate) mod recovery;
+mod releases;
+mod reported;
 mod runs;
 mod services;
 mod stopped;
 mod store;
-mod told;
 mod tries;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,18 +51,18 @@ pub(crate) struct Truth {
     /// By node and task: the number of runs when the node last removed the task's tombstone.
     runs_before: BTreeMap<(usize, TaskId), usize>,
     /// By node, boot and task: the word of the outcome that callers on the host's local socket got.
-    told: BTreeMap<(usize, u64, TaskId), &'static str>,
+    answers: BTreeMap<(usize, u64, TaskId), &'static str>,
     /// Tasks that an agent reported as cancelled before their begin, by machine, boot and task.
-    told_cancelled: BTreeSet<(usize, u64, TaskId)>,
+    cancel_reported: BTreeSet<(usize, u64, TaskId)>,
     /// By task and node that has accepted the task: whether the node has buried it (a tombstone is in place of the
     /// directory), because the controller or the callers on the node's local socket know its end.
     at_rest: BTreeMap<(TaskId, usize), bool>,
     /// Tasks that every node had buried, by a tombstone in place of the directory, when the first controller pruned
     /// their attempt.
-    told_and_pruned: BTreeSet<TaskId>,
+    reported_and_pruned: BTreeSet<TaskId>,
     /// Tasks with a runner that died before the claim, each with the number of the killing signal.
     died_unclaimed: BTreeSet<(TaskId, u8)>,
-    given: given::Given,
+    releases: releases::Releases,
     books: books::Books,
     attempts: attempts::Attempts,
     cleaned: cleaned::Cleaned,

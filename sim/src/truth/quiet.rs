@@ -39,7 +39,7 @@ impl Truth {
         }
     }
 
-    pub(crate) fn told_quiet(&mut self, which: usize, client: u64) {
+    pub(crate) fn quiet_answered(&mut self, which: usize, client: u64) {
         if which == 0 && self.quiet.asked.remove(&client) == Some(self.quiet.resumes) {
             self.quiet.is_quiet = true;
         }

@@ -51,7 +51,7 @@ impl Truth {
 
     /// Returns `true` if a controller can distinguish a task of a lost life from a pruned task, because no two lives
     /// have commits with the same numbers.
-    pub(crate) const fn tells_lost_tasks(&self) -> bool {
+    pub(crate) const fn reports_lost_tasks(&self) -> bool {
         !self.recovery.numbers_repeat
     }
 
@@ -66,18 +66,18 @@ impl Truth {
 
     /// Returns `true` if the resource manager itself shows the host as drained.
     pub(crate) fn is_drained_in_its_book(&self, host: &str) -> bool {
-        self.given.is_drained(host)
+        self.releases.is_drained(host)
     }
 
     /// Checks a batch that controller `which` is about to commit. A batch that begins a generation needs evidence. The
-    /// batch begins, sends, releases, judges and prunes nothing of an abandoned attempt. `told`: tasks whose
+    /// batch begins, sends, releases, judges and prunes nothing of an abandoned attempt. `reported`: tasks whose
     /// ends may be recorded all the same, because their own nodes have reported them.
     pub(crate) fn check_abandoned(
         &mut self,
         which: usize,
         store: &Snapshot,
         records: &[Record],
-        told: &BTreeSet<TaskId>,
+        reported: &BTreeSet<TaskId>,
     ) {
         let enters = records.iter().any(|record| matches!(record, Record::Recovery(row) if row.ended_ms.is_none()));
         let few = store.nodes.len() < WITNESSES || store.attempts.is_empty();
@@ -93,7 +93,7 @@ impl Truth {
         }
         if enters {
             // The controller drops unread notices, and repeats them to a resource manager that asks.
-            self.told_may_repeat();
+            self.notices_may_repeat();
             let commit = records.iter().find_map(|record| match record {
                 Record::Commit(number) => Some(*number),
                 _ => None,
@@ -123,15 +123,15 @@ impl Truth {
             .filter(|row| row.abandoned && stays(row))
             .map(|row| (&row.job, row.attempt))
             .collect();
-        let given_up = |job: &JobId, attempt| self.given.given_up(job, attempt);
-        let wrong = records.iter().find_map(|record| goes_on(store, record, told, &abandoned, given_up));
+        let given_up = |job: &JobId, attempt| self.releases.given_up(job, attempt);
+        let wrong = records.iter().find_map(|record| goes_on(store, record, reported, &abandoned, given_up));
         if let Some(what) = wrong {
             self.broken(|| format!("recovery: c{which} {what}, and nobody has asked for it"));
         }
     }
 
     /// Checks a notice that the controller sends to a hook or an edge: the notice's attempt is not abandoned.
-    pub(crate) fn check_told(&mut self, which: usize, store: &Snapshot, entry: &OutboxEntry) {
+    pub(crate) fn check_notice(&mut self, which: usize, store: &Snapshot, entry: &OutboxEntry) {
         let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
         if self.recovery.entered == Some((which, store.history.last)) {
             return;
@@ -157,7 +157,7 @@ pub(crate) fn is_on(store: &Snapshot) -> bool {
 fn goes_on(
     store: &Snapshot,
     record: &Record,
-    told: &BTreeSet<TaskId>,
+    reported: &BTreeSet<TaskId>,
     abandoned: &BTreeSet<(&JobId, Attempt)>,
     given_up: impl Fn(&JobId, Attempt) -> IdSet,
 ) -> Option<String> {
@@ -179,7 +179,7 @@ fn goes_on(
             (!row.released.ranks.difference(&before.released.ranks).is_subset(&given_up(&row.job, row.attempt)))
                 .then(|| format!("gives {} of {} attempt {} back", row.released, row.job, row.attempt))
         }
-        Record::Given { job, attempt, holds } if is_abandoned(job, *attempt) => {
+        Record::AttemptDelta { job, attempt, holds } if is_abandoned(job, *attempt) => {
             let before = store.attempts.iter().find(|of| of.job == *job && of.attempt == *attempt)?;
             let mut after = before.clone();
             after.put(holds);
@@ -190,11 +190,11 @@ fn goes_on(
             let before = store.actions.iter().find(|of| of.id == row.id)?;
             begun(before, row)
         }
-        Record::Moved { action, stands } => {
+        Record::ActionDelta { action, delta } => {
             let before =
                 store.actions.iter().find(|of| of.id == *action).filter(|of| is_abandoned(&of.job, of.attempt))?;
             let mut after = before.clone();
-            after.put(stands);
+            after.put(delta);
             begun(before, &after)
         }
         Record::Rank(row) => {
@@ -207,7 +207,7 @@ fn goes_on(
                 }
             );
             // The rank's own node may have reported this end, perhaps from another boot.
-            let is_told = told.contains(&row.task);
+            let is_told = reported.contains(&row.task);
             (is_judged && !is_told && !known && is_abandoned(&action.job, action.attempt)).then(|| {
                 format!("says rank {} of {} of {} is {}", row.task.rank, action.name, action.job, row.ended.outcome)
             })

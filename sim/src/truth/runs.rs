@@ -167,8 +167,8 @@ impl Truth {
         let task = run.task;
         let (node, stem) = (run.node, run.stem.clone());
         self.check_nothing_ran(task, node, &stem);
-        self.check_not_given(index);
-        self.check_given_to_another(index);
+        self.check_not_released(index);
+        self.check_released_to_another(index);
         self.check_alone(index, t);
         self.check_turn(index);
     }
@@ -227,7 +227,7 @@ impl Truth {
             if let Report::Milestone { name } = report
                 && !run.local
             {
-                self.milestones.said(&run.job, run.step.0, run.task.rank, name);
+                self.milestones.reported(&run.job, run.step.0, run.task.rank, name);
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use perilog_core::controller::io::{ActionRow, AttemptRow, External, Report, Request, Said};
+use perilog_core::controller::io::{ActionRow, AttemptRow, External, Report, ReportKind, Request};
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::{ActionId, Attempt, Failure, JobId, Loss, Outcome, Part, Rank, ResourceName, TaskId};
 
@@ -20,10 +20,10 @@ pub(super) enum What {
 #[derive(Debug, Default)]
 pub(super) struct Services {
     /// The first report on each rank or resource: the word of its outcome, and the world time (ms) of its commit.
-    said: BTreeMap<(ActionId, What), (&'static str, u64)>,
+    reports: BTreeMap<(ActionId, What), (&'static str, u64)>,
     /// World times (ms) of the last report on each external action, and of the one before. Each report renews the
     /// lease; the start of the action counts as a report.
-    heard: BTreeMap<ActionId, (u64, u64)>,
+    received: BTreeMap<ActionId, (u64, u64)>,
     /// World time (ms) of the last repeated request to start each external action, and the lease (ms) before that
     /// request.
     leases: BTreeMap<ActionId, (u64, u64)>,
@@ -37,9 +37,9 @@ impl Services {
     /// Forgets the external action of a pruned attempt: a later request makes a new action with the same id.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         let id = ActionId::of(site::cluster(), job, attempt, &site::action(site::SERVED));
-        self.said.retain(|(of, _), _| *of != id);
+        self.reports.retain(|(of, _), _| *of != id);
         self.shown.retain(|(of, _), _| *of != id);
-        self.heard.remove(&id);
+        self.received.remove(&id);
         self.leases.remove(&id);
     }
 }
@@ -55,7 +55,7 @@ impl Truth {
                     let new = |row: &&ActionRow| store.actions.iter().all(|there| there.id != row.id);
                     let mine = |row: &&ActionRow| row.job == start.run.job && row.name == start.run.action;
                     let ids: Vec<ActionId> = rows(store, records).filter(mine).filter(new).map(|row| row.id).collect();
-                    ids.into_iter().for_each(|id| self.service_heard(id, t));
+                    ids.into_iter().for_each(|id| self.service_answered(id, t));
                     let there = store.actions.iter().filter(mine);
                     let leases = there.filter_map(|row| Some((row.id, (t, row.external.as_ref()?.lease_ms))));
                     self.services.leases.extend(leases);
@@ -85,23 +85,23 @@ impl Truth {
         if part.intersection(&covers) != part {
             return;
         }
-        self.service_heard(id, t);
-        let word = match report.said {
-            Said::Ok => "ok",
-            Said::Tolerable { .. } => "tolerable",
-            Said::Failed { .. } => "failed",
-            Said::Renew | Said::Milestone(_) => return,
+        self.service_answered(id, t);
+        let word = match report.kind {
+            ReportKind::Ok => "ok",
+            ReportKind::Tolerable { .. } => "tolerable",
+            ReportKind::Failed { .. } => "failed",
+            ReportKind::Renew | ReportKind::Milestone(_) => return,
         };
         let resources = part.resources.into_iter().map(What::Resource);
         for what in part.ranks.iter().map(What::Rank).chain(resources) {
-            self.services.said.entry((id, what)).or_insert((word, t));
+            self.services.reports.entry((id, what)).or_insert((word, t));
         }
     }
 
-    fn service_heard(&mut self, id: ActionId, t: u64) {
-        let heard = self.services.heard.entry(id).or_default();
-        if heard.0 != t {
-            *heard = (t, heard.0);
+    fn service_answered(&mut self, id: ActionId, t: u64) {
+        let received = self.services.received.entry(id).or_default();
+        if received.0 != t {
+            *received = (t, received.0);
         }
     }
 
@@ -113,8 +113,8 @@ impl Truth {
     /// reports.
     pub(super) fn services_forget(&mut self) {
         let (services, doubtful) = (&mut self.services, &self.doubtful);
-        services.said.retain(|(id, _), _| !doubtful.contains(id));
-        services.heard.retain(|id, _| !doubtful.contains(id));
+        services.reports.retain(|(id, _), _| !doubtful.contains(id));
+        services.received.retain(|id, _| !doubtful.contains(id));
         services.shown.retain(|(id, _), _| !doubtful.contains(id));
     }
 
@@ -126,8 +126,8 @@ impl Truth {
     /// A text with the first report, the lease and its beginning, if the outcome contradicts them.
     pub(super) fn service_agrees(&self, row: &ActionRow, what: What, outcome: &Outcome, t: u64) -> Result<(), String> {
         let Some(external) = &row.external else { return Ok(()) };
-        let said = self.services.said.get(&(row.id, what));
-        let word = said.map(|(word, _)| *word);
+        let reports = self.services.reports.get(&(row.id, what));
+        let word = reports.map(|(word, _)| *word);
         let asked = row.cancel_why.is_some() || external.cancelling;
         let fits = match outcome {
             Outcome::Ok => word == Some("ok"),
@@ -137,15 +137,16 @@ impl Truth {
             // A report in the same batch may have come after the tick at which the lease ended. A process that was
             // restored with its memory does not know the reports of its lost life.
             Outcome::Lost { why: Loss::Lease } => {
-                !self.tells_lost_tasks()
-                    || said.is_none_or(|(_, at)| *at == t)
+                !self.reports_lost_tasks()
+                    || reports.is_none_or(|(_, at)| *at == t)
                         && t >= self.lease_since(row.id, t) + self.lease_ms(row.id, external, t)
             }
             Outcome::Resolved { .. } => true,
             _ => false,
         };
         let since = self.lease_since(row.id, t);
-        let told = || format!("its service said {said:?}, and its lease of {} counts since {since}", external.lease_ms);
+        let told =
+            || format!("its service said {reports:?}, and its lease of {} counts since {since}", external.lease_ms);
         if fits { Ok(()) } else { Err(told()) }
     }
 
@@ -159,9 +160,9 @@ impl Truth {
     /// Returns the world time (ms) from which the lease counts: the last report before `t`, or the time since when the
     /// controller takes reports.
     fn lease_since(&self, id: ActionId, t: u64) -> u64 {
-        let (last, before) = self.services.heard.get(&id).copied().unwrap_or_default();
-        let heard = if last == t { before } else { last };
-        heard.max(self.services.listens_since)
+        let (last, before) = self.services.received.get(&id).copied().unwrap_or_default();
+        let received = if last == t { before } else { last };
+        received.max(self.services.listens_since)
     }
 
     /// Checks the outcomes of an external action's resources: each ends once, as its service reported.
@@ -189,15 +190,15 @@ impl Truth {
     }
 
     /// Checks a part of an attempt that the controller releases: no service still works on any of it.
-    pub(super) fn check_not_served(&mut self, store: &Snapshot, row: &AttemptRow, given: &Part) {
+    pub(super) fn check_not_served(&mut self, store: &Snapshot, row: &AttemptRow, releases: &Part) {
         let of = |action: &&ActionRow| action.job == row.job && action.attempt == row.attempt;
         for action in store.actions.iter().filter(of) {
             let Some(external) = action.external.as_deref().filter(|_| !self.doubtful.contains(&action.id)) else {
                 continue;
             };
             let open = |rank: &u32| !action.ok.contains(*rank) && !action.ended.contains(*rank);
-            let ranks = given.ranks.intersection(&action.ranks);
-            let resources = given.resources.iter().filter(|name| external.resources.contains(*name));
+            let ranks = releases.ranks.intersection(&action.ranks);
+            let resources = releases.resources.iter().filter(|name| external.resources.contains(*name));
             let rank = ranks.iter().find(open).map(|rank| format!("rank {rank}"));
             let resource = resources.map(ToString::to_string).find(|name| !external.ended.contains_key(name.as_str()));
             if let Some(what) = rank.or(resource) {

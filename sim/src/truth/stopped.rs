@@ -100,7 +100,7 @@ impl Truth {
     /// lets a controller withdraw waiting tasks of the job. Or releases of the job may be forgotten: the attempt's
     /// epilog may then have run on the rank already.
     pub(super) fn was_to_end(&self, job: &JobId, task: TaskId) -> bool {
-        self.was_to_stop(task) || self.stops.to_end.contains(job) || self.given.is_forgetful(job)
+        self.was_to_stop(task) || self.stops.to_end.contains(job) || self.releases.is_forgetful(job)
     }
 
     /// Records a request that names this attempt (`None`: the first one). Once requests have named two attempts of a
@@ -121,10 +121,10 @@ impl Truth {
         self.stops.to_stop.contains(&task)
     }
 
-    pub(crate) fn read_cancel(&mut self, at: usize, life: u64, task: TaskId, t: u64) {
+    pub(crate) fn read_cancel(&mut self, at: usize, incarnation: u64, task: TaskId, t: u64) {
         let hurt = self.stops.hurt.get(&at).is_some_and(|when| t < when + HURT_MS);
         if !hurt && !self.stops.is_to_try_again(at, task, t) {
-            self.stops.cancels.insert(task, (at, life));
+            self.stops.cancels.insert(task, (at, incarnation));
         }
     }
 
@@ -143,8 +143,8 @@ impl Truth {
         self.stops.starts.insert(task, (at, t));
     }
 
-    pub(crate) fn read_forget(&mut self, at: usize, life: u64, tasks: &[TaskId]) {
-        self.stops.forgets.extend(tasks.iter().map(|task| (*task, (at, life))));
+    pub(crate) fn read_forget(&mut self, at: usize, incarnation: u64, tasks: &[TaskId]) {
+        self.stops.forgets.extend(tasks.iter().map(|task| (*task, (at, incarnation))));
     }
 
     /// Records a disturbance of the node: the agent may have read messages without carrying them out.

@@ -121,16 +121,16 @@ impl Truth {
                 Record::Action(row) => {
                     touched.insert(row.id);
                 }
-                Record::Moved { action, .. } => {
+                Record::ActionDelta { action, .. } => {
                     touched.insert(*action);
                 }
                 Record::Rank(row) => {
                     touched.insert(row.task.action);
                 }
-                Record::Given { job, attempt, .. } if which == 0 => {
+                Record::AttemptDelta { job, attempt, .. } if which == 0 => {
                     let row = store.attempts.iter().find(|row| row.job == *job && row.attempt == *attempt);
                     if let Some(row) = row {
-                        self.check_given(store, row, t);
+                        self.check_release(store, row, t);
                     }
                 }
                 Record::Prune { job, attempt, .. } => self.pruned(which, job, *attempt),
@@ -139,7 +139,7 @@ impl Truth {
                         self.check_newest(which, store, row);
                     }
                     if which == 0 {
-                        self.check_given(store, row, t);
+                        self.check_release(store, row, t);
                     }
                 }
                 Record::Drain(row) if which == 0 && store.drains.contains(row) => self.check_drain(row),
@@ -316,11 +316,11 @@ impl Truth {
         match self.shown[which].outcomes.get(&task) {
             Some(before) if before == outcome => return,
             Some(before) => {
-                let undone = before.went_well()
+                let invalidated = before.went_well()
                     && *outcome == (Outcome::Lost { why: Loss::Rebooted })
                     && name.as_str() == "prolog"
                     && !judged;
-                if !undone {
+                if !invalidated {
                     let before = before.to_string();
                     self.broken(|| format!("2 one outcome: rank {rank} of {name} of {job} was {before}, is {outcome}"));
                 }

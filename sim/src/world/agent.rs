@@ -19,12 +19,12 @@ use super::traps::Sprung;
 const CALL_LIMIT_MS: u64 = 60_000;
 
 pub(crate) struct Agent {
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
     /// World time (ms) at which the agent's process began.
     pub(crate) came_up: u64,
     pub(crate) machine: Machine,
     /// The configuration that the agent last read.
-    pub(super) given: Policy,
+    pub(super) releases: Policy,
     pub(crate) inputs: VecDeque<Input>,
     /// Whether a SIGSTOP holds the process; `parked` keeps the events that arrive meanwhile.
     pub(crate) stopped: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Agent {
     pub(crate) watch_empty: BTreeSet<String>,
     /// The invocation that the last inspection on this connection found in each unit.
     pub(crate) looked: BTreeMap<String, InvocationId>,
-    roll: BTreeMap<String, TaskId>,
+    task_index: BTreeMap<String, TaskId>,
     pub(crate) conn: Option<u64>,
     pub(crate) last_counter: u64,
     /// The time (ms) over which the agent spreads its redials. The time grows until a controller welcomes the agent.
@@ -65,7 +65,7 @@ pub(crate) struct Agent {
 #[derive(Debug, Clone)]
 pub(crate) enum Pending {
     Start(TaskId),
-    Look(TaskId),
+    OverviewRequest(TaskId),
     Unload(String),
     Told,
 }
@@ -89,13 +89,13 @@ impl World {
             let later = node.asleep_until - self.t;
             return self.after(later, Event::AgentUp { node: at, boot });
         }
-        node.life += 1;
+        node.incarnation += 1;
         node.spool.tidy();
-        let (life, identity) = (node.life, node.identity());
+        let (incarnation, identity) = (node.incarnation, node.identity());
         node.agent = Some(Agent {
-            life,
+            incarnation,
             came_up: self.t,
-            given: identity.policy.clone(),
+            releases: identity.policy.clone(),
             machine: Machine::new(identity),
             inputs: VecDeque::new(),
             cleared: 0,
@@ -112,7 +112,7 @@ impl World {
             watched: BTreeSet::new(),
             watch_empty: BTreeSet::new(),
             looked: BTreeMap::new(),
-            roll: BTreeMap::new(),
+            task_index: BTreeMap::new(),
             conn: None,
             last_counter: 0,
             window_ms: 1_000,
@@ -120,18 +120,18 @@ impl World {
             wake: None,
             ticked_at: 0,
         });
-        self.say(|| format!("n{at} agent {life} is up"));
+        self.say(|| format!("n{at} agent {incarnation} is up"));
         let delay = self.dice.skewed(1, 500);
-        self.after(delay, Event::Agent { node: at, life, event: AgentEvent::LookAround });
+        self.after(delay, Event::Agent { node: at, incarnation, event: AgentEvent::LookAround });
     }
 
-    /// Ends the agent's process. `peers_hear`: whether the node's kernel lives on and closes the connections.
-    pub(crate) fn end_agent(&mut self, at: usize, peers_hear: bool) {
+    /// Ends the agent's process. `peers_receive`: whether the node's kernel lives on and closes the connections.
+    pub(crate) fn end_agent(&mut self, at: usize, peers_receive: bool) {
         let Some(agent) = self.nodes[at].agent.take() else { return };
-        let life = agent.life;
-        self.say(|| format!("n{at} agent {life} is gone"));
+        let incarnation = agent.incarnation;
+        self.say(|| format!("n{at} agent {incarnation} is gone"));
         if let Some(conn) = agent.conn {
-            self.agent_leaves(conn, peers_hear);
+            self.agent_leaves(conn, peers_receive);
         }
     }
 
@@ -148,29 +148,33 @@ impl World {
         let Some(agent) = self.nodes[at].agent.as_mut() else { return };
         if !agent.stopped {
             agent.stopped = true;
-            let life = agent.life;
-            self.after(ms, Event::Continue { node: at, life });
+            let incarnation = agent.incarnation;
+            self.after(ms, Event::Continue { node: at, incarnation });
         }
     }
 
-    pub(crate) fn continue_agent(&mut self, at: usize, life: u64) {
+    pub(crate) fn continue_agent(&mut self, at: usize, incarnation: u64) {
         let asleep_until = self.nodes[at].asleep_until;
         if self.t < asleep_until {
-            return self.after(asleep_until - self.t, Event::Continue { node: at, life });
+            return self.after(asleep_until - self.t, Event::Continue { node: at, incarnation });
         }
-        let Some(agent) = self.nodes[at].agent.as_mut().filter(|agent| agent.life == life && agent.stopped) else {
+        let Some(agent) =
+            self.nodes[at].agent.as_mut().filter(|agent| agent.incarnation == incarnation && agent.stopped)
+        else {
             return;
         };
         agent.stopped = false;
         let parked = std::mem::take(&mut agent.parked);
-        self.say(|| format!("n{at} agent {life} goes on"));
+        self.say(|| format!("n{at} agent {incarnation} goes on"));
         for event in parked {
-            self.agent_event(at, life, event);
+            self.agent_event(at, incarnation, event);
         }
     }
 
-    pub(crate) fn agent_event(&mut self, at: usize, life: u64, event: AgentEvent) {
-        let Some(agent) = self.nodes[at].agent.as_mut().filter(|agent| agent.life == life) else { return };
+    pub(crate) fn agent_event(&mut self, at: usize, incarnation: u64, event: AgentEvent) {
+        let Some(agent) = self.nodes[at].agent.as_mut().filter(|agent| agent.incarnation == incarnation) else {
+            return;
+        };
         if agent.stopped {
             agent.parked.push(event);
             return;
@@ -190,13 +194,13 @@ impl World {
             AgentEvent::LookAround => {
                 if self.t < node.stalled_until {
                     // The agent's question waits in the same queue as all other questions.
-                    let (life, later) = (agent.life, node.stalled_until - self.t + 1);
-                    self.after(later, Event::Agent { node: at, life, event: AgentEvent::LookAround });
+                    let (incarnation, later) = (agent.incarnation, node.stalled_until - self.t + 1);
+                    self.after(later, Event::Agent { node: at, incarnation, event: AgentEvent::LookAround });
                 } else if !agent.bus {
                     let units = node.systemd.look_at_all();
-                    let life = agent.life;
+                    let incarnation = agent.incarnation;
                     let delay = self.dice.skewed(1, 100);
-                    self.after(delay, Event::Agent { node: at, life, event: AgentEvent::BusUp { units } });
+                    self.after(delay, Event::Agent { node: at, incarnation, event: AgentEvent::BusUp { units } });
                 }
                 None
             }
@@ -219,7 +223,7 @@ impl World {
                 let pending = agent.pending.remove(&call)?;
                 if connection == agent.connection { pending.unknown(why) } else { None }
             }
-            AgentEvent::Stir { stem } => agent.roll.get(&stem).map(|task| Input::Stirred { task: *task }),
+            AgentEvent::Wakeups { stem } => agent.task_index.get(&stem).map(|task| Input::TaskChanged { task: *task }),
             AgentEvent::LinkUp { conn } if agent.conn == Some(conn) => {
                 let counter = boottime.max(agent.last_counter + 1);
                 agent.last_counter = counter;
@@ -277,8 +281,8 @@ impl World {
                 unit_ids,
             });
         }
-        let (tombstones, obeyed) = (node.spool.tombstones.values().cloned().collect(), node.spool.obeyed);
-        let life = node.life;
+        let (tombstones, accepted) = (node.spool.tombstones.values().cloned().collect(), node.spool.accepted);
+        let incarnation = node.incarnation;
         let Some(agent) = node.agent.as_mut() else { return Input::Tick };
         agent.bus = true;
         agent.connection += 1;
@@ -287,27 +291,27 @@ impl World {
             agent.note_look(&one.stem, one.unit.as_ref());
             let task = one.intent.as_ref().map(|i| i.start.task).or(one.unit_ids.as_ref().map(|ids| ids.task));
             if let Some(task) = task {
-                agent.roll.insert(one.stem.clone(), task);
+                agent.task_index.insert(one.stem.clone(), task);
             }
             agent.watched.insert(one.stem.clone());
         }
         let first = !std::mem::replace(&mut agent.joined_once, true);
         if first {
             let delay = self.dice.range(0, 500);
-            self.after(delay, Event::Dial { node: at, life });
+            self.after(delay, Event::Dial { node: at, incarnation });
         }
-        self.say(|| format!("n{at} agent {life} has a bus"));
+        self.say(|| format!("n{at} agent {incarnation} has a bus"));
         Input::Joined {
             found,
             tombstones: if first { tombstones } else { Vec::new() },
-            obeyed: obeyed.filter(|_| first),
+            accepted: accepted.filter(|_| first),
         }
     }
 
     /// Ends the connection to the bus: calls without an answer fail, and the agent opens another connection.
     pub(crate) fn lose_bus(&mut self, at: usize, ms: u64) {
         let Some(agent) = self.nodes[at].agent.as_mut().filter(|agent| agent.bus) else { return };
-        let (life, connection) = (agent.life, agent.connection);
+        let (incarnation, connection) = (agent.incarnation, agent.connection);
         agent.bus = false;
         agent.interest.clear();
         let calls: Vec<u64> = agent.pending.keys().copied().collect();
@@ -319,9 +323,12 @@ impl World {
         }
         for call in calls {
             let delay = self.dice.range(0, 2);
-            self.after(delay, Event::Agent { node: at, life, event: AgentEvent::Unanswered { call, connection } });
+            self.after(
+                delay,
+                Event::Agent { node: at, incarnation, event: AgentEvent::Unanswered { call, connection } },
+            );
         }
-        self.after(ms.max(1), Event::Agent { node: at, life, event: AgentEvent::LookAround });
+        self.after(ms.max(1), Event::Agent { node: at, incarnation, event: AgentEvent::LookAround });
     }
 
     /// Hands an input to the agent's machine and carries out the effects. Does the same with each input that those
@@ -329,28 +336,30 @@ impl World {
     pub(crate) fn feed(&mut self, at: usize, input: Input) {
         let Some(agent) = self.nodes[at].agent.as_mut() else { return };
         agent.inputs.push_back(input);
-        let life = agent.life;
+        let incarnation = agent.incarnation;
         loop {
             let now = self.nodes[at].now(self.t);
-            let Some(agent) = self.nodes[at].agent.as_mut().filter(|agent| agent.life == life) else { return };
+            let Some(agent) = self.nodes[at].agent.as_mut().filter(|agent| agent.incarnation == incarnation) else {
+                return;
+            };
             let Some(input) = agent.inputs.pop_front() else { return };
             let shown = if self.trace.is_read() { format!("{input:?}") } else { String::new() };
             self.reads(at, &input);
             let Some(agent) = self.nodes[at].agent.as_mut() else { return };
             if let Input::Policy(policy) = &input {
-                agent.given.clone_from(policy);
+                agent.releases.clone_from(policy);
             }
             let effects = agent.machine.handle(input, now);
             self.say(|| format!("n{at} <- {shown}"));
-            if !effects.into_iter().all(|effect| self.does(at, life, effect)) {
+            if !effects.into_iter().all(|effect| self.does(at, incarnation, effect)) {
                 return;
             }
         }
     }
 
-    /// Carries out an effect of the agent with process number `life`. If the plan has a trap at this effect, its fault
-    /// strikes before, after or in place of the effect. Returns `false` if the agent died.
-    pub(super) fn does(&mut self, at: usize, life: u64, effect: Effect) -> bool {
+    /// Carries out an effect of the agent with process number `incarnation`. If the plan has a trap at this effect, its
+    /// fault strikes before, after or in place of the effect. Returns `false` if the agent died.
+    pub(super) fn does(&mut self, at: usize, incarnation: u64, effect: Effect) -> bool {
         match self.traps.agent(at, &effect) {
             Sprung::Before(fault) => {
                 self.spring(at, fault);
@@ -367,7 +376,7 @@ impl World {
                 return false;
             }
         }
-        self.nodes[at].agent.as_ref().is_some_and(|agent| agent.life == life)
+        self.nodes[at].agent.as_ref().is_some_and(|agent| agent.incarnation == incarnation)
     }
 
     /// Sends a call to PID 1, at least `delay_ms` milliseconds from now. The agent waits at most a minute for the
@@ -380,11 +389,11 @@ impl World {
             return;
         }
         agent.calls += 1;
-        let from = Caller { life: agent.life, connection: agent.connection, call: agent.calls, mute };
+        let from = Caller { incarnation: agent.incarnation, connection: agent.connection, call: agent.calls, mute };
         if !matches!(pending, Pending::Told) {
             agent.pending.insert(from.call, pending);
             let event = AgentEvent::Unanswered { call: from.call, connection: from.connection };
-            self.after(CALL_LIMIT_MS, Event::Agent { node: at, life: from.life, event });
+            self.after(CALL_LIMIT_MS, Event::Agent { node: at, incarnation: from.incarnation, event });
         }
         let delay = self.dice.skewed(0, 20) + delay_ms;
         self.after(delay, Event::Call { node: at, boot, from, call });
@@ -398,18 +407,18 @@ impl World {
 
     pub(crate) fn enter(&mut self, at: usize, stem: &str, task: TaskId) {
         if let Some(agent) = self.nodes[at].agent.as_mut() {
-            agent.roll.insert(stem.to_owned(), task);
+            agent.task_index.insert(stem.to_owned(), task);
         }
     }
 
     pub(crate) fn stem_of(&self, at: usize, task: TaskId) -> Option<String> {
         let agent = self.nodes[at].agent.as_ref()?;
-        agent.roll.iter().find(|(_, of)| **of == task).map(|(stem, _)| stem.clone())
+        agent.task_index.iter().find(|(_, of)| **of == task).map(|(stem, _)| stem.clone())
     }
 
-    pub(crate) fn leave_roll(&mut self, at: usize, stem: &str) {
+    pub(crate) fn leave_index(&mut self, at: usize, stem: &str) {
         if let Some(agent) = self.nodes[at].agent.as_mut() {
-            agent.roll.remove(stem);
+            agent.task_index.remove(stem);
             agent.watched.remove(stem);
             agent.watch_empty.remove(stem);
         }
@@ -420,7 +429,7 @@ impl Pending {
     fn unknown(self, why: String) -> Option<Input> {
         match self {
             Self::Start(task) => Some(Input::Started { task, reply: StartReply::Unknown(why) }),
-            Self::Look(task) => Some(Input::Inspected { task, seen: Err(why) }),
+            Self::OverviewRequest(task) => Some(Input::Inspected { task, seen: Err(why) }),
             Self::Unload(stem) => Some(Input::Unloaded { stem, result: Err(why) }),
             Self::Told => None,
         }

@@ -59,7 +59,7 @@ impl World {
                     let seen = Err("systemd does not answer".to_owned());
                     return self.answer(at, Input::Inspected { task, seen });
                 }
-                self.call(at, Pending::Look(task), Call::Inspect { stem, task }, 0, false);
+                self.call(at, Pending::OverviewRequest(task), Call::Inspect { stem, task }, 0, false);
             }
             Effect::TakeClaim { stem, task, claim } => {
                 let result = written.map(|()| self.nodes[at].spool.take_claim(&stem, &claim));
@@ -105,29 +105,29 @@ impl World {
                 let of = self.looked(at, &stem);
                 self.call(at, Pending::Unload(stem.clone()), Call::Unload { stem, of }, 0, false);
             }
-            Effect::Bury { stem, tombstone } => {
+            Effect::WriteTombstone { stem, tombstone } => {
                 let task = tombstone.task;
                 if let Some(agent) = self.nodes[at].agent.as_mut() {
                     let _ = if full { agent.unwritten.insert(task) } else { agent.unwritten.remove(&task) };
                 }
                 if !full {
-                    self.truth.buried(at, task);
-                    self.nodes[at].spool.bury(&stem, *tombstone, !matches!(how, Some(How::Half { .. })));
-                    self.leave_roll(at, &stem);
+                    self.truth.tombstone_written(at, task);
+                    self.nodes[at].spool.write_tombstone(&stem, *tombstone, !matches!(how, Some(How::Half { .. })));
+                    self.leave_index(at, &stem);
                 }
                 if let Some(How::Half { down_ms }) = how {
                     return self.kill_agent(at, down_ms);
                 }
-                self.answer(at, Input::Buried { task, result: written });
+                self.answer(at, Input::TombstoneWritten { task, result: written });
             }
             Effect::RemoveTombstone { stem, .. } => {
                 self.nodes[at].spool.tombstones.remove(&stem);
             }
-            Effect::WriteEpoch { obeyed } => {
+            Effect::WriteEpoch { accepted } => {
                 if !full {
-                    self.nodes[at].spool.obeyed = Some(obeyed);
+                    self.nodes[at].spool.accepted = Some(accepted);
                 }
-                self.answer(at, Input::EpochWritten { epoch: obeyed.epoch, result: written });
+                self.answer(at, Input::EpochWritten { epoch: accepted.epoch, result: written });
             }
             Effect::Send(message) => self.send_to_controller(at, message),
             Effect::Hang { .. } => {
@@ -147,9 +147,9 @@ impl World {
                     self.say(|| format!("n{at} says: {text}"));
                 }
             }
-            Effect::Tell(telling) => {
+            Effect::CallHook(call) => {
                 let result = Ok(());
-                self.answer(at, Input::Told { task: telling.task, word: telling.word, result });
+                self.answer(at, Input::HookCalled { task: call.task, event: call.event, result });
             }
             Effect::Answer { question, .. } => self.gather(at, question),
             Effect::StatusReply { .. } => {}
@@ -197,27 +197,32 @@ impl World {
     /// Answers a question of the controller. In half of the cases sends a first part of the answer at once; the last
     /// part comes later, normally within five seconds.
     fn gather(&mut self, at: usize, question: u64) {
-        let Some((life, conn)) = self.nodes[at].agent.as_ref().map(|agent| (agent.life, agent.conn)) else { return };
+        let Some((incarnation, conn)) = self.nodes[at].agent.as_ref().map(|agent| (agent.incarnation, agent.conn))
+        else {
+            return;
+        };
         let Some(conn) = conn else { return };
         if self.dice.one_in(2) {
             let part = FromAgent::Answer { question, text: "a line".to_owned(), last: false };
-            if !self.does(at, life, Effect::Send(part)) {
+            if !self.does(at, incarnation, Effect::Send(part)) {
                 return;
             }
         }
         let delay = self.dice.skewed(1, 5_000);
-        self.after(delay, Event::Answered { node: at, life, conn, question });
+        self.after(delay, Event::Answered { node: at, incarnation, conn, question });
     }
 
     /// Sends the answer to the question of this number, if the session that asked is still open.
-    pub(crate) fn answered(&mut self, at: usize, life: u64, conn: u64, question: u64) {
-        let Some(agent) = self.nodes[at].agent.as_ref().filter(|agent| agent.life == life) else { return };
+    pub(crate) fn answered(&mut self, at: usize, incarnation: u64, conn: u64, question: u64) {
+        let Some(agent) = self.nodes[at].agent.as_ref().filter(|agent| agent.incarnation == incarnation) else {
+            return;
+        };
         if agent.stopped {
-            return self.after(100, Event::Answered { node: at, life, conn, question });
+            return self.after(100, Event::Answered { node: at, incarnation, conn, question });
         }
         if agent.conn == Some(conn) {
             let rest = FromAgent::Answer { question, text: String::new(), last: true };
-            self.does(at, life, Effect::Send(rest));
+            self.does(at, incarnation, Effect::Send(rest));
         }
     }
 
@@ -227,10 +232,10 @@ impl World {
             self.nodes[at].systemd.units.get(&stem).is_some_and(|unit| unit.leftovers.iter().any(|left| !left.outside));
         let Some(agent) = self.nodes[at].agent.as_mut() else { return };
         agent.watch_empty.insert(stem.clone());
-        let life = agent.life;
+        let incarnation = agent.incarnation;
         if !populated {
             let delay = self.dice.skewed(0, 10);
-            self.after(delay, Event::Agent { node: at, life, event: AgentEvent::Stir { stem } });
+            self.after(delay, Event::Agent { node: at, incarnation, event: AgentEvent::Wakeups { stem } });
         }
     }
 
@@ -239,8 +244,8 @@ impl World {
         let delay = node.at_boottime(boot_ms).saturating_sub(self.t);
         let Some(agent) = node.agent.as_mut() else { return };
         agent.wake = Some(boot_ms);
-        let life = agent.life;
-        self.after(delay, Event::Agent { node: at, life, event: AgentEvent::Tick { boot_ms } });
+        let incarnation = agent.incarnation;
+        self.after(delay, Event::Agent { node: at, incarnation, event: AgentEvent::Tick { boot_ms } });
     }
 
     /// Checks a reply on the local socket of node `at` to the caller with this number: a reported outcome must be true.
@@ -253,7 +258,7 @@ impl World {
         self.say(|| format!("n{at} tells a caller: {outcome}"));
         if let Some((_, task)) = self.callers.get(&caller) {
             let boot = self.nodes[at].boot;
-            self.truth.told(at, boot, *task, outcome);
+            self.truth.answered(at, boot, *task, outcome);
         }
     }
 }

@@ -10,7 +10,7 @@ use perilog_core::{ActionId, Attempt, Commit, TaskId};
 
 use super::World;
 use super::event::Event;
-use super::look::Look;
+use super::look::OverviewRequest;
 use super::node::EPOCH_MS;
 use super::site;
 use super::traps::{How, Sprung};
@@ -27,7 +27,7 @@ pub(crate) struct Controller {
     /// A machine that holds every job; `None` before the first process.
     pub(super) whole: Option<Whole>,
     /// Number of processes that have started.
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
     pub(crate) store: Snapshot,
     /// The newest commit that the anchor, a file beside the store, names.
     pub(crate) anchor: Option<Commit>,
@@ -50,14 +50,14 @@ pub(crate) struct Controller {
     /// The clients whose `ps` also asked for held ranks.
     pub(crate) asked_held: BTreeSet<u64>,
     /// The contents of the store in the course of the current batch; `None`: no client looks in this batch.
-    pub(crate) look: Option<Look>,
+    pub(crate) look: Option<OverviewRequest>,
     /// World time (ms) at which the controller last built its machine from the store.
     pub(crate) loaded_at: u64,
     /// Tasks about which nodes sent a message in this batch.
-    told: BTreeSet<TaskId>,
+    reported: BTreeSet<TaskId>,
     /// Tasks whose tombstones nodes have reported to this controller so far. The set stays after the batch: the
     /// controller may handle a Hello later, when it has the answer to a liveness probe.
-    stones: BTreeSet<TaskId>,
+    tombstones: BTreeSet<TaskId>,
     /// The requests of services in the current batch.
     served: Vec<Request>,
     /// The actions that the current batch begins.
@@ -111,22 +111,22 @@ impl World {
     }
 
     pub(crate) fn begin_controller(&mut self, which: usize, delay_ms: u64) {
-        let life = self.controllers[which].life;
-        self.after(delay_ms, Event::ControllerUp { which, life });
+        let incarnation = self.controllers[which].incarnation;
+        self.after(delay_ms, Event::ControllerUp { which, incarnation });
     }
 
-    pub(crate) fn controller_up(&mut self, which: usize, life: u64) {
+    pub(crate) fn controller_up(&mut self, which: usize, incarnation: u64) {
         let controller = &mut self.controllers[which];
-        if controller.is_running() || controller.life != life {
+        if controller.is_running() || controller.incarnation != incarnation {
             return;
         }
         controller.mono_lag = 0;
-        controller.life += 1;
-        let life = controller.life;
-        let (settings, nonce) = (site::settings(self.settings), life + 1_000 * which as u64);
+        controller.incarnation += 1;
+        let incarnation = controller.incarnation;
+        let (settings, nonce) = (site::settings(self.settings), incarnation + 1_000 * which as u64);
         controller.whole = Some(Whole::new(settings.clone(), nonce));
-        controller.writer = Some(Writer::new(settings, nonce).holding(whole::holding(life)));
-        self.say(|| format!("c{which} {life} is up"));
+        controller.writer = Some(Writer::new(settings, nonce).holding(whole::holding(incarnation)));
+        self.say(|| format!("c{which} {incarnation} is up"));
         self.load(which);
     }
 
@@ -134,10 +134,10 @@ impl World {
     fn load(&mut self, which: usize) {
         let now = self.controller_now(which);
         let controller = &mut self.controllers[which];
-        let life = controller.life;
+        let incarnation = controller.incarnation;
         controller.wake = None;
         if self.t < controller.full_until {
-            return self.after(FULL_EVERY_MS, Event::Batch { which, life });
+            return self.after(FULL_EVERY_MS, Event::Batch { which, incarnation });
         }
         controller.loaded_at = self.t;
         controller.served.clear();
@@ -147,12 +147,12 @@ impl World {
         let controller = &mut self.controllers[which];
         let stored = Snapshot { anchor: controller.anchor, ..controller.store.clone() };
         let Some(writer) = controller.writer.as_mut() else { return };
-        let batch = writer.begin(stored.without_ended(whole::holding(life)), now);
+        let batch = writer.begin(stored.without_ended(whole::holding(incarnation)), now);
         let other = controller.whole.as_mut().and_then(|whole| whole.begin(stored, now, &batch));
         self.check_whole(other);
         self.carry(which, batch);
         // A new controller sends the hooks every notice that they have not carried out.
-        self.hooks_hear(which);
+        self.hooks_poll(which);
         if which == 0 {
             self.schedule(100);
         }
@@ -177,48 +177,48 @@ impl World {
         }
     }
 
-    pub(crate) fn controller_hears(&mut self, which: usize, life: u64, input: Input) {
+    pub(crate) fn controller_receives(&mut self, which: usize, incarnation: u64, input: Input) {
         let controller = &mut self.controllers[which];
-        if controller.life != life || !controller.is_running() {
+        if controller.incarnation != incarnation || !controller.is_running() {
             return;
         }
         controller.inbox.push(input);
         if !std::mem::replace(&mut controller.batch_due, true) {
             let delay = self.dice.skewed(0, 15);
-            self.after(delay, Event::Batch { which, life });
+            self.after(delay, Event::Batch { which, incarnation });
         }
     }
 
-    pub(crate) fn session_closed(&mut self, which: usize, life: u64, session: SessionId, why: &str) {
+    pub(crate) fn session_closed(&mut self, which: usize, incarnation: u64, session: SessionId, why: &str) {
         if self.controllers[which].sessions.contains_key(&session) {
-            self.controller_hears(which, life, Input::Closed { session, why: why.to_owned() });
+            self.controller_receives(which, incarnation, Input::Closed { session, why: why.to_owned() });
         }
     }
 
     pub(crate) fn ask(&mut self, which: usize, request: Request) {
         let controller = &mut self.controllers[which];
         controller.clients += 1;
-        let (client, life) = (controller.clients, controller.life);
+        let (client, incarnation) = (controller.clients, controller.incarnation);
         if let Request::Run(RunRequest { attempt: Some(attempt), .. }) = request.plain() {
             controller.asked.insert(client, *attempt);
         }
         if matches!(request, Request::Ps { held: true, .. }) {
             controller.asked_held.insert(client);
         }
-        self.controller_hears(which, life, Input::Request { client, uid: 0, request });
+        self.controller_receives(which, incarnation, Input::Request { client, uid: 0, request });
     }
 
-    pub(crate) fn wake_controller(&mut self, which: usize, life: u64, mono_ms: u64) {
+    pub(crate) fn wake_controller(&mut self, which: usize, incarnation: u64, mono_ms: u64) {
         let controller = &mut self.controllers[which];
-        if controller.life == life && controller.is_running() && controller.wake == Some(mono_ms) {
+        if controller.incarnation == incarnation && controller.is_running() && controller.wake == Some(mono_ms) {
             controller.wake = None;
-            self.controller_hears(which, life, Input::Tick);
+            self.controller_receives(which, incarnation, Input::Tick);
         }
     }
 
-    pub(crate) fn wake_at(&mut self, which: usize, life: u64, mono_ms: u64, lag: u64) {
+    pub(crate) fn wake_at(&mut self, which: usize, incarnation: u64, mono_ms: u64, lag: u64) {
         let delay = mono_ms.saturating_add(lag).saturating_sub(MONO_MS).saturating_sub(self.t);
-        self.after(delay, Event::Wake { which, life, mono_ms });
+        self.after(delay, Event::Wake { which, incarnation, mono_ms });
     }
 
     pub(crate) fn fill_store(&mut self, ms: u64) {
@@ -231,10 +231,10 @@ impl World {
         }
     }
 
-    pub(crate) fn batch(&mut self, which: usize, life: u64) {
+    pub(crate) fn batch(&mut self, which: usize, incarnation: u64) {
         let now = self.controller_now(which);
         let controller = &mut self.controllers[which];
-        if controller.life != life || !controller.is_running() {
+        if controller.incarnation != incarnation || !controller.is_running() {
             return;
         }
         controller.batch_due = false;
@@ -261,7 +261,7 @@ impl World {
         });
         inputs.extend(controller.writer.as_mut().and_then(|writer| writer.disk(full)));
         if full {
-            self.after(FULL_EVERY_MS, Event::Batch { which, life });
+            self.after(FULL_EVERY_MS, Event::Batch { which, incarnation });
         }
         if inputs.is_empty() {
             return;
@@ -273,9 +273,9 @@ impl World {
             }
         }
         let controller = &mut self.controllers[which];
-        controller.look = Look::before(&controller.store, &inputs);
-        controller.stones.extend(inputs.iter().flat_map(stones_of));
-        controller.told = inputs.iter().flat_map(told_of).chain(controller.stones.iter().copied()).collect();
+        controller.look = OverviewRequest::before(&controller.store, &inputs);
+        controller.tombstones.extend(inputs.iter().flat_map(tombstones_of));
+        controller.reported = inputs.iter().flat_map(tasks_of).chain(controller.tombstones.iter().copied()).collect();
         controller.served = inputs.iter().filter_map(of_a_service).collect();
         let Some(writer) = controller.writer.as_mut() else { return };
         let store = &controller.store;
@@ -333,8 +333,8 @@ impl World {
             self.truth.note_apart(records);
             self.truth.note_given_up(records);
         }
-        let told = std::mem::take(&mut self.controllers[which].told);
-        self.truth.check_abandoned(which, &self.controllers[which].store, records, &told);
+        let reported = std::mem::take(&mut self.controllers[which].reported);
+        self.truth.check_abandoned(which, &self.controllers[which].store, records, &reported);
         self.check_losses(which, records);
         let served = std::mem::take(&mut self.controllers[which].served);
         if which == 0 {
@@ -353,10 +353,10 @@ impl World {
     /// Carries out a controller's effects in order. Returns `false`, and skips the rest, if the process died at an
     /// effect.
     fn leave(&mut self, which: usize, effects: Vec<Effect>) -> bool {
-        let life = self.controllers[which].life;
+        let incarnation = self.controllers[which].incarnation;
         effects.into_iter().all(|effect| {
             self.effect(which, effect);
-            self.controllers[which].life == life && self.controllers[which].is_running()
+            self.controllers[which].incarnation == incarnation && self.controllers[which].is_running()
         })
     }
 
@@ -382,8 +382,8 @@ impl World {
         for conn in conns {
             self.controller_leaves(conn);
         }
-        let life = self.controllers[which].life;
-        self.after(1, Event::Batch { which, life });
+        let incarnation = self.controllers[which].incarnation;
+        self.after(1, Event::Batch { which, incarnation });
     }
 
     /// Starts a second controller with its own store: a copy of the first store, or an empty one.
@@ -396,12 +396,12 @@ impl World {
         self.truth.store_replaced(1, &self.controllers[0].store, &store, self.t);
         (self.controllers[1].store, self.controllers[1].anchor) = (store, anchor);
         self.begin_controller(1, 1);
-        let life = self.controllers[1].life + 1;
-        self.after(ms, Event::SecondEnds { life });
+        let incarnation = self.controllers[1].incarnation + 1;
+        self.after(ms, Event::SecondEnds { incarnation });
     }
 
-    pub(crate) fn second_ends(&mut self, life: u64) {
-        if self.controllers[1].life == life {
+    pub(crate) fn second_ends(&mut self, incarnation: u64) {
+        if self.controllers[1].incarnation == incarnation {
             self.kill_controller(1, None);
         }
     }
@@ -429,7 +429,7 @@ fn of_a_service(input: &Input) -> Option<Request> {
 }
 
 /// Returns the tasks that a node reports in an input: a task that ended or expects a reboot, or all tasks of a Hello.
-fn told_of(input: &Input) -> Vec<TaskId> {
+fn tasks_of(input: &Input) -> Vec<TaskId> {
     match input {
         Input::Message { message: FromAgent::Finished { task, .. } | FromAgent::ExpectsBoot { task, .. }, .. } => {
             vec![*task]
@@ -440,10 +440,10 @@ fn told_of(input: &Input) -> Vec<TaskId> {
 }
 
 /// Returns the tasks whose tombstones are in an input, if it is a node's Hello.
-fn stones_of(input: &Input) -> Vec<TaskId> {
+fn tombstones_of(input: &Input) -> Vec<TaskId> {
     let Input::Message { message: FromAgent::Hello(hello), .. } = input else { return Vec::new() };
-    let stones = hello.tasks.iter().filter(|held| matches!(held.state, HeldState::Tombstone { .. }));
-    stones.map(|held| held.task).collect()
+    let tombstones = hello.tasks.iter().filter(|held| matches!(held.state, HeldState::Tombstone { .. }));
+    tombstones.map(|held| held.task).collect()
 }
 
 const fn is_news(input: &Input) -> bool {

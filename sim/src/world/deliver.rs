@@ -68,15 +68,16 @@ impl World {
             let (_, host) = attempt.ranks.iter().zip(attempt.hosts.iter()).find(|(rank, _)| *rank == task.rank.0)?;
             let at = (0..self.nodes.len()).find(|at| super::site::host(*at).as_str() == host)?;
             let node = self.nodes.get(at).filter(|node| node.on && self.truth.is_one(at))?;
-            let stone = node.spool.tombstones.values().find(|stone| stone.task == task && !stone.local)?;
+            let tombstone =
+                node.spool.tombstones.values().find(|tombstone| tombstone.task == task && !tombstone.local)?;
             // The tombstone may stand for a task that the node never had, or lost itself. Or the node was told to
             // forget the task, and another node brought the action back.
             let forgotten = self.truth.ran_before_its_prune(&row.job, row.attempt, task, at);
-            let says = stone.outcome.is_of_scripts() && !forgotten;
+            let says = tombstone.outcome.is_of_scripts() && !forgotten;
             says.then(|| {
                 format!(
                     "{} of {} on {host} is lost (vanished), and its tombstone says {}",
-                    row.name, row.job, stone.outcome
+                    row.name, row.job, tombstone.outcome
                 )
             })
         });
@@ -89,7 +90,7 @@ impl World {
         self.check_orphans(which, &effect);
         if let Effect::Reply { reply: Ok(Reply::Outbox(entries)), .. } = &effect {
             let store = &self.controllers[which].store;
-            entries.iter().for_each(|entry| self.truth.check_told(which, store, entry));
+            entries.iter().for_each(|entry| self.truth.check_notice(which, store, entry));
         }
         let name = of_controller(&effect);
         let sprung = if which == 0 { self.traps.controller(name) } else { Sprung::No };
@@ -144,30 +145,30 @@ impl World {
             Effect::Close { session, why } => {
                 if let Some(conn) = self.controllers[which].sessions.get(&session).copied() {
                     self.controller_closes(conn);
-                    let life = self.controllers[which].life;
-                    self.session_closed(which, life, session, &why);
+                    let incarnation = self.controllers[which].incarnation;
+                    self.session_closed(which, incarnation, session, &why);
                 }
             }
-            Effect::Reply { client, reply: Ok(Reply::OwedDrains(drains)) } if self.is_hooks(which, client) => {
-                self.tell_drains(&drains);
+            Effect::Reply { client, reply: Ok(Reply::PendingDrains(drains)) } if self.is_hooks(which, client) => {
+                self.call_drain_hook(&drains);
             }
             Effect::Reply { client, reply: Ok(Reply::Outbox(entries)) } if self.is_hooks(which, client) => {
-                self.tell_releases(&entries);
+                self.call_release_hook(&entries);
             }
-            Effect::Reply { client, reply: Ok(Reply::Quiet { .. }) } => self.truth.told_quiet(which, client),
-            Effect::Reply { client, reply } if which == 0 && self.scheduler_hears(client, &reply) => {}
-            Effect::Reply { client, reply } if which == 0 && self.person_hears(client, &reply) => {}
+            Effect::Reply { client, reply: Ok(Reply::Quiet { .. }) } => self.truth.quiet_answered(which, client),
+            Effect::Reply { client, reply } if which == 0 && self.scheduler_receives(client, &reply) => {}
+            Effect::Reply { client, reply } if which == 0 && self.person_receives(client, &reply) => {}
             Effect::Reply { client, reply } => {
                 if which == 0 {
-                    self.service_hears(client, &reply);
+                    self.service_receives(client, &reply);
                 }
                 self.check_reply(which, client, reply);
             }
             Effect::WakeAt { mono_ms } => {
                 let controller = &mut self.controllers[which];
                 controller.wake = Some(mono_ms);
-                let (life, lag) = (controller.life, controller.mono_lag);
-                self.wake_at(which, life, mono_ms, lag);
+                let (incarnation, lag) = (controller.incarnation, controller.mono_lag);
+                self.wake_at(which, incarnation, mono_ms, lag);
             }
             Effect::Publish { job, sequence, .. } => {
                 let kept = self.controllers[which].store.events_last.get(&job);
@@ -176,7 +177,7 @@ impl World {
                     self.violate("5 shown", &text);
                 }
             }
-            Effect::OutboxGrew => self.hooks_hear(which),
+            Effect::OutboxGrew => self.hooks_poll(which),
             Effect::Answer { .. } | Effect::Note { .. } => {}
         }
     }
@@ -199,7 +200,7 @@ impl World {
         let conn = self.controllers[which].sessions.get(&session).and_then(|conn| self.conns.get(conn));
         if let Some((conn, attempt)) = conn.zip(attempt)
             && !row.ranks.contains(rank)
-            && self.truth.tells_lost_tasks()
+            && self.truth.reports_lost_tasks()
             && !host.is_some_and(|host| self.truth.was_undrained(host))
             && self.had_grown(conn.node, task, row, attempt)
         {

@@ -56,8 +56,8 @@ impl World {
                 self.nodes[at].burnt = true;
                 continue;
             }
-            let life = node.life;
-            self.continue_agent(at, life);
+            let incarnation = node.incarnation;
+            self.continue_agent(at, incarnation);
             self.boot(at);
             let boot = self.nodes[at].boot;
             self.after(1, Event::AgentUp { node: at, boot });
@@ -72,7 +72,7 @@ impl World {
     /// Acts as an operator at the end of a world. Makes the first controller take over if agents obey another one.
     /// Resolves tasks that nothing else would end, such as those without a limit on dead nodes.
     pub(crate) fn tidy_up(&mut self) {
-        if self.nodes.iter().any(|node| node.on && node.agent.is_some()) && self.is_disobeyed() {
+        if self.nodes.iter().any(|node| node.on && node.agent.is_some()) && self.is_fenced() {
             self.truth.store_may_be_behind();
             self.ask(0, Request::Recover(Recover::TakeOver));
         }
@@ -97,9 +97,9 @@ impl World {
             }
         }
         // If the release hook was removed for good, an operator drops its pending notices.
-        let owed = store.outbox.iter().filter(|entry| entry.reader == Reader::ReleaseHook);
-        let owed: BTreeSet<_> = owed.map(|entry| entry.job.clone()).collect();
-        let owed = if site::settings(self.settings).release_hook { BTreeSet::new() } else { owed };
+        let pending = store.outbox.iter().filter(|entry| entry.reader == Reader::ReleaseHook);
+        let pending: BTreeSet<_> = pending.map(|entry| entry.job.clone()).collect();
+        let pending = if site::settings(self.settings).release_hook { BTreeSet::new() } else { pending };
         // Finishes all jobs that still hold ranks: the resource manager is done with every job.
         let growing =
             |row: &AttemptRow| store.actions.iter().any(|a| a.growing && a.job == row.job && a.attempt == row.attempt);
@@ -112,7 +112,7 @@ impl World {
         let mine = |row: &&AttemptRow| self.plan.scheduler.is_some() && site::is_launched(&row.job) && is_known(row);
         let held = held.filter(|row| !row.abandoned && !mine(row));
         let held: Vec<_> = held.cloned().collect();
-        for job in owed {
+        for job in pending {
             let reason = "there is no hook any more".to_owned();
             self.ask(0, Request::JobForget { job, attempt: None, releases: true, reason });
         }
@@ -132,7 +132,7 @@ impl World {
     }
 
     /// Returns `true` if an agent has obeyed an epoch after which it refuses the first controller's epoch.
-    fn is_disobeyed(&self) -> bool {
+    fn is_fenced(&self) -> bool {
         let Some(ours) = self.controllers[0].store.history.newest().map(|commit| commit.epoch) else { return false };
         // This check avoids `Epoch::admits`, which belongs to the machine under test.
         let refuses =
@@ -140,7 +140,7 @@ impl World {
         self.nodes
             .iter()
             .filter(|node| node.on)
-            .any(|node| node.spool.obeyed.is_some_and(|obeyed| refuses(obeyed.epoch)))
+            .any(|node| node.spool.accepted.is_some_and(|accepted| refuses(accepted.epoch)))
     }
 
     /// Returns the accepted ranks whose node has a limit of its own for the task: no operator has to resolve these
@@ -204,7 +204,7 @@ impl World {
             );
             return self.violate("4 released", &text);
         }
-        self.truth.all_told(&store);
+        self.truth.all_reported(&store);
         self.truth.all_reached(&store);
     }
 
@@ -276,9 +276,9 @@ impl World {
             }
             // The controller has forgotten these tombstones, and they are past their not-after. Tombstones of kept
             // failed units remain, and so do tombstones of units that a fault has just reset.
-            let stones = node.spool.tombstones.values().filter(|stone| !stone.local).count();
-            if stones > site::policy(false, 0).keep_failed {
-                wrong = Some(format!("n{at} keeps {stones} tombstones of attempts that were pruned"));
+            let tombstones = node.spool.tombstones.values().filter(|tombstone| !tombstone.local).count();
+            if tombstones > site::policy(false, 0).keep_failed {
+                wrong = Some(format!("n{at} keeps {tombstones} tombstones of attempts that were pruned"));
                 break;
             }
         }

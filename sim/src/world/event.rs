@@ -40,23 +40,23 @@ pub(crate) enum Event {
     },
     Continue {
         node: usize,
-        life: u64,
+        incarnation: u64,
     },
     /// An event for the agent's loop; a stopped agent gets the event later.
     Agent {
         node: usize,
-        life: u64,
+        incarnation: u64,
         event: AgentEvent,
     },
     Dial {
         node: usize,
-        life: u64,
+        incarnation: u64,
     },
     /// The agent has the rest of its answer to a question of the controller, such as a request for its status, and
     /// sends it.
     Answered {
         node: usize,
-        life: u64,
+        incarnation: u64,
         conn: u64,
         question: u64,
     },
@@ -90,22 +90,22 @@ pub(crate) enum Event {
 
     ControllerUp {
         which: usize,
-        life: u64,
+        incarnation: u64,
     },
     Batch {
         which: usize,
-        life: u64,
+        incarnation: u64,
     },
     /// The drain hook has ended with status 0.
-    Hooked {
-        life: u64,
+    FailedNotice {
+        incarnation: u64,
         host: HostName,
-        telling: u64,
+        notice_id: u64,
         lifted: bool,
     },
     /// The hooks look for notices.
     Hooks {
-        life: u64,
+        incarnation: u64,
     },
     /// The service of an external action makes its next request.
     Service {
@@ -113,7 +113,7 @@ pub(crate) enum Event {
     },
     Wake {
         which: usize,
-        life: u64,
+        incarnation: u64,
         mono_ms: u64,
     },
     /// A rollback: an earlier copy of the store, of the directory or of the memory replaces the present one.
@@ -126,7 +126,7 @@ pub(crate) enum Event {
     Person,
     /// The second controller is taken down.
     SecondEnds {
-        life: u64,
+        incarnation: u64,
     },
     /// A clone's machine is switched off.
     CloneEnds {
@@ -163,7 +163,7 @@ pub(crate) enum AgentEvent {
         call: u64,
         connection: u64,
     },
-    Stir {
+    Wakeups {
         stem: String,
     },
     LinkUp {
@@ -187,7 +187,7 @@ pub(crate) enum AgentEvent {
 /// The origin of a call to PID 1: the agent's process, its connection to the bus, and the number of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Caller {
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
     pub(crate) connection: u64,
     pub(crate) call: u64,
     /// Whether PID 1's reply to this call is lost.

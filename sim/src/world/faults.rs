@@ -28,7 +28,7 @@ impl World {
             }
             Fault::Suspend { node, ms } => self.suspend(node, ms),
             Fault::OomKill { node } => {
-                if let Some(stem) = self.some_unit(node, |life| life == Life::Running) {
+                if let Some(stem) = self.some_unit(node, |incarnation| incarnation == Life::Running) {
                     self.oom_kill(node, &stem);
                 }
             }
@@ -36,7 +36,7 @@ impl World {
             Fault::HangRunners { node, ms } => self.nodes[node].hung_until = self.t + ms,
             Fault::FullRun { node, ms } => self.nodes[node].full_until = self.t + ms,
             Fault::KillRunner { node } => {
-                if let Some(stem) = self.some_unit(node, |life| life == Life::Running) {
+                if let Some(stem) = self.some_unit(node, |incarnation| incarnation == Life::Running) {
                     self.kill_runner(node, &stem);
                 }
             }
@@ -55,7 +55,7 @@ impl World {
             Fault::FullStore { ms } => self.fill_store(ms),
             Fault::HangHooks { ms } => self.hang_hooks(ms),
             Fault::Restore { empty } => self.restore_copy(empty),
-            Fault::CopyPutBack { raw, ms } => self.copy_put_back(raw, ms),
+            Fault::CopyPutBack { raw, ms } => self.copy_restored(raw, ms),
             Fault::DirectoryRolledBack { ms } => self.directory_rolled_back(ms),
             Fault::MemoryRolledBack { ms } => self.memory_rolled_back(ms),
             Fault::ForgedMark { node, far, ms } => self.forge_mark(node, far, ms),
@@ -80,7 +80,7 @@ impl World {
     fn some_unit(&mut self, at: usize, fits: impl Fn(Life) -> bool) -> Option<String> {
         let units = &self.nodes[at].systemd.units;
         let stems: Vec<&String> =
-            units.iter().filter(|(_, unit)| !unit.foreign && fits(unit.life)).map(|(stem, _)| stem).collect();
+            units.iter().filter(|(_, unit)| !unit.foreign && fits(unit.incarnation)).map(|(stem, _)| stem).collect();
         self.dice.pick(&stems).map(|stem| (*stem).clone())
     }
 
@@ -97,7 +97,7 @@ impl World {
         self.invocations += 1;
         let invocation = super::site::invocation(self.invocations);
         if let Some(unit) = self.nodes[at].systemd.unit(&stem, serial) {
-            (unit.foreign, unit.life) = (true, Life::Running);
+            (unit.foreign, unit.incarnation) = (true, Life::Running);
             unit.runner.result = Some(super::runner::empty(Some(invocation.clone()), 0));
             unit.invocation = Some(invocation);
         }

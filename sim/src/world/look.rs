@@ -13,7 +13,7 @@ use super::ps::Waits;
 
 /// The contents of a store from the beginning of a batch through each record of its commit. Changes of an action or
 /// attempt within the batch are not seen one by one, because a batch records these rows once, at its end.
-pub(crate) struct Look {
+pub(crate) struct OverviewRequest {
     /// The tasks, held ranks and drains that wait throughout the batch: a `ps` must show them.
     pub(crate) waits: Waits,
     /// Numbers of the notices that the resource manager can read throughout the batch: a reply must list them. Empty
@@ -27,13 +27,13 @@ pub(crate) struct Look {
     pub(crate) verdicts: BTreeMap<ActionId, Verdict>,
 }
 
-impl Look {
+impl OverviewRequest {
     /// Returns what the store shows before the batch of these inputs; `None`: no client looks.
     pub(crate) fn before(store: &Snapshot, inputs: &[Input]) -> Option<Self> {
         inputs.iter().any(is_look).then(|| Self {
             waits: Waits::of(store),
             notices: readable(store).collect(),
-            ok: ok_tasks(store).chain(inputs.iter().flat_map(told_ok)).collect(),
+            ok: ok_tasks(store).chain(inputs.iter().flat_map(reported_ok)).collect(),
             verdicts: verdicts(store).collect(),
         })
     }
@@ -48,7 +48,8 @@ impl Look {
     }
 }
 
-/// Returns `true` if the checks of the reply to this input use a `Look`. The hooks' requests get no such check.
+/// Returns `true` if the checks of the reply to this input use a `OverviewRequest`. The hooks' requests get no such
+/// check.
 const fn is_look(input: &Input) -> bool {
     match input {
         Input::Request { request, .. } => {
@@ -81,7 +82,7 @@ fn verdicts(store: &Snapshot) -> impl Iterator<Item = (ActionId, Verdict)> {
 }
 
 /// Returns the tasks that a node reports as `ok` in an input: as their end, or as tombstones of its Hello.
-fn told_ok(input: &Input) -> Vec<TaskId> {
+fn reported_ok(input: &Input) -> Vec<TaskId> {
     match input {
         Input::Message { message: FromAgent::Finished { task, ended }, .. } if ended.outcome.is_ok() => vec![*task],
         Input::Message { message: FromAgent::Hello(hello), .. } => {

@@ -22,9 +22,9 @@ const SILENCE_MS: u64 = 20_000;
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) node: usize,
-    agent_life: u64,
+    agent_incarnation: u64,
     pub(crate) which: usize,
-    controller_life: u64,
+    controller_incarnation: u64,
     pub(crate) session: SessionId,
     /// Whether the agent considers the connection open.
     agent_open: bool,
@@ -59,28 +59,28 @@ enum Frame {
 }
 
 impl World {
-    pub(crate) fn dial(&mut self, at: usize, life: u64) {
+    pub(crate) fn dial(&mut self, at: usize, incarnation: u64) {
         let (t, node) = (self.t, &self.nodes[at]);
-        let Some(agent) = node.agent.as_ref().filter(|agent| agent.life == life) else { return };
+        let Some(agent) = node.agent.as_ref().filter(|agent| agent.incarnation == incarnation) else { return };
         if agent.conn.is_some() {
             return;
         }
         let up: Vec<usize> = (0..self.controllers.len()).filter(|which| self.controllers[*which].is_up()).collect();
         if t < node.cut_until || up.is_empty() || agent.stopped {
             let pause = self.dice.skewed(500, 5_000);
-            return self.after(pause, Event::Dial { node: at, life });
+            return self.after(pause, Event::Dial { node: at, incarnation });
         }
         let which = up[self.dice.below(up.len())];
         self.conns_ever += 1;
         let conn = self.conns_ever;
         let session = SessionId(conn);
-        let controller_life = self.controllers[which].life;
+        let controller_incarnation = self.controllers[which].incarnation;
         self.controllers[which].sessions.insert(session, conn);
         let new = Conn {
             node: at,
-            agent_life: life,
+            agent_incarnation: incarnation,
             which,
-            controller_life,
+            controller_incarnation,
             session,
             agent_open: true,
             controller_open: true,
@@ -100,7 +100,7 @@ impl World {
             agent.conn = Some(conn);
         }
         let delay = self.dice.skewed(1, 50);
-        self.after(delay, Event::Agent { node: at, life, event: AgentEvent::LinkUp { conn } });
+        self.after(delay, Event::Agent { node: at, incarnation, event: AgentEvent::LinkUp { conn } });
     }
 
     /// Closes the connection of the node's agent, and schedules its next dial at a random moment within the agent's
@@ -111,10 +111,10 @@ impl World {
         if !std::mem::take(&mut agent.welcomed) {
             agent.window_ms = (agent.window_ms * 2).min(WINDOW_CEILING_MS.max(agent.window_ms));
         }
-        let (life, window) = (agent.life, agent.window_ms);
+        let (incarnation, window) = (agent.incarnation, agent.window_ms);
         self.agent_leaves(conn, true);
         let delay = self.dice.range(0, window.max(1));
-        self.after(delay, Event::Dial { node: at, life });
+        self.after(delay, Event::Dial { node: at, incarnation });
         true
     }
 
@@ -165,8 +165,8 @@ impl World {
     /// the same millisecond.
     fn came_again(&mut self, conn: u64) {
         let Some(newer) = self.conns.get(&conn) else { return };
-        let (node, which, life) = (newer.node, newer.which, newer.controller_life);
-        let is_of_it = |c: &Conn| c.node == node && c.which == which && c.controller_life == life;
+        let (node, which, incarnation) = (newer.node, newer.which, newer.controller_incarnation);
+        let is_of_it = |c: &Conn| c.node == node && c.which == which && c.controller_incarnation == incarnation;
         for (_, c) in self.conns.range_mut(..conn).filter(|(_, c)| is_of_it(c)) {
             c.closed_at = None;
         }
@@ -241,15 +241,15 @@ impl World {
             if !std::mem::replace(&mut c.agent_open, false) {
                 return;
             }
-            let (node, life) = (c.node, c.agent_life);
+            let (node, incarnation) = (c.node, c.agent_incarnation);
             let delay = self.dice.range(0, 5);
-            self.after(delay, Event::Agent { node, life, event: AgentEvent::LinkDown { conn } });
+            self.after(delay, Event::Agent { node, incarnation, event: AgentEvent::LinkDown { conn } });
         } else {
             if !std::mem::replace(&mut c.controller_open, false) {
                 return;
             }
-            let (which, life, session) = (c.which, c.controller_life, c.session);
-            self.session_closed(which, life, session, "the connection was lost");
+            let (which, incarnation, session) = (c.which, c.controller_incarnation, c.session);
+            self.session_closed(which, incarnation, session, "the connection was lost");
         }
     }
 
@@ -278,14 +278,15 @@ impl World {
     pub(crate) fn welcome(&mut self, SessionId(conn): SessionId) {
         let Some(new) = self.conns.get_mut(&conn) else { return };
         new.welcomed = true;
-        let (which, life, node, since) = (new.which, new.controller_life, new.node, new.opened_at);
+        let (which, incarnation, node, since) = (new.which, new.controller_incarnation, new.node, new.opened_at);
         let newest = new.newest;
         // A connection from before the rollback carries the Welcome nowhere.
-        if life == self.controllers[which].life {
+        if incarnation == self.controllers[which].incarnation {
             self.check_welcome(which, node, newest);
         }
         let host = &self.nodes[node].host;
-        let is_gone = |c: &&Conn| c.closed_at == Some(self.t) && c.which == which && c.controller_life == life;
+        let is_gone =
+            |c: &&Conn| c.closed_at == Some(self.t) && c.which == which && c.controller_incarnation == incarnation;
         let made_room = |c: &&Conn| c.welcomed && is_gone(c);
         // An earlier session may have taken the place, and given it to this one at once: a session of this machine, or
         // one that was turned away when its turn came.
@@ -308,8 +309,8 @@ impl World {
         self.came_again(conn);
         let host = &self.nodes[node].host;
         let other = self.conns.iter().find(|(id, c)| {
-            let stands = c.welcomed && c.controller_open && c.which == which && c.controller_life == life;
-            **id != conn && stands && self.nodes[c.node].host == *host
+            let delta = c.welcomed && c.controller_open && c.which == which && c.controller_incarnation == incarnation;
+            **id != conn && delta && self.nodes[c.node].host == *host
         });
         if let Some((other, _)) = other {
             let text = format!("c{which} lets conn {conn} speak for {host} beside conn {other}");
@@ -360,8 +361,8 @@ impl World {
         }
         match (to, frame) {
             (Side::Agent, Frame::Bytes(frame)) if c.agent_open => {
-                let (node, life) = (c.node, c.agent_life);
-                self.after(0, Event::Agent { node, life, event: AgentEvent::Message { conn, frame } });
+                let (node, incarnation) = (c.node, c.agent_incarnation);
+                self.after(0, Event::Agent { node, incarnation, event: AgentEvent::Message { conn, frame } });
             }
             (Side::Agent, Frame::Fin) => self.close_side(conn, Side::Agent),
             (Side::Controller, Frame::Bytes(frame)) if c.controller_open => self.hear(conn, &frame),
@@ -391,9 +392,9 @@ impl World {
         let Some(c) = self.conns.get(&conn) else { return };
         let host = self.nodes[c.node].host.as_str().to_owned();
         let peer = format!("node{}:{conn}", c.node);
-        let (which, life, session) = (c.which, c.controller_life, c.session);
+        let (which, incarnation, session) = (c.which, c.controller_incarnation, c.session);
         let Ok(Decoded::Known(message)) = decode_from_agent(frame) else { return };
         let input = ControllerInput::Message { session, names: Some(vec![host]), peer, message };
-        self.controller_hears(which, life, input);
+        self.controller_receives(which, incarnation, input);
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Node {
     pub(crate) systemd: Systemd,
     pub(crate) agent: Option<Agent>,
     /// Number of agents that were started here.
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
     /// World time (ms) until which the network carries nothing to or from the node.
     pub(crate) cut_until: u64,
     /// World time (ms) until which writes to /run fail.
@@ -70,7 +70,7 @@ impl Node {
             spool: Spool::default(),
             systemd: Systemd::default(),
             agent: None,
-            life: 0,
+            incarnation: 0,
             cut_until: 0,
             full_until: 0,
             stalled_until: 0,
@@ -131,7 +131,7 @@ impl Node {
     /// Returns `true` if the agent counts as many tasks and tombstones as its configuration permits.
     pub(crate) fn is_crowded(&self) -> bool {
         let (more, most) = match &self.agent {
-            Some(agent) => (agent.cleared + agent.unwritten.len(), agent.given.max_tombstones),
+            Some(agent) => (agent.cleared + agent.unwritten.len(), agent.releases.max_tombstones),
             None => (0, self.identity().policy.max_tombstones),
         };
         self.spool.tasks.len() + self.spool.tombstones.len() + more >= most

@@ -129,14 +129,14 @@ impl World {
             Op::Status { node } => self.local(node, Input::Status { caller: CANCELS }),
             Op::Reload { node, policy } => {
                 self.nodes[node].policy = policy;
-                let life = self.nodes[node].life;
-                self.after(1, Event::Agent { node, life, event: AgentEvent::Reload });
+                let incarnation = self.nodes[node].incarnation;
+                self.after(1, Event::Agent { node, incarnation, event: AgentEvent::Reload });
             }
             Op::Configure { settings } => {
                 self.settings = settings;
                 self.truth.configured(&site::settings(settings));
-                let life = self.controllers[0].life;
-                self.controller_hears(0, life, ControllerInput::Settings(site::settings(settings)));
+                let incarnation = self.controllers[0].incarnation;
+                self.controller_receives(0, incarnation, ControllerInput::Settings(site::settings(settings)));
             }
             Op::AddJob { to, job, attempt, nodes: (first, count), tolerate, percent, keep, shrink, rabbits } => {
                 let hosts = self.hosts(first, count);
@@ -176,7 +176,7 @@ impl World {
             Op::Undrain { to, node } => {
                 // An undrain states that nothing is wrong on the host.
                 self.truth.lifted(site::host(node), self.t);
-                self.ask(to, Request::Undrain { hosts: self.hosts(node, 1), forget: false, telling: None });
+                self.ask(to, Request::Undrain { hosts: self.hosts(node, 1), forget: false, notice_id: None });
             }
             Op::LiftOutside { node } => {
                 let host = site::host(node);
@@ -188,7 +188,7 @@ impl World {
             Op::Milestone { to, job, ranks } => {
                 let ranks = ranks.map(|(first, count)| IdSet::from(first..=first + count - 1));
                 let name = site::milestone();
-                self.truth.said_by_hand(&site::job(job), &name, ranks.as_ref());
+                self.truth.reported_by_operator(&site::job(job), &name, ranks.as_ref());
                 let (job, targets) = (site::job(job), ranks.map(Targets::Ranks));
                 self.ask(to, Request::Milestone { job, attempt: None, name, targets });
             }
@@ -211,8 +211,8 @@ impl World {
     }
 
     fn local(&mut self, at: usize, input: Input) {
-        let life = self.nodes[at].life;
-        self.after(1, Event::Agent { node: at, life, event: AgentEvent::Local(Box::new(input)) });
+        let incarnation = self.nodes[at].incarnation;
+        self.after(1, Event::Agent { node: at, incarnation, event: AgentEvent::Local(Box::new(input)) });
     }
 
     pub(super) fn hosts(&self, first: usize, count: usize) -> HostList {

@@ -14,7 +14,7 @@ use crate::truth::recovery::is_on;
 
 /// Time (ms) within which an agent that could not write a tombstone tries again: the longest pause of its backoff, and
 /// a second.
-const BURIED_BY_MS: u64 = 61_000;
+const TOMBSTONE_BY_MS: u64 = 61_000;
 
 /// A Start that the controller is about to send: session, job, task and boot of the node, and `true` if the action is a
 /// setup action.
@@ -125,8 +125,9 @@ impl World {
     /// from it.
     fn is_lost_tombstone(&self, which: usize, session: SessionId, task: TaskId) -> bool {
         let Some(at) = self.node_of_session(which, session) else { return false };
-        let mut stones = self.nodes[at].spool.tombstones.values();
-        let lost = stones.any(|stone| stone.task == task && !stone.local && self.is_foreign(which, stone.commit));
+        let mut tombstones = self.nodes[at].spool.tombstones.values();
+        let lost = tombstones
+            .any(|tombstone| tombstone.task == task && !tombstone.local && self.is_foreign(which, tombstone.commit));
         let store = &self.controllers[which].store;
         // A Hello earlier in the batch of the evidence was answered as usual.
         let is_new = store.recovery.as_ref().is_some_and(|row| row.since_ms == self.wall_of(which));
@@ -143,7 +144,7 @@ impl World {
         let stems = self.nodes[at].spool.tasks.values().filter(|dir| dir.ended.is_some());
         let ended: Vec<TaskId> = stems.filter_map(|dir| Some(dir.intent.as_ref()?.start.task)).collect();
         // A full node, and a node before its agent's next try, has not buried the task, and reports a tombstone.
-        let is_full = self.t < self.nodes[at].full_until + BURIED_BY_MS;
+        let is_full = self.t < self.nodes[at].full_until + TOMBSTONE_BY_MS;
         let is_done = |intent: &Intent| {
             let undrained = self.truth.was_undrained(self.nodes[at].host.as_str());
             (is_full || undrained) && ended.contains(&intent.start.task)

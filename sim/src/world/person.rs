@@ -75,7 +75,7 @@ impl World {
     }
 
     /// Hands a reply to the operator; returns `false` if the reply answers no request of the operator.
-    pub(crate) fn person_hears(&mut self, client: u64, reply: &Result<Reply, Refusal>) -> bool {
+    pub(crate) fn person_receives(&mut self, client: u64, reply: &Result<Reply, Refusal>) -> bool {
         if self.person.asked != Some(client) {
             return false;
         }
@@ -87,7 +87,7 @@ impl World {
     }
 
     fn type_all(&mut self, view: &RecoveryView) {
-        let has_rival = view.obeyed.is_some();
+        let has_rival = view.accepted_epoch.is_some();
         let is_suspect = !view.suspects.is_empty()
             && (0..self.nodes.len()).all(|at| !self.nodes[at].is_forged(self.t) || self.quiet);
         if has_rival || is_suspect {
@@ -118,7 +118,7 @@ impl World {
             for hosts in view.unknown.iter().map(|one| one.hosts.clone()) {
                 let names = hosts.iter().filter_map(|host| perilog_core::HostName::new(host).ok());
                 names.for_each(|host| self.truth.lifted(host, self.t));
-                self.ask(0, Request::Undrain { hosts, forget: false, telling: None });
+                self.ask(0, Request::Undrain { hosts, forget: false, notice_id: None });
             }
         }
     }

@@ -34,7 +34,7 @@ impl World {
         }
         match call {
             Call::Start { stem, intent, since_boot_ms } => self.start_unit(at, from, &stem, (intent, since_boot_ms)),
-            Call::Watch { stem } => self.stir_now(at, from, &stem),
+            Call::Watch { stem } => self.wake_now(at, from, &stem),
             Call::Inspect { stem, task } => {
                 let node = &self.nodes[at];
                 let mut seen = Seen::default();
@@ -61,7 +61,7 @@ impl World {
 
     fn is_connected(&self, at: usize, from: Caller) -> bool {
         let node = &self.nodes[at];
-        node.life == from.life
+        node.incarnation == from.incarnation
             && node.agent.as_ref().is_some_and(|agent| agent.bus && agent.connection == from.connection)
     }
 
@@ -91,14 +91,14 @@ impl World {
     fn answer_event(&mut self, at: usize, from: Caller, event: AgentEvent) {
         if !from.mute {
             let delay = self.dice.skewed(0, 30);
-            self.after(delay, Event::Agent { node: at, life: from.life, event });
+            self.after(delay, Event::Agent { node: at, incarnation: from.incarnation, event });
         }
     }
 
-    fn stir_now(&mut self, at: usize, from: Caller, stem: &str) {
+    fn wake_now(&mut self, at: usize, from: Caller, stem: &str) {
         let delay = self.dice.skewed(0, 10);
-        let event = AgentEvent::Stir { stem: stem.to_owned() };
-        self.after(delay, Event::Agent { node: at, life: from.life, event });
+        let event = AgentEvent::Wakeups { stem: stem.to_owned() };
+        self.after(delay, Event::Agent { node: at, incarnation: from.incarnation, event });
     }
 
     /// Tells the node's agent that a unit has changed, if the agent asked for that.
@@ -107,16 +107,16 @@ impl World {
         let Some(agent) = node.agent.as_ref().filter(|agent| agent.bus && agent.interest.contains(stem)) else {
             return;
         };
-        let life = agent.life;
+        let incarnation = agent.incarnation;
         let delay = self.dice.skewed(0, 10);
-        self.after(delay, Event::Agent { node: at, life, event: AgentEvent::Stir { stem: stem.to_owned() } });
+        self.after(delay, Event::Agent { node: at, incarnation, event: AgentEvent::Wakeups { stem: stem.to_owned() } });
     }
 
     /// Ends every process of the unit, as KillUnit(all, SIGKILL) does.
     fn kill_all(&mut self, at: usize, stem: &str) {
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
         unit.leftovers.clear();
-        if unit.life == Life::Running {
+        if unit.incarnation == Life::Running {
             self.kill_runner(at, stem);
         }
         self.emptied(at, stem);
@@ -127,17 +127,20 @@ impl World {
         self.truth.leftovers_ended(at, stem);
         let node = &mut self.nodes[at];
         if let Some(unit) = node.systemd.units.get_mut(stem)
-            && let Life::Stopping(exit) = unit.life
+            && let Life::Stopping(exit) = unit.incarnation
         {
-            unit.life = Life::Over(exit);
+            unit.incarnation = Life::Over(exit);
             self.unit_changed(at, stem);
         }
         let node = &mut self.nodes[at];
         let Some(agent) = node.agent.as_mut() else { return };
         if agent.watch_empty.contains(stem) {
-            let life = agent.life;
+            let incarnation = agent.incarnation;
             let delay = self.dice.skewed(0, 10);
-            self.after(delay, Event::Agent { node: at, life, event: AgentEvent::Stir { stem: stem.to_owned() } });
+            self.after(
+                delay,
+                Event::Agent { node: at, incarnation, event: AgentEvent::Wakeups { stem: stem.to_owned() } },
+            );
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use perilog_core::agent::io::Effect;
 use perilog_core::message::FromAgent;
 use perilog_core::task::{Intent, Plan};
-use perilog_core::{Obeyed, Outcome};
+use perilog_core::{AcceptedEpoch, Outcome};
 
 use super::{World, site};
 
@@ -17,9 +17,9 @@ impl World {
         let node = &self.nodes[at];
         let wrong = match effect {
             // This check avoids `Epoch::admits`, which belongs to the machine under test.
-            Effect::WriteEpoch { obeyed: Obeyed { epoch, .. } } => node
+            Effect::WriteEpoch { accepted: AcceptedEpoch { epoch, .. } } => node
                 .spool
-                .obeyed
+                .accepted
                 .map(|seen| seen.epoch)
                 .filter(|seen| epoch.number < seen.number || (epoch.number == seen.number && epoch.nonce != seen.nonce))
                 .map(|seen| ("epoch", format!("n{at} has obeyed {seen:?} and obeys {epoch:?}"))),
@@ -27,7 +27,7 @@ impl World {
                 .spool
                 .tombstones
                 .get(stem)
-                .filter(|stone| !stone.local && node.boottime(self.t) < stone.not_after_boottime_ms)
+                .filter(|tombstone| !tombstone.local && node.boottime(self.t) < tombstone.not_after_boottime_ms)
                 // Acknowledged tombstones make room on a full node. The agent also counts tombstones that a full /run
                 // kept it from writing.
                 .filter(|_| !node.is_crowded() && self.t >= node.full_until)
@@ -66,7 +66,7 @@ impl World {
                 let full =
                     spool.tasks.len() + spool.tombstones.len() >= self.nodes[at].identity().policy.max_tombstones;
                 if !full {
-                    self.truth.told_cancelled(machine, boot, *task);
+                    self.truth.cancel_reported(machine, boot, *task);
                 }
             }
             // A forgotten task may be requested again.
@@ -81,7 +81,7 @@ impl World {
                 if recorded.is_some_and(|recorded| *recorded != **intent) {
                     self.violate("7 configured", &format!("n{at} starts {stem}, and not as its intent on disk says"));
                 }
-                if let Some(why) = self.truth.in_the_way(at, self.nodes[at].life, intent.start.task) {
+                if let Some(why) = self.truth.in_the_way(at, self.nodes[at].incarnation, intent.start.task) {
                     let text = format!("n{at} starts {stem}, and {why}");
                     self.violate("host guard", &text);
                 }
@@ -93,12 +93,12 @@ impl World {
     /// Describes where an intent differs from the agent's configuration, or has a variable that was not offered;
     /// `None`: nowhere, or the agent rebuilt the intent.
     fn not_configured(&self, at: usize, intent: &Intent) -> Option<String> {
-        let (start, given) = (&intent.start, &self.nodes[at].agent.as_ref()?.given);
+        let (start, releases) = (&intent.start, &self.nodes[at].agent.as_ref()?.releases);
         // A rebuilt intent stands for a begun task, and no runner claims by it.
         if intent.not_after_boottime_ms == 0 {
             return None;
         }
-        let Some(configured) = given.actions.get(&start.action) else {
+        let Some(configured) = releases.actions.get(&start.action) else {
             return Some(format!("its configuration names no {}", start.action));
         };
         let timeout_ms = start.timeout_ms.into_iter().chain(configured.timeout_ms).min();
@@ -112,7 +112,7 @@ impl World {
             return Some(format!("is offered {:?}, and it was {offered:?}", start.env));
         }
         // This check avoids `environment::admit`, which belongs to the machine under test.
-        let is_listed = |name: &str| given.env_allow.iter().any(|one| one == name) && !name.starts_with("PERILOG_");
+        let is_listed = |name: &str| releases.env_allow.iter().any(|one| one == name) && !name.starts_with("PERILOG_");
         let listed: BTreeMap<_, _> = start.env.clone().into_iter().filter(|(name, _)| is_listed(name)).collect();
         let dropped = (start.env.len() - listed.len()) as u32;
         (intent.env != listed || intent.dropped_env != dropped).then(|| {
@@ -126,17 +126,17 @@ impl World {
         let (start, spool) = (&intent.start, &self.nodes[at].spool);
         // `sweep` is an after-action under one of the settings only.
         let is_setup = start.action.as_str() != "epilog" && start.action.as_str() != "sweep" && !intent.local;
-        let of = |stone: &&perilog_core::task::Tombstone| {
-            stone.job == start.job
-                && stone.attempt == start.attempt
-                && stone.action.as_str() == "epilog"
-                && !stone.local
+        let of = |tombstone: &&perilog_core::task::Tombstone| {
+            tombstone.job == start.job
+                && tombstone.attempt == start.attempt
+                && tombstone.action.as_str() == "epilog"
+                && !tombstone.local
                 // If an agent lost the task's directory, the agent rebuilt the directory from the unit, which does not
                 // name after-actions.
-                && !self.truth.is_cleared(stone.task)
+                && !self.truth.is_cleared(tombstone.task)
         };
-        let stone = spool.tombstones.values().filter(|_| is_setup).find(of)?;
-        stone.outcome.is_of_scripts().then(|| stone.action.to_string())
+        let tombstone = spool.tombstones.values().filter(|_| is_setup).find(of)?;
+        tombstone.outcome.is_of_scripts().then(|| tombstone.action.to_string())
     }
 
     /// Checks a runner that has just taken the claim of a task, and reports a violation if it must not begin: for
@@ -146,10 +146,10 @@ impl World {
         let (meant, is) = (&intent.start.boot, node.identity().boot);
         let wrong = if *meant != is {
             Some(format!("n{at} begins {stem}, meant for {meant}, in {is}"))
-        } else if self.truth.was_told_cancelled(node.machine, node.boot, intent.start.task) {
+        } else if self.truth.was_cancel_reported(node.machine, node.boot, intent.start.task) {
             Some(format!("n{at} begins {stem}, and has told that it never will: cancelled"))
-        } else if let Some(stone) = self.after_action_of(at, intent) {
-            Some(format!("n{at} begins {stem}, and has a tombstone of {stone} of that attempt"))
+        } else if let Some(tombstone) = self.after_action_of(at, intent) {
+            Some(format!("n{at} begins {stem}, and has a tombstone of {tombstone} of that attempt"))
         } else {
             let against = if intent.local { None } else { self.check_begin(at, intent.start.task) };
             against.map(|why| format!("n{at} begins {stem}, and {why}"))

@@ -68,7 +68,7 @@ impl World {
         };
         let undrained = || {
             let shows = |host: &HostName| {
-                let of = |row: &PsRow| ["telling", "draining"].contains(&row.state.as_str());
+                let of = |row: &PsRow| ["notifying", "draining"].contains(&row.state.as_str());
                 rows.iter().any(|row| of(row) && row.hosts.iter().any(|shown| shown == host.as_str()))
             };
             let missing = waits.drains.iter().find(|host| !shows(host))?;

@@ -25,7 +25,8 @@ impl World {
     /// Handles the file `boot-expected` that the agent has created for a running script: the script learns that the
     /// controller knows of the announced reboot. A script that waited for that then reboots the node.
     pub(crate) fn boot_expected(&mut self, at: usize, stem: &str) {
-        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem).filter(|unit| unit.life == Life::Running) else {
+        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem).filter(|unit| unit.incarnation == Life::Running)
+        else {
             return;
         };
         let (serial, run) = (unit.serial, unit.runner.run);

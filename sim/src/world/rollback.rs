@@ -62,21 +62,21 @@ impl World {
         Snapshot { stamp, anchor: None, ..self.controllers[0].store.clone() }
     }
 
-    fn put_back_later(&mut self, copy: Copy, ms: u64) {
+    fn restore_later(&mut self, copy: Copy, ms: u64) {
         self.copies.push(Some(copy));
         let copy = self.copies.len() - 1;
         self.after(ms.max(1), Event::PutBack { copy });
     }
 
-    pub(crate) fn copy_put_back(&mut self, raw: bool, ms: u64) {
+    pub(crate) fn copy_restored(&mut self, raw: bool, ms: u64) {
         let store = if raw { self.controllers[0].store.clone() } else { self.backup() };
-        self.put_back_later(Copy::File(store), ms);
+        self.restore_later(Copy::File(store), ms);
     }
 
     pub(crate) fn directory_rolled_back(&mut self, ms: u64) {
         let controller = &self.controllers[0];
         let copy = Copy::Directory(controller.store.clone(), controller.anchor);
-        self.put_back_later(copy, ms);
+        self.restore_later(copy, ms);
     }
 
     pub(crate) fn memory_rolled_back(&mut self, ms: u64) {
@@ -96,15 +96,15 @@ impl World {
             copied_at: self.t,
             mono_lag: controller.mono_lag,
         };
-        self.put_back_later(Copy::Memory(Box::new(memory)), ms);
+        self.restore_later(Copy::Memory(Box::new(memory)), ms);
     }
 
     pub(crate) fn scheduler_rolled_back(&mut self, ms: u64) {
         let copy = self.scheduler_copied();
-        self.put_back_later(Copy::Scheduler(copy), ms);
+        self.restore_later(Copy::Scheduler(copy), ms);
     }
 
-    pub(crate) fn put_back(&mut self, copy: usize) {
+    pub(crate) fn restored(&mut self, copy: usize) {
         let copy = self.copies.get_mut(copy).and_then(Option::take);
         let Some(copy) = copy.filter(|_| !self.quiet) else { return };
         self.say(|| format!("PUT BACK: {}", copy.what()));
@@ -113,7 +113,7 @@ impl World {
                 let anchor = self.controllers[0].anchor;
                 // The anchor exposes an older store, unless the host's memory was rolled back before: then two lives
                 // have commits of the same numbers.
-                if !self.truth.tells_lost_tasks() {
+                if !self.truth.reports_lost_tasks() {
                     self.truth.lost_unseen();
                 }
                 self.restore(store, anchor);
@@ -123,7 +123,7 @@ impl World {
                 self.restore(store, anchor);
             }
             Copy::Memory(memory) => self.remember(*memory),
-            Copy::Scheduler(copy) => self.scheduler_put_back(copy),
+            Copy::Scheduler(copy) => self.scheduler_restored(copy),
         }
     }
 
@@ -165,26 +165,30 @@ impl World {
         self.truth.configured(&site::settings(settings));
         let t = self.t;
         let controller = &mut self.controllers[0];
-        controller.life += 1;
+        controller.incarnation += 1;
         (controller.writer, controller.whole) = (Some(writer), whole);
         // The process counts no time between the copy and now.
         controller.loaded_at = loaded_at + (t - copied_at);
         controller.mono_lag = mono_lag + (t - copied_at);
         controller.wake = wake;
-        let (life, lag) = (controller.life, controller.mono_lag);
+        let (incarnation, lag) = (controller.incarnation, controller.mono_lag);
         controller.sessions = sessions.clone();
         if let Some(mono_ms) = wake {
-            self.wake_at(0, life, mono_ms, lag);
+            self.wake_at(0, incarnation, mono_ms, lag);
         }
         for session in sessions.into_keys() {
-            self.controller_hears(0, life, Input::Closed { session, why: "the connection was reset".to_owned() });
+            self.controller_receives(
+                0,
+                incarnation,
+                Input::Closed { session, why: "the connection was reset".to_owned() },
+            );
         }
         // Messages and requests on their way are lost with their connections; a tick shows the controller the time.
         for input in unhandled.into_iter().chain([Input::Tick]) {
-            self.controller_hears(0, life, input);
+            self.controller_receives(0, incarnation, input);
         }
         self.scheduler_cut();
-        self.hooks_hear(0);
+        self.hooks_poll(0);
     }
 
     pub(crate) fn forge_mark(&mut self, node: usize, far: bool, ms: u64) {
@@ -201,8 +205,8 @@ impl World {
         if self.t >= until || self.quiet {
             return false;
         }
-        let obeyed = node.spool.obeyed.map_or(Epoch { number: 1, nonce: 1 }, |obeyed| obeyed.epoch);
-        let epoch = if far { Epoch { number: 1 << 40, nonce: 7 } } else { obeyed };
+        let accepted = node.spool.accepted.map_or(Epoch { number: 1, nonce: 1 }, |accepted| accepted.epoch);
+        let epoch = if far { Epoch { number: 1 << 40, nonce: 7 } } else { accepted };
         hello.newest = Some(Mark { cluster: site::cluster(), commit: Commit { epoch, number: 1 << 40 } });
         true
     }

@@ -72,7 +72,7 @@ impl World {
             return self.unit_after(later, at, &stem, serial, act);
         }
         let Some(unit) = node.systemd.unit(&stem, serial) else { return };
-        match (act, unit.life) {
+        match (act, unit.incarnation) {
             (Act::JobRuns, Life::Queued) if self.t < stalled_until => {
                 let later = stalled_until - self.t + 1;
                 self.unit_after(later, at, &stem, serial, act);
@@ -80,7 +80,7 @@ impl World {
             (Act::JobRuns, Life::Queued) => {
                 self.invocations += 1;
                 unit.invocation = Some(site::invocation(self.invocations));
-                unit.life = Life::Running;
+                unit.incarnation = Life::Running;
                 self.unit_changed(at, &stem);
                 let delay = self.dice.skewed(0, 300);
                 // A separate stream of numbers, so that the dice of kept plans stay unchanged.
@@ -329,13 +329,13 @@ impl World {
     /// Ends the unit's main process, the runner. Lingering processes of a failed unit get TERM.
     pub(crate) fn runner_exits(&mut self, at: usize, stem: &str, exit: Exit) {
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
-        if unit.life != Life::Running {
+        if unit.incarnation != Life::Running {
             return;
         }
         if exit.is_success() || unit.leftovers.is_empty() {
-            unit.life = Life::Over(exit);
+            unit.incarnation = Life::Over(exit);
         } else {
-            unit.life = Life::Stopping(exit);
+            unit.incarnation = Life::Stopping(exit);
             let serial = unit.serial;
             // Some lingering processes take their time over a TERM.
             let delay = self.dice.skewed(0, 5_000);
@@ -351,10 +351,10 @@ impl World {
     /// Tells the agent of a change in a task's directory that it watches, at once or a little later.
     fn directory_changed(&mut self, at: usize, stem: &str) {
         let Some(agent) = self.nodes[at].agent.as_ref().filter(|agent| agent.watched.contains(stem)) else { return };
-        let life = agent.life;
+        let incarnation = agent.incarnation;
         let delay = self.dice.skewed(0, 400);
-        let event = super::event::AgentEvent::Stir { stem: stem.to_owned() };
-        self.after(delay, super::event::Event::Agent { node: at, life, event });
+        let event = super::event::AgentEvent::Wakeups { stem: stem.to_owned() };
+        self.after(delay, super::event::Event::Agent { node: at, incarnation, event });
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Scheduler {
     /// forget the attempts, or the controller refused them.
     forgotten: BTreeSet<Of>,
     /// Releases, by epoch and sequence number, that were sent before the resource manager was rolled back.
-    told_before: BTreeSet<(u64, u64)>,
+    notified_before: BTreeSet<(u64, u64)>,
 }
 
 /// The part of the resource manager's state that a rollback restores: its jobs, and the releases that it has applied.
@@ -57,7 +57,7 @@ pub(crate) struct Scheduler {
 struct Book {
     jobs: BTreeMap<Of, Job>,
     /// Releases that the resource manager has applied, by epoch and sequence.
-    heard: BTreeSet<(u64, u64)>,
+    received: BTreeSet<(u64, u64)>,
 }
 
 #[derive(Debug, Clone)]
@@ -127,7 +127,7 @@ enum Asked {
 
 impl World {
     fn load_of(&self) -> Load {
-        (self.controllers[0].life, self.controllers[0].loaded_at)
+        (self.controllers[0].incarnation, self.controllers[0].loaded_at)
     }
 
     /// Returns `true` if no job has the host and the host is not drained.
@@ -391,7 +391,7 @@ impl World {
     }
 
     /// Handles a reply of the controller; returns `false` if it answers no request of the resource manager.
-    pub(crate) fn scheduler_hears(&mut self, client: u64, reply: &Result<Reply, Refusal>) -> bool {
+    pub(crate) fn scheduler_receives(&mut self, client: u64, reply: &Result<Reply, Refusal>) -> bool {
         let Some(asked) = self.scheduler.asked.remove(&client) else { return false };
         match (asked, reply) {
             (Asked::Backlog(load), Ok(Reply::Outbox(entries))) => {
@@ -455,9 +455,9 @@ impl World {
     /// and its outbox has no notice about it.
     fn is_closed(&self, (job, attempt): &Of) -> bool {
         let store = &self.controllers[0].store;
-        let is_owed = store.outbox.iter().any(|entry| entry.job == *job && entry.attempt == *attempt);
+        let is_pending = store.outbox.iter().any(|entry| entry.job == *job && entry.attempt == *attempt);
         let mut rows = store.attempts.iter();
-        !is_owed && rows.any(|row| row.job == *job && row.attempt == *attempt && row.complete)
+        !is_pending && rows.any(|row| row.job == *job && row.attempt == *attempt && row.complete)
     }
 
     fn enter_again(&mut self, of: &Of) {
@@ -505,7 +505,7 @@ impl World {
         one.added = true;
         let hosts: Vec<usize> = one.held.iter().filter_map(|rank| one.hosts.get(rank as usize).copied()).collect();
         for at in hosts {
-            self.truth.host_given(at, of, t);
+            self.truth.host_released(at, of, t);
         }
     }
 
@@ -518,11 +518,11 @@ impl World {
             if body["event"] != "release" || !site::is_launched(&of.0) {
                 continue;
             }
-            if !self.scheduler.book.heard.insert((entry.epoch, entry.sequence)) {
+            if !self.scheduler.book.received.insert((entry.epoch, entry.sequence)) {
                 continue;
             }
             let ranks: IdSet = body["ranks"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
-            let is_new = !self.scheduler.told_before.contains(&(entry.epoch, entry.sequence));
+            let is_new = !self.scheduler.notified_before.contains(&(entry.epoch, entry.sequence));
             self.gives_back(&of, Some(ranks), is_new);
         }
         if let Some(last) = entries.last().map(|entry| entry.sequence) {
@@ -534,7 +534,7 @@ impl World {
     /// a lost life, and cannot know.
     fn may_repeat(&self) -> bool {
         let hooks = self.plan.scheduler == Some(Kind::Hooks);
-        self.truth.is_unseen() || hooks && !self.truth.tells_lost_tasks()
+        self.truth.is_unseen() || hooks && !self.truth.reports_lost_tasks()
     }
 
     /// Frees these ranks of an attempt in the resource manager, because perilog has released them; `None`: all ranks.

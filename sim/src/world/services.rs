@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::controller::io::{ActionStart, Refusal, Reply, Report, Request, RunRequest, Said};
+use perilog_core::controller::io::{ActionStart, Refusal, Reply, Report, ReportKind, Request, RunRequest};
 use perilog_core::{Attempt, IdSet, ResourceName, Targets};
 
 use super::World;
@@ -80,11 +80,11 @@ impl World {
         if let Some(last) = service.last.clone().filter(|_| self.dice.one_in(4)) {
             return Request::Report(last);
         }
-        let said = match self.dice.below(8) {
-            0 => Said::Renew,
-            1 => Said::Tolerable { check: None, message: "slow".to_owned() },
-            2 => Said::Failed { check: None, message: "no space".to_owned() },
-            _ => Said::Ok,
+        let kind = match self.dice.below(8) {
+            0 => ReportKind::Renew,
+            1 => ReportKind::Tolerable { check: None, message: "slow".to_owned() },
+            2 => ReportKind::Failed { check: None, message: "no space".to_owned() },
+            _ => ReportKind::Ok,
         };
         let (targets, resources) = if self.services[index].turns == 1 || self.dice.one_in(5) {
             (None, None)
@@ -93,11 +93,11 @@ impl World {
             let named: BTreeSet<ResourceName> = resources.into_iter().filter(|_| self.dice.one_in(2)).collect();
             (Some(Targets::Ranks(some)), Some(named))
         };
-        Request::Report(Box::new(Report { job, attempt: Some(attempt), action, targets, resources, said }))
+        Request::Report(Box::new(Report { job, attempt: Some(attempt), action, targets, resources, kind }))
     }
 
     /// Handles an answer to a service. If the controller does not know the action, the service starts the action again.
-    pub(crate) fn service_hears(&mut self, client: u64, reply: &Result<Reply, Refusal>) {
+    pub(crate) fn service_receives(&mut self, client: u64, reply: &Result<Reply, Refusal>) {
         let Some(service) = self.services.iter_mut().find(|service| service.asked == client) else { return };
         match reply {
             Ok(Reply::Running { attempt, ranks, .. }) => service.mine = Some((*attempt, ranks.clone())),

@@ -44,7 +44,7 @@ impl World {
     pub(crate) fn signal_runner(&mut self, at: usize, stem: &str, signal: u8) {
         let at_ms = self.nodes[at].now(self.t).wall_ms;
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
-        if unit.life != Life::Running {
+        if unit.incarnation != Life::Running {
             return;
         }
         if unit.runner.run.is_none() {
@@ -104,7 +104,7 @@ impl World {
     fn end_runner(&mut self, at: usize, stem: &str, signal: u8) {
         let t = self.t;
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
-        if unit.life != Life::Running {
+        if unit.incarnation != Life::Running {
             return;
         }
         if unit.runner.alive {

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use perilog_core::agent::io::Seen;
 use perilog_core::task::{Claim, Ended, Intent, RunResult, StepRecord, Tombstone};
-use perilog_core::{BootRecord, Commit, Obeyed};
+use perilog_core::{AcceptedEpoch, BootRecord, Commit};
 
 #[derive(Debug, Default)]
 pub(crate) struct Spool {
     pub(crate) record: Option<BootRecord>,
     pub(crate) tasks: BTreeMap<String, Dir>,
     pub(crate) tombstones: BTreeMap<String, Tombstone>,
-    pub(crate) obeyed: Option<Obeyed>,
+    pub(crate) accepted: Option<AcceptedEpoch>,
     /// Number of task directories made so far: each gets the next number as its serial number. A runner keeps writing
     /// into the directory that it opened, even if a newer directory has taken the name.
     made: u64,
@@ -63,7 +63,7 @@ impl Spool {
         self.tasks.get_mut(stem).is_some_and(|dir| dir.claim.get_or_insert_with(|| claim.clone()) == claim)
     }
 
-    pub(crate) fn bury(&mut self, stem: &str, tombstone: Tombstone, also_directory: bool) {
+    pub(crate) fn write_tombstone(&mut self, stem: &str, tombstone: Tombstone, also_directory: bool) {
         self.tombstones.insert(stem.to_owned(), tombstone);
         if also_directory {
             self.tasks.remove(stem);
@@ -81,10 +81,11 @@ impl Spool {
     /// do not count. `None`: the disk names no commit.
     pub(crate) fn newest(&self) -> Option<Commit> {
         let intents = self.tasks.values().filter_map(|dir| dir.intent.as_ref()).filter(|intent| !intent.local);
-        let stones = self.tombstones.values().filter(|stone| !stone.local);
-        let commits = intents.filter_map(|intent| intent.commit).chain(stones.filter_map(|stone| stone.commit));
+        let tombstones = self.tombstones.values().filter(|tombstone| !tombstone.local);
+        let commits =
+            intents.filter_map(|intent| intent.commit).chain(tombstones.filter_map(|tombstone| tombstone.commit));
         commits
-            .chain(self.obeyed.map(|obeyed| obeyed.newest()))
+            .chain(self.accepted.map(|accepted| accepted.newest()))
             .max_by_key(|commit| (commit.epoch.number, commit.number))
     }
 

@@ -57,7 +57,8 @@ impl World {
         let withdrawn = matches!(dir.claim, Some(Claim::Cancelled | Claim::Withdrawn(_)));
         let begun = dir.ended.is_some() || dir.result.is_some() || !dir.steps.is_empty();
         // A unit that has ended without a script is judged, not watched.
-        let is_over = |unit: &super::systemd::Unit| unit.foreign || matches!(unit.life, super::systemd::Life::Over(_));
+        let is_over =
+            |unit: &super::systemd::Unit| unit.foreign || matches!(unit.incarnation, super::systemd::Life::Over(_));
         let over = self.nodes[at].systemd.units.values().any(|unit| unit.intent.start.task == task && is_over(unit));
         dir.intent.as_ref().filter(|_| !withdrawn && !begun && !over)?.limit_ms()
     }

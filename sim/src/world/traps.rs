@@ -60,7 +60,7 @@ impl Traps {
             return Sprung::No;
         };
         let spring = trap.spring.clone();
-        *self.hits.entry((name.to_owned(), spring.word())).or_default() += 1;
+        *self.hits.entry((name.to_owned(), spring.as_str())).or_default() += 1;
         match spring {
             Spring::CrashBefore { .. } | Spring::PowerBefore { .. } => Sprung::Before(spring),
             Spring::CrashAfter { .. } | Spring::PowerAfter { .. } => Sprung::After(spring),

@@ -104,14 +104,14 @@ impl World {
         let (t, node) = (self.t, &self.nodes[at]);
         let until = node.cut_until.max(node.full_until).max(node.asleep_until);
         let agent = node.agent.as_ref().filter(|agent| node.on && t > until && !agent.stopped)?;
-        Some((agent.life, self.standing(at)?))
+        Some((agent.incarnation, self.standing(at)?))
     }
 
     fn calm_now(&self, at: usize) -> Option<(u64, u64, u64)> {
         let (t, node) = (self.t, &self.nodes[at]);
         let until = node.cut_until.max(node.full_until).max(node.stalled_until).max(node.asleep_until);
         let agent = node.agent.as_ref().filter(|agent| node.on && t > until && agent.bus && !agent.stopped)?;
-        Some((agent.life, agent.connection, self.standing(at)?))
+        Some((agent.incarnation, agent.connection, self.standing(at)?))
     }
 
     /// Returns `true` if the first controller's store wants the task to stop. `false` while the task's attempt is
@@ -130,7 +130,8 @@ impl World {
     /// unit.
     fn is_looked_at(&self, at: usize, task: TaskId) -> bool {
         let agent = self.nodes[at].agent.as_ref();
-        let about = |pending: &Pending| matches!(pending, Pending::Start(of) | Pending::Look(of) if *of == task);
+        let about =
+            |pending: &Pending| matches!(pending, Pending::Start(of) | Pending::OverviewRequest(of) if *of == task);
         agent.is_some_and(|agent| agent.pending.values().any(about))
     }
 
@@ -143,7 +144,7 @@ impl World {
     /// Records an input that an agent is about to read and obey.
     pub(crate) fn reads(&mut self, at: usize, input: &Input) {
         let node = &self.nodes[at];
-        let (t, life, full) = (self.t, node.life, self.t < node.full_until);
+        let (t, incarnation, full) = (self.t, node.incarnation, self.t < node.full_until);
         match input {
             Input::Message(ToAgent::Cancel { task, .. } | ToAgent::Signal { task, signal: 15 })
             | Input::CancelLocal { task, .. } => self.truth.asked_to_stop(*task),
@@ -156,8 +157,8 @@ impl World {
         match message {
             ToAgent::Start(start) => self.truth.read_start(at, start.task, t),
             // An agent with a full file system cannot take the claim.
-            ToAgent::Cancel { task, .. } if !full => self.truth.read_cancel(at, life, *task, t),
-            ToAgent::Forget { tasks } => self.truth.read_forget(at, life, tasks),
+            ToAgent::Cancel { task, .. } if !full => self.truth.read_cancel(at, incarnation, *task, t),
+            ToAgent::Forget { tasks } => self.truth.read_forget(at, incarnation, tasks),
             _ => {}
         }
     }
@@ -168,7 +169,7 @@ impl World {
         let same = session.filter(|(conn, _)| self.standing(at) == Some(*conn));
         // When faults stop, a cut ends early, and held-back frames arrive one by one.
         let fences = same.filter(|_| !self.quiet).map(|(conn, _)| conn);
-        self.truth.may_begin((at, self.nodes[at].life), task, fences, same.map(|(_, since)| since), self.t)
+        self.truth.may_begin((at, self.nodes[at].incarnation), task, fences, same.map(|(_, since)| since), self.t)
     }
 
     /// Checks each task that a batch of the first controller records as lost, before the commit: the node was away long
@@ -227,7 +228,7 @@ impl World {
             Loss::Rebooted => (node.boot < 2 || self.truth.began_in(task, at, node.boot))
                 .then(|| "that boot of its node goes on".to_owned()),
             // A restored process counts from times of a lost life.
-            Loss::Offline | Loss::Unreachable if !self.truth.tells_lost_tasks() => None,
+            Loss::Offline | Loss::Unreachable if !self.truth.reports_lost_tasks() => None,
             Loss::Offline => {
                 let begun = self.watch.begun.get(&task.action).copied().unwrap_or(t);
                 let since = begun.max(controller.loaded_at);

@@ -8,8 +8,8 @@ use perilog_core::controller::{Batch, Effect, Holding, Input, Now, Record, Setti
 pub(crate) struct Whole(Writer);
 
 /// Returns which jobs the machine of this life holds although they have ended: none, or as many as the daemon's.
-pub(crate) fn holding(life: u64) -> Holding {
-    if life.is_multiple_of(3) {
+pub(crate) fn holding(incarnation: u64) -> Holding {
+    if incarnation.is_multiple_of(3) {
         Holding::default()
     } else {
         Holding { verdicts: Holding::default().verdicts, ..Holding::NONE }
@@ -56,7 +56,10 @@ fn difference(whole: &Batch, batch: &Batch) -> Option<String> {
     }
     // A whole row may stand for a delta: which of them depends on how long the job has been in memory.
     let is_row = |record: &&Record| {
-        !matches!(record, Record::Action(_) | Record::Moved { .. } | Record::Attempt(_) | Record::Given { .. })
+        !matches!(
+            record,
+            Record::Action(_) | Record::ActionDelta { .. } | Record::Attempt(_) | Record::AttemptDelta { .. }
+        )
     };
     let (left, right) = (whole.records().iter().filter(is_row), batch.records().iter().filter(is_row));
     match left.eq(right.clone()) {

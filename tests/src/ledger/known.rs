@@ -32,7 +32,7 @@ fn tasks(job: &JobView, attempt: &AttemptView, action: &ActionView) -> Vec<Known
     }
     for row in &action.ended {
         let outcome = &row.ended.outcome;
-        let known = |rank| Known { code: code(outcome), scripts: scripts(&row.ended), ..task(rank, outcome.word()) };
+        let known = |rank| Known { code: code(outcome), scripts: scripts(&row.ended), ..task(rank, outcome.as_str()) };
         tasks.extend(row.ranks.iter().map(known));
     }
     // Jobs of tests end in few ways.

@@ -82,7 +82,7 @@ impl Peer {
     /// Informs a waiting peer that the controller knows of the announced reboot.
     pub(super) fn known(&mut self) {
         if std::mem::take(&mut self.waits) {
-            self.gone |= !self.answer(&Reply::Heard);
+            self.gone |= !self.answer(&Reply::Acknowledged);
         }
     }
 
@@ -123,10 +123,10 @@ mod tests {
     fn answers(chunks: &[&[u8]]) -> (Vec<String>, bool) {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let mut peer = Peer::admit(theirs, None).unwrap();
-        let mut heard = 0;
+        let mut acknowledged = 0;
         let mut hear = |_| {
-            heard += 1;
-            if heard > 2 { Err("enough".to_owned()) } else { Ok(Reply::Heard) }
+            acknowledged += 1;
+            if acknowledged > 2 { Err("enough".to_owned()) } else { Ok(Reply::Acknowledged) }
         };
         for chunk in chunks {
             for part in chunk.chunks(MAX_RECORD) {
@@ -143,9 +143,9 @@ mod tests {
     #[test]
     fn records_in_any_chunks_and_what_is_none() {
         let reboot = br#"{"report":"expect-reboot"}"#;
-        let heard = r#"{"reply":"heard"}"#;
+        let acknowledged = r#"{"reply":"acknowledged"}"#;
         let (two, stands) = answers(&[reboot, b"\n", &reboot[..5], &reboot[5..], b"\n{"]);
-        assert_eq!((two, stands), (vec![heard.to_owned(), heard.to_owned()], true));
+        assert_eq!((two, stands), (vec![acknowledged.to_owned(), acknowledged.to_owned()], true));
 
         let three = [&reboot[..], b"\n", reboot, b"\n", reboot, b"\n"].concat();
         let (lines, stands) = answers(&[&three]);
@@ -162,7 +162,10 @@ mod tests {
             b"\xff\xfe\n",
         ] {
             let (lines, stands) = answers(&[bad, reboot, b"\n"]);
-            assert!(stands && lines.len() == 2 && lines[0].contains("refused") && lines[1] == heard, "{lines:?}");
+            assert!(
+                stands && lines.len() == 2 && lines[0].contains("refused") && lines[1] == acknowledged,
+                "{lines:?}"
+            );
         }
     }
 
@@ -175,7 +178,7 @@ mod tests {
             record
         };
         let (lines, stands) = answers(&[&of(MAX_RECORD)]);
-        assert!(stands && lines == [r#"{"reply":"heard"}"#], "{lines:?}");
+        assert!(stands && lines == [r#"{"reply":"acknowledged"}"#], "{lines:?}");
         let (lines, stands) = answers(&[&of(MAX_RECORD + 1)]);
         assert!(!stands && lines.len() == 1 && lines[0].contains("more than 4096 bytes"), "{lines:?}");
     }

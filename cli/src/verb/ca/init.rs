@@ -11,7 +11,7 @@ use super::read::{Read, certificates};
 use super::show::Certificates;
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Face, Out, aside};
+use crate::out::{Out, OutputFormat, aside};
 
 const NAME: &str = "perilog authority";
 const DAYS: u32 = 7300;
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     let certificates = made(&args.dir, &args.name, args.days)?;
     out.show(&Certificates(certificates))?;
-    if out.face == Face::Table {
+    if out.format == OutputFormat::Table {
         let dir = args.dir.display();
         aside(format_args!(
             "keep {dir}/{CA_KEY} off every node; next: perilog ca issue --dir {dir} --role controller NAME... --out DIR"

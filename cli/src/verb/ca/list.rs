@@ -13,7 +13,7 @@ use super::read;
 use crate::columns::{Cell, Columns, cell, styled};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::{style, text, when};
 
 /// Lists the certificates that the authority has issued: role, names, serial number, end, days left.
@@ -102,7 +102,7 @@ fn judge(issued: Vec<Issued>, revoked: &HashSet<String>) -> Vec<Row> {
 
 struct List(Vec<Row>);
 
-impl Faces for List {
+impl Render for List {
     fn table(&self, page: &mut Page) {
         if self.0.is_empty() {
             page.line("no such certificate");
@@ -160,7 +160,7 @@ pub(in crate::verb) fn days_left(until_ms: u64, now_ms: u64) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::out::tests::faces;
+    use crate::out::tests::render;
 
     fn issued(serial: &str, role: &str, names: &[&str], days: u64, enrolled: bool) -> Issued {
         Issued {
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn the_table_says_how_long_each_lasts() {
         let list = vec![issued("01", "node", &["n0"], 5, false), issued("02", "node", &["n0"], 40, true)];
-        let [table, _, quiet] = faces(&List(judge(list, &HashSet::new())), 10 * DAY_MS);
+        let [table, _, quiet] = render(&List(judge(list, &HashSet::new())), 10 * DAY_MS);
         assert_eq!(
             table,
             "NAME  ROLE  ENDS         DAYS  HOW                SERIAL\n\

@@ -15,7 +15,7 @@ use super::list::{Row, standing};
 use super::show::Certificates;
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Face, Out, aside};
+use crate::out::{Out, OutputFormat, aside};
 use crate::text;
 
 /// Issues new certificates and keys for names that have a certificate, into OUT/HOST as `ca issue` does.
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     }
     let some = !issued.is_empty();
     out.show(&Certificates(issued))?;
-    if out.face == Face::Table {
+    if out.format == OutputFormat::Table {
         if some {
             let files = "bring each directory's files to /etc/perilog/tls of its host, and reload (systemctl reload \
                          perilog-controller) or restart (perilog-agent) there";

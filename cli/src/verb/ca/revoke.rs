@@ -16,7 +16,7 @@ use super::read::{self, Read, certificates};
 use crate::columns::{Columns, cell, styled};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Face, Faces, Out, Page, aside};
+use crate::out::{Out, OutputFormat, Page, Render, aside};
 use crate::{style, text, when};
 
 /// Time for which a revoked certificate stays on the list after its expiry. By then the operator has brought the list
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
             args.dir.display()
         ));
     }
-    if out.face == Face::Table && !added.is_empty() {
+    if out.format == OutputFormat::Table && !added.is_empty() {
         aside(format_args!("{}", next(&path, signer.enrols() || known.enrols())));
     }
     Ok(Exit::Ok)
@@ -262,7 +262,7 @@ struct Row {
     new: bool,
 }
 
-impl Faces for List {
+impl Render for List {
     fn table(&self, page: &mut Page) {
         page.line(style::STRONG.style(&self.file));
         if self.rows.is_empty() {

@@ -10,7 +10,7 @@ use super::read::{Read, certificates};
 use crate::columns::{Columns, cell, styled};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::{style, when};
 
 /// Shows certificates: role, names, validity, fingerprint. With --quiet: the fingerprints.
@@ -79,7 +79,7 @@ fn pem_files(dir: &Path) -> Result<Vec<PathBuf>, Fault> {
 
 pub(super) struct Certificates(pub(super) Vec<Read>);
 
-impl Faces for Certificates {
+impl Render for Certificates {
     fn table(&self, page: &mut Page) {
         for (at, read) in self.0.iter().enumerate() {
             if at > 0 {

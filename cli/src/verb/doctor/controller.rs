@@ -14,7 +14,7 @@ use serde_json::json;
 use toml::Table;
 
 use super::{Finding, Role, config, flux, kernel, limits};
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::text;
 
 /// Least free space in bytes on the store's disk; with less, doctor's finding is wrong. The store keeps 8 MiB aside
@@ -37,13 +37,13 @@ struct Nodes {
     nodes: Vec<NodeView>,
 }
 
-pub(super) fn look(config: Option<&Table>, door: &Door, findings: &mut Vec<Finding>) {
+pub(super) fn look(config: Option<&Table>, endpoint: &Endpoint, findings: &mut Vec<Finding>) {
     if let Some(config) = config {
         findings.extend(store(config));
         findings.extend(hooks(config));
         findings.extend(port(config));
     }
-    let status: Result<Answer<Status>, _> = door.ask("Status", &json!({}));
+    let status: Result<Answer<Status>, _> = endpoint.ask("Status", &json!({}));
     let nodes = match status {
         Err(fault) => {
             findings.push(Finding::wrong(
@@ -55,7 +55,7 @@ pub(super) fn look(config: Option<&Table>, door: &Door, findings: &mut Vec<Findi
         }
         Ok(Answer { body: Status { status }, .. }) => {
             findings.extend(said(&status));
-            if let Ok(answer) = door.ask_all::<Nodes>("Nodes", &json!({}), &["/nodes"]) {
+            if let Ok(answer) = endpoint.ask_all::<Nodes>("Nodes", &json!({}), &["/nodes"]) {
                 findings.extend(agents(&status.version, &answer.body.nodes));
             }
             Some(status.nodes)

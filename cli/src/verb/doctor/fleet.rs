@@ -17,7 +17,7 @@ use super::{Level, shell};
 use crate::columns::{Columns, cell, styled};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::{remote, style, text};
 
 /// Maximum number of nodes asked at once: a handshake costs this host some milliseconds of one core, and ssh-agent(1)
@@ -75,7 +75,7 @@ fn ask(host: &str) -> Vec<Finding> {
     arguments.push("perilog --json doctor node");
     let unreachable = |what: String| {
         let todo = format!("perilog why {host}");
-        vec![Finding { level: Level::Wrong.word().to_owned(), about: "ssh".to_owned(), what, todo }]
+        vec![Finding { level: Level::Wrong.as_str().to_owned(), about: "ssh".to_owned(), what, todo }]
     };
     match shell::ask_within(LIMIT, remote::SSH, &arguments) {
         Err(why) => unreachable(why),
@@ -100,15 +100,15 @@ impl Fleet {
 
 impl Finding {
     fn is_wrong(&self) -> bool {
-        self.level == Level::Wrong.word()
+        self.level == Level::Wrong.as_str()
     }
 
     fn is_warning(&self) -> bool {
-        self.level == Level::Warning.word()
+        self.level == Level::Warning.as_str()
     }
 }
 
-impl Faces for Fleet {
+impl Render for Fleet {
     /// Prints each problem once, with all nodes that have it: wrong ones first, then warnings. A last line names all
     /// nodes without a problem.
     fn table(&self, page: &mut Page) {
@@ -159,11 +159,11 @@ impl Faces for Fleet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::out::tests::faces;
+    use crate::out::tests::render;
 
     fn finding(level: Level, what: &str, todo: &str) -> Finding {
         let about = "scripts".to_owned();
-        Finding { level: level.word().to_owned(), about, what: what.to_owned(), todo: todo.to_owned() }
+        Finding { level: level.as_str().to_owned(), about, what: what.to_owned(), todo: todo.to_owned() }
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
             ("n2".to_owned(), vec![open()]),
             ("n3".to_owned(), vec![finding(Level::Skipped, "no flux", "")]),
         ]);
-        let [table, json, quiet] = faces(&fleet, 0);
+        let [table, json, quiet] = render(&fleet, 0);
         assert_eq!(
             table,
             "wrong    n[1-2]  scripts  prolog.d: others can write it\n\

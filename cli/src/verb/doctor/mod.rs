@@ -47,10 +47,10 @@ use serde_json::{Value, json};
 
 use super::shell;
 use crate::columns::{Columns, cell, styled};
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Out, Page, Render};
 use crate::{style, text, values};
 
 /// Find what is wrong on this host, and what to do about it
@@ -87,7 +87,7 @@ impl Role {
         }
     }
 
-    const fn word(self) -> &'static str {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",
             Self::Controller => "controller",
@@ -112,7 +112,7 @@ pub(super) enum Level {
 }
 
 impl Level {
-    const fn word(self) -> &'static str {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Skipped => "skipped",
@@ -140,7 +140,7 @@ impl Finding {
     /// Returns level, subject and text of the finding in one line, for tests.
     #[cfg(test)]
     pub(super) fn shown(&self) -> String {
-        format!("{} {}: {}", self.level.word(), self.about, self.what)
+        format!("{} {}: {}", self.level.as_str(), self.about, self.what)
     }
 
     pub(super) fn skipped(about: &'static str, what: impl Into<String>) -> Self {
@@ -161,7 +161,7 @@ pub(super) fn configuration(file: &Path) -> Option<toml::Table> {
     config::look(Role::Node, file, &mut Vec::new())
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     if let Some(nodes) = &args.nodes {
         return fleet::run(nodes, out);
     }
@@ -174,7 +174,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
                     say which, `perilog doctor node`";
         return Err(Fault::Usage(text.to_owned()));
     }
-    let reports: Vec<Report> = roles.into_iter().map(|role| look(role, args.config.clone(), door)).collect();
+    let reports: Vec<Report> = roles.into_iter().map(|role| look(role, args.config.clone(), endpoint)).collect();
     let report = Reports(reports);
     out.show(&report)?;
     Ok(if report.are_wrong() { Exit::Failed } else { Exit::Ok })
@@ -186,7 +186,7 @@ fn roles_here() -> Vec<Role> {
     [Role::Controller, Role::Node].into_iter().filter(configured).collect()
 }
 
-fn look(role: Role, file: Option<PathBuf>, door: &Door) -> Report {
+fn look(role: Role, file: Option<PathBuf>, endpoint: &Endpoint) -> Report {
     let mut findings = Vec::new();
     if !rustix::process::geteuid().is_root() {
         findings.push(Finding::warning(
@@ -202,9 +202,9 @@ fn look(role: Role, file: Option<PathBuf>, door: &Door) -> Report {
     kernel::clock(&mut findings);
     match role {
         Role::Node => node::look(config.as_ref(), &mut findings),
-        Role::Controller => controller::look(config.as_ref(), door, &mut findings),
+        Role::Controller => controller::look(config.as_ref(), endpoint, &mut findings),
     }
-    Report::of("role", role.word().to_owned(), findings)
+    Report::of("role", role.as_str().to_owned(), findings)
 }
 
 /// The findings of doctor about a role of this host, or about another subject.
@@ -234,7 +234,7 @@ impl Reports {
     }
 }
 
-impl Faces for Reports {
+impl Render for Reports {
     fn table(&self, page: &mut Page) {
         for report in &self.0 {
             page.line(style::STRONG.style(text::line(&report.subject)));
@@ -246,7 +246,7 @@ impl Faces for Reports {
                     Level::Warning => style::CARE,
                     Level::Wrong => style::BAD,
                 };
-                columns.row([styled(level.word(), style), cell(*about), cell(text::line(what))]);
+                columns.row([styled(level.as_str(), style), cell(*about), cell(text::line(what))]);
                 if !todo.is_empty() {
                     columns.row([cell(""), cell(""), styled(format!("-> {}", text::line(todo)), style::STRONG)]);
                 }
@@ -266,7 +266,7 @@ impl Faces for Reports {
 
     fn json(&self) -> Option<Value> {
         let finding = |report: &Report, of: &Finding| {
-            json!({(report.kind): report.subject, "level": of.level.word(), "about": of.about,
+            json!({(report.kind): report.subject, "level": of.level.as_str(), "about": of.about,
                              "what": of.what, "todo": of.todo})
         };
         let all = self.0.iter().flat_map(|report| report.findings.iter().map(|of| finding(report, of)));
@@ -275,14 +275,14 @@ impl Faces for Reports {
 
     fn quiet(&self, page: &mut Page) {
         let bad = self.0.iter().flat_map(|report| &report.findings).filter(|f| f.level >= Level::Warning);
-        bad.for_each(|of| page.line(format_args!("{} {}: {}", of.level.word(), of.about, text::line(&of.what))));
+        bad.for_each(|of| page.line(format_args!("{} {}: {}", of.level.as_str(), of.about, text::line(&of.what))));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::out::tests::faces;
+    use crate::out::tests::render;
 
     #[test]
     fn each_finding_says_what_to_do() {
@@ -292,7 +292,7 @@ mod tests {
             Finding::wrong("scripts", "/etc/perilog/prolog.d: others can write it", "chmod go-w /etc/perilog/prolog.d"),
         ];
         let reports = Reports(vec![Report::of("role", "node".to_owned(), findings)]);
-        let [table, json, quiet] = faces(&reports, 0);
+        let [table, json, quiet] = render(&reports, 0);
         assert_eq!(
             table,
             "node\n\

@@ -17,7 +17,7 @@ use serde_json::json;
 use toml::Table;
 
 use super::{Finding, Role, config, drop_ins, enroll, flux, limits, scripts, slurm, tls, version};
-use crate::door::{Answer, Daemon, Door};
+use crate::endpoint::{Answer, Daemon, Endpoint};
 
 const BUS: &str = "/run/dbus/system_bus_socket";
 const RUN: &str = "/run/perilog";
@@ -34,8 +34,8 @@ pub(super) fn look(config: Option<&Table>, findings: &mut Vec<Finding>) {
     findings.extend(run_directory(Path::new(RUN)));
     findings.extend(runner(Path::new(RUNNER)));
     drop_ins::look(findings);
-    let door = Door { daemon: Daemon::Agent, path: SOCKET.into() };
-    let agent_version = version::of_agent(&door, &config::program(Role::Node).to_string_lossy());
+    let endpoint = Endpoint { daemon: Daemon::Agent, path: SOCKET.into() };
+    let agent_version = version::of_agent(&endpoint, &config::program(Role::Node).to_string_lossy());
     findings.push(version::agent_and_ours(agent_version.as_deref()));
     if let Some(config) = config {
         findings.extend(scripts::look(config));
@@ -43,7 +43,7 @@ pub(super) fn look(config: Option<&Table>, findings: &mut Vec<Finding>) {
         findings.extend(reach(config, agent_version.as_deref()));
     }
     findings.extend(flux::on_a_node());
-    findings.extend(agent(&door, config.is_none_or(has_controller)));
+    findings.extend(agent(&endpoint, config.is_none_or(has_controller)));
     limits::look(Role::Node, None, findings);
 }
 
@@ -187,9 +187,9 @@ struct Status {
 
 /// Asks the agent for its status. Always returns a finding: whether the agent answers, and whether it has a session
 /// with its controller. `has_controller`: the agent is configured to have such a session.
-fn agent(door: &Door, has_controller: bool) -> Option<Finding> {
+fn agent(endpoint: &Endpoint, has_controller: bool) -> Option<Finding> {
     const ABOUT: &str = "agent";
-    let answer: Result<Answer<Status>, _> = door.ask("Status", &json!({}));
+    let answer: Result<Answer<Status>, _> = endpoint.ask("Status", &json!({}));
     Some(match answer {
         Ok(Answer { body, .. }) if body.connected => {
             let controller = body.controller.unwrap_or_else(|| "its controller".to_owned());

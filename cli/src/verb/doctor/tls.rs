@@ -41,7 +41,7 @@ pub(super) fn look(role: Role, table: &Table, findings: &mut Vec<Finding>) {
     };
     match loaded {
         Err(error) => {
-            let word = role.word();
+            let word = role.as_str();
             let todo = if role == Role::Node && enroll::renews_itself(table) {
                 "the agent asks for its certificate by itself: see `enrolment`, and journalctl -u perilog-agent"
                     .to_owned()

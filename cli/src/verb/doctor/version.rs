@@ -3,7 +3,7 @@
 use perilog_proto::{Agreed, Mismatch};
 
 use super::{Finding, shell};
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 
 const ABOUT: &str = "version";
 /// Oldest supported version of systemd: that of RHEL 8. perilog does without features that came later
@@ -12,12 +12,12 @@ const LEAST_SYSTEMD: u32 = 239;
 const OURS: &str = env!("CARGO_PKG_VERSION");
 
 /// Returns the version of the running agent, or else of its program; `None`: neither tells its version.
-pub(super) fn of_agent(door: &Door, program: &str) -> Option<String> {
+pub(super) fn of_agent(endpoint: &Endpoint, program: &str) -> Option<String> {
     let installed = || {
         let said = shell::ask(program, &["--version"]).ok().filter(|said| said.ok)?;
         said.stdout.split_whitespace().last().map(str::to_owned)
     };
-    door.version().ok().or_else(installed)
+    endpoint.version().ok().or_else(installed)
 }
 
 pub(super) fn agent_and_ours(agent: Option<&str>) -> Finding {

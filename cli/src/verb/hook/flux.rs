@@ -19,7 +19,7 @@ use super::node::{self, Turn};
 use super::{OfJob, named};
 use crate::fault::Fault;
 use crate::out::aside;
-use crate::patience::ANY;
+use crate::session::ANY;
 use crate::text;
 
 pub(super) const BROKER: &str = "Flux";

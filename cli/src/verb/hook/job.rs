@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 
 use super::{OfJob, named};
 use crate::attempts::Asked;
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::{Exit, worse};
 use crate::fault::Fault;
-use crate::log::{Decided, Entry, Events, Roster, Told};
+use crate::log::{Decided, Entry, EventBody, Events, Roster};
 use crate::out::{Out, aside};
-use crate::patience::{Asking, Happening, Teller, keep_from_the_start};
+use crate::session::{Asking, SessionEvent, SessionSender, keep_from_the_start};
 use crate::tail::{ABANDONED, News, Running, TAKEN_UP, Tail};
 use crate::text;
 use crate::verb::run::watch::Watch;
@@ -65,13 +65,13 @@ impl Call {
 
     /// Adds the job to the controller; a repeated call changes nothing. Sets `attempt` to the one in the controller's
     /// reply.
-    fn add(&mut self, door: &Door, client: &mut Client) -> Result<Added, Fault> {
+    fn add(&mut self, endpoint: &Endpoint, client: &mut Client) -> Result<Added, Fault> {
         let mut parameters =
             json!({"job": self.job, "attempt": self.attempt, "userid": self.userid, "tolerate": self.of.tolerate});
         if let (Value::Object(all), Value::Object(place)) = (&mut parameters, self.place.clone()) {
             all.extend(place);
         }
-        let added = door.ask_on::<Added>(client, "JobAdd", &parameters)?.body;
+        let added = endpoint.ask_on::<Added>(client, "JobAdd", &parameters)?.body;
         self.attempt = Some(added.attempt);
         Ok(added)
     }
@@ -79,10 +79,10 @@ impl Call {
     /// Returns the attempt of a prolog whose resource manager gives no number, from the job's event log. Normally that
     /// is the newest requested attempt, or the next number if that attempt is closed or has handed over all its nodes.
     /// Orphans, which only nodes report, do not count as requested. `None`: the controller knows no attempt of the job.
-    fn counted(&self, door: &Door, client: &mut Client) -> Result<Option<Attempt>, Fault> {
+    fn counted(&self, endpoint: &Endpoint, client: &mut Client) -> Result<Option<Attempt>, Fault> {
         let (mut known, mut over, mut asked) = (BTreeSet::new(), BTreeSet::new(), Asked::default());
         let parameters = json!({"job": self.job, "after": 0, "follow": false});
-        let read = door.follow(client, "Events", &parameters, |answer: Answer<Events>| -> Result<(), Fault> {
+        let read = endpoint.follow(client, "Events", &parameters, |answer: Answer<Events>| -> Result<(), Fault> {
             for entry in answer.body.events {
                 asked.note(&entry);
                 known.extend(entry.attempt());
@@ -109,7 +109,7 @@ const CONFLICT: &str = "conflict";
 /// State of a hook while it waits: how long the controller may be away, and a request to stop that the controller has
 /// not got yet.
 struct Waiting {
-    door: Door,
+    endpoint: Endpoint,
     job: JobId,
     patience: Span,
     give_up_ms: Option<u64>,
@@ -119,9 +119,9 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn new(call: &Call, door: &Door) -> Self {
+    fn new(call: &Call, endpoint: &Endpoint) -> Self {
         Self {
-            door: door.clone(),
+            endpoint: endpoint.clone(),
             job: call.job.clone(),
             patience: call.of.patience,
             give_up_ms: None,
@@ -131,9 +131,9 @@ impl Waiting {
 
     fn next<T>(
         &self,
-        happenings: &Receiver<Happening<T>>,
+        happenings: &Receiver<SessionEvent<T>>,
         due_ms: Option<u64>,
-    ) -> Result<Happening<T>, RecvTimeoutError> {
+    ) -> Result<SessionEvent<T>, RecvTimeoutError> {
         match self.give_up_ms.into_iter().chain(due_ms).min() {
             None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(due_ms) => happenings.recv_timeout(clock::until(due_ms)),
@@ -157,7 +157,7 @@ impl Waiting {
     fn stop(&mut self, attempt: Option<Attempt>, action: Option<&ActionName>) {
         let why = "the resource manager has asked for it";
         let parameters = json!({"job": self.job, "attempt": attempt, "action": action, "why": why});
-        let told = attempt.map(|_| self.door.ask::<Value>("Cancel", &parameters));
+        let told = attempt.map(|_| self.endpoint.ask::<Value>("Cancel", &parameters));
         self.stopping = !matches!(told, Some(Ok(_)));
         match told {
             Some(Ok(_)) => aside(format_args!("{}: asked to stop; waiting until its scripts have", self.job)),
@@ -183,57 +183,58 @@ fn ended_by_itself<T>() -> Result<T, Fault> {
 }
 
 /// Runs the job's prolog and waits for its verdict.
-pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault> {
+pub(super) fn prolog(mut call: Call, endpoint: Endpoint, out: Out) -> Result<Exit, Fault> {
     let action = call.action("prolog")?;
-    let mut waiting = Waiting::new(&call, &door);
+    let mut waiting = Waiting::new(&call, &endpoint);
     let mut watch = Watch::new(out, call.job.clone(), action.clone(), false);
-    let mut tail = Tail::new(door.clone(), call.job.clone(), 0).asking_again();
+    let mut tail = Tail::new(endpoint.clone(), call.job.clone(), 0).asking_again();
     let mut origin = None;
-    let (at, name) = (door.clone(), action.clone());
-    let happenings = keep_from_the_start(door, call.asking, move |client: &mut Client, teller: &mut Teller<News>| {
-        if call.attempt.is_none() {
-            call.attempt = call.counted(&at, client)?;
-        }
-        let added = call.add(&at, client)?;
-        if added.over && origin.is_none() {
-            // The earlier prolog prepared nodes that are released now, and is no prolog of the job that begins now.
-            let (job, attempt) = (&call.job, added.attempt);
-            let text = format!(
-                "attempt {attempt} of job {job} is over, and holds nothing any more: its prolog says nothing of a job \
-                 that begins now"
-            );
-            return Err(Fault::Refused { code: CONFLICT.to_owned(), text }.into());
-        }
-        let running: Answer<Running> = at.ask_on(client, "Run", &call.run(&name))?;
-        if origin.replace(running.body.events_after) != Some(running.body.events_after) {
-            tail.set(running.body.events_after);
-        }
-        teller.tell(News::Attached(running))?;
-        tail.resume(client)?;
-        tail.follow(client, teller)
-    })?;
+    let (at, name) = (endpoint.clone(), action.clone());
+    let happenings =
+        keep_from_the_start(endpoint, call.asking, move |client: &mut Client, sender: &mut SessionSender<News>| {
+            if call.attempt.is_none() {
+                call.attempt = call.counted(&at, client)?;
+            }
+            let added = call.add(&at, client)?;
+            if added.over && origin.is_none() {
+                // The earlier prolog prepared nodes that are released now, and is no prolog of the job that begins now.
+                let (job, attempt) = (&call.job, added.attempt);
+                let text = format!(
+                    "attempt {attempt} of job {job} is over, and holds nothing any more: its prolog says nothing of a \
+                     job that begins now"
+                );
+                return Err(Fault::Refused { code: CONFLICT.to_owned(), text }.into());
+            }
+            let running: Answer<Running> = at.ask_on(client, "Run", &call.run(&name))?;
+            if origin.replace(running.body.events_after) != Some(running.body.events_after) {
+                tail.set(running.body.events_after);
+            }
+            sender.send_message(News::Attached(running))?;
+            tail.resume(client)?;
+            tail.follow(client, sender)
+        })?;
     let mut attempt = None;
     loop {
         let exit = match waiting.next(&happenings, watch.due_ms()) {
-            Ok(Happening::Told(News::Attached(running))) => {
+            Ok(SessionEvent::Message(News::Attached(running))) => {
                 attempt = Some(running.body.attempt);
                 waiting.there(attempt, Some(&action));
                 watch.attached(running)?
             }
-            Ok(Happening::Told(News::Event(entry))) => watch.event(&entry, clock::mono_ms())?,
-            Ok(Happening::Told(News::CaughtUp | News::Waits(..) | News::Anew)) => None,
-            Ok(Happening::Away(fault)) => {
+            Ok(SessionEvent::Message(News::Event(entry))) => watch.event(&entry, clock::mono_ms())?,
+            Ok(SessionEvent::Message(News::CaughtUp | News::Waits(..) | News::Anew)) => None,
+            Ok(SessionEvent::Away(fault)) => {
                 watch.flush()?;
                 waiting.away(&fault);
                 None
             }
-            Ok(Happening::Back(back)) => watch.back(&back),
-            Ok(Happening::Interrupted) => {
+            Ok(SessionEvent::Back(back)) => watch.back(&back),
+            Ok(SessionEvent::Interrupted) => {
                 waiting.stop(attempt, Some(&action));
                 None
             }
-            Ok(Happening::Over(fault)) => return Err(watch.over(fault)),
-            Ok(Happening::Done) | Err(RecvTimeoutError::Disconnected) => return ended_by_itself(),
+            Ok(SessionEvent::Over(fault)) => return Err(watch.over(fault)),
+            Ok(SessionEvent::Done) | Err(RecvTimeoutError::Disconnected) => return ended_by_itself(),
             Err(RecvTimeoutError::Timeout) => match waiting.given_up() {
                 Some(exit) => Some(exit),
                 None => watch.flush()?,
@@ -260,25 +261,25 @@ impl From<Entry> for Epilog {
 /// Runs the job's epilog, finishes the job, and waits until everything is released. Begins the epilog first, over all
 /// ranks of the job: an after-action that the controller starts by itself does not get the resource manager's
 /// variables.
-pub(super) fn epilog(mut call: Call, door: Door) -> Result<Exit, Fault> {
+pub(super) fn epilog(mut call: Call, endpoint: Endpoint) -> Result<Exit, Fault> {
     let action = call.action("epilog")?;
-    let mut waiting = Waiting::new(&call, &door);
-    let mut tail = Tail::new(door.clone(), call.job.clone(), 0).asking_again();
-    let (at, job, name) = (door.clone(), call.job.clone(), action.clone());
+    let mut waiting = Waiting::new(&call, &endpoint);
+    let mut tail = Tail::new(endpoint.clone(), call.job.clone(), 0).asking_again();
+    let (at, job, name) = (endpoint.clone(), call.job.clone(), action.clone());
     let happenings =
-        keep_from_the_start(door, call.asking, move |client: &mut Client, teller: &mut Teller<Epilog>| {
+        keep_from_the_start(endpoint, call.asking, move |client: &mut Client, sender: &mut SessionSender<Epilog>| {
             let added = call.add(&at, client)?;
             let waits = at.ask_on::<Running>(client, "Run", &call.run(&name))?.body.waits;
             let finish = json!({"job": call.job, "attempt": call.attempt});
             let part = at.ask_on::<Part>(client, "JobFinish", &finish)?.body;
-            teller.tell(Epilog::LetGo { attempt: added.attempt, over: added.over, part, waits })?;
+            sender.send_message(Epilog::LetGo { attempt: added.attempt, over: added.over, part, waits })?;
             tail.resume(client)?;
-            tail.follow(client, teller)
+            tail.follow(client, sender)
         })?;
     let mut behind = Behind { action, attempt: None, let_go: false, follows: BTreeMap::new() };
     loop {
         match waiting.next(&happenings, None) {
-            Ok(Happening::Told(Epilog::LetGo { attempt, over, part, waits })) => {
+            Ok(SessionEvent::Message(Epilog::LetGo { attempt, over, part, waits })) => {
                 if let Some(why) = waits {
                     aside(format_args!("{job}: {}", text::line(&why)));
                 }
@@ -290,16 +291,16 @@ pub(super) fn epilog(mut call: Call, door: Door) -> Result<Exit, Fault> {
                 behind.attempt = Some(attempt);
                 waiting.there(behind.attempt, None);
             }
-            Ok(Happening::Told(Epilog::Event(entry))) => {
+            Ok(SessionEvent::Message(Epilog::Event(entry))) => {
                 if let Some(exit) = behind.event(&job, &entry) {
                     return Ok(exit);
                 }
             }
-            Ok(Happening::Away(fault)) => waiting.away(&fault),
-            Ok(Happening::Back(back)) => aside(back),
-            Ok(Happening::Interrupted) => waiting.stop(behind.attempt, None),
-            Ok(Happening::Over(fault)) => return Err(fault),
-            Ok(Happening::Done) | Err(RecvTimeoutError::Disconnected) => return ended_by_itself(),
+            Ok(SessionEvent::Away(fault)) => waiting.away(&fault),
+            Ok(SessionEvent::Back(back)) => aside(back),
+            Ok(SessionEvent::Interrupted) => waiting.stop(behind.attempt, None),
+            Ok(SessionEvent::Over(fault)) => return Err(fault),
+            Ok(SessionEvent::Done) | Err(RecvTimeoutError::Disconnected) => return ended_by_itself(),
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(exit) = waiting.given_up() {
                     return Ok(exit);
@@ -323,27 +324,27 @@ impl Behind {
         if entry.attempt() != self.attempt {
             return None;
         }
-        match (entry.name.as_str(), entry.told()) {
+        match (entry.name.as_str(), entry.body()) {
             ("job-finish", _) => self.let_go = true,
             ("release" | "closed", _) if entry.context.get("final").is_some_and(|last| last == true) => {
                 return Some(self.end(job));
             }
-            ("attempt-closed", Told::Other { text, .. }) => {
+            ("attempt-closed", EventBody::Other { text, .. }) => {
                 aside(format_args!("{job}: {text}"));
                 return Some(self.end(job));
             }
-            (_, Told::Start { ranks, hosts }) if self.let_go || entry.action() == Some(self.action.as_str()) => {
+            (_, EventBody::Start { ranks, hosts }) if self.let_go || entry.action() == Some(self.action.as_str()) => {
                 let action = entry.action().unwrap_or_default().to_owned();
                 // An after-action grows with each hand-over.
                 self.follows.entry(action).or_default().0 = Roster { ranks, hosts };
             }
-            (_, Told::Verdict(decided)) => {
+            (_, EventBody::Verdict(decided)) => {
                 if let Some(followed) = self.follows.get_mut(decided.action.as_str()) {
                     followed.1 = Some(decided);
                 }
             }
-            (ABANDONED | TAKEN_UP, Told::Other { text, .. }) => aside(format_args!("{job}: {text}")),
-            ("overdue" | "lingering" | "drain" | "lease-expired", Told::Other { at, text, .. }) => {
+            (ABANDONED | TAKEN_UP, EventBody::Other { text, .. }) => aside(format_args!("{job}: {text}")),
+            ("overdue" | "lingering" | "drain" | "lease-expired", EventBody::Other { at, text, .. }) => {
                 aside(format_args!("{}: {text}", at.unwrap_or_default()));
             }
             _ => {}

@@ -25,7 +25,7 @@ mod wait;
 use clap::Subcommand;
 use perilog_core::{ActionName, Span, Tolerance};
 
-use crate::door::{AgentSocket, Door};
+use crate::endpoint::{AgentSocket, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
@@ -165,17 +165,17 @@ Slurm requeues a job (cancels an interactive one) for every status but 0 of Prol
 EpilogSlurmctld: nodes are drained by the
 drain command of controller.toml. Flux fails the job for every status but 0 of a prolog.";
 
-pub(crate) fn run(args: Args, door: Door, out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: Endpoint, out: Out) -> Result<Exit, Fault> {
     let env = Environment::of_process();
     match args.hook {
         Hook::SlurmProlog(on) => node::run(slurm::node(&env, Side::Prolog, on.action.clone())?, on, Manager::Slurm),
         Hook::SlurmEpilog(on) => node::run(slurm::node(&env, Side::Epilog, on.action.clone())?, on, Manager::Slurm),
         Hook::FluxWait(args) => wait::run(&args, &env),
         Hook::FluxHousekeeping(on) => node::run(flux::node(&env, on.action.clone())?, on, Manager::Flux),
-        Hook::SlurmctldProlog(of) => job::prolog(slurm::job(&env, Side::Prolog, of)?, door, out),
-        Hook::SlurmctldEpilog(of) => job::epilog(slurm::job(&env, Side::Epilog, of)?, door),
-        Hook::FluxProlog(of) => job::prolog(flux::job(&env, of)?, door, out),
-        Hook::FluxEpilog(of) => job::epilog(flux::job(&env, of)?, door),
+        Hook::SlurmctldProlog(of) => job::prolog(slurm::job(&env, Side::Prolog, of)?, endpoint, out),
+        Hook::SlurmctldEpilog(of) => job::epilog(slurm::job(&env, Side::Epilog, of)?, endpoint),
+        Hook::FluxProlog(of) => job::prolog(flux::job(&env, of)?, endpoint, out),
+        Hook::FluxEpilog(of) => job::epilog(flux::job(&env, of)?, endpoint),
     }
 }
 

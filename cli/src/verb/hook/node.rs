@@ -26,12 +26,12 @@ use serde_json::{Value, json};
 use super::owed::{Called, Note, Owed};
 use super::starter::Starter;
 use super::{OnNode, flux, slurm};
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exec::{self, Reply, describe};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::aside;
-use crate::patience::{ANY, Happening, Stop, keep_from_the_start};
+use crate::session::{ANY, SessionEvent, Stop, keep_from_the_start};
 use crate::text;
 
 /// The effect of an action on its attempt: a prolog begins it, an epilog ends it. The agent needs to know this where it
@@ -118,7 +118,7 @@ impl Call {
     /// Returns the number of variables that no configuration of a node lets scripts have: `SLURM_CONF`, which the
     /// program in `--orphaned` needs, and [`environment::STARTER`].
     fn withheld(&self) -> u32 {
-        let is_withheld = |name: &&String| name.as_str() == environment::STARTER || environment::is_obeyed(name);
+        let is_withheld = |name: &&String| name.as_str() == environment::STARTER || environment::is_honoured(name);
         u32::try_from(self.env.keys().filter(is_withheld).count()).unwrap_or(u32::MAX)
     }
 
@@ -130,14 +130,14 @@ impl Call {
 
 /// An event that the threads `agent` and `starter` send to the hook's main thread.
 enum Event {
-    Agent(Happening<Answer<Reply>>),
+    Agent(SessionEvent<Answer<Reply>>),
     /// The hook's parent has died: no daemon will get the hook's status.
     Orphaned,
 }
 
 pub(super) fn run(mut call: Call, options: OnNode, manager: Manager) -> Result<Exit, Fault> {
-    let door = options.agent.door();
-    let owed = options.owed.as_ref().filter(|_| manager == Manager::Slurm).map(|dir| Owed::new(dir, &door.path));
+    let endpoint = options.agent.endpoint();
+    let owed = options.owed.as_ref().filter(|_| manager == Manager::Slurm).map(|dir| Owed::new(dir, &endpoint.path));
     if let Some(exit) =
         owed.as_ref().filter(|_| call.turn == Turn::Begins).and_then(|owed| owed.settle(slurm::is_slurms))
     {
@@ -149,7 +149,7 @@ pub(super) fn run(mut call: Call, options: OnNode, manager: Manager) -> Result<E
     if let Some(process) = starter.as_ref().filter(|_| options.orphaned.is_some()).and_then(Starter::process) {
         call.env.insert(environment::STARTER.to_owned(), process);
     }
-    let events = events(&door, call.clone(), &options, starter)?;
+    let events = events(&endpoint, call.clone(), &options, starter)?;
     let mut hook = Hook::new(call, manager);
     let mut give_up_ms = None;
     loop {
@@ -158,27 +158,27 @@ pub(super) fn run(mut call: Call, options: OnNode, manager: Manager) -> Result<E
             Some(deadline_ms) => events.recv_timeout(clock::until(deadline_ms)),
         };
         match event {
-            Ok(Event::Agent(Happening::Told(reply))) => {
+            Ok(Event::Agent(SessionEvent::Message(reply))) => {
                 give_up_ms = None;
-                hook.told(&reply.body, &door);
+                hook.told(&reply.body, &endpoint);
                 if reply.body.is_last() {
                     note.iter().for_each(Note::remove);
                     return Ok(hook.end(&reply.body, &options, manager));
                 }
             }
-            Ok(Event::Agent(Happening::Away(fault))) => {
+            Ok(Event::Agent(SessionEvent::Away(fault))) => {
                 give_up_ms = options.patience.as_millis().map(|ms| clock::mono_ms().saturating_add(ms));
                 aside(format_args!("{fault}; waiting for it, at most {}", options.patience));
             }
-            Ok(Event::Agent(Happening::Back(_))) => {
+            Ok(Event::Agent(SessionEvent::Back(_))) => {
                 give_up_ms = None;
                 aside("the agent is back");
             }
-            Ok(Event::Agent(Happening::Interrupted)) => hook.stop(&door),
-            Ok(Event::Agent(Happening::Over(fault))) => return Err(fault),
-            Ok(Event::Orphaned) => hook.orphaned(&door),
+            Ok(Event::Agent(SessionEvent::Interrupted)) => hook.stop(&endpoint),
+            Ok(Event::Agent(SessionEvent::Over(fault))) => return Err(fault),
+            Ok(Event::Orphaned) => hook.orphaned(&endpoint),
             Err(RecvTimeoutError::Timeout) => return Ok(hook.given_up(options.patience)),
-            Ok(Event::Agent(Happening::Done)) | Err(RecvTimeoutError::Disconnected) => {
+            Ok(Event::Agent(SessionEvent::Done)) | Err(RecvTimeoutError::Disconnected) => {
                 return Err(Fault::Other("the task was left without an end: journalctl -u perilog-agent".to_owned()));
             }
         }
@@ -194,15 +194,20 @@ fn note(owed: &Owed, call: &Call) -> Note {
     owed.note(&format!("{}-{}.json", call.job, call.rank), &Called { arguments, env: call.env.clone() })
 }
 
-fn events(door: &Door, mut call: Call, options: &OnNode, starter: Option<Starter>) -> Result<Receiver<Event>, Fault> {
-    let (at, options) = (door.clone(), options.clone());
+fn events(
+    endpoint: &Endpoint,
+    mut call: Call,
+    options: &OnNode,
+    starter: Option<Starter>,
+) -> Result<Receiver<Event>, Fault> {
+    let (at, options) = (endpoint.clone(), options.clone());
     let mut is_older = false;
     // A call after the daemon's death reports the death: the task may have ended while the agent was away.
     let bereft = Arc::new(AtomicBool::new(false));
     let is_bereft = Arc::clone(&bereft);
-    let happenings = keep_from_the_start(door.clone(), ANY, move |client, teller| {
+    let happenings = keep_from_the_start(endpoint.clone(), ANY, move |client, sender| {
         let request = call.request(&options, is_bereft.load(Ordering::Acquire), is_older);
-        let ended = exec::session(&at, client, &request, teller, |reply| call.hear(reply.attempt));
+        let ended = exec::session(&at, client, &request, sender, |reply| call.hear(reply.attempt));
         match ended {
             // An upgrade is under way: a hook that fails would drain the node.
             Err(Stop::Fault(fault @ Fault::Unsupported { .. })) if !is_older => {
@@ -217,7 +222,7 @@ fn events(door: &Door, mut call: Call, options: &OnNode, starter: Option<Starter
     let agent = to.clone();
     start("agent", move || {
         // The thread ends when the loop has ended and receives no more events.
-        let _ = happenings.into_iter().all(|happening| agent.send(Event::Agent(happening)).is_ok());
+        let _ = happenings.into_iter().all(|event| agent.send(Event::Agent(event)).is_ok());
     })?;
     if let Some(starter) = starter {
         start("starter", move || {
@@ -261,7 +266,7 @@ impl Hook {
         format!("{} of {}", self.call.action, self.call.job)
     }
 
-    fn told(&mut self, reply: &Reply, door: &Door) {
+    fn told(&mut self, reply: &Reply, endpoint: &Endpoint) {
         if !reply.unit.is_empty() && self.unit.as_ref() != Some(&reply.unit) {
             if reply.attached == Some(true) && !reply.is_last() {
                 aside(format_args!("{} is there already: attached to {}", self.name(), text::line(&reply.unit)));
@@ -271,11 +276,11 @@ impl Hook {
         self.followed |= !reply.is_last();
         self.begun |= reply.phase.as_ref().is_some_and(|phase| !matches!(phase, Phase::Waiting { .. }));
         if self.stopping && !reply.is_last() {
-            self.stop(door);
+            self.stop(endpoint);
         }
         if self.orphaned {
             // The hook repeats the report on each connection, because the agent may have restarted.
-            self.say_orphaned(door);
+            self.say_orphaned(endpoint);
         }
         if let Some(phase) = reply.phase.as_ref().filter(|phase| self.said.as_ref() != Some(*phase)) {
             // Normal phases are in the journal; a person who reads this output has a hanging node.
@@ -293,7 +298,7 @@ impl Hook {
         self.manager == Manager::Slurm && self.call.turn == Turn::Ends && !self.begun
     }
 
-    fn stop(&mut self, door: &Door) {
+    fn stop(&mut self, endpoint: &Endpoint) {
         if self.must_clean_up() {
             self.stopping = false;
             return aside(format_args!("{}: to stop; it has not begun, and runs when its turn comes", self.name()));
@@ -302,7 +307,7 @@ impl Hook {
             self.stopping = true;
             return aside("to stop; the agent has not answered yet");
         };
-        let told = door.ask::<Value>("Cancel", &json!({ "unit": unit }));
+        let told = endpoint.ask::<Value>("Cancel", &json!({ "unit": unit }));
         self.stopping = told.is_err();
         match told {
             Ok(_) => aside(format_args!("{}: asked to stop; waiting until its scripts have", self.name())),
@@ -310,17 +315,17 @@ impl Hook {
         }
     }
 
-    fn orphaned(&mut self, door: &Door) {
+    fn orphaned(&mut self, endpoint: &Endpoint) {
         aside(format_args!("who ran this hook has died; {} goes on, and so does this hook", self.name()));
         self.orphaned = true;
-        self.say_orphaned(door);
+        self.say_orphaned(endpoint);
     }
 
     /// Tells the agent that the hook's parent has died. Ignores an absent agent: the hook's next `Exec` request to it
     /// reports the death too.
-    fn say_orphaned(&self, door: &Door) {
+    fn say_orphaned(&self, endpoint: &Endpoint) {
         if let Some(unit) = &self.unit {
-            let _ = door.ask::<Value>("Orphaned", &json!({ "unit": unit }));
+            let _ = endpoint.ask::<Value>("Orphaned", &json!({ "unit": unit }));
         }
     }
 
@@ -364,7 +369,7 @@ fn summary(name: &str, reply: &Reply, followed: bool, withheld: u32) -> Vec<Stri
             false => format!("{name} ended before: {outcome}; it is not run again"),
         }];
     };
-    let took = ended.elapsed_ms.map(|ms| format!(" after {}", text::took(ms))).unwrap_or_default();
+    let elapsed = ended.elapsed_ms.map(|ms| format!(" after {}", text::elapsed(ms))).unwrap_or_default();
     let why =
         ended.checks.first().map(|check| format!(": {}: {}", text::line(&check.check), text::line(&check.message)));
     let last = || {
@@ -374,7 +379,7 @@ fn summary(name: &str, reply: &Reply, followed: bool, withheld: u32) -> Vec<Stri
         Some(format!(": {}: {}", text::line(script), text::line(line)))
     };
     let mut lines =
-        vec![format!("{name}: {}{took}{}", text::line(&ended.result()), why.or_else(last).unwrap_or_default())];
+        vec![format!("{name}: {}{elapsed}{}", text::line(&ended.result()), why.or_else(last).unwrap_or_default())];
     let dropped = ended.dropped_env.saturating_sub(withheld);
     if dropped > 0 {
         let dropped = text::count(u64::from(dropped), "variable");

@@ -19,7 +19,7 @@ use super::job;
 use super::node::{self, Turn};
 use super::{OfJob, named};
 use crate::fault::Fault;
-use crate::patience::TYPED;
+use crate::session::TYPED;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {

@@ -19,11 +19,11 @@ use serde_json::json;
 
 use super::environment::Environment;
 use super::flux;
-use crate::door::{AgentSocket, Answer, Daemon};
+use crate::endpoint::{AgentSocket, Answer, Daemon};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::aside;
-use crate::patience::{ANY, Happening, keep_from_the_start};
+use crate::session::{ANY, SessionEvent, keep_from_the_start};
 use crate::text;
 
 /// Options of `flux-wait`, which asks this node's agent for the end of the job's epilog.
@@ -64,9 +64,9 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
     let action = args.action.as_ref().map_or("epilog", ActionName::as_str);
     let name = format!("{action} of {}", id.job());
     let until_ms = args.limit.as_millis().map(|ms| clock::mono_ms().saturating_add(ms));
-    let (door, asked) = (args.agent.door(), json!({ "job": id.job(), "action": action }));
-    let at = door.clone();
-    let happenings = keep_from_the_start(door, ANY, move |client, teller| {
+    let (endpoint, asked) = (args.agent.endpoint(), json!({ "job": id.job(), "action": action }));
+    let at = endpoint.clone();
+    let happenings = keep_from_the_start(endpoint, ANY, move |client, sender| {
         at.wait_for_ever(client)?;
         let mut asked = asked.clone();
         if let Some(until_ms) = until_ms {
@@ -77,24 +77,24 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
             Fault::Unsupported { .. } => Fault::WentAway { daemon: Daemon::Agent, why: fault.to_string() },
             fault => fault,
         })?;
-        teller.tell(reply)
+        sender.send_message(reply)
     })?;
     let end = loop {
-        let happening = match until_ms {
+        let event = match until_ms {
             None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
             // The agent enforces the limit, if the call has one.
             Some(until_ms) => happenings.recv_timeout(clock::until(until_ms.saturating_add(AGENT_MS))),
         };
-        match happening {
-            Ok(Happening::Told(reply)) => break end(&name, &args.limit.to_string(), &reply.body),
-            Ok(Happening::Away(fault)) => aside(format_args!("{fault}; waiting for it, at most {}", args.limit)),
-            Ok(Happening::Back(_)) => aside("the agent is back"),
-            Ok(Happening::Interrupted) => {
+        match event {
+            Ok(SessionEvent::Message(reply)) => break end(&name, &args.limit.to_string(), &reply.body),
+            Ok(SessionEvent::Away(fault)) => aside(format_args!("{fault}; waiting for it, at most {}", args.limit)),
+            Ok(SessionEvent::Back(_)) => aside("the agent is back"),
+            Ok(SessionEvent::Interrupted) => {
                 aside(format_args!("{name}: told to end; it goes on"));
                 return Ok(Exit::Detached);
             }
-            Ok(Happening::Over(fault)) => break End { exit: Exit::Other, drain: Some(format!("{name}: {fault}")) },
-            Ok(Happening::Done) | Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => {
+            Ok(SessionEvent::Over(fault)) => break End { exit: Exit::Other, drain: Some(format!("{name}: {fault}")) },
+            Ok(SessionEvent::Done) | Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => {
                 let drain = Some(format!("{name}: perilog-agent did not answer for {}", args.limit));
                 break End { exit: Exit::NoDaemon, drain };
             }

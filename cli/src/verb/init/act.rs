@@ -13,7 +13,7 @@ use serde_json::json;
 use super::record::{Record, digest};
 use super::step::Step;
 use super::{enrol, units, wait_until};
-use crate::door::{Answer, Daemon, Door};
+use crate::endpoint::{Answer, Daemon, Endpoint};
 use crate::fault::Fault;
 use crate::verb::ca;
 use crate::verb::ca::files::{self, CA_CERT, CA_KEY, CERT, CRL, KEY, Who};
@@ -27,7 +27,7 @@ pub(super) struct Acting {
     pub(super) record: Record,
     pub(super) wait: Span,
     /// Socket of the daemon that `init` sets up: the controller, or on a node the agent.
-    pub(super) door: Door,
+    pub(super) endpoint: Endpoint,
     /// Life of new one-time tokens; `None`: the controller's default.
     pub(super) lasts: Option<Span>,
     /// Tokens that the controller has made: host and secret.
@@ -110,14 +110,14 @@ impl Acting {
             units::systemctl(&[verb, unit])?;
         }
         let until_ms = self.until_ms();
-        if wait_until(until_ms, || self.door.version().is_ok()) {
+        if wait_until(until_ms, || self.endpoint.version().is_ok()) {
             return Ok(());
         }
-        let unit = self.door.daemon.unit();
+        let unit = self.endpoint.daemon.unit();
         Err(Fault::Late(format!(
             "the {} does not answer at {}: systemctl status {unit}",
-            self.door.daemon.word(),
-            self.door.path.display()
+            self.endpoint.daemon.as_str(),
+            self.endpoint.path.display()
         )))
     }
 
@@ -135,13 +135,13 @@ impl Acting {
         if let Some(lasts) = self.lasts {
             parameters["lasts"] = lasts.to_exact().into();
         }
-        let made: Answer<Made> = self.door.ask("TokenMake", &parameters)?;
+        let made: Answer<Made> = self.endpoint.ask("TokenMake", &parameters)?;
         self.tokens = made.body.tokens.into_iter().map(|new| (new.host, new.token)).collect();
         Ok(())
     }
 
     fn online(&self) -> Result<(), Fault> {
-        if wait_until(self.until_ms(), || is_online(&self.door)) {
+        if wait_until(self.until_ms(), || is_online(&self.endpoint)) {
             return Ok(());
         }
         let said = [Some(units::status_text(AGENT)), units::last_warning(AGENT)];
@@ -160,13 +160,13 @@ impl Acting {
 }
 
 /// Returns `true` if the agent says that its controller has welcomed this node.
-pub(super) fn is_online(door: &Door) -> bool {
+pub(super) fn is_online(endpoint: &Endpoint) -> bool {
     #[derive(Deserialize)]
     struct Status {
         session: String,
     }
-    debug_assert!(door.daemon == Daemon::Agent, "only the agent has a session");
-    let status: Result<Answer<Status>, _> = door.ask("Status", &json!({}));
+    debug_assert!(endpoint.daemon == Daemon::Agent, "only the agent has a session");
+    let status: Result<Answer<Status>, _> = endpoint.ask("Status", &json!({}));
     status.is_ok_and(|status| status.body.session == "connected")
 }
 

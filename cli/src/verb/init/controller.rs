@@ -21,7 +21,7 @@ use super::record::Record;
 use super::settings::{OfController, value};
 use super::step::{Plan, Step};
 use super::{Common, Role, own_name, refused, show_and_do, units};
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
@@ -262,17 +262,18 @@ fn tokens(nodes: &HostList, known: &BTreeMap<String, &'static str>, plan: &mut P
     }
 }
 
-pub(super) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(super) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let host = own_name();
     let own = ca::name(&host).map_err(|error| Fault::Usage(format!("this host's name {host:?}: {error}")))?;
     let names = if args.names.is_empty() { vec![own] } else { args.names };
     let Args { cluster, ca, nodes, munge, .. } = args;
     let wanted = Wanted { cluster, names, ca: absolute(&ca)?, nodes, munge };
     let record = Record::read(Record::path_of(Role::Controller))?;
-    let (dropin, there) = look(&wanted, record.as_ref(), door)?;
+    let (dropin, there) = look(&wanted, record.as_ref(), endpoint)?;
     let plan = plan(&host, &wanted, &dropin, &there).map_err(|conflicts| refused(&conflicts))?;
     let record = record.unwrap_or_else(|| Record::empty(Record::path_of(Role::Controller)));
-    let mut act = Acting { record, wait: args.common.wait, door: door.clone(), lasts: args.lasts, tokens: Vec::new() };
+    let mut act =
+        Acting { record, wait: args.common.wait, endpoint: endpoint.clone(), lasts: args.lasts, tokens: Vec::new() };
     let is_done = show_and_do(&plan, &args.common, &mut out, &mut act)?;
     let (true, Ok(config)) = (is_done, &there.config) else { return Ok(Exit::Ok) };
     let made_authority = plan.steps().any(|(_, step)| matches!(step, Step::Authority { .. }));

@@ -39,10 +39,10 @@ use perilog_core::Span;
 use perilog_host::clock;
 
 use self::step::{Plan, Shown};
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 use crate::exit::{self, Exit};
 use crate::fault::Fault;
-use crate::out::{Face, Out};
+use crate::out::{Out, OutputFormat};
 use crate::{text, values};
 
 /// Set this host up as the controller or as a node, or undo that
@@ -83,14 +83,14 @@ fn help() -> String {
     )
 }
 
-pub(crate) fn run(args: Args, door: &Door, out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: &Endpoint, out: Out) -> Result<Exit, Fault> {
     if !rustix::process::geteuid().is_root() {
         return Err(Fault::NotPermitted {
             text: "init reads keys and changes this host: run it as root (sudo)".to_owned(),
         });
     }
     match args.what {
-        What::Controller(args) => controller::run(args, door, out),
+        What::Controller(args) => controller::run(args, endpoint, out),
         What::Node(args) => node::run(args, out),
         What::Undo(args) => undo::run(&args, out),
     }
@@ -104,7 +104,7 @@ enum Role {
 }
 
 impl Role {
-    const fn word(self) -> &'static str {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::Controller => "controller",
             Self::Node => "node",
@@ -137,7 +137,7 @@ fn show_and_do(plan: &Plan, common: &Common, out: &mut Out, act: &mut act::Actin
         out.show(&Shown::planned(plan))?;
         return Ok(plan.is_empty());
     }
-    if out.face == Face::Table {
+    if out.format == OutputFormat::Table {
         out.show(&Shown::planned(plan))?;
     }
     for (number, (text, step)) in (1..).zip(plan.steps()) {
@@ -145,11 +145,11 @@ fn show_and_do(plan: &Plan, common: &Common, out: &mut Out, act: &mut act::Actin
         if let Err(fault) = done {
             return Err(in_step(number, text, fault));
         }
-        if out.face == Face::Table {
+        if out.format == OutputFormat::Table {
             out.text(&format!("  {number} done\n"))?;
         }
     }
-    if out.face == Face::Json {
+    if out.format == OutputFormat::Json {
         out.show(&Shown::done(plan))?;
     }
     Ok(true)

@@ -18,10 +18,10 @@ use super::record::Record;
 use super::settings::{self, OfNode, value};
 use super::step::{Plan, Step};
 use super::{Common, Role, own_name, refused, show_and_do, undo, units};
-use crate::door::{AgentSocket, Door};
+use crate::endpoint::{AgentSocket, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Face, Out, aside};
+use crate::out::{Out, OutputFormat, aside};
 use crate::verb::ca::files;
 use crate::verb::doctor::config::texts;
 use crate::{values, when};
@@ -316,22 +316,22 @@ pub(super) fn run(args: Args, mut out: Out) -> Result<Exit, Fault> {
         munge: args.munge,
     };
     let record = Record::read(Record::path_of(Role::Node))?;
-    let door = args.socket.door();
-    let (dropin, there) = look(&args, &wanted, record.as_ref(), &door)?;
+    let endpoint = args.socket.endpoint();
+    let (dropin, there) = look(&args, &wanted, record.as_ref(), &endpoint)?;
     let plan = plan(&wanted, &dropin, &there).map_err(|conflicts| refused(&conflicts))?;
     let is_first = record.is_none();
     let record = record.unwrap_or_else(|| Record::empty(Record::path_of(Role::Node)));
-    let mut act = Acting { record, wait: args.common.wait, door, lasts: None, tokens: Vec::new() };
+    let mut act = Acting { record, wait: args.common.wait, endpoint, lasts: None, tokens: Vec::new() };
     match show_and_do(&plan, &args.common, &mut out, &mut act) {
         Ok(is_done) => {
-            if is_done && out.face == Face::Table {
+            if is_done && out.format == OutputFormat::Table {
                 out.text(&format!("{} is online at {}\n", there.host, wanted.controller))?;
             }
             Ok(Exit::Ok)
         }
         // The controller refused the token of a first run: takes back all steps, so that the node is as before.
         Err(Fault::Usage(text)) if is_first => {
-            let mut quiet = Out::stdout(Face::Quiet);
+            let mut quiet = Out::stdout(OutputFormat::Quiet);
             undo::take_back(Role::Node, act.record, false, false, &mut quiet)?;
             aside("what was done is taken back");
             Err(Fault::Usage(text))
@@ -366,7 +366,7 @@ fn token(args: &Args) -> Result<Option<Token>, Fault> {
     }
 }
 
-fn look(args: &Args, wanted: &Wanted, record: Option<&Record>, door: &Door) -> Result<(String, There), Fault> {
+fn look(args: &Args, wanted: &Wanted, record: Option<&Record>, endpoint: &Endpoint) -> Result<(String, There), Fault> {
     let installed = Role::Node.program().exists();
     let host = args.host.as_ref().map(ToString::to_string);
     let own = files_in(Path::new(DIRECTORY));
@@ -403,7 +403,7 @@ fn look(args: &Args, wanted: &Wanted, record: Option<&Record>, door: &Door) -> R
         ca: fs::read_to_string(&own.ca).ok(),
         authority: authority(args, wanted, brought.is_some(), &own, site_tls.as_ref()),
         service: units::state(AGENT)?,
-        online: is_online(door),
+        online: is_online(endpoint),
         host: name,
     };
     Ok((dropin, there))

@@ -43,7 +43,7 @@ pub(super) enum Now {
 
 impl Record {
     pub(super) fn path_of(role: Role) -> PathBuf {
-        PathBuf::from(format!("/etc/perilog/init-{}.json", role.word()))
+        PathBuf::from(format!("/etc/perilog/init-{}.json", role.as_str()))
     }
 
     pub(super) fn empty(path: PathBuf) -> Self {

@@ -15,7 +15,7 @@ use crate::verb::shell;
 
 /// Returns the comment at the head of a drop-in.
 fn head(role: Role) -> String {
-    let (word, site) = (role.word(), role.dropin().with_file_name("site.toml"));
+    let (word, site) = (role.as_str(), role.dropin().with_file_name("site.toml"));
     format!(
         "# Written by `perilog init {word}`, removed by `perilog init undo`. Your own lines: {}, which is read after \
          this.\n",

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::enrol::Enrolling;
 use crate::columns::{Columns, cell, styled};
-use crate::out::{Faces, Page};
+use crate::out::{Page, Render};
 use crate::verb::ca::Name;
 use crate::{style, text};
 
@@ -104,7 +104,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-impl Faces for Shown<'_> {
+impl Render for Shown<'_> {
     fn table(&self, page: &mut Page) {
         let there: Vec<&str> =
             self.plan.items.iter().filter(|item| item.step.is_none()).map(|item| item.text.as_str()).collect();

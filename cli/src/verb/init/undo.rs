@@ -8,7 +8,7 @@ use super::act::{AGENT, Acting};
 use super::record::{Now, Record};
 use super::step::{Plan, Step};
 use super::{Common, Role, show_and_do, units};
-use crate::door::{Daemon, Door};
+use crate::endpoint::{Daemon, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
@@ -60,8 +60,8 @@ pub(super) fn take_back(
     let plan = plan(role, &record, authority, has_store, is_installed, Record::now);
     let wait = Span::parse("1m").map_err(|error| Fault::Other(error.to_string()))?;
     // `undo` asks no daemon, so it never uses this door.
-    let door = Door { daemon: Daemon::Agent, path: PathBuf::from("/run/perilog/agent.sock") };
-    let mut act = Acting { record, wait, door, lasts: None, tokens: Vec::new() };
+    let endpoint = Endpoint { daemon: Daemon::Agent, path: PathBuf::from("/run/perilog/agent.sock") };
+    let mut act = Acting { record, wait, endpoint, lasts: None, tokens: Vec::new() };
     show_and_do(&plan, &Common { dry_run, wait }, out, &mut act).map(drop)
 }
 
@@ -74,7 +74,7 @@ fn plan(
     is_installed: impl Fn(&str) -> bool,
     now: impl Fn(&Path, Option<&str>) -> Now,
 ) -> Plan {
-    let mut plan = Plan::new(format!("undo of `perilog init {}`", role.word()));
+    let mut plan = Plan::new(format!("undo of `perilog init {}`", role.as_str()));
     let enabled: Vec<String> = record.enabled.iter().filter(|unit| is_installed(unit)).cloned().collect();
     if !enabled.is_empty() {
         plan.add(format!("disable and stop {}", enabled.join(", ")), Step::Stop { units: enabled.clone() });

@@ -14,7 +14,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::fault::Fault;
-use crate::out::{Faces, Page};
+use crate::out::{Page, Render};
 use place::{NotPut, Place};
 
 const CONTROLLER: &str = "perilog-controller";
@@ -109,7 +109,7 @@ fn beside(store: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-impl Faces for Restored {
+impl Render for Restored {
     fn table(&self, page: &mut Page) {
         page.line(format_args!(
             "{} is the store now ({}), and the controller runs",

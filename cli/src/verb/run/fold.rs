@@ -16,7 +16,7 @@ pub(super) struct Group {
     checks: Vec<Check>,
     pub(super) ranks: IdSet,
     hosts: BTreeMap<u32, String>,
-    took: Option<(u64, u64)>,
+    elapsed: Option<(u64, u64)>,
 }
 
 /// Results that are not printed yet: groups of ranks, in the order in which their first ranks arrived.
@@ -54,9 +54,9 @@ impl Fold {
         } else {
             group.hosts.extend(roster.of(&finish.ranks).map(|(rank, host)| (rank, host.to_owned())));
         }
-        if let Some(took) = finish.elapsed_ms {
-            let (min, max) = group.took.unwrap_or((took.min, took.max));
-            group.took = Some((min.min(took.min), max.max(took.max)));
+        if let Some(elapsed) = finish.elapsed_ms {
+            let (min, max) = group.elapsed.unwrap_or((elapsed.min, elapsed.max));
+            group.elapsed = Some((min.min(elapsed.min), max.max(elapsed.max)));
         }
     }
 
@@ -70,7 +70,10 @@ impl Group {
     pub(super) fn line(&self) -> String {
         let hosts = HostList::from_names(self.hosts.values()).map(|hosts| hosts.to_string());
         let at = hosts.ok().filter(|hosts| !hosts.is_empty()).unwrap_or_else(|| crate::text::ranks(&self.ranks));
-        format!("{at}: {}", result_line(&self.outcome, &self.result, self.message.as_deref(), &self.checks, self.took))
+        format!(
+            "{at}: {}",
+            result_line(&self.outcome, &self.result, self.message.as_deref(), &self.checks, self.elapsed)
+        )
     }
 }
 
@@ -84,14 +87,14 @@ mod tests {
         hosts: Option<&str>,
         result: &str,
         message: Option<&str>,
-        took: Option<(u64, u64)>,
+        elapsed: Option<(u64, u64)>,
     ) -> Finish {
         Finish {
             ranks: ranks.parse().unwrap(),
             hosts: hosts.map(|h| h.parse().unwrap()),
             outcome: result.split(' ').next().unwrap().to_owned(),
             result: result.to_owned(),
-            elapsed_ms: took.map(|(min, max)| Spread { min, max }),
+            elapsed_ms: elapsed.map(|(min, max)| Spread { min, max }),
             message: message.map(str::to_owned),
             checks: Vec::new(),
         }

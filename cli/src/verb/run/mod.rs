@@ -16,11 +16,11 @@ use perilog_host::clock;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 use crate::exit::{self, Exit};
 use crate::fault::Fault;
 use crate::out::Out;
-use crate::patience::{Happening, Stop, Teller, keep};
+use crate::session::{SessionEvent, SessionSender, Stop, keep};
 use crate::tail::{News, Running, Shown, Tail};
 use crate::values;
 
@@ -82,24 +82,24 @@ struct Request {
     known: bool,
 }
 
-pub(crate) fn run(args: Args, door: Door, out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(args: Args, endpoint: Endpoint, out: Out) -> Result<Exit, Fault> {
     let mut watch = Watch::new(out, args.job.clone(), args.action.clone(), args.propagate);
-    let mut session = Session::new(door.clone(), args.request()?);
-    let happenings = keep(door, true, move |client, teller| session.run(client, teller))?;
+    let mut session = Session::new(endpoint.clone(), args.request()?);
+    let happenings = keep(endpoint, true, move |client, sender| session.run(client, sender))?;
     loop {
-        let happening = match watch.due_ms() {
+        let event = match watch.due_ms() {
             None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(due_ms) => happenings.recv_timeout(clock::until(due_ms)),
         };
-        let exit = match happening {
-            Ok(Happening::Told(News::Attached(running))) => watch.attached(running)?,
-            Ok(Happening::Told(News::Event(entry))) => watch.event(&entry, clock::mono_ms())?,
-            Ok(Happening::Told(News::CaughtUp | News::Waits(..) | News::Anew)) => None,
-            Ok(Happening::Away(fault)) => watch.away(&fault)?,
-            Ok(Happening::Back(back)) => watch.back(&back),
-            Ok(Happening::Interrupted) => watch.interrupted()?,
-            Ok(Happening::Over(fault)) => return Err(watch.over(fault)),
-            Ok(Happening::Done) | Err(RecvTimeoutError::Disconnected) => {
+        let exit = match event {
+            Ok(SessionEvent::Message(News::Attached(running))) => watch.attached(running)?,
+            Ok(SessionEvent::Message(News::Event(entry))) => watch.event(&entry, clock::mono_ms())?,
+            Ok(SessionEvent::Message(News::CaughtUp | News::Waits(..) | News::Anew)) => None,
+            Ok(SessionEvent::Away(fault)) => watch.away(&fault)?,
+            Ok(SessionEvent::Back(back)) => watch.back(&back),
+            Ok(SessionEvent::Interrupted) => watch.interrupted()?,
+            Ok(SessionEvent::Over(fault)) => return Err(watch.over(fault)),
+            Ok(SessionEvent::Done) | Err(RecvTimeoutError::Disconnected) => {
                 return Err(Fault::Other(
                     "the watch over the action ended by itself: attach to it with the same command".to_owned(),
                 ));
@@ -139,7 +139,7 @@ impl Args {
 /// The calls of `perilog run` on one connection to the controller. First it attaches to the action; then it follows the
 /// job's log after the last event that it has read. A new connection repeats both.
 struct Session {
-    door: Door,
+    endpoint: Endpoint,
     request: Request,
     tail: Tail,
     /// Sequence number after which the action's events come, from the last reply of `Run`; `None`: no reply yet. If a
@@ -148,32 +148,36 @@ struct Session {
 }
 
 impl Session {
-    fn new(door: Door, request: Request) -> Self {
-        let tail = Tail::new(door.clone(), request.job.clone(), 0).asking_again();
-        Self { door, request, tail, origin: None }
+    fn new(endpoint: Endpoint, request: Request) -> Self {
+        let tail = Tail::new(endpoint.clone(), request.job.clone(), 0).asking_again();
+        Self { endpoint, request, tail, origin: None }
     }
 
-    fn run(&mut self, client: &mut perilog_host::varlink::Client, teller: &mut Teller<News>) -> Result<(), Stop> {
+    fn run(
+        &mut self,
+        client: &mut perilog_host::varlink::Client,
+        sender: &mut SessionSender<News>,
+    ) -> Result<(), Stop> {
         self.find(client)?;
-        match self.door.ask_on::<Running>(client, "Run", &self.request) {
+        match self.endpoint.ask_on::<Running>(client, "Run", &self.request) {
             Ok(running) => {
                 self.request.attempt = Some(running.body.attempt);
                 self.request.known = false;
                 if self.origin.replace(running.body.events_after) != Some(running.body.events_after) {
                     self.tail.set(running.body.events_after);
                 }
-                teller.tell(News::Attached(running))?;
+                sender.send_message(News::Attached(running))?;
             }
             // An older controller does not take the parameter.
             Err(Fault::Unsupported { .. }) if std::mem::take(&mut self.request.known) => {
-                return self.run(client, teller);
+                return self.run(client, sender);
             }
             // A newer attempt began during the absence; the log still has this attempt's verdict.
-            Err(fault) if self.origin.is_some() && fault.is_closed_attempt() => teller.met()?,
+            Err(fault) if self.origin.is_some() && fault.is_closed_attempt() => sender.answered()?,
             Err(fault) => return Err(fault.into()),
         }
         self.tail.resume(client)?;
-        self.tail.follow(client, teller)
+        self.tail.follow(client, sender)
     }
 
     /// Checks that the controller still knows the attempt to which this command is attached: a restored store may not.
@@ -185,7 +189,7 @@ impl Session {
             return Ok(());
         };
         let vanished = || Fault::Vanished { job: self.request.job.clone() };
-        match self.door.ask_on::<Shown>(client, "Show", &json!({"job": self.request.job})) {
+        match self.endpoint.ask_on::<Shown>(client, "Show", &json!({"job": self.request.job})) {
             Ok(shown) if shown.body.job.attempts.iter().any(|of| of.attempt == attempt) => Ok(()),
             Ok(_) => Err(vanished()),
             Err(fault) if fault.is_unknown() => Err(vanished()),

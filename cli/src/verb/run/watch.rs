@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::bar::Bar;
 use super::fold::Fold;
-use crate::door::Answer;
+use crate::endpoint::Answer;
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::log::{Decided, Entry, Roster, Told};
-use crate::out::{Face, Faces, Out, Page, aside};
+use crate::log::{Decided, Entry, EventBody, Roster};
+use crate::out::{Out, OutputFormat, Page, Render, aside};
 use crate::tail::{ABANDONED, Running, TAKEN_UP};
 use crate::{style, text};
 
@@ -47,7 +47,7 @@ enum Said<'a> {
     Line(&'a str),
 }
 
-impl Faces for Said<'_> {
+impl Render for Said<'_> {
     fn table(&self, page: &mut Page) {
         if let Self::Line(line) = self {
             page.line(line);
@@ -67,7 +67,7 @@ impl Faces for Said<'_> {
 
 impl Watch {
     pub(crate) fn new(out: Out, job: JobId, action: ActionName, propagate: bool) -> Self {
-        let bar = Bar::new(out.face == Face::Table, format!("{action} of {job}"));
+        let bar = Bar::new(out.format == OutputFormat::Table, format!("{action} of {job}"));
         Self {
             out,
             bar,
@@ -126,9 +126,9 @@ impl Watch {
             return Ok(None);
         }
         self.out.show(&Said::Event(entry))?;
-        match entry.told() {
-            Told::Start { .. } => {}
-            Told::Finish(mut finish) => {
+        match entry.body() {
+            EventBody::Start { .. } => {}
+            EventBody::Finish(mut finish) => {
                 // A restarted log repeats events that the watch has shown already.
                 finish.ranks.subtract(&self.ended);
                 if finish.ranks.is_empty() {
@@ -142,13 +142,13 @@ impl Watch {
                 // The flush draws the ends: ten thousand ends do not cause ten thousand drawings.
                 self.flush_ms.get_or_insert(now_ms + FOLD_MS);
             }
-            Told::Verdict(decided) => {
+            EventBody::Verdict(decided) => {
                 self.flush()?;
                 self.bar.end();
                 self.verdict(&decided)?;
                 return Ok(Some(self.exit(&decided)));
             }
-            Told::Other { at, word, text } => {
+            EventBody::Other { at, word, text } => {
                 self.flush()?;
                 if let (Some(at), "overdue" | "lingering") = (&at, word) {
                     self.odd.insert(at.clone(), word);
@@ -260,7 +260,7 @@ mod tests {
     use crate::out::tests::{Recorder, recorder};
 
     fn watch() -> (Watch, Recorder) {
-        let (out, recorder) = recorder(Face::Table);
+        let (out, recorder) = recorder(OutputFormat::Table);
         let mut watch = Watch::new(out, JobId::new("f1").unwrap(), ActionName::new("prolog").unwrap(), true);
         let raw = json!({"job": "f1", "attempt": "0", "id": "00000000-0000-5000-8000-000000000000", "ranks": "0-3",
                          "hosts": "n[0-3]",

@@ -11,11 +11,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::attempts::Asked;
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::log::Events;
-use crate::out::{Face, Faces, Out, Page};
+use crate::out::{Out, OutputFormat, Page, Render};
 use crate::values;
 
 /// How long each rank and script of a job took
@@ -42,25 +42,25 @@ pub(crate) struct Args {
     svg: Option<PathBuf>,
 }
 
-pub(crate) fn run(mut args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(mut args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     if args.attempt.is_none() {
-        args.attempt = meant(&args.job, door)?;
+        args.attempt = meant(&args.job, endpoint)?;
     }
     let drawn_only = args.svg.as_deref() == Some(Path::new("-"));
     let parameters = json!({ "job": args.job, "attempt": args.attempt, "action": args.action });
     let mut tasks = Vec::new();
-    door.follow(&mut door.open()?, "Timeline", &parameters, |answer: Answer<Part>| {
-        if out.face == Face::Json && !drawn_only {
+    endpoint.follow(&mut endpoint.open()?, "Timeline", &parameters, |answer: Answer<Part>| {
+        if out.format == OutputFormat::Json && !drawn_only {
             out.show(&Raw(answer.raw))?;
         }
         tasks.extend(answer.body.tasks);
         Ok::<_, Fault>(())
     })?;
-    if out.face == Face::Json && args.svg.is_none() {
+    if out.format == OutputFormat::Json && args.svg.is_none() {
         return Ok(Exit::Ok);
     }
     // Adds unfinished work, and the verdicts.
-    let shown: Answer<Show> = door.ask("Show", &json!({ "job": args.job }))?;
+    let shown: Answer<Show> = endpoint.ask("Show", &json!({ "job": args.job }))?;
     let timeline = Timeline::new(shown.body.job, tasks, &args);
     let now_ms = perilog_host::clock::wall_ms();
     match &args.svg {
@@ -72,7 +72,7 @@ pub(crate) fn run(mut args: Args, door: &Door, mut out: Out) -> Result<Exit, Fau
         })?,
         None => {}
     }
-    if out.face != Face::Json {
+    if out.format != OutputFormat::Json {
         out.show(&timeline)?;
     }
     Ok(Exit::Ok)
@@ -80,14 +80,14 @@ pub(crate) fn run(mut args: Args, door: &Door, mut out: Out) -> Result<Exit, Fau
 
 /// Returns the attempt to show: the newest requested one of those that began an action. `None`: none did, and the
 /// controller chooses an attempt or refuses.
-fn meant(job: &JobId, door: &Door) -> Result<Option<Attempt>, Fault> {
-    let shown: Answer<Show> = door.ask("Show", &json!({ "job": job }))?;
+fn meant(job: &JobId, endpoint: &Endpoint) -> Result<Option<Attempt>, Fault> {
+    let shown: Answer<Show> = endpoint.ask("Show", &json!({ "job": job }))?;
     let views = shown.body.job.attempts.iter().filter(|view| !view.actions.is_empty());
     let begun: Vec<Attempt> = views.map(|view| view.attempt).collect();
     let mut asked = Asked::default();
     if begun.len() > 1 {
         let parameters = json!({"job": job, "after": 0, "follow": false});
-        door.follow(&mut door.open()?, "Events", &parameters, |answer: Answer<Events>| {
+        endpoint.follow(&mut endpoint.open()?, "Events", &parameters, |answer: Answer<Events>| {
             answer.body.events.iter().for_each(|entry| asked.note(entry));
             Ok::<_, Fault>(())
         })?;
@@ -107,7 +107,7 @@ struct Show {
 
 struct Raw(Value);
 
-impl Faces for Raw {
+impl Render for Raw {
     fn table(&self, _page: &mut Page) {}
 
     fn json(&self) -> Option<Value> {
@@ -151,7 +151,7 @@ impl Step {
     }
 
     /// Returns the end of a try for people, such as `exit 1, try 2`; empty for a first try that plainly ended with 0.
-    fn word(&self) -> String {
+    fn label(&self) -> String {
         let status = match self.status {
             None => "did not end".to_owned(),
             Some(0) => String::new(),
@@ -201,7 +201,7 @@ impl Action {
         Self {
             name: view.name.clone(),
             began_ms: view.began_ms,
-            verdict: view.verdict.map(|verdict| verdict.word().to_owned()),
+            verdict: view.verdict.map(|verdict| verdict.as_str().to_owned()),
             ended_ms: view.ended_ms,
             scripts: scripts(&tasks),
             tasks,

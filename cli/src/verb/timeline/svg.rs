@@ -135,7 +135,7 @@ fn head(to: &mut String, action: &Action, top: f64, left_out: usize) {
     words(to, LEFT, top + 20.0, if bad { "bad" } else { "" }, state);
     let mut about = format!("{}, {}", when::second(action.began_ms), text::count(action.tasks.len() as u64, "task"));
     if let Some(ended) = action.ended_ms {
-        let _ = write!(about, " in {}", text::took(ended.saturating_sub(action.began_ms)));
+        let _ = write!(about, " in {}", text::elapsed(ended.saturating_sub(action.began_ms)));
     }
     if left_out > 0 {
         let _ = write!(about, "; {left_out} that took no longer are not drawn");
@@ -183,7 +183,7 @@ fn grid(to: &mut String, scale: &Scale, top: f64, bottom: f64) {
             "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{x:.1}\" y2=\"{bottom:.1}\"/>",
             top - 4.0
         );
-        words(to, x, top - 8.0, "quiet mid", &text::took(at as u64));
+        words(to, x, top - 8.0, "quiet mid", &text::elapsed(at as u64));
         at += step;
     }
 }
@@ -217,7 +217,7 @@ fn bar(to: &mut String, action: &Action, task: &Task, scale: &Scale, y: f64, hei
             "<line class=\"wait\" x1=\"{asked:.1}\" y1=\"{middle:.1}\" x2=\"{began:.1}\" y2=\"{middle:.1}\"/>"
         );
     }
-    let tip = format!("{who}: {} after {}", task.outcome, text::took(task.elapsed_ms));
+    let tip = format!("{who}: {} after {}", task.outcome, text::elapsed(task.elapsed_ms));
     rect(to, "whole", None, (began, y + height * 0.1), (end - began, height * 0.8), &tip);
     for step in &task.steps {
         let from = task.began_ms.saturating_add(step.after_ms);
@@ -232,9 +232,9 @@ fn bar(to: &mut String, action: &Action, task: &Task, scale: &Scale, y: f64, hei
 }
 
 fn tip_of(who: &str, step: &Step) -> String {
-    let word = step.word();
-    let word = if word.is_empty() { word } else { format!(", {word}") };
-    format!("{who}: {} {}{word}", step.script, text::took(step.elapsed_ms))
+    let label = step.label();
+    let label = if label.is_empty() { label } else { format!(", {label}") };
+    format!("{who}: {} {}{label}", step.script, text::elapsed(step.elapsed_ms))
 }
 
 /// Draws the label of a row, such as the name of a node, in the left margin beside the row, shortened to 24 characters.

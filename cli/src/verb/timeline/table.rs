@@ -2,13 +2,13 @@
 
 use super::{Action, Task, Timeline};
 use crate::columns::{Columns, cell, word};
-use crate::out::{Faces, Page};
+use crate::out::{Page, Render};
 use crate::{style, text, when};
 
 /// Number of the slowest ranks of an action that the table shows without `--all`.
 const SLOWEST: usize = 20;
 
-impl Faces for Timeline {
+impl Render for Timeline {
     fn table(&self, page: &mut Page) {
         let attempt = self.attempt.as_ref();
         let number = attempt.map(|view| format!("  attempt {}", view.attempt)).unwrap_or_default();
@@ -37,7 +37,7 @@ impl Faces for Timeline {
 fn show(action: &Action, all: bool, page: &mut Page) {
     let state = action.verdict.as_deref().unwrap_or("open");
     let lasted = match action.ended_ms {
-        Some(ended) => format!("took {}", text::took(ended.saturating_sub(action.began_ms))),
+        Some(ended) => format!("took {}", text::elapsed(ended.saturating_sub(action.began_ms))),
         None => format!("for {}", text::age(page.now_ms.saturating_sub(action.began_ms))),
     };
     page.line(format_args!(
@@ -79,9 +79,9 @@ fn scripts(action: &Action, page: &mut Page) {
             cell(text::line(name)),
             cell(times.len().to_string()),
             failed,
-            cell(text::took(*min)),
-            cell(text::took(median)),
-            cell(text::took(*max)),
+            cell(text::elapsed(*min)),
+            cell(text::elapsed(median)),
+            cell(text::elapsed(*max)),
             cell(slowest.map(host).unwrap_or_default()),
         ]);
     }
@@ -97,9 +97,9 @@ fn ranks(action: &Action, all: bool, page: &mut Page) {
         let steps: Vec<String> = task
             .steps
             .iter()
-            .map(|step| match step.word() {
-                word if word.is_empty() => format!("{} {}", text::line(&step.script), text::took(step.elapsed_ms)),
-                word => format!("{} {} ({word})", text::line(&step.script), text::took(step.elapsed_ms)),
+            .map(|step| match step.label() {
+                label if label.is_empty() => format!("{} {}", text::line(&step.script), text::elapsed(step.elapsed_ms)),
+                label => format!("{} {} ({label})", text::line(&step.script), text::elapsed(step.elapsed_ms)),
             })
             .collect();
         columns.row([
@@ -107,7 +107,7 @@ fn ranks(action: &Action, all: bool, page: &mut Page) {
             cell(host(task)),
             word(&text::line(&task.outcome)),
             cell(after(task)),
-            cell(text::took(task.elapsed_ms)),
+            cell(text::elapsed(task.elapsed_ms)),
             cell(steps.join(", ")),
         ]);
     }
@@ -124,7 +124,7 @@ fn host(task: &Task) -> String {
 /// Formats the delay from the request to the task's begin; negative if the node's clock is behind.
 fn after(task: &Task) -> String {
     match task.began_ms.checked_sub(task.asked_ms) {
-        Some(after) => text::took(after),
-        None => format!("-{}", text::took(task.asked_ms - task.began_ms)),
+        Some(after) => text::elapsed(after),
+        None => format!("-{}", text::elapsed(task.asked_ms - task.began_ms)),
     }
 }

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::out::tests::faces;
+use crate::out::tests::render;
 use crate::when;
 
 fn step(script: &str, nth: u32, after_ms: u64, elapsed_ms: u64, status: Value) -> Value {
@@ -53,7 +53,7 @@ fn timeline() -> Timeline {
 
 #[test]
 fn scripts_then_ranks_then_what_goes_on() {
-    let [table, json, quiet] = faces(&timeline(), 43_000);
+    let [table, json, quiet] = render(&timeline(), 43_000);
     let began = when::second(1_000);
     assert_eq!(
         table,

@@ -16,10 +16,10 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Face, Out};
+use crate::out::{Out, OutputFormat};
 use crate::values;
 
 /// Unfinished work, kept current: nodes, actions, stragglers
@@ -75,8 +75,8 @@ struct Drains {
     drains: Vec<DrainView>,
 }
 
-pub(crate) fn run(args: Args, door: &Door, out: &Out) -> Result<Exit, Fault> {
-    if out.face != Face::Table || !io::stdout().is_terminal() {
+pub(crate) fn run(args: Args, endpoint: &Endpoint, out: &Out) -> Result<Exit, Fault> {
+    if out.format != OutputFormat::Table || !io::stdout().is_terminal() {
         return Err(Fault::Usage(
             "top draws on a terminal; elsewhere: perilog ps, perilog nodes, perilog status (all with --json)"
                 .to_owned(),
@@ -85,9 +85,9 @@ pub(crate) fn run(args: Args, door: &Door, out: &Out) -> Result<Exit, Fault> {
     let every = args.every.as_millis().map_or(LEAST, Duration::from_millis).max(LEAST);
     // The verb reports an error of the first request as any other verb does.
     let mut picture = Picture::default();
-    picture.ask(door, 0)?;
+    picture.ask(endpoint, 0)?;
     let mut terminal = ratatui::try_init().map_err(Fault::Output)?;
-    let ended = watch(&mut terminal, picture, door, every);
+    let ended = watch(&mut terminal, picture, endpoint, every);
     ratatui::restore();
     ended
 }
@@ -95,7 +95,7 @@ pub(crate) fn run(args: Args, door: &Door, out: &Out) -> Result<Exit, Fault> {
 fn watch(
     terminal: &mut ratatui::DefaultTerminal,
     mut picture: Picture,
-    door: &Door,
+    endpoint: &Endpoint,
     every: Duration,
 ) -> Result<Exit, Fault> {
     let mut turn = 0;
@@ -118,19 +118,19 @@ fn watch(
             }
         }
         turn += 1;
-        picture.trouble = picture.ask(door, turn).err().map(|fault| fault.to_string());
+        picture.trouble = picture.ask(endpoint, turn).err().map(|fault| fault.to_string());
     }
 }
 
 impl Picture {
-    fn ask(&mut self, door: &Door, turn: u32) -> Result<(), Fault> {
-        let client = &mut door.open()?;
+    fn ask(&mut self, endpoint: &Endpoint, turn: u32) -> Result<(), Fault> {
+        let client = &mut endpoint.open()?;
         let nothing = json!({});
-        let status: Answer<Status> = door.ask_on(client, "Status", &nothing)?;
-        let rows: Answer<Ps> = door.ask_all_on(client, "Ps", &nothing, &["/rows"])?;
-        let drains: Answer<Drains> = door.ask_all_on(client, "Drains", &nothing, &["/drains"])?;
+        let status: Answer<Status> = endpoint.ask_on(client, "Status", &nothing)?;
+        let rows: Answer<Ps> = endpoint.ask_all_on(client, "Ps", &nothing, &["/rows"])?;
+        let drains: Answer<Drains> = endpoint.ask_all_on(client, "Drains", &nothing, &["/drains"])?;
         if turn.is_multiple_of(NODES_EVERY) {
-            let nodes: Answer<Nodes> = door.ask_all_on(client, "Nodes", &nothing, &["/nodes"])?;
+            let nodes: Answer<Nodes> = endpoint.ask_all_on(client, "Nodes", &nothing, &["/nodes"])?;
             self.nodes = nodes.body.nodes;
         }
         (self.status, self.rows, self.drains) = (Some(status.body.status), rows.body.rows, drains.body.drains);

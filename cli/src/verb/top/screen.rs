@@ -161,7 +161,7 @@ struct Open {
 
 fn actions(rows: &[PsRow]) -> Vec<Open> {
     let mut found: Vec<Open> = Vec::new();
-    for row in rows.iter().filter(|row| !matches!(row.state.as_str(), "telling" | "draining" | "held")) {
+    for row in rows.iter().filter(|row| !matches!(row.state.as_str(), "notifying" | "draining" | "held")) {
         let Some(job) = &row.job else { continue };
         let (job, action) = (job.to_string(), row.action.to_string());
         let at = found.iter().position(|open| open.job == job && open.action == action);

@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::journal::Journal;
 use crate::columns::{Columns, cell, styled};
-use crate::door::Answer;
+use crate::endpoint::Answer;
 use crate::exec::{Reply, describe};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Face, Faces, Out, Page};
+use crate::out::{Out, OutputFormat, Page, Render};
 use crate::{style, text};
 
 pub(super) struct Trial {
@@ -55,7 +55,7 @@ impl Trial {
         if !body.is_last() {
             return Ok(None);
         }
-        if self.out.face == Face::Table {
+        if self.out.format == OutputFormat::Table {
             Journal::settle();
         }
         self.look()?;
@@ -65,7 +65,7 @@ impl Trial {
 
     /// Shows the output that the task has written since the last call.
     pub(super) fn look(&mut self) -> Result<(), Fault> {
-        if self.out.face == Face::Table
+        if self.out.format == OutputFormat::Table
             && let Some((_, journal)) = &mut self.journal
         {
             for line in journal.news() {
@@ -76,7 +76,7 @@ impl Trial {
     }
 }
 
-impl Faces for Said<'_> {
+impl Render for Said<'_> {
     fn table(&self, page: &mut Page) {
         match self {
             Self::Raw(_) => {}
@@ -105,7 +105,7 @@ fn end(reply: &Reply, page: &mut Page) {
             columns.row([
                 cell(text::line(&step.script)),
                 styled(result, style::of(word)),
-                cell(text::took(step.elapsed_ms)),
+                cell(text::elapsed(step.elapsed_ms)),
                 cell(note(step)),
             ]);
         }
@@ -131,9 +131,9 @@ fn end(reply: &Reply, page: &mut Page) {
         }
     }
     if let (Some(outcome), Some(result)) = (reply.outcome(), reply.result()) {
-        let took =
-            reply.ended.as_ref().and_then(|ended| ended.elapsed_ms).map(|ms| format!(" after {}", text::took(ms)));
-        page.line(format_args!("{}{}", style::worded(outcome.word(), &result), took.unwrap_or_default()));
+        let elapsed =
+            reply.ended.as_ref().and_then(|ended| ended.elapsed_ms).map(|ms| format!(" after {}", text::elapsed(ms)));
+        page.line(format_args!("{}{}", style::worded(outcome.as_str(), &result), elapsed.unwrap_or_default()));
     }
 }
 

@@ -95,11 +95,11 @@ impl Observer {
         heard.into_iter().filter(stands).map(|heard| heard.ran).chain(booted).collect()
     }
 
-    /// Counts a committed batch in the metrics. `took`: the duration of its commit, `None` if the batch had no records.
-    /// `ran`: the durations that the commit has stored.
-    pub(super) fn committed(&self, took: Option<Duration>, ran: &[Ran], effects: &[Effect]) {
+    /// Counts a committed batch in the metrics. `elapsed`: the duration of its commit, `None` if the batch had no
+    /// records. `ran`: the durations that the commit has stored.
+    pub(super) fn committed(&self, elapsed: Option<Duration>, ran: &[Ran], effects: &[Effect]) {
         if let Some(metrics) = &self.metrics {
-            metrics.committed(took, ran, effects);
+            metrics.committed(elapsed, ran, effects);
         }
     }
 
@@ -125,7 +125,7 @@ impl Observer {
 fn ran(task: TaskId, host: Option<HostName>, ended: &Ended) -> Option<Ran> {
     let began_ms = ended.began_ms?;
     let elapsed_ms = ended.elapsed_ms.unwrap_or_else(|| ended.ended_ms.saturating_sub(began_ms));
-    let (outcome, steps) = (ended.outcome.word(), ended.steps.clone());
+    let (outcome, steps) = (ended.outcome.as_str(), ended.steps.clone());
     let (skipped, empty) = (ended.skipped.len() as u64, ended.empty);
     Some(Ran { task, host, action: None, outcome, began_ms, elapsed_ms, steps, skipped, empty })
 }

@@ -133,7 +133,7 @@ impl Bed {
     #[track_caller]
     pub(super) fn claimed(&mut self, j: &str, attempt: u64, a: &str, rank: u32) -> TaskId {
         let id = self.live(j, attempt, a, rank);
-        self.check(stirred(id), &[&format!("inspect {}", name(id))]);
+        self.check(task_changed(id), &[&format!("inspect {}", name(id))]);
         self.check(inspected(id, seen_running(&intent(j, attempt, a, rank), 1)), &[]);
         id
     }
@@ -143,7 +143,7 @@ impl Bed {
     #[track_caller]
     pub(super) fn ended(&mut self, j: &str, attempt: u64, a: &str, code: u8, then: &[&str]) -> TaskId {
         let id = self.live(j, attempt, a, 0);
-        self.feed(stirred(id));
+        self.feed(task_changed(id));
         self.feed(inspected(id, seen_exited(&intent(j, attempt, a, 0), 1, code)));
         self.check(outcome_written(id), then);
         id
@@ -152,11 +152,11 @@ impl Bed {
     /// Makes a task that ended with `ok`, whose end the controller has acknowledged, and of which only the tombstone is
     /// left.
     #[track_caller]
-    pub(super) fn buried(&mut self, j: &str, attempt: u64, a: &str) -> TaskId {
+    pub(super) fn tombstone_written(&mut self, j: &str, attempt: u64, a: &str) -> TaskId {
         let name = name(task(j, attempt, a, 0));
         let id = self.ended(j, attempt, a, 0, &[&format!("unload {name}"), &format!("finished {name} ok")]);
         self.check(ack(id), &[&format!("bury {name} ok")]);
-        self.check(buried(id), &[]);
+        self.check(tombstone_written(id), &[]);
         id
     }
 }

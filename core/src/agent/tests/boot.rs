@@ -20,7 +20,7 @@ fn running(id: TaskId, after: &[StepRecord]) -> Input {
 fn announced(bed: &mut Bed) -> TaskId {
     let id = bed.claimed("j", 1, "prolog", 0);
     bed.checks([
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (running(id, &[]), &["expects-boot j.1.prolog.0 ok within 60000", "moved j.1.prolog.0 running a 1/1"]),
     ]);
     id
@@ -41,14 +41,14 @@ fn an_announced_boot_is_reported_per_session_and_change() {
     };
     bed.now.wall_ms += 1_000;
     bed.checks([
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (running(id, &[]), &[]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (
             running(id, &[ended(0), begin_step(1, "b", 2)]),
             &["expects-boot j.1.prolog.0 ok*", "moved j.1.prolog.0 running b 2/2"],
         ),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (running(id, &[ended(3), begin_step(1, "b", 2)]), &["expects-boot j.1.prolog.0 failed (exit 3)*"]),
         // The agent marks nothing before the controller has confirmed.
         (message(ToAgent::BootExpected { task: id }), &["mark-boot-expected j.1.prolog.0"]),
@@ -65,7 +65,7 @@ fn what_happens_without_a_controller_is_told_when_there_is_one() {
     let id = bed.claimed("j", 1, "prolog", 0);
     bed.checks([
         (Input::LinkDown, &[]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (running(id, &[]), &[]),
         (message(ToAgent::BootExpected { task: id }), &[]),
     ]);
@@ -92,7 +92,7 @@ fn scripts_that_ended_well_leave_the_boot_and_its_limit() {
         let over = Seen { steps: steps(&[]), ..seen_exited(&intent, 1, code) };
         let outcome = if code == 0 { "ok" } else { "failed (exit 3)" };
         bed.checks([
-            (stirred(id), &["inspect j.1.prolog.0"]),
+            (task_changed(id), &["inspect j.1.prolog.0"]),
             (inspected(id, over), &[&format!("write-outcome {TASK} {outcome}")]),
         ]);
         let told: Vec<String> = bed.feed(outcome_written(id)).iter().map(super::words::words).collect();
@@ -112,7 +112,7 @@ fn the_limit_counts_from_the_first_script() {
         bed.feed(queued(id));
         bed.now.wall_ms += wall_ms;
         bed.now.boot_ms += boot_ms;
-        bed.feed(stirred(id));
+        bed.feed(task_changed(id));
         let first = format!("expects-boot {TASK} ok within {left}");
         bed.check(running(id, &[]), &[&first, "moved j.1.prolog.0 running a 1/1"]);
     }
@@ -150,18 +150,18 @@ fn a_tombstone_tells_of_the_boot_and_then_that_it_came() {
     for (code, of) in [(3, (None, false, None)), (0, waits.clone())] {
         bed = Bed::up();
         announced(&mut bed);
-        bed.feed(stirred(id));
+        bed.feed(task_changed(id));
         bed.feed(inspected(id, Seen { steps: steps(&[]), ..seen_exited(&intent, 1, code) }));
         bed.feed(outcome_written(id));
         let buries = bed.feed(ack(id));
-        let [Effect::Bury { tombstone, .. }] = &buries[..] else { panic!("{buries:?}") };
+        let [Effect::WriteTombstone { tombstone, .. }] = &buries[..] else { panic!("{buries:?}") };
         assert_eq!((tombstone.boot.clone(), tombstone.expects_boot, tombstone.limit_ms), of, "{code}");
     }
     let (boot, expects_boot, limit_ms) = waits;
-    let stone = Tombstone { boot, expects_boot, limit_ms, ..tombstone(&intent, Outcome::Ok) };
+    let tombstone = Tombstone { boot, expects_boot, limit_ms, ..tombstone(&intent, Outcome::Ok) };
     let expects = "hello 2 [j.1.prolog.0 tombstone ok, boot Expected]";
     bed.reconnect(expects, &["redial 1000"]);
-    bed.feed(buried(id));
+    bed.feed(tombstone_written(id));
     bed.reconnect(expects, &["redial 1000"]);
     // The agent of this boot; and the agent of the next boot, which a soft reboot left the tombstone.
     let after = |softs| BootId::new(&format!("{}+{softs}", intent.start.boot)).unwrap();
@@ -172,7 +172,7 @@ fn a_tombstone_tells_of_the_boot_and_then_that_it_came() {
         (after(2), Reboot::Since),
     ] {
         let mut bed = Bed::of(Node { boot, ..node() });
-        bed.feed(joined(vec![], vec![stone.clone()]));
+        bed.feed(joined(vec![], vec![tombstone.clone()]));
         let told = bed.feed(Input::LinkUp { counter: 1 });
         let [Effect::Send(FromAgent::Hello(hello))] = &told[..] else { panic!("{told:?}") };
         let [held] = &hello.tasks[..] else { panic!("{hello:?}") };

@@ -34,7 +34,7 @@ fn a_cancel_before_the_claim_takes_the_claim_itself() {
         (outcome_written(id), &["finished j.1.prolog.0 cancelled"]),
         (cancel_j(), &["finished j.1.prolog.0 cancelled"]),
         (ack(id), &["bury j.1.prolog.0 cancelled"]),
-        (buried(id), &[]),
+        (tombstone_written(id), &[]),
         (cancel_j(), &["finished j.1.prolog.0 cancelled"]),
     ]);
 }
@@ -110,7 +110,7 @@ fn a_cancel_that_the_bus_may_have_lost_is_sent_again() {
         (cancel_j(), &["signal j.1.prolog.0 15"]),
         (Input::BusLost, &[]),
         (joined(vec![], vec![]), &["watch j.1.prolog.0"]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (inspected(id, seen_running(&intent("j", 1, "prolog", 0), 1)), &["signal j.1.prolog.0 15"]),
     ]);
 }
@@ -123,7 +123,7 @@ fn a_cancel_while_the_bus_is_gone_waits_for_it() {
         (Input::BusLost, &[]),
         (cancel_j(), &[]),
         (joined(vec![], vec![]), &["watch j.1.prolog.0"]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (inspected(id, seen_running(&intent("j", 1, "prolog", 0), 1)), &["signal j.1.prolog.0 15"]),
     ]);
 }
@@ -150,7 +150,7 @@ fn a_claim_to_retry_is_dropped_with_the_end_of_its_task() {
     let id = bed.live("j", 1, "prolog", 0);
     bed.check(cancel_j(), &[CANCELLED]);
     bed.check(Input::ClaimTaken { task: id, result: Err("full".to_owned()) }, &["wake 250"]);
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)), &["write-outcome j.1.prolog.0 ok"]);
     bed.pass(250, &[]);
 }
@@ -165,7 +165,7 @@ fn a_cancel_of_an_unknown_task_leaves_a_refusing_tombstone() {
         // The answer waits until the tombstone is durable, also for a quick Start.
         (start_message("j", 1, "prolog", 0), &[]),
         (cancel_j(), &[]),
-        (buried(id), told),
+        (tombstone_written(id), told),
         (start_message("j", 1, "prolog", 0), told),
         (begin(id), told),
     ]);
@@ -180,11 +180,11 @@ fn an_unwritten_tombstone_refuses_and_is_retried() {
     let mut bed = Bed::up();
     let id = task("j", 1, "prolog", 0);
     bed.check(cancel_j(), &["bury j.1.prolog.0 cancelled"]);
-    let full = Input::Buried { task: id, result: Err("full".to_owned()) };
+    let full = Input::TombstoneWritten { task: id, result: Err("full".to_owned()) };
     bed.check(full, &["error: cannot write a tombstone, trying again: full", "wake 250"]);
     bed.check(start_message("j", 1, "prolog", 0), &[]);
     bed.pass(250, &["bury j.1.prolog.0 cancelled"]);
-    bed.check(buried(id), &["finished j.1.prolog.0 cancelled"]);
+    bed.check(tombstone_written(id), &["finished j.1.prolog.0 cancelled"]);
 }
 
 #[test]
@@ -232,12 +232,12 @@ fn a_signal_before_the_claim_waits_for_it() {
     let mut bed = Bed::up();
     let id = bed.live("j", 1, "prolog", 0);
     bed.check(signal(9), &[]);
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     let intent = intent("j", 1, "prolog", 0);
     let mut unclaimed = seen_running(&intent, 1);
     unclaimed.claim = None;
     bed.check(inspected(id, unclaimed), &[]);
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_running(&intent, 1)), &["signal j.1.prolog.0 43"]);
 }
 
@@ -271,11 +271,11 @@ fn the_controller_has_no_power_over_the_hosts_own_tasks() {
         (begin(id), &[]),
         (forget(id), &[]),
     ]);
-    bed.feed(stirred(id));
+    bed.feed(task_changed(id));
     bed.feed(inspected(id, seen_exited(&local_intent("j", 1, "prolog", 0), 1, 0)));
     bed.check(outcome_written(id), &["unload local:j.1.prolog.0", "reply 1 ended ok", "bury local:j.1.prolog.0 ok"]);
-    bed.check(buried(id), &[]);
+    bed.check(tombstone_written(id), &[]);
     bed.now.boot_ms = u64::MAX / 2;
     bed.check(forget(id), &[]);
-    assert_eq!(bed.machine.tombs.get(id).unwrap().tombstone.outcome, Outcome::Ok);
+    assert_eq!(bed.machine.tombstones.get(id).unwrap().tombstone.outcome, Outcome::Ok);
 }

@@ -1,7 +1,7 @@
 use super::bed::Bed;
 use super::values::*;
 use crate::agent::io::{Effect, Input, Policy};
-use crate::agent::tombs::brief;
+use crate::agent::tombstones::brief;
 use crate::ids::{BootId, JobId, TaskId};
 use crate::outcome::{Failure, Outcome};
 
@@ -14,7 +14,7 @@ fn an_end_is_told_only_after_it_is_on_disk_and_is_never_lost() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "prolog", 0);
     let write: &[&str] = &["write-outcome j.1.prolog.0 ok"];
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)), write);
     bed.check(
         outcome_not_written(id),
@@ -50,7 +50,7 @@ fn finished_is_said_on_every_session_until_it_is_acknowledged() {
     bed.reconnect("hello 2 [j.1.prolog.0 ended]", &["redial 1000", "finished j.1.prolog.0 ok"]);
     bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
     bed.reconnect("hello 2 [j.1.prolog.0 tombstone ok]", &["redial 1000"]);
-    bed.check(buried(id), &[]);
+    bed.check(tombstone_written(id), &[]);
     bed.reconnect("hello 2 [j.1.prolog.0 tombstone ok]", &["redial 1000"]);
 }
 
@@ -59,7 +59,7 @@ fn an_end_without_a_session_is_told_when_there_is_one() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "prolog", 0);
     bed.check(Input::LinkDown, &[]);
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)), &["write-outcome j.1.prolog.0 ok"]);
     bed.check(outcome_written(id), &["unload j.1.prolog.0"]);
     bed.reconnect("hello 2 [j.1.prolog.0 ended]", &["redial 1000", "finished j.1.prolog.0 ok"]);
@@ -71,13 +71,13 @@ fn a_burial_that_fails_is_tried_again() {
     let id = bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
     bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
     bed.check(ack(id), &[]);
-    let full = Input::Buried { task: id, result: Err("full".to_owned()) };
+    let full = Input::TombstoneWritten { task: id, result: Err("full".to_owned()) };
     bed.check(
         full,
         &["error: cannot write the tombstone of prolog of job j, attempt 1, rank 0, trying again: full", "wake 250"],
     );
     bed.pass(250, &["bury j.1.prolog.0 ok"]);
-    bed.check(buried(id), &[]);
+    bed.check(tombstone_written(id), &[]);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_cancelled_unit_is_not_kept() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "prolog", 0);
     bed.feed(cancel("j", 1, "prolog", 0));
-    bed.feed(stirred(id));
+    bed.feed(task_changed(id));
     let mut seen = seen_exited(&intent("j", 1, "prolog", 0), 1, 143);
     seen.result.as_mut().unwrap().cancelled = true;
     bed.check(inspected(id, seen), &["write-outcome j.1.prolog.0 cancelled (exit 143)"]);
@@ -108,7 +108,7 @@ fn a_cancelled_unit_is_not_kept() {
 #[test]
 fn a_forgotten_tombstone_stays_until_its_not_after() {
     let mut bed = Bed::up();
-    let id = bed.buried("j", 1, "prolog");
+    let id = bed.tombstone_written("j", 1, "prolog");
     bed.check(forget(id), &[]);
     bed.check(start_message("j", 1, "prolog", 0), &["finished j.1.prolog.0 ok"]);
     // The tombstone has no timer: the machine removes it with the next input.
@@ -116,7 +116,7 @@ fn a_forgotten_tombstone_stays_until_its_not_after() {
     bed.pass(1, &["remove-tombstone j.1.prolog.0"]);
     bed.check(start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]);
     // A tombstone that is not forgotten stays.
-    bed.buried("k", 1, "prolog");
+    bed.tombstone_written("k", 1, "prolog");
     bed.now.boot_ms += 100_000;
     bed.check(start_message("k", 1, "prolog", 0), &["finished k.1.prolog.0 ok"]);
 }
@@ -126,17 +126,17 @@ fn what_is_forgotten_before_it_is_over_goes_after_it() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "prolog", 0);
     bed.check(forget(id), &[]);
-    bed.feed(stirred(id));
+    bed.feed(task_changed(id));
     bed.feed(inspected(id, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)));
     bed.check(outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
     bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
     bed.now.boot_ms = 10_000;
-    bed.check(buried(id), &["remove-tombstone j.1.prolog.0"]);
+    bed.check(tombstone_written(id), &["remove-tombstone j.1.prolog.0"]);
     // The controller forgets the tombstone of an unknown task while the daemon writes the tombstone.
     let id = task("k", 1, "prolog", 0);
     bed.check(cancel("k", 1, "prolog", 0), &["bury k.1.prolog.0 cancelled"]);
     bed.check(forget(id), &[]);
-    bed.check(buried(id), &["finished k.1.prolog.0 cancelled", "remove-tombstone k.1.prolog.0"]);
+    bed.check(tombstone_written(id), &["finished k.1.prolog.0 cancelled", "remove-tombstone k.1.prolog.0"]);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_unit_that_is_kept_keeps_its_tombstone() {
     let mut bed = Bed::up();
     let id = bed.ended("j", 1, "prolog", 3, &["finished j.1.prolog.0 failed (exit 3)"]);
     bed.check(ack(id), &["bury j.1.prolog.0 failed (exit 3)"]);
-    bed.check(buried(id), &[]);
+    bed.check(tombstone_written(id), &[]);
     bed.now.boot_ms = 20_000;
     bed.check(forget(id), &[]);
     let policy = Policy { keep_failed: 0, ..node().policy };
@@ -160,7 +160,7 @@ fn a_unit_that_may_still_be_loaded_keeps_its_tombstone() {
     bed.unloads = false;
     let id = bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
     bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
-    bed.check(buried(id), &[]);
+    bed.check(tombstone_written(id), &[]);
     bed.now.boot_ms = 20_000;
     bed.check(forget(id), &[]);
     let start = start("j", 1, "prolog", 0);
@@ -182,7 +182,7 @@ fn a_bus_that_was_lost_tells_anew_what_is_loaded() {
     bed.unloads = false;
     let id = bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
     bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
-    bed.check(buried(id), &[]);
+    bed.check(tombstone_written(id), &[]);
     bed.now.boot_ms = 20_000;
     bed.check(forget(id), &[]);
     bed.check(Input::BusLost, &[]);
@@ -202,7 +202,7 @@ fn what_the_outcome_tells_comes_from_runner_and_unit() {
     let mut bed = Bed::up();
     bed.now.wall_ms = 77;
     let id = bed.claimed("j", 1, "prolog", 0);
-    bed.feed(stirred(id));
+    bed.feed(task_changed(id));
     let mut seen = seen_exited(&intent("j", 1, "prolog", 0), 1, 0);
     seen.unit.as_mut().unwrap().cpu_ns = Some(5);
     let effects = bed.feed(inspected(id, seen));
@@ -228,7 +228,7 @@ fn the_largest_tombstone_fits_in_512_bytes() {
             Outcome::Resolved { ok: false, reason: text.clone(), by: u32::MAX },
         ] {
             let bytes = serde_json::to_vec(&tombstone(&intent, brief(&outcome))).unwrap().len();
-            assert!(bytes <= 512, "{bytes} for {}", outcome.word());
+            assert!(bytes <= 512, "{bytes} for {}", outcome.as_str());
         }
     }
     let boot = BootId::new(&"b".repeat(64)).unwrap();

@@ -36,9 +36,9 @@ fn a_caller_follows_its_task_without_a_controller() {
     let mut running = seen_running(&local_intent("j", 1, "prolog", 0), 1);
     running.steps = vec![begin_step(0, "a", 1), report_step(Report::Milestone { name: "half".to_owned() })];
     bed.checks([
-        (stirred(id()), &["inspect local:j.1.prolog.0"]),
+        (task_changed(id()), &["inspect local:j.1.prolog.0"]),
         (inspected(id(), running), &["reply 1 milestone half", "reply 1 running a 1/1"]),
-        (stirred(id()), &["inspect local:j.1.prolog.0"]),
+        (task_changed(id()), &["inspect local:j.1.prolog.0"]),
         (
             inspected(id(), seen_exited(&local_intent("j", 1, "prolog", 0), 1, 3)),
             &["write-outcome local:j.1.prolog.0 failed (exit 3)"],
@@ -46,7 +46,7 @@ fn a_caller_follows_its_task_without_a_controller() {
         // An end that a caller knows counts as acknowledged.
         (outcome_written(id()), &["reply 1 ended failed (exit 3)", "bury local:j.1.prolog.0 failed (exit 3)"]),
         (call(2, exec("j", 1, "prolog", 0)), &["reply 2 attached", "reply 2 ended failed (exit 3)"]),
-        (buried(id()), &[]),
+        (tombstone_written(id()), &[]),
         (call(3, exec("j", 1, "prolog", 0)), &["reply 3 ended before failed (exit 3)"]),
     ]);
 }
@@ -85,7 +85,7 @@ fn what_a_boot_undid_is_done_again() {
             &[&format!("bury local:j.1.{action}.0 {outcome}")],
         );
         bed.check(call(1, exec("j", 1, action, 0)), &[]);
-        bed.check(buried(intent.start.task), &[&expect]);
+        bed.check(tombstone_written(intent.start.task), &[&expect]);
     }
 }
 
@@ -99,7 +99,7 @@ fn a_second_caller_attaches_at_whatever_point_it_comes() {
         (call(3, exec("j", 1, "prolog", 0)), &["reply 3 attached", "reply 3 starting"]),
         (queued(id()), &[]),
         (Input::Hangup { caller: 1 }, &[]),
-        (stirred(id()), &["inspect local:j.1.prolog.0"]),
+        (task_changed(id()), &["inspect local:j.1.prolog.0"]),
         (
             inspected(id(), seen_exited(&local_intent("j", 1, "prolog", 0), 1, 0)),
             &["write-outcome local:j.1.prolog.0 ok"],
@@ -117,7 +117,7 @@ fn a_task_goes_on_when_all_its_callers_have_gone() {
     begun(&mut bed);
     bed.checks([
         (Input::Hangup { caller: 1 }, &[]),
-        (stirred(id()), &["inspect local:j.1.prolog.0"]),
+        (task_changed(id()), &["inspect local:j.1.prolog.0"]),
         (
             inspected(id(), seen_exited(&local_intent("j", 1, "prolog", 0), 1, 0)),
             &["write-outcome local:j.1.prolog.0 ok"],
@@ -143,10 +143,10 @@ fn an_attempt_older_than_a_known_one_is_refused() {
     // The tombstone of the newer attempt alone is enough.
     let mut bed = alone();
     begun(&mut bed);
-    bed.feed(stirred(id()));
+    bed.feed(task_changed(id()));
     bed.feed(inspected(id(), seen_exited(&local_intent("j", 1, "prolog", 0), 1, 0)));
     bed.feed(outcome_written(id()));
-    bed.feed(buried(id()));
+    bed.feed(tombstone_written(id()));
     bed.check(ask("prolog", 0), &[&refused]);
 }
 
@@ -233,11 +233,11 @@ fn a_local_cancel_stops_a_task_of_the_hosts_own_and_no_other() {
     bed.check(claim_taken(id(), false), &["inspect local:j.1.prolog.0"]);
     let running = seen_running(&local_intent("j", 1, "prolog", 0), 1);
     bed.check(inspected(id(), running), &["signal local:j.1.prolog.0 15"]);
-    bed.feed(stirred(id()));
+    bed.feed(task_changed(id()));
     bed.feed(inspected(id(), seen_exited(&local_intent("j", 1, "prolog", 0), 1, 0)));
     bed.check(stop(9, id()), &["reply 9 ended before ok"]);
     bed.check(outcome_written(id()), &["unload local:j.1.prolog.0", "reply 1 ended ok", "bury local:j.1.prolog.0 ok"]);
-    bed.check(buried(id()), &[]);
+    bed.check(tombstone_written(id()), &[]);
     bed.check(stop(9, id()), &["reply 9 ended before ok"]);
 }
 
@@ -248,16 +248,16 @@ fn the_controller_only_sees_the_hosts_own_tasks() {
     bed.connect(&["hello 1 [local:j.1.prolog.0 live starting]"], &["redial 1000"]);
     let mut running = seen_running(&local_intent("j", 1, "prolog", 0), 1);
     running.steps = vec![begin_step(0, "a", 1), report_step(Report::Milestone { name: "half".to_owned() })];
-    bed.check(stirred(id()), &["inspect local:j.1.prolog.0"]);
+    bed.check(task_changed(id()), &["inspect local:j.1.prolog.0"]);
     bed.check(inspected(id(), running), &["reply 1 milestone half", "reply 1 running a 1/1"]);
-    bed.check(stirred(id()), &["inspect local:j.1.prolog.0"]);
+    bed.check(task_changed(id()), &["inspect local:j.1.prolog.0"]);
     bed.check(
         inspected(id(), seen_exited(&local_intent("j", 1, "prolog", 0), 1, 0)),
         &["write-outcome local:j.1.prolog.0 ok"],
     );
     bed.reconnect("hello 2 [local:j.1.prolog.0 live running a 1/1]", &["redial 1000"]);
     bed.check(outcome_written(id()), &["unload local:j.1.prolog.0", "reply 1 ended ok", "bury local:j.1.prolog.0 ok"]);
-    bed.check(buried(id()), &[]);
+    bed.check(tombstone_written(id()), &[]);
     bed.reconnect("hello 2 [local:j.1.prolog.0 tombstone ok]", &["redial 1000"]);
 }
 
@@ -266,17 +266,17 @@ fn only_tombstones_of_the_hosts_own_tasks_make_room() {
     let mut node = node();
     node.policy.max_tombstones = 6;
     let mut bed = Bed::up_as(node);
-    bed.buried("k", 1, "prolog");
+    bed.tombstone_written("k", 1, "prolog");
     for rank in 0..3 {
         bed.now.boot_ms += 1;
         let id = local("j", 1, "mount", rank);
         bed.feed(call(1, exec("j", 1, "mount", rank)));
         bed.feed(intent_written(id));
         bed.feed(queued(id));
-        bed.feed(stirred(id));
+        bed.feed(task_changed(id));
         bed.feed(inspected(id, seen_exited(&local_intent("j", 1, "mount", rank), 1, 0)));
         bed.feed(outcome_written(id));
-        bed.check(buried(id), &[]);
+        bed.check(tombstone_written(id), &[]);
     }
     let policy = crate::agent::Policy { max_tombstones: 4, ..super::values::node().policy };
     bed.check(Input::Policy(policy), &[]);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::values::*;
 use super::world::{Fate, World};
-use crate::agent::io::{Effect, Exec, Input, Now, Seen, StartReply, Word};
+use crate::agent::io::{Effect, Exec, HookEvent, Input, Now, Seen, StartReply};
 use crate::agent::machine::Machine;
 use crate::ids::TaskId;
 use crate::message::{Ask, ToAgent};
@@ -89,7 +89,7 @@ fn live(world: &mut World, (what, which, how): Step, forgotten: &mut Vec<TaskId>
         23 if how % 8 == 0 => world.take_away(at),
         24 => world.order(ToAgent::Ask { question: 1, ask: Ask::Status }),
         25..=28 => world.step(at, [0, 0, 3][usize::from(how) % 3], how % 2 == 0),
-        29..=31 => world.tell(at),
+        29..=31 => world.deliver(at),
         _ => world.carry_out(at, fate),
     }
 }
@@ -141,8 +141,9 @@ proptest! {
                     prop_assert!(bare || written.contains(&task));
                 }
             }
-            prop_assert!(machine.tasks.len() + machine.tombs.len() <= node().policy.max_tombstones + TASKS.len() * 2);
-            prop_assert!(machine.stems.len() <= machine.tasks.len() + machine.tombs.len());
+            let kept = machine.tasks.len() + machine.tombstones.len();
+            prop_assert!(kept <= node().policy.max_tombstones + TASKS.len() * 2);
+            prop_assert!(machine.stems.len() <= machine.tasks.len() + machine.tombstones.len());
             prop_assert!(machine.kept_failed.len() <= node().policy.keep_failed);
         }
     }
@@ -174,11 +175,11 @@ fn anything((what, which, how): Step) -> Input {
             if how & 32 != 0 {
                 found.ended = Some(crate::task::Ended::bare(Outcome::Ok, 0));
             }
-            let stones = if how & 64 != 0 { vec![tombstone(&intent, Outcome::Ok)] } else { vec![] };
+            let tombstones = if how & 64 != 0 { vec![tombstone(&intent, Outcome::Ok)] } else { vec![] };
             Input::Joined {
                 found: vec![found.clone(), found],
-                tombstones: stones,
-                obeyed: (how & 128 != 0).then(|| obeyed(2)),
+                tombstones,
+                accepted: (how & 128 != 0).then(|| accepted(2)),
             }
         }
         1 => Input::BusLost,
@@ -199,11 +200,11 @@ fn anything((what, which, how): Step) -> Input {
                 [StartReply::Queued, StartReply::Exists, StartReply::Rejected(text.clone()), StartReply::Unknown(text)];
             start_reply(id, reply[usize::from(how) % 4].clone())
         }
-        15 => Input::Stirred { task: id },
+        15 => Input::TaskChanged { task: id },
         16 | 17 => Input::Inspected { task: id, seen: result.map(|()| seen(how / 8)) },
         18 => Input::ClaimTaken { task: id, result: result.map(|()| how % 2 == 0) },
         19 => Input::OutcomeWritten { task: id, result },
-        20 => Input::Buried { task: id, result },
+        20 => Input::TombstoneWritten { task: id, result },
         21 => Input::Tick,
         22 => Input::Exec {
             caller: u64::from(how),
@@ -211,7 +212,11 @@ fn anything((what, which, how): Step) -> Input {
         },
         _ => match how % 5 {
             3 => Input::Bereft { caller: u64::from(how), task: id },
-            4 => Input::Told { task: id, word: if how % 2 == 0 { Word::Begun } else { Word::Ended }, result },
+            4 => Input::HookCalled {
+                task: id,
+                event: if how % 2 == 0 { HookEvent::Begun } else { HookEvent::Ended },
+                result,
+            },
             0 => Input::Hangup { caller: u64::from(how) },
             1 => Input::CancelLocal { caller: u64::from(how), task: id },
             _ => Input::Policy(node().policy),

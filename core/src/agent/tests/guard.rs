@@ -27,7 +27,7 @@ fn ask(bed: &mut Bed, j: &str, attempt: u64, a: &str, rank: u32, waits_for: Opti
 fn end(bed: &mut Bed, id: TaskId, j: &str, attempt: u64, a: &str, rank: u32, then: &[&str]) {
     let name = super::words::name(id);
     bed.feed(queued(id));
-    bed.feed(stirred(id));
+    bed.feed(task_changed(id));
     let written = format!("write-outcome {name} ok");
     let expect: Vec<&str> = [written.as_str()].into_iter().chain(then.iter().copied()).collect();
     bed.check(inspected(id, seen_exited(&intent(j, attempt, a, rank), 1, 0)), &expect);
@@ -127,7 +127,7 @@ fn lingering_processes_hold_the_host_unless_kept_by_plan() {
         let mut bed = Bed::up();
         let id = bed.claimed("j", 1, a, 0);
         ask(&mut bed, "j", 1, "epilog", 0, Some(&format!("{a} of job j, attempt 1, rank 0")));
-        bed.feed(stirred(id));
+        bed.feed(task_changed(id));
         let mut over = seen_exited(&intent("j", 1, a, 0), 1, 0);
         over.processes = processes(&[7]);
         let effects = bed.feed(inspected(id, over));
@@ -155,7 +155,7 @@ fn no_task_begins_while_a_script_of_a_released_attempt_lives() {
     let stuck = bed.claimed("j", 1, "prolog", 0);
     bed.check(forget(stuck), &[]);
     let next = ask(&mut bed, "k", 1, "prolog", 0, Some("prolog of job j, attempt 1, rank 0"));
-    bed.feed(stirred(stuck));
+    bed.feed(task_changed(stuck));
     bed.check(
         inspected(stuck, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)),
         &["write-outcome j.1.prolog.0 ok", "moved k.1.prolog.0 starting", "start-unit k.1.prolog.0"],

@@ -34,13 +34,13 @@ fn what_a_runner_waits_for_is_named_and_gets_kill_from_the_runner() {
     let signal = |signal: u8| message(ToAgent::Signal { task: id, signal });
     let (first, killed) = (left(&[7, 8], HOLD), left(&[8], Treatment::Kill));
     bed.checks([
-        (stirred(id), &["inspect j.1.prolog.0"][..]),
+        (task_changed(id), &["inspect j.1.prolog.0"][..]),
         (waits(id, std::slice::from_ref(&first), false), &[NOTE, "moved j.1.prolog.0 lingering 2"]),
         (signal(15), &["warning: signal 15 is not sent: *"]),
         (signal(9), &["signal j.1.prolog.0 43"]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (waits(id, &[first.clone(), killed.clone()], false), &["moved j.1.prolog.0 lingering 1"]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
     ]);
     let over = seen_exited(&intent("j", 1, "prolog", 0), 1, 0);
     let over = crate::agent::io::Seen { steps: steps(&[first, killed]), ..over };
@@ -55,10 +55,10 @@ fn what_a_runner_waits_for_is_named_and_gets_kill_from_the_runner() {
 fn the_limit_of_scripts_that_have_ended_is_not_the_runners() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "prolog", 0);
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(waits(id, &[left(&[7], HOLD)], false), &[NOTE, "moved j.1.prolog.0 lingering 1"]);
     bed.pass(600_000, &[]);
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(waits(id, &[left(&[7], HOLD)], true), &[]);
 }
 
@@ -67,11 +67,11 @@ fn the_limit_of_scripts_that_have_ended_is_not_the_runners() {
 fn a_kill_reaches_the_unit_of_a_stopped_runner_that_waits() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "prolog", 0);
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(waits(id, &[left(&[7], HOLD)], false), &[NOTE, "moved j.1.prolog.0 lingering 1"]);
     bed.check(message(ToAgent::Signal { task: id, signal: 9 }), &["signal j.1.prolog.0 43"]);
     bed.now.boot_ms += 2_000;
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(waits(id, &[left(&[7], HOLD)], true), &["warning: *", "kill-lingering j.1.prolog.0"]);
 }
 
@@ -79,7 +79,7 @@ fn a_kill_reaches_the_unit_of_a_stopped_runner_that_waits() {
 fn what_is_to_stay_is_in_the_end_of_the_task_also_outside_of_its_unit() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "mount", 0);
-    bed.check(stirred(id), &["inspect j.1.mount.0"]);
+    bed.check(task_changed(id), &["inspect j.1.mount.0"]);
     let over = seen_exited(&intent("j", 1, "mount", 0), 1, 0);
     let over =
         crate::agent::io::Seen { processes: processes(&[7]), steps: steps(&[left(&[7, 8], Treatment::Keep)]), ..over };

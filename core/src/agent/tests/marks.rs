@@ -62,20 +62,20 @@ fn intent_and_tombstone_have_the_commits_that_caused_them() {
     bed.feed(intent_written(id));
     assert_eq!(told(&mut bed), (Some(7), vec![Some(7)]));
     bed.feed(queued(id));
-    bed.feed(stirred(id));
+    bed.feed(task_changed(id));
     bed.feed(inspected(id, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)));
     bed.feed(outcome_written(id));
     assert_eq!(told(&mut bed), (Some(7), vec![Some(7)]));
     let effects = bed.feed(message(ToAgent::Ack { task: id, commit: 9 }));
-    let buried_as = |effects: &[Effect]| match effects {
-        [Effect::Bury { tombstone, .. }] => tombstone.commit.map(|commit| commit.number),
+    let tombstone_written_as = |effects: &[Effect]| match effects {
+        [Effect::WriteTombstone { tombstone, .. }] => tombstone.commit.map(|commit| commit.number),
         other => panic!("{other:?}"),
     };
-    assert_eq!(buried_as(&effects), Some(9));
-    bed.feed(buried(id));
+    assert_eq!(tombstone_written_as(&effects), Some(9));
+    bed.feed(tombstone_written(id));
     assert_eq!(told(&mut bed), (Some(9), vec![Some(9)]));
     // A cancel of a task that never came.
-    assert_eq!(buried_as(&bed.feed(cancel_at("epilog", 12))), Some(12));
+    assert_eq!(tombstone_written_as(&bed.feed(cancel_at("epilog", 12))), Some(12));
 }
 
 #[test]
@@ -83,14 +83,14 @@ fn what_goes_leaves_its_commit() {
     let mut bed = bed();
     let id = task("j", 1, "prolog", 0);
     bed.feed(cancel_at("prolog", 12));
-    bed.feed(buried(id));
+    bed.feed(tombstone_written(id));
     bed.feed(message(ToAgent::Ack { task: id, commit: 13 }));
     bed.check(forget(id), &["write-epoch 1 commit 12", "remove-tombstone j.1.prolog.0"]);
     bed.feed(epoch_written(1));
     assert_eq!(told(&mut bed), (Some(12), vec![]));
     // An older commit changes nothing.
     bed.feed(cancel_at("prolog", 11));
-    bed.feed(buried(id));
+    bed.feed(tombstone_written(id));
     bed.check(forget(id), &["remove-tombstone j.1.prolog.0"]);
 }
 
@@ -111,7 +111,7 @@ fn an_older_controller_leaves_no_mark() {
 fn an_epoch_of_an_older_agent_gets_its_cluster() {
     let mut bed = Bed::cold();
     let of = epoch(3).into();
-    bed.check(Input::Joined { found: vec![], tombstones: vec![], obeyed: Some(of) }, &[]);
+    bed.check(Input::Joined { found: vec![], tombstones: vec![], accepted: Some(of) }, &[]);
     bed.check(Input::LinkUp { counter: 1 }, &["hello 1 []"]);
     bed.check(welcome_at(3, 5), &["write-epoch 3 commit 5"]);
     bed.check(epoch_written(3), &["redial 1000"]);
@@ -121,13 +121,13 @@ fn an_epoch_of_an_older_agent_gets_its_cluster() {
 /// other after-actions.
 #[test]
 fn nothing_prepares_an_attempt_after_it_was_cleaned_up() {
-    let stone = tombstone(&intent("j", 1, "epilog", 0), Outcome::Ok);
-    let after = Tombstone { after: true, ..stone.clone() };
+    let tombstone = tombstone(&intent("j", 1, "epilog", 0), Outcome::Ok);
+    let after = Tombstone { after: true, ..tombstone.clone() };
     let refused = "finished j.1.prolog.0 refused (epilog of job j attempt 1 has cleaned this node up*";
     #[rustfmt::skip]
     let table = [
         ("the after-action's tombstone", vec![after.clone()], "prolog", false, refused),
-        ("a tombstone of an older agent", vec![stone.clone()], "prolog", false, "write-intent j.1.prolog.0"),
+        ("a tombstone of an older agent", vec![tombstone.clone()], "prolog", false, "write-intent j.1.prolog.0"),
         ("another after-action", vec![after.clone()], "check", true, "write-intent perilog-task-check-*"),
         ("of another attempt", vec![Tombstone { attempt: crate::ids::Attempt::from_number(2), ..after.clone() }],
          "prolog", false, "write-intent j.1.prolog.0"),

@@ -17,7 +17,7 @@ fn gone(seen: Seen) -> Seen {
 fn an_outcome_goes_to_disk_with_what_tells_whose_it_is() {
     let mut bed = Bed::up();
     let id = bed.live("j", 1, "prolog", 0);
-    bed.feed(stirred(id));
+    bed.feed(task_changed(id));
     let effects = bed.feed(inspected(id, gone(seen_exited(&intent("j", 1, "prolog", 0), 1, 3))));
     let [Effect::WriteOutcome { rebuilt, .. }] = &effects[..] else { unreachable!() };
     assert!(rebuilt.is_rebuilt(), "a runner that is still to come must not claim");
@@ -44,7 +44,7 @@ fn what_its_unit_did_is_its_outcome() {
     ] {
         let mut bed = Bed::up();
         let id = bed.live("j", 1, "prolog", 0);
-        bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+        bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
         bed.check(inspected(id, gone(seen)), &[&format!("write-outcome j.1.prolog.0 {expect}")]);
     }
 }
@@ -61,7 +61,7 @@ fn a_cancel_reaches_the_scripts() {
         (cancel("j", 1, "prolog", 0), &["take-claim j.1.prolog.0 cancelled"]),
         (claim_taken(id, false), &["inspect j.1.prolog.0"]),
         (inspected(id, gone(seen_running(&intent, 1))), &["signal j.1.prolog.0 15"]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (inspected(id, gone(seen_exited(&intent, 1, 143))), &["write-outcome j.1.prolog.0 cancelled (exit 143)"]),
     ]);
 }

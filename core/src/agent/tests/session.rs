@@ -40,8 +40,8 @@ fn an_epoch_is_on_disk_before_its_session_is_obeyed() {
 #[test]
 fn the_epoch_that_was_obeyed_last_is_not_written_again() {
     let mut bed = Bed::cold();
-    let obeyed = Some(obeyed(3));
-    bed.check(Input::Joined { found: vec![], tombstones: vec![], obeyed }, &[]);
+    let accepted = Some(accepted(3));
+    bed.check(Input::Joined { found: vec![], tombstones: vec![], accepted }, &[]);
     bed.check(up(1), &["hello 1 []"]);
     bed.check(welcome(3), &["redial 1000"]);
     bed.check(probe(), &["probed 5"]);
@@ -54,8 +54,8 @@ fn a_lower_or_rival_epoch_is_refused() {
     };
     for (number, nonce) in [(2, 2), (3, 4)] {
         let mut bed = Bed::cold();
-        let obeyed = Some(obeyed(3));
-        bed.check(Input::Joined { found: vec![], tombstones: vec![], obeyed }, &[]);
+        let accepted = Some(accepted(3));
+        bed.check(Input::Joined { found: vec![], tombstones: vec![], accepted }, &[]);
         bed.check(up(1), &["hello 1 []"]);
         bed.check(
             welcome_of(number, nonce),
@@ -73,26 +73,26 @@ fn a_lower_or_rival_epoch_is_refused() {
 
 /// Regression test: one Welcome of a thief, with a huge epoch, shut the true controller out until the node's next boot.
 #[test]
-fn an_epoch_that_no_controller_can_have_is_not_obeyed() {
+fn an_epoch_that_no_controller_can_have_is_not_accepted() {
     let now = 1_800_000_000_000;
-    let (lost, right) = (Epoch::highest_obeyed(0), Epoch::highest_obeyed(now));
-    for (known, wall_ms, number, obeys) in [
-        (Some(obeyed(3)), now, right, true),
-        (Some(obeyed(3)), now, right + 1, false),
-        (Some(obeyed(3)), now + 1000, right + 1, true),
-        (Some(obeyed(3)), now, u64::MAX, false),
+    let (lost, right) = (Epoch::highest_acceptable(0), Epoch::highest_acceptable(now));
+    for (known, wall_ms, number, accepts) in [
+        (Some(accepted(3)), now, right, true),
+        (Some(accepted(3)), now, right + 1, false),
+        (Some(accepted(3)), now + 1000, right + 1, true),
+        (Some(accepted(3)), now, u64::MAX, false),
         (None, 0, lost, true),
         (None, 0, lost + 1, false),
     ] {
         let mut bed = Bed::cold();
         bed.now.wall_ms = wall_ms;
-        bed.check(Input::Joined { found: vec![], tombstones: vec![], obeyed: known }, &[]);
+        bed.check(Input::Joined { found: vec![], tombstones: vec![], accepted: known }, &[]);
         bed.check(up(1), &["hello 1 []"]);
         let wrote = format!("write-epoch {number}");
         let refused = ["error: the controller is not obeyed: *", "hang: its epoch*"];
-        let obeyed = [wrote.as_str()];
-        bed.check(welcome(number), if obeys { &obeyed } else { &refused });
-        if !obeys {
+        let accepted = [wrote.as_str()];
+        bed.check(welcome(number), if accepts { &accepted } else { &refused });
+        if !accepts {
             bed.check(Input::LinkDown, &[]);
             bed.check(up(2), &["hello 2 []"]);
             bed.check(welcome(4), &["write-epoch 4"]);
@@ -100,7 +100,7 @@ fn an_epoch_that_no_controller_can_have_is_not_obeyed() {
     }
     // The agent goes on obeying its controller when its own clock goes back.
     let mut bed = Bed::cold();
-    bed.check(Input::Joined { found: vec![], tombstones: vec![], obeyed: Some(obeyed(right)) }, &[]);
+    bed.check(Input::Joined { found: vec![], tombstones: vec![], accepted: Some(accepted(right)) }, &[]);
     bed.check(up(1), &["hello 1 []"]);
     bed.check(welcome(right), &["redial 1000"]);
 }
@@ -239,9 +239,9 @@ fn what_happens_between_hello_and_welcome_is_said_after_it() {
     assert_eq!(hello.tasks.len(), 2);
     let mut seen = seen_running(&intent("j", 1, "prolog", 0), 1);
     seen.steps = vec![begin_step(0, "a", 1), report_step(Report::Milestone { name: "half".to_owned() })];
-    bed.feed(stirred(running));
+    bed.feed(task_changed(running));
     bed.check(inspected(running, seen), &[]);
-    bed.feed(stirred(ending));
+    bed.feed(task_changed(ending));
     bed.check(inspected(ending, seen_exited(&intent("k", 1, "prolog", 0), 1, 0)), &["write-outcome k.1.prolog.0 ok"]);
     bed.check(outcome_written(ending), &["unload k.1.prolog.0"]);
     bed.check(intent_written(recording), &["start-unit l.1.prolog.0"]);
@@ -268,8 +268,8 @@ fn hello_shows_every_task_in_its_state() {
     let live = found(&intent("k", 1, "prolog", 0), seen_running(&intent("k", 1, "prolog", 0), 1));
     let mut ended = found(&intent("l", 1, "prolog", 0), seen_nothing());
     ended.ended = Some(crate::task::Ended::bare(crate::outcome::Outcome::Ok, 0));
-    let stone = tombstone(&intent("l", 2, "prolog", 0), crate::outcome::Outcome::Ok);
-    bed.feed(joined(vec![unclaimed, live, ended], vec![stone]));
+    let tombstone = tombstone(&intent("l", 2, "prolog", 0), crate::outcome::Outcome::Ok);
+    bed.feed(joined(vec![unclaimed, live, ended], vec![tombstone]));
     let effects = bed.feed(up(1));
     let [Effect::Send(FromAgent::Hello(hello))] = &effects[..] else { unreachable!() };
     let mut held: Vec<String> = hello.tasks.iter().map(super::words::held_words).collect();
@@ -289,9 +289,9 @@ fn hello_shows_every_task_in_its_state() {
 
 #[test]
 fn hello_comes_in_pages_that_fit_a_frame() {
-    let pages = |stones: Vec<crate::task::Tombstone>| -> Vec<(usize, bool)> {
+    let pages = |tombstones: Vec<crate::task::Tombstone>| -> Vec<(usize, bool)> {
         let mut bed = Bed::cold();
-        bed.feed(joined(vec![], stones));
+        bed.feed(joined(vec![], tombstones));
         let effects = bed.feed(up(1));
         let page = |effect: &Effect| match effect {
             Effect::Send(FromAgent::Hello(hello)) => Some((hello.tasks.len(), hello.more)),
@@ -299,11 +299,11 @@ fn hello_comes_in_pages_that_fit_a_frame() {
         };
         effects.iter().filter_map(page).collect()
     };
-    let stones =
+    let tombstones =
         |n: u32| (0..n).map(|rank| tombstone(&intent("j", 1, "prolog", rank), crate::outcome::Outcome::Ok)).collect();
-    assert_eq!(pages(stones(0)), [(0, false)]);
-    assert_eq!(pages(stones(512)), [(512, false)]);
-    assert_eq!(pages(stones(1030)), [(512, true), (512, true), (6, false)]);
+    assert_eq!(pages(tombstones(0)), [(0, false)]);
+    assert_eq!(pages(tombstones(512)), [(512, false)]);
+    assert_eq!(pages(tombstones(1030)), [(512, true), (512, true), (6, false)]);
 }
 
 /// The controller knows a node's actions from its last Hello, so an agent whose actions change in a reload says Hello

@@ -56,7 +56,7 @@ fn a_systemd_that_does_not_answer_a_start_is_named_and_overdue() {
         &["watch j.1.prolog.0", "moved j.1.prolog.0 overdue its start 60000 it waits for its runner*"],
     );
     let steps = vec![begin_step(0, "a", 1)];
-    bed.check(stirred(id), &[&format!("inspect {TASK}")]);
+    bed.check(task_changed(id), &[&format!("inspect {TASK}")]);
     let seen = Seen { steps, ..seen_running(&intent("j", 1, "prolog", 0), 1) };
     bed.check(inspected(id, seen), &[&format!("moved {TASK} running a 1/1"), "wake 150000"]);
 }
@@ -66,7 +66,7 @@ fn a_start_that_goes_well_needs_no_check_after_it() {
     let mut bed = up();
     let id = asked(&mut bed);
     bed.check(queued(id), &[]);
-    bed.check(stirred(id), &[&format!("inspect {TASK}")]);
+    bed.check(task_changed(id), &[&format!("inspect {TASK}")]);
     let seen = Seen { steps: vec![begin_step(0, "a", 1)], ..seen_running(&intent("j", 1, "prolog", 0), 1) };
     bed.check(inspected(id, seen), &[&format!("moved {TASK} running a 1/1")]);
     bed.pass(5_000, &["wake 65000"]);
@@ -86,7 +86,7 @@ fn a_runner_that_does_not_claim_is_named_and_overdue() {
     let late = format!("moved {TASK} overdue its start 60000 it waits for {why}");
     bed.check(inspected(id, unclaimed(frozen)), &["warning: prolog of job j*", &late]);
     // Each report comes once.
-    bed.check(stirred(id), &[&format!("inspect {TASK}")]);
+    bed.check(task_changed(id), &[&format!("inspect {TASK}")]);
     bed.check(inspected(id, unclaimed(frozen)), &[]);
 }
 
@@ -100,7 +100,7 @@ fn a_runner_that_begins_no_script_is_named_and_overdue_at_the_limit_of_scripts()
     bed.watches = true;
     let id = asked(&mut bed);
     bed.check(queued(id), &[]);
-    bed.check(stirred(id), &[&format!("inspect {TASK}")]);
+    bed.check(task_changed(id), &[&format!("inspect {TASK}")]);
     let seen = || Seen { runner: Some("pid 7, state S".to_owned()), ..seen_running(&intent("j", 1, "prolog", 0), 1) };
     bed.check(inspected(id, seen()), &[]);
     bed.pass(5_000, &[&format!("inspect {TASK}"), "wake 10000"]);
@@ -152,7 +152,7 @@ fn the_limit_counts_from_the_start_call() {
     bed.check(start_message("j", 1, "epilog", 0), &["write-intent j.1.epilog.0"]);
     let second = task("j", 1, "epilog", 0);
     bed.check(intent_written(second), &["accepted j.1.epilog.0", "moved j.1.epilog.0 waiting for prolog of job j*"]);
-    bed.feed(stirred(first));
+    bed.feed(task_changed(first));
     bed.now.boot_ms = 8_000;
     let effects = bed.feed(inspected(first, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)));
     let since = effects.iter().find_map(|effect| match effect {
@@ -170,7 +170,7 @@ fn a_limit_passes_while_systemd_does_not_answer() {
     let mut bed = up();
     let id = asked(&mut bed);
     bed.check(queued(id), &[]);
-    bed.check(stirred(id), &[&format!("inspect {TASK}")]);
+    bed.check(task_changed(id), &[&format!("inspect {TASK}")]);
     let seen = Seen { steps: vec![begin_step(0, "a", 1)], ..seen_running(&intent("j", 1, "prolog", 0), 1) };
     bed.check(inspected(id, seen), &[&format!("moved {TASK} running a 1/1")]);
     bed.pass(65_000, &[&format!("inspect {TASK}"), "wake 70000"]);
@@ -183,7 +183,7 @@ fn a_claim_without_room_is_named() {
     let mut bed = up();
     let id = asked(&mut bed);
     bed.check(queued(id), &[]);
-    bed.check(stirred(id), &[&format!("inspect {TASK}")]);
+    bed.check(task_changed(id), &[&format!("inspect {TASK}")]);
     let exited = seen_exited(&intent("j", 1, "prolog", 0), 1, 73);
     bed.feed(inspected(id, Seen { claim: None, ..exited }));
     bed.feed(Input::ClaimTaken { task: id, result: Err("no room".to_owned()) });

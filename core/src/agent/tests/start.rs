@@ -31,11 +31,11 @@ fn an_ordinary_task_needs_no_timer_from_start_to_tombstone() {
         (start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]),
         (intent_written(id), &["accepted j.1.prolog.0", "start-unit j.1.prolog.0"]),
         (queued(id), &[]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]),
         (outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]),
         (ack(id), &["bury j.1.prolog.0 ok"]),
-        (buried(id), &[]),
+        (tombstone_written(id), &[]),
         (start_message("j", 1, "prolog", 0), &["finished j.1.prolog.0 ok"]),
     ]);
 }
@@ -67,7 +67,7 @@ fn a_start_again_is_answered_from_where_the_task_stands() {
         (again(), accepted),
         (queued(id), &[]),
         (again(), accepted),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (
             inspected(id, seen_exited(&intent("j", 1, "prolog", 0), 1, 3)),
             &["write-outcome j.1.prolog.0 failed (exit 3)"],
@@ -77,7 +77,7 @@ fn a_start_again_is_answered_from_where_the_task_stands() {
         (again(), finished),
         (ack(id), &["bury j.1.prolog.0 failed (exit 3)"]),
         (again(), finished),
-        (buried(id), &[]),
+        (tombstone_written(id), &[]),
         (again(), finished),
     ]);
 }
@@ -162,7 +162,7 @@ fn only_acknowledged_ends_make_room_past_the_cap() {
     let mut node = node();
     node.policy.max_tombstones = 2;
     let mut bed = Bed::up_as(node);
-    bed.buried("j", 1, "prolog");
+    bed.tombstone_written("j", 1, "prolog");
     bed.live("k", 1, "prolog", 0);
     bed.check(start_message("j", 1, "epilog", 0), &["remove-tombstone j.1.prolog.0", "write-intent j.1.epilog.0"]);
     bed.check(
@@ -198,10 +198,10 @@ fn past_the_cap_the_oldest_tombstone_goes_whose_unit_is_gone() {
     // The unit stays for a post-mortem, and so does the tombstone.
     let failed = bed.ended("h", 1, "prolog", 3, &["finished h.1.prolog.0 failed (exit 3)"]);
     bed.check(ack(failed), &["bury h.1.prolog.0 failed (exit 3)"]);
-    bed.check(buried(failed), &[]);
-    bed.buried("j", 1, "prolog");
+    bed.check(tombstone_written(failed), &[]);
+    bed.tombstone_written("j", 1, "prolog");
     bed.now.boot_ms += 1;
-    bed.buried("k", 1, "prolog");
+    bed.tombstone_written("k", 1, "prolog");
     bed.now.boot_ms = 10_000;
     bed.check(start_message("l", 1, "prolog", 0), &["remove-tombstone j.1.prolog.0", "write-intent l.1.prolog.0"]);
     bed.check(cancel("m", 1, "prolog", 0), &["remove-tombstone k.1.prolog.0", "bury m.1.prolog.0 cancelled"]);
@@ -221,7 +221,7 @@ fn open_tombstones_stay_past_the_cap() {
     let mut bed = Bed::up_as(node.clone());
     let id = task("j", 1, "prolog", 0);
     bed.check(cancel("j", 1, "prolog", 0), &["bury j.1.prolog.0 cancelled"]);
-    bed.check(buried(id), &["finished j.1.prolog.0 cancelled"]);
+    bed.check(tombstone_written(id), &["finished j.1.prolog.0 cancelled"]);
     bed.now.boot_ms = 20_000;
     bed.check(start_message("l", 1, "prolog", 0), &[&refused(1)]);
     bed.check(ack(id), &[]);
@@ -230,9 +230,9 @@ fn open_tombstones_stay_past_the_cap() {
     for (expects_boot, expect) in
         [(false, vec!["remove-tombstone j.1.prolog.0", "write-intent l.1.prolog.0"]), (true, vec![&*refused(1)])]
     {
-        let stone = tombstone(&intent("j", 1, "prolog", 0), Outcome::Ok);
+        let tombstone = tombstone(&intent("j", 1, "prolog", 0), Outcome::Ok);
         let mut bed = Bed::of(node.clone());
-        bed.check(joined(vec![], vec![Tombstone { expects_boot, ..stone }]), &[]);
+        bed.check(joined(vec![], vec![Tombstone { expects_boot, ..tombstone }]), &[]);
         bed.feed(Input::LinkUp { counter: 1 });
         bed.feed(welcome(1));
         bed.feed(epoch_written(1));
@@ -249,7 +249,7 @@ fn after_actions_have_room_past_the_cap() {
     (node.policy.max_tombstones, node.policy.max_tasks) = (1, 2);
     let mut bed = Bed::up_as(node);
     bed.check(cancel("j", 1, "prolog", 0), &["bury j.1.prolog.0 cancelled"]);
-    bed.check(buried(task("j", 1, "prolog", 0)), &["finished j.1.prolog.0 cancelled"]);
+    bed.check(tombstone_written(task("j", 1, "prolog", 0)), &["finished j.1.prolog.0 cancelled"]);
     bed.now.boot_ms = 20_000;
     for (job, after, expect) in [
         ("h", false, format!("finished h.1.epilog.0 {}", refused(1))),

@@ -41,7 +41,7 @@ fn a_rejected_start_whose_claim_a_runner_has_runs() {
         (claim_taken(id, false), &["inspect j.1.prolog.0"]),
         // systemd reports no changes of a unit from another start, unless the daemon watches the unit.
         (inspected(id, seen_running(&intent, 1)), &["watch j.1.prolog.0"]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]),
     ]);
 }
@@ -60,7 +60,7 @@ fn an_existing_unit_is_adopted_only_by_its_ids_or_claim() {
         bed.check(start_reply(id, StartReply::Exists), &["inspect j.1.prolog.0"]);
         if adopted {
             bed.check(inspected(id, seen), &["watch j.1.prolog.0"]);
-            bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+            bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
             bed.check(inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]);
             continue;
         }
@@ -94,12 +94,12 @@ fn a_unit_that_found_no_task_goes_before_the_next_start() {
     bed.unloads = true;
     for _ in 0..4 {
         bed.feed(queued(id));
-        bed.feed(stirred(id));
+        bed.feed(task_changed(id));
         bed.feed(inspected(id, ghost(NOT_OURS)));
         bed.pass(250, &["moved j.1.prolog.0 starting", "start-unit j.1.prolog.0"]);
     }
     bed.feed(queued(id));
-    bed.feed(stirred(id));
+    bed.feed(task_changed(id));
     let refused = "refused (the runner did not claim the task and ran nothing (exit 66): its unit's journal says why)";
     bed.check(inspected(id, ghost(NO_TASK)), &[&format!("take-claim j.1.prolog.0 {refused}")]);
 }
@@ -143,7 +143,7 @@ fn a_late_start_is_noticed_while_the_next_one_waits() {
     let id = starting(&mut bed);
     bed.check(start_reply(id, unknown()), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_nothing()), &["moved j.1.prolog.0 waiting*", "wake 250"]);
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_running(&intent("j", 1, "prolog", 0), 1)), &["watch j.1.prolog.0"]);
     bed.pass(250, &[]);
 }
@@ -184,7 +184,7 @@ fn doubtful_units_are_inspected_when_the_bus_is_back() {
     let waiting = task("l", 1, "prolog", 0);
     bed.checks([
         (Input::BusLost, &[]),
-        (stirred(claimed), &[]),
+        (task_changed(claimed), &[]),
         (inspected(claimed, seen_nothing()), &[]),
         (start_reply(starting, unknown()), &[]),
         (start_message("l", 1, "prolog", 0), &["write-intent l.1.prolog.0"]),
@@ -195,7 +195,7 @@ fn doubtful_units_are_inspected_when_the_bus_is_back() {
         ),
         // The daemon watches the unit again, because the bus of its start is gone, and reads the unit once more.
         (inspected(starting, seen_running(&intent("k", 1, "prolog", 0), 2)), &["watch k.1.prolog.0"]),
-        (stirred(claimed), &["inspect j.1.prolog.0"]),
+        (task_changed(claimed), &["inspect j.1.prolog.0"]),
         (inspected(claimed, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)), &["write-outcome j.1.prolog.0 ok"]),
     ]);
 }
@@ -226,7 +226,7 @@ fn an_agents_claim_decides_the_end_of_a_late_unit() {
     bed.checks([
         (start_reply(id, unknown()), &["inspect j.1.prolog.0"]),
         (inspected(id, late), &["watch j.1.prolog.0"]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (inspected(id, over), &["write-outcome j.1.prolog.0 cancelled"]),
     ]);
 }

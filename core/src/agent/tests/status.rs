@@ -22,7 +22,7 @@ fn the_status_line_counts_what_there_is() {
         let id = bed.live(j, 1, "prolog", rank);
         let mut seen = seen_running(&intent(j, 1, "prolog", rank), 1);
         seen.steps = vec![begin_step(0, "a", 1)];
-        bed.feed(stirred(id));
+        bed.feed(task_changed(id));
         bed.feed(inspected(id, seen));
     }
     bed.ended("l", 1, "prolog", 0, &["unload l.1.prolog.0", "finished l.1.prolog.0 ok"]);
@@ -44,7 +44,7 @@ fn the_age_of_a_run_counts_from_its_beginning() {
     let id = task("j", 1, "epilog", 0);
     bed.feed(intent_written(id));
     bed.now.boot_ms = 5_000;
-    bed.feed(stirred(first));
+    bed.feed(task_changed(first));
     bed.feed(inspected(first, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)));
     bed.feed(outcome_written(first));
     bed.feed(queued(id));
@@ -52,10 +52,10 @@ fn the_age_of_a_run_counts_from_its_beginning() {
     for (at, step, age) in [(5_100, begin_step(0, "a", 1), 0), (5_700, begin_step(1, "b", 1), 600)] {
         bed.now.boot_ms = at;
         seen.steps.push(step);
-        bed.feed(stirred(id));
+        bed.feed(task_changed(id));
         let effects = bed.feed(inspected(id, seen.clone()));
         let told = effects.iter().find_map(|effect| match effect {
-            Effect::Send(FromAgent::Moved { task, age_ms, .. }) if *task == id => Some(*age_ms),
+            Effect::Send(FromAgent::PhaseChanged { task, age_ms, .. }) if *task == id => Some(*age_ms),
             _ => None,
         });
         assert_eq!(told, Some(age), "{effects:?}");

@@ -18,7 +18,7 @@ fn a_unit_that_vanished_is_lost_unless_its_result_is_complete() {
     ] {
         let mut bed = Bed::up();
         let id = bed.claimed("j", 1, "prolog", 0);
-        bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+        bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
         bed.check(inspected(id, seen), &[&format!("write-outcome j.1.prolog.0 {expect}")]);
         // The agent has no unit to unload.
         bed.check(outcome_written(id), &[&format!("finished j.1.prolog.0 {expect}")]);
@@ -41,7 +41,7 @@ fn a_unit_that_systemd_restarts_has_ended_with_its_runner() {
     ] {
         let mut bed = Bed::up();
         let id = bed.live("j", 1, "prolog", 0);
-        bed.feed(stirred(id));
+        bed.feed(task_changed(id));
         let told: Vec<String> = bed.feed(inspected(id, seen)).iter().map(super::words::words).collect();
         let wrote = told.iter().find_map(|told| told.strip_prefix("write-outcome j.1.prolog.0 "));
         assert_eq!(wrote.unwrap_or_default(), outcome, "{told:?}");
@@ -54,7 +54,7 @@ fn a_unit_that_vanished_before_its_claim_is_lost_and_claimed() {
     let id = bed.live("j", 1, "prolog", 0);
     let lost = "lost (its unit vanished without a result)";
     bed.checks([
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (inspected(id, seen_nothing()), &[&format!("take-claim j.1.prolog.0 {lost}")]),
         (claim_taken(id, true), &[&format!("write-outcome j.1.prolog.0 {lost}")]),
     ]);
@@ -72,7 +72,7 @@ fn a_foreign_unit_with_the_name_of_a_queued_one_is_left_alone() {
             let mut bed = Bed::up();
             let id = bed.live("j", 1, "prolog", 0);
             bed.checks([
-                (stirred(id), &["inspect j.1.prolog.0"]),
+                (task_changed(id), &["inspect j.1.prolog.0"]),
                 (
                     inspected(id, Seen { unit_ids: unit_ids.clone(), claim: None, result: None, ..seen }),
                     &[&format!("take-claim j.1.prolog.0 {lost}")],
@@ -104,7 +104,7 @@ fn a_runner_that_never_claimed_is_never_a_success() {
         let mut bed = Bed::up();
         let id = bed.live("j", 1, "prolog", 0);
         let seen = Seen { claim: None, result: None, ..seen_exited(&intent, 1, code) };
-        bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+        bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
         bed.check(inspected(id, seen), &[&format!("take-claim j.1.prolog.0 {outcome}")]);
         bed.check(claim_taken(id, true), &[&format!("write-outcome j.1.prolog.0 {outcome}")]);
     }
@@ -116,7 +116,7 @@ fn an_unreadable_claim_counts_as_the_units_and_is_read_once() {
     let id = bed.live("j", 1, "prolog", 0);
     let torn = Seen { claim: None, ..seen_exited(&intent("j", 1, "prolog", 0), 1, 0) };
     bed.checks([
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (inspected(id, torn.clone()), &["take-claim j.1.prolog.0 failed*"]),
         (claim_taken(id, false), &["inspect j.1.prolog.0"]),
         (inspected(id, torn), &["write-outcome j.1.prolog.0 ok"]),
@@ -124,7 +124,7 @@ fn an_unreadable_claim_counts_as_the_units_and_is_read_once() {
     let mut bed = Bed::up();
     let id = bed.live("j", 1, "prolog", 0);
     bed.checks([
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (inspected(id, seen_nothing()), &["take-claim j.1.prolog.0 lost*"]),
         (claim_taken(id, false), &["inspect j.1.prolog.0"]),
         (inspected(id, seen_nothing()), &["write-outcome j.1.prolog.0 lost*"]),
@@ -149,7 +149,7 @@ fn the_unit_that_is_asked_is_believed_only_when_it_is_over() {
     for (what, unit, over) in table {
         let mut bed = Bed::up();
         let id = bed.claimed("j", 1, "prolog", 0);
-        bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+        bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
         let effects = bed.feed(inspected(id, Seen { unit: Some(unit), ..seen_exited(&intent, 1, 0) }));
         assert_eq!(effects.len(), usize::from(over), "{what}: {effects:?}");
     }
@@ -172,10 +172,10 @@ fn leftovers_of_a_killed_runner_linger_until_the_unit_stops() {
     };
     let failed = Seen { unit: Some(killed("failed")), ..seen_running(&intent, 1) };
     bed.checks([
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (stopping(&[7]), &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 1", "wake 250"]),
         (message(ToAgent::Signal { task: id, signal: 9 }), &["kill-lingering j.1.prolog.0"]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (inspected(id, failed), &["write-outcome j.1.prolog.0 failed (its runner was killed: signal KILL)"]),
     ]);
 }
@@ -187,18 +187,18 @@ fn inspections_run_one_at_a_time_and_repeat_after_a_change() {
     let intent = intent("j", 1, "prolog", 0);
     bed.checks([
         // The job can end before systemd answers the call.
-        (stirred(id), &[]),
+        (task_changed(id), &[]),
         (queued(id), &["inspect j.1.prolog.0"]),
-        (stirred(id), &[]),
-        (stirred(id), &[]),
+        (task_changed(id), &[]),
+        (task_changed(id), &[]),
         (inspected(id, seen_running(&intent, 1)), &["inspect j.1.prolog.0"]),
         (inspected(id, seen_running(&intent, 1)), &[]),
         // An answer to no request.
         (inspected(id, seen_exited(&intent, 1, 3)), &[]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
-        (stirred(id), &[]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &[]),
         (inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]),
-        (stirred(id), &[]),
+        (task_changed(id), &[]),
     ]);
 }
 
@@ -208,13 +208,13 @@ fn a_look_that_fails_is_repeated_later_each_time() {
     node.policy.actions.get_mut(&action("prolog")).unwrap().timeout_ms = None;
     let mut bed = Bed::up_as(node);
     let id = bed.live("j", 1, "prolog", 0);
-    bed.feed(stirred(id));
+    bed.feed(task_changed(id));
     let steps = vec![begin_step(0, "a", 1)];
     bed.feed(inspected(id, Seen { steps, ..seen_running(&intent("j", 1, "prolog", 0), 1) }));
     bed.now.boot_ms += 5_000;
     bed.feed(Input::Tick);
     let failed = || Input::Inspected { task: id, seen: Err("no reply".to_owned()) };
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     let mut at = bed.now.boot_ms;
     for pause in [250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000] {
         at += pause;
@@ -222,7 +222,7 @@ fn a_look_that_fails_is_repeated_later_each_time() {
         bed.pass(pause, &["inspect j.1.prolog.0"]);
     }
     bed.check(inspected(id, seen_running(&intent("j", 1, "prolog", 0), 1)), &[]);
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(failed(), &[&format!("wake {}", at + 250)]);
 }
 
@@ -233,10 +233,10 @@ fn what_a_script_leaves_behind_holds_the_task_and_is_named() {
     let over = seen_exited(&intent("j", 1, "prolog", 0), 1, 0);
     let lingering = |pids: &[u32]| inspected(id, Seen { processes: processes(pids), ..over.clone() });
     bed.checks([
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         // A process that was just forked still has its parent's name, so it is inspected once more.
         (lingering(&[7, 8]), &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 2", "wake 250"]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (
             lingering(&[8]),
             &[
@@ -246,9 +246,9 @@ fn what_a_script_leaves_behind_holds_the_task_and_is_named() {
                 "moved j.1.prolog.0 lingering 1",
             ],
         ),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (lingering(&[8]), &["watch-empty j.1.prolog.0"]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (inspected(id, over.clone()), &["write-outcome j.1.prolog.0 ok"]),
     ]);
 }
@@ -260,20 +260,20 @@ fn lingering_processes_are_killed_by_plan_and_inspected_again() {
     let over = seen_exited(&intent("j", 1, "sweep", 0), 1, 0);
     let lingering = |pids: &[u32]| inspected(id, Seen { processes: processes(pids), ..over.clone() });
     bed.checks([
-        (stirred(id), &["inspect j.1.sweep.0"]),
+        (task_changed(id), &["inspect j.1.sweep.0"]),
         (
             lingering(&[7]),
             &["kill-lingering j.1.sweep.0", "watch-empty j.1.sweep.0", "moved j.1.sweep.0 lingering 1", "wake 250"],
         ),
-        (stirred(id), &["inspect j.1.sweep.0"]),
+        (task_changed(id), &["inspect j.1.sweep.0"]),
         // A process that does not die is held, not killed again; a new one is killed.
         (lingering(&[7]), &["watch-empty j.1.sweep.0"]),
-        (stirred(id), &["inspect j.1.sweep.0"]),
+        (task_changed(id), &["inspect j.1.sweep.0"]),
         (
             lingering(&[7, 9]),
             &["kill-lingering j.1.sweep.0", "watch-empty j.1.sweep.0", "moved j.1.sweep.0 lingering 2"],
         ),
-        (stirred(id), &["inspect j.1.sweep.0"]),
+        (task_changed(id), &["inspect j.1.sweep.0"]),
         (inspected(id, over.clone()), &["write-outcome j.1.sweep.0 ok"]),
     ]);
     let effects = bed.feed(outcome_written(id));
@@ -293,11 +293,11 @@ fn what_lingers_is_killed_when_an_operator_says_so() {
     let lingering = inspected(id, Seen { processes: processes(&[7]), ..over.clone() });
     let signal = |signal: u8| message(ToAgent::Signal { task: id, signal });
     bed.checks([
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (lingering, &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 1", "wake 250"]),
         (signal(9), &["kill-lingering j.1.prolog.0"]),
         (signal(9), &["kill-lingering j.1.prolog.0"]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
     ]);
     let effects = bed.check(inspected(id, over), &["write-outcome j.1.prolog.0 ok"]);
     let [crate::agent::Effect::WriteOutcome { ended, .. }] = &effects[..] else { unreachable!() };
@@ -311,13 +311,13 @@ fn what_lingers_is_killed_once_the_bus_is_back() {
     let id = bed.claimed("j", 1, "prolog", 0);
     let over = seen_exited(&intent("j", 1, "prolog", 0), 1, 0);
     let lingering = || inspected(id, Seen { processes: processes(&[7]), ..over.clone() });
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.feed(lingering());
     bed.checks([
         (Input::BusLost, &[]),
         (message(ToAgent::Signal { task: id, signal: 9 }), &[]),
         (joined(vec![], vec![]), &["watch j.1.prolog.0"]),
-        (stirred(id), &["inspect j.1.prolog.0"]),
+        (task_changed(id), &["inspect j.1.prolog.0"]),
         (
             lingering(),
             &[
@@ -334,7 +334,7 @@ fn what_lingers_is_killed_once_the_bus_is_back() {
 fn what_is_meant_to_stay_is_recorded_and_does_not_hold() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "mount", 0);
-    bed.check(stirred(id), &["inspect j.1.mount.0"]);
+    bed.check(task_changed(id), &["inspect j.1.mount.0"]);
     let over = Seen { processes: processes(&[7]), ..seen_exited(&intent("j", 1, "mount", 0), 1, 0) };
     let effects = bed.check(inspected(id, over), &["write-outcome j.1.mount.0 ok"]);
     let [crate::agent::Effect::WriteOutcome { ended, .. }] = &effects[..] else { unreachable!() };
@@ -368,9 +368,9 @@ fn phases_and_milestones_are_told_once_per_change() {
     let mut steps = Vec::new();
     let mut told = |new: Vec<StepRecord>, expect: &[&str]| {
         steps.extend(new);
-        bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+        bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
         bed.check(with(steps.clone()), expect);
-        bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+        bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
         bed.check(with(steps.clone()), &[]);
     };
     told(vec![begin_step(0, "a", 2)], &["moved j.1.prolog.0 running a 1/2"]);

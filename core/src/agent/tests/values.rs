@@ -6,7 +6,7 @@ use crate::agent::io::{Exec, Found, Input, Node, Policy, Seen, StartReply, UnitI
 use crate::hostlist::HostList;
 use crate::ids::*;
 use crate::idset::IdSet;
-use crate::mark::Obeyed;
+use crate::mark::AcceptedEpoch;
 use crate::message::ToAgent;
 use crate::outcome::ExitStatus;
 use crate::task::*;
@@ -281,7 +281,7 @@ pub(crate) fn report_step(report: Report) -> StepRecord {
 // Inputs.
 
 pub(crate) fn joined(found: Vec<Found>, tombstones: Vec<Tombstone>) -> Input {
-    Input::Joined { found, tombstones, obeyed: None }
+    Input::Joined { found, tombstones, accepted: None }
 }
 
 pub(crate) fn message(message: ToAgent) -> Input {
@@ -289,8 +289,8 @@ pub(crate) fn message(message: ToAgent) -> Input {
 }
 
 /// Returns the contents of `epoch.json` of an agent that obeyed this epoch.
-pub(crate) fn obeyed(number: u64) -> Obeyed {
-    Obeyed { cluster: Some(cluster()), ..epoch(number).into() }
+pub(crate) fn accepted(number: u64) -> AcceptedEpoch {
+    AcceptedEpoch { cluster: Some(cluster()), ..epoch(number).into() }
 }
 
 pub(crate) fn epoch(number: u64) -> Epoch {
@@ -344,8 +344,8 @@ pub(crate) fn start_reply(task: TaskId, reply: StartReply) -> Input {
     Input::Started { task, reply }
 }
 
-pub(crate) fn stirred(task: TaskId) -> Input {
-    Input::Stirred { task }
+pub(crate) fn task_changed(task: TaskId) -> Input {
+    Input::TaskChanged { task }
 }
 
 pub(crate) fn inspected(task: TaskId, seen: Seen) -> Input {
@@ -360,6 +360,6 @@ pub(crate) fn outcome_written(task: TaskId) -> Input {
     Input::OutcomeWritten { task, result: Ok(()) }
 }
 
-pub(crate) fn buried(task: TaskId) -> Input {
-    Input::Buried { task, result: Ok(()) }
+pub(crate) fn tombstone_written(task: TaskId) -> Input {
+    Input::TombstoneWritten { task, result: Ok(()) }
 }

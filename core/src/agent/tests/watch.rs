@@ -21,7 +21,7 @@ fn runs(node: Node) -> (Bed, TaskId) {
     let mut bed = Bed::up_as(node);
     let id = bed.live("j", 1, "prolog", 0);
     bed.watches = true;
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen(false)), &["moved j.1.prolog.0 running a 1/1"]);
     // The check whether its first script begins comes, and has nothing to do.
     bed.pass(5_000, &["wake 65000"]);
@@ -41,9 +41,9 @@ fn the_agent_reports_a_limit_that_a_stopped_runner_misses() {
     bed.check(inspected(id, seen(true)), &late);
     // The agent reports the limit once. A runner that is back reports by itself, so the agent does not repeat the
     // report.
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen(true)), &[]);
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen(false)), &["moved j.1.prolog.0 running a 1/1"]);
 }
 
@@ -73,19 +73,19 @@ fn a_kill_reaches_the_unit_of_a_stopped_runner() {
     let (mut bed, id) = runs(node());
     bed.check(Input::Message(ToAgent::Signal { task: id, signal: 9 }), &["signal j.1.prolog.0 43"]);
     bed.now.boot_ms += 2_000;
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen(true)), &["warning: its runner is stopped*", "kill-lingering j.1.prolog.0"]);
     // A runner that handles the signal needs no more.
     let (mut bed, id) = runs(node());
     bed.check(Input::Message(ToAgent::Signal { task: id, signal: 9 }), &["signal j.1.prolog.0 43"]);
     bed.now.boot_ms += 2_000;
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen(false)), &[]);
 
     let (mut bed, id) = runs(node());
     bed.check(cancel("j", 1, "prolog", 0), &[&format!("signal {TASK} 15")]);
     bed.now.boot_ms += 2_000;
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     let told = "moved j.1.prolog.0 running a 1/1: asked to stop, but its runner is stopped*";
     bed.check(inspected(id, seen(true)), &["warning: prolog of job j*", told]);
 }

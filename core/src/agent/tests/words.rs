@@ -51,10 +51,10 @@ pub(super) fn words(effect: &Effect) -> String {
         Effect::KillLingering { stem } => format!("kill-lingering {}", of_stem(stem)),
         Effect::WriteOutcome { stem, ended, .. } => format!("write-outcome {} {}", of_stem(stem), ended.outcome),
         Effect::Unload { stem } => format!("unload {}", of_stem(stem)),
-        Effect::Bury { stem, tombstone } => format!("bury {} {}", of_stem(stem), tombstone.outcome),
+        Effect::WriteTombstone { stem, tombstone } => format!("bury {} {}", of_stem(stem), tombstone.outcome),
         Effect::RemoveTombstone { stem, .. } => format!("remove-tombstone {}", of_stem(stem)),
-        Effect::WriteEpoch { obeyed } if obeyed.commit == 0 => format!("write-epoch {}", obeyed.epoch.number),
-        Effect::WriteEpoch { obeyed } => format!("write-epoch {} commit {}", obeyed.epoch.number, obeyed.commit),
+        Effect::WriteEpoch { accepted } if accepted.commit == 0 => format!("write-epoch {}", accepted.epoch.number),
+        Effect::WriteEpoch { accepted } => format!("write-epoch {} commit {}", accepted.epoch.number, accepted.commit),
         Effect::Send(message) => message_words(message),
         Effect::Hang { why } => format!("hang: {why}"),
         Effect::RedialWindow { ms } => format!("redial {ms}"),
@@ -62,9 +62,9 @@ pub(super) fn words(effect: &Effect) -> String {
         Effect::ExecReply { caller, reply } => format!("reply {caller} {}", reply_words(reply)),
         Effect::StatusReply { caller, tasks } => format!("status {caller} {}", tasks.len()),
         Effect::Answer { question, tasks, .. } => format!("answer {question} {}", tasks.len()),
-        Effect::Tell(telling) => {
+        Effect::CallHook(telling) => {
             let heard = if telling.env["PERILOG_HEARD"].is_empty() { "" } else { ", heard" };
-            format!("tell {} {} {}{heard}", of_stem(&telling.stem), telling.program, telling.word)
+            format!("tell {} {} {}{heard}", of_stem(&telling.stem), telling.program, telling.event)
         }
         Effect::Note { level, text, .. } => match level {
             Level::Info => format!("info: {text}"),
@@ -91,7 +91,7 @@ fn message_words(message: &FromAgent) -> String {
         }
         FromAgent::EpochRefused { seen } => format!("epoch-refused {}", seen.number),
         FromAgent::Accepted { task, .. } => format!("accepted {}", name(*task)),
-        FromAgent::Moved { task, phase, .. } => format!("moved {} {}", name(*task), phase_words(phase)),
+        FromAgent::PhaseChanged { task, phase, .. } => format!("moved {} {}", name(*task), phase_words(phase)),
         FromAgent::Finished { task, ended } => {
             let excused = if ended.excused { "excused, " } else { "" };
             format!("finished {} {excused}{}", name(*task), ended.outcome)

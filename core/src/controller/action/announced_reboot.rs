@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::controller::action::{Action, Stand};
+use crate::controller::action::{Action, RankState};
 use crate::controller::context::Context;
 use crate::controller::facts::Facts;
 use crate::controller::io::{Expects, Now, RankRow, SessionId};
@@ -128,13 +128,13 @@ impl Jobs {
         }
         if expected.row.expects.as_ref().map(|expects| &expects.machine) != Some(machine) {
             // A different machine has taken the node's place: the task's result is unknown.
-            self.lose(task, Loss::Rebooted, cx);
+            self.mark_lost(task, Loss::Rebooted, cx);
             return true;
         }
         let is_next = action.boot(task.rank).is_some_and(|boot| boot.saturating_add(1) == boot_number);
         if !is_next && !survives_reboot(&action.row.name) {
             // The node has rebooted again since the announced reboot. The second reboot has invalidated the prolog.
-            self.lose(task, Loss::Rebooted, cx);
+            self.mark_lost(task, Loss::Rebooted, cx);
             return true;
         }
         let ended = if expected.is_late(cx.now) {
@@ -153,8 +153,8 @@ impl Machine {
     /// Ends a task as its node reports, unless the rank still waits for an announced reboot or for a resolution.
     pub(crate) fn end_reported(&mut self, task: TaskId, ended: Ended) {
         let Some(ended) = self.end_or_boot(task, ended) else { return };
-        let Some(ended) = self.jobs.weigh(task, ended, &self.cx) else { return };
-        let ended = if self.facts().is_undone(task, &ended) {
+        let Some(ended) = self.jobs.apply_resolution(task, ended, &self.cx) else { return };
+        let ended = if self.facts().is_invalidated(task, &ended) {
             Ended::bare(Outcome::Lost { why: Loss::Rebooted }, self.cx.now.wall_ms)
         } else {
             ended
@@ -182,7 +182,7 @@ impl Machine {
             // The rank has ended, so no reboot will end it. Without a confirmation the script does not reboot.
             return;
         }
-        if action.stand(task.rank) != Stand::Accepted {
+        if action.rank_state(task.rank) != RankState::Accepted {
             action.accept(task.rank);
         }
         let news = !action.expected.contains_key(&task.rank);
@@ -230,7 +230,7 @@ impl Machine {
         }
         expected.is_over = true;
         let until_ms = expected.until_ms;
-        if action.stand(task.rank) != Stand::Accepted {
+        if action.rank_state(task.rank) != RankState::Accepted {
             action.accept(task.rank);
         }
         if let Some(node) = self.nodes.of_mut(&self.jobs, task) {

@@ -45,14 +45,14 @@ impl Machine {
         for task in late {
             let (node, session) = (self.nodes.of(&self.jobs, task), self.nodes.session_of(&self.jobs, task));
             let why = if node.is_some() { Loss::Offline } else { Loss::UnknownNode };
-            self.jobs.lose(task, why, &mut self.cx);
+            self.jobs.mark_lost(task, why, &mut self.cx);
             // The Cancel keeps the task from beginning later: an absent node gets one in answer to its Hello.
             if let Some(session) = session.filter(|_| !defect!(OfflineUnfenced)) {
                 self.cx.send_cancel(session, &self.jobs, task, "not accepted within start-grace");
             }
         }
         let (absent_at, lost) = self.facts().unreachable(id);
-        lost.into_iter().for_each(|task| self.jobs.lose(task, Loss::Unreachable, &mut self.cx));
+        lost.into_iter().for_each(|task| self.jobs.mark_lost(task, Loss::Unreachable, &mut self.cx));
         let (lingering_at, lingering) = self.facts().lingering_too_long(id);
         for (task, what) in lingering {
             // A restarted controller does not drain again: the operator who undrains the node has seen the processes.

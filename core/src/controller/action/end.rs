@@ -24,14 +24,14 @@ use crate::task::{Ended, survives_reboot};
 
 impl Jobs {
     /// Ends a task as `lost`, for the reason `why`.
-    pub(crate) fn lose(&mut self, task: TaskId, why: Loss, cx: &mut Context) {
+    pub(crate) fn mark_lost(&mut self, task: TaskId, why: Loss, cx: &mut Context) {
         self.end_task(task, self.lost(task, why, cx), cx);
     }
 
     /// Ends a task with `ended`. If a resolution of the task waits, the resolution may become the outcome instead, or
-    /// the task stays open ([`Self::weigh`]).
+    /// the task stays open ([`Self::apply_resolution`]).
     pub(crate) fn end_task(&mut self, task: TaskId, ended: Ended, cx: &mut Context) {
-        if let Some(ended) = self.weigh(task, ended, cx) {
+        if let Some(ended) = self.apply_resolution(task, ended, cx) {
             self.give_outcome(task, ended, cx);
         }
     }
@@ -40,7 +40,7 @@ impl Jobs {
     /// and records the milestones that the end reports.
     pub(crate) fn give_outcome(&mut self, task: TaskId, ended: Ended, cx: &mut Context) {
         let is_ok = ended.outcome.is_ok();
-        let is_unfollowed = self.unfollowed(task, &ended).is_some();
+        let lacks_after_action = self.lacking_after_action(task, &ended).is_some();
         let milestones = ended.milestones.clone();
         let Some(action) = self.action_mut(task.action) else { return };
         // An end without a duration is none of the node's: the controller gave the script up, and the script may go on.
@@ -50,13 +50,13 @@ impl Jobs {
         let overdue =
             action.overdue(task.rank).filter(|script| *script != ITS_START || given_up || defect!(StartCounts));
         let told = overdue.is_some() && matches!(ended.outcome, Outcome::Timeout { .. });
-        let blame = (!is_ok && !told || is_unfollowed).then(|| ended.clone());
+        let blame = (!is_ok && !told || lacks_after_action).then(|| ended.clone());
         let rebooted = action.expected.contains_key(&task.rank);
-        let goes_on = matches!(ended.outcome, Outcome::Resolved { .. }) || told && given_up;
+        let continues = matches!(ended.outcome, Outcome::Resolved { .. }) || told && given_up;
         action.end(task.rank, ended);
-        cx.changes.push_back(Change::Ended(End { task, rebooted, goes_on, is_ok, blame }));
+        cx.changes.push_back(Change::Ended(End { task, rebooted, continues, is_ok, blame }));
         for name in milestones {
-            self.task_says(task, &name, cx);
+            self.on_task_milestone(task, &name, cx);
         }
         self.touch(task.action, cx);
     }
@@ -73,7 +73,7 @@ impl Jobs {
     /// after-action cleans up.
     pub(crate) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, cx: &mut Context) {
         for name in &ended.milestones {
-            self.task_says(task, name, cx);
+            self.on_task_milestone(task, name, cx);
         }
         let (outcome, has_run) = (ended.outcome.clone(), ended.has_run());
         let Some(action) = self.action_mut(task.action) else {
@@ -83,14 +83,14 @@ impl Jobs {
             return;
         }
         let context = json!({"action": action.row.name, "attempt": action.row.attempt, "rank": task.rank, "host": host,
-            "outcome": outcome.word(), "result": outcome.to_string()});
+            "outcome": outcome.as_str(), "result": outcome.to_string()});
         let (job, found) = (action.row.job.clone(), action.late_of_lost(task.rank));
         // A good result that a reboot has invalidated is no reason for a drain.
-        let undone = |ended: &Ended| ended.outcome.went_well() && ended.reboot().is_past();
+        let invalidated = |ended: &Ended| ended.outcome.went_well() && ended.reboot().is_past();
         // Drains the node again: the operator who undrained the node knew of the loss, but not how the task ended.
         // `reboot-cleans` does not apply to the new drain.
-        let blame = found.filter(|ended| has_run && !undone(ended));
-        cx.changes.push_back(Change::Ended(End { task, rebooted: false, goes_on: false, is_ok: true, blame }));
+        let blame = found.filter(|ended| has_run && !invalidated(ended));
+        cx.changes.push_back(Change::Ended(End { task, rebooted: false, continues: false, is_ok: true, blame }));
         self.event(&job, "late", context, cx);
         self.touch(task.action, cx);
         cx.note(
@@ -104,9 +104,9 @@ impl Jobs {
     /// Drains the host of a task that had ended as `lost`, because the node now reports that its scripts live. Does so
     /// even if the loss itself had led to a drain, which an operator may have lifted without knowing that scripts live.
     /// Each task causes this second drain only once.
-    pub(crate) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, cx: &mut Context) {
+    pub(crate) fn mark_alive_after_loss(&mut self, task: TaskId, phase: &Phase, cx: &mut Context) {
         let Some(action) = self.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
-        if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
+        if action.mark_alive_after_loss(task.rank) && !defect!(LostMayLive) {
             self.touch(task.action, cx);
             let what = "lives, and had been given up as lost".to_owned();
             cx.changes.push_back(Change::Drain { task, what, is_stuck: true });
@@ -128,10 +128,14 @@ impl Machine {
             return;
         }
         let ranks = IdSet::from(task.rank.0..=task.rank.0);
-        let word = Resolving { overdue: true, ..Resolving::new(ranks, false, what, 0) };
+        let resolution = Resolving { overdue: true, ..Resolving::new(ranks, false, what, 0) };
         match self.jobs.host_of(task).is_some_and(|host| self.drains.is_draining(&host)) {
-            true => self.jobs.action_mut(task.action).into_iter().for_each(|action| action.resolve_later(word.clone())),
-            false => self.jobs.end_task(task, Ended::bare(word.outcome(), self.cx.now.wall_ms), &mut self.cx),
+            true => self
+                .jobs
+                .action_mut(task.action)
+                .into_iter()
+                .for_each(|action| action.resolve_later(resolution.clone())),
+            false => self.jobs.end_task(task, Ended::bare(resolution.outcome(), self.cx.now.wall_ms), &mut self.cx),
         }
     }
 }
@@ -139,7 +143,7 @@ impl Machine {
 impl Facts<'_> {
     /// Returns `true` if a reboot has invalidated this good end of a prolog. After a soft reboot, /run still has the
     /// record of the end, so the node may report it.
-    pub(crate) fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
+    pub(crate) fn is_invalidated(&self, task: TaskId, ended: &Ended) -> bool {
         let Some(action) = self.jobs.action(task.action) else { return false };
         let node = self.nodes.of(&self.jobs, task);
         if self.jobs.is_suspended_action(task.action) {
@@ -196,7 +200,7 @@ impl Action {
         self.leave(rank);
         self.row.cancelling.remove(rank.0);
         if !self.row.resolving.is_empty() {
-            self.forget_words(&IdSet::from(rank.0..=rank.0));
+            self.forget_resolutions(&IdSet::from(rank.0..=rank.0));
         }
         let expected = self.expected.remove(&rank).is_some();
         self.freed.insert(rank.0);
@@ -292,7 +296,7 @@ impl Jobs {
     /// Returns the after-action that should have cleaned up after this task, but was cancelled before a Start was sent.
     /// The caller then drains the task's host, even if an operator has lifted an earlier drain: that operator did not
     /// know how the task ended. `None`: there is no such after-action, or neither scripts nor a service did any work.
-    pub(crate) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
+    pub(crate) fn lacking_after_action(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
         let action = self.action(task.action).filter(|action| !self.follows(action))?;
         // A cancelled service may have worked, but reports no work.
         let by_service = action.row.external.is_some() && matches!(ended.outcome, Outcome::Cancelled { .. });

@@ -141,23 +141,23 @@ impl Jobs {
             external.ended.insert(resource.clone(), ResourceEnd { ended: ended.clone(), late: Vec::new() });
         }
         let context = json!({"action": name, "attempt": attempt, "ranks": "", "resources": names,
-            "outcome": ended.outcome.word(),
+            "outcome": ended.outcome.as_str(),
             "result": ended.outcome.to_string(), "message": last_line(ended), "checks": ended.checks});
         self.event(&job, "finish", context, cx);
         self.touch(id, cx);
     }
 
     /// Renews the lease of the action, because the service has just sent a message.
-    pub(crate) fn heard(&mut self, id: ActionId, cx: &mut Context) {
+    pub(crate) fn renew_lease(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action_mut(id).filter(|action| action.row.verdict.is_none()) else { return };
-        (action.armed_ms, action.heard_ms) = (cx.now.mono_ms, cx.now.wall_ms);
+        (action.armed_ms, action.last_report_ms) = (cx.now.mono_ms, cx.now.wall_ms);
         let Some(external) = &action.row.external else { return };
-        let (lease_ms, stored_ms) = (external.lease_ms, external.heard_ms);
+        let (lease_ms, stored_ms) = (external.lease_ms, external.last_report_ms);
         // Operators read the stored time, so half a lease is exact enough.
         if cx.now.wall_ms.abs_diff(stored_ms) >= lease_ms / 2
             && let Some(external) = action.external_mut()
         {
-            external.heard_ms = cx.now.wall_ms;
+            external.last_report_ms = cx.now.wall_ms;
         }
         let at = cx.now.mono_ms.saturating_add(lease_ms);
         self.check_by(id, at);
@@ -171,7 +171,7 @@ impl Jobs {
         let action = self.action(id).filter(|action| action.is_open())?;
         let external = action.row.external.as_ref()?;
         let at = if defect!(LeaseOnWallClock) {
-            let left = action.heard_ms.saturating_add(external.lease_ms).saturating_sub(cx.now.wall_ms);
+            let left = action.last_report_ms.saturating_add(external.lease_ms).saturating_sub(cx.now.wall_ms);
             cx.now.mono_ms.saturating_add(left)
         } else {
             action.armed_ms.saturating_add(external.lease_ms)
@@ -181,17 +181,17 @@ impl Jobs {
         }
         let (row, mut open) = (action.row.clone(), action.open_part());
         // A rank with a resolution waits for its drain, and does not end with the lease.
-        row.resolving.iter().for_each(|word| open.ranks.subtract(&word.ranks));
+        row.resolving.iter().for_each(|of| open.ranks.subtract(&of.ranks));
         if open.is_empty() {
             return None;
         }
-        let (lease, heard) = (Span::from_millis(external.lease_ms), crate::utc::second(action.heard_ms));
-        let said = format!("its lease was {lease}, its service was last heard of at {heard}");
+        let (lease, renew_lease) = (Span::from_millis(external.lease_ms), crate::utc::second(action.last_report_ms));
+        let said = format!("its lease was {lease}, its service was last heard of at {renew_lease}");
         let tail = Tail { script: row.name.to_string(), text: said };
         let lost = Ended { tails: vec![tail], ..Ended::bare(Outcome::Lost { why: Loss::Lease }, cx.now.wall_ms) };
         let hosts = self.layout(id).map(|layout| layout.hosts_of(&open.ranks));
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": open.ranks, "hosts": hosts,
-            "resources": open.resources, "lease": lease, "heard_ms": action.heard_ms});
+            "resources": open.resources, "lease": lease, "last_report_ms": action.last_report_ms});
         self.event(&row.job, "lease-expired", context, cx);
         for rank in open.ranks.iter().map(Rank) {
             self.end_task(TaskId { action: id, rank }, lost.clone(), cx);
@@ -277,7 +277,7 @@ impl Jobs {
         {
             external.lease_ms = lease_ms;
         }
-        self.heard(id, cx);
+        self.renew_lease(id, cx);
     }
 }
 

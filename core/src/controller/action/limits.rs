@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::controller::action::Action;
-use crate::controller::action::stands::take_out;
+use crate::controller::action::delta::take_out;
 use crate::controller::context::Context;
 use crate::controller::io::Now;
 use crate::controller::job::Jobs;
@@ -22,28 +22,28 @@ use crate::task::Ended;
 const AT_ONCE_MS: u64 = 1_000;
 /// Maximum number of events about overdue scripts and lingering processes that one task may cause in its job's log. No
 /// honest node reports more.
-const MAX_TOLD: u8 = 32;
+const MAX_LOGGED: u8 = 32;
 /// Longest name of a script, in bytes; no file name is longer.
 const MAX_SCRIPT: usize = 255;
 
 impl Action {
     /// Counts an event that a report about the rank adds to the job's log. Returns `false` past the maximum: the caller
     /// then adds no event.
-    pub(crate) fn may_tell(&mut self, rank: Rank) -> bool {
-        let told = self.told.entry(rank).or_default();
-        *told = told.saturating_add(1);
-        *told <= MAX_TOLD
+    pub(crate) fn may_log(&mut self, rank: Rank) -> bool {
+        let logged = self.logged.entry(rank).or_default();
+        *logged = logged.saturating_add(1);
+        *logged <= MAX_LOGGED
     }
 
     /// Records that a script of the rank is overdue. Returns `false` if the controller knows that already, or if the
     /// rank has caused its maximum number of events.
     pub(crate) fn is_overdue_now(&mut self, rank: Rank, script: &str) -> bool {
-        if self.row.overdue.get(script).is_some_and(|ranks| ranks.contains(rank.0)) || !self.may_tell(rank) {
+        if self.row.overdue.get(script).is_some_and(|ranks| ranks.contains(rank.0)) || !self.may_log(rank) {
             return false;
         }
         self.forget_overdue(rank);
         self.row.overdue.entry(script.to_owned()).or_default().insert(rank.0);
-        self.moved.insert(rank.0);
+        self.dirty.insert(rank.0);
         true
     }
 
@@ -62,12 +62,12 @@ impl Action {
     pub(crate) fn lingers_too_long(&mut self, rank: Rank) {
         self.lingering.remove(&rank);
         self.row.lingering.insert(rank.0);
-        self.moved.insert(rank.0);
+        self.dirty.insert(rank.0);
     }
 
     /// Records that scripts live on a rank that had ended as `lost`. Returns `false` if this was recorded before, or if
     /// the rank did not end as `lost`.
-    pub(crate) fn lives_after_all(&mut self, rank: Rank) -> bool {
+    pub(crate) fn mark_alive_after_loss(&mut self, rank: Rank) -> bool {
         let lost = self.ended.get(&rank).is_some_and(|row| matches!(row.ended.outcome, Outcome::Lost { .. }));
         let is_news = lost && !self.row.lingering.contains(rank.0);
         if is_news {
@@ -94,14 +94,14 @@ impl Action {
         if Some(limit) != self.row.timeout_ms {
             limits.entry(limit).or_default().insert(rank.0);
         }
-        self.moved.insert(rank.0);
+        self.dirty.insert(rank.0);
     }
 
     /// Returns the time limit (ms) of a rank's scripts: the node's, if it reported one, else the action's. `None`: no
     /// limit.
     pub(crate) fn limit(&self, rank: Rank) -> Option<u64> {
-        let told = self.row.limits.iter().find_map(|(limit, ranks)| ranks.contains(rank.0).then_some(*limit));
-        told.or(self.row.timeout_ms)
+        let logged = self.row.limits.iter().find_map(|(limit, ranks)| ranks.contains(rank.0).then_some(*limit));
+        logged.or(self.row.timeout_ms)
     }
 
     pub(crate) fn has_limits(&self) -> bool {
@@ -158,7 +158,7 @@ impl Jobs {
 
     /// Records the time limit of an open task, as the node `host` reported it. Ignores a report about a task of another
     /// host.
-    pub(crate) fn limit_told(&mut self, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
+    pub(crate) fn limit_reported(&mut self, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
         if self.host_of(task).as_ref() != Some(host) {
             return;
         }

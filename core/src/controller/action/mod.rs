@@ -9,19 +9,19 @@
 
 pub(crate) mod announced_reboot;
 mod clock;
+pub(crate) mod delta;
 mod end;
 pub(crate) mod external;
 pub(crate) mod limits;
 pub(crate) mod order;
 mod progress;
 mod report;
-pub(crate) mod stands;
 pub(crate) mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::action::announced_reboot::Expected;
-use crate::controller::action::stands::take_out;
+use crate::controller::action::delta::take_out;
 use crate::controller::giveback::release::Batches;
 use crate::controller::io::{ActionRow, External, RankRow, Record};
 use crate::controller::job::layout::Layout;
@@ -50,7 +50,7 @@ pub(crate) struct Action {
     pub(crate) batches: Batches,
     /// For an external action: time (wall clock) of the last message of its service. The time in the row may be up to
     /// half a lease older, because the store does not get every message.
-    pub(crate) heard_ms: u64,
+    pub(crate) last_report_ms: u64,
     /// Ends of ranks in this batch that the event log does not have yet.
     pub(crate) fresh: Vec<Fresh>,
     /// Ranks that ended in this batch. Actions that waited for an end on these ranks may begin now.
@@ -65,12 +65,12 @@ pub(crate) struct Action {
     changed_ranks: BTreeSet<Rank>,
     /// Ranks whose rank state or details changed in this batch. The batch stores a delta of the row for these ranks,
     /// unless it stores the whole row.
-    pub(crate) moved: IdSet,
+    pub(crate) dirty: IdSet,
     /// Approximate size (bytes) of the action's deltas in the store since its last whole row; `None`: this controller
     /// has not stored the whole row yet, so the size is unknown.
     beside: Option<usize>,
-    /// Number of events about overdue scripts and lingering processes in the job's log, by rank ([`Self::may_tell`]).
-    pub(crate) told: BTreeMap<Rank, u8>,
+    /// Number of events about overdue scripts and lingering processes in the job's log, by rank ([`Self::may_log`]).
+    pub(crate) logged: BTreeMap<Rank, u8>,
     /// `true` if this batch may have changed the action, and the index does not have the change yet
     /// ([`crate::controller::job::index`]).
     pub(crate) is_stale: bool,
@@ -90,9 +90,9 @@ pub(crate) struct Fresh {
 
 /// Rank state: how far a rank of an action is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stand {
+pub(crate) enum RankState {
     /// The action does not cover the rank.
-    NotMine,
+    NotInAction,
     Waiting,
     Sent,
     Accepted,
@@ -103,7 +103,7 @@ pub(crate) enum Stand {
 impl Action {
     pub(crate) fn new(row: ActionRow, armed_ms: u64) -> Self {
         let done = row.held.ranks.difference(&row.open());
-        let heard_ms = row.external.as_ref().map_or(0, |external| external.heard_ms);
+        let last_report_ms = row.external.as_ref().map_or(0, |external| external.last_report_ms);
         Self {
             row,
             ended: BTreeMap::new(),
@@ -118,10 +118,10 @@ impl Action {
             done,
             changed: true,
             changed_ranks: BTreeSet::new(),
-            heard_ms,
-            moved: IdSet::new(),
+            last_report_ms,
+            dirty: IdSet::new(),
             beside: None,
-            told: BTreeMap::new(),
+            logged: BTreeMap::new(),
             is_stale: false,
         }
     }
@@ -138,18 +138,18 @@ impl Action {
         TaskId { action: self.row.id, rank }
     }
 
-    pub(crate) fn stand(&self, rank: Rank) -> Stand {
+    pub(crate) fn rank_state(&self, rank: Rank) -> RankState {
         let row = &self.row;
         [
-            (&row.ok, Stand::Ok),
-            (&row.accepted, Stand::Accepted),
-            (&row.sent, Stand::Sent),
-            (&row.waiting, Stand::Waiting),
-            (&row.ended, Stand::Ended),
+            (&row.ok, RankState::Ok),
+            (&row.accepted, RankState::Accepted),
+            (&row.sent, RankState::Sent),
+            (&row.waiting, RankState::Waiting),
+            (&row.ended, RankState::Ended),
         ]
         .into_iter()
-        .find_map(|(set, stand)| set.contains(rank.0).then_some(stand))
-        .unwrap_or(Stand::NotMine)
+        .find_map(|(set, state)| set.contains(rank.0).then_some(state))
+        .unwrap_or(RankState::NotInAction)
     }
 
     /// Lets the limits of `ranks` count from `mono_ms` (monotonic), for example because nothing keeps these ranks
@@ -166,7 +166,7 @@ impl Action {
     }
 
     pub(crate) fn is_open_on(&self, rank: Rank) -> bool {
-        matches!(self.stand(rank), Stand::Waiting | Stand::Sent | Stand::Accepted)
+        matches!(self.rank_state(rank), RankState::Waiting | RankState::Sent | RankState::Accepted)
     }
 
     /// Adds ranks to the action, for example those of a later hand-over. They wait for their Start.
@@ -219,7 +219,7 @@ impl Action {
             }
         }
         take_out(&mut self.row.remarks, rank);
-        self.moved.insert(rank.0);
+        self.dirty.insert(rank.0);
     }
 
     /// Changes a rank's state to `sent`, because the batch commits a Start for the rank. `boot_number`: the boot of the
@@ -258,7 +258,7 @@ impl Action {
         if self.boot(rank) != Some(boot_number) {
             take_out(&mut self.row.boots, rank);
             self.row.boots.entry(boot_number).or_default().insert(rank.0);
-            self.moved.insert(rank.0);
+            self.dirty.insert(rank.0);
         }
     }
 
@@ -270,12 +270,12 @@ impl Action {
     /// Returns the reason why the rank's task must not begin: a cancel, or a resolution that waits. `None`: the task
     /// may begin.
     pub(crate) fn must_not_begin(&self, rank: Rank) -> Option<String> {
-        self.cancel_of(rank).or_else(|| self.resolving(rank).map(|word| before_its_begin(&word.reason)))
+        self.cancel_of(rank).or_else(|| self.resolving(rank).map(|resolution| before_its_begin(&resolution.reason)))
     }
 
     pub(crate) fn cancelling(&mut self, rank: Rank, why: &str) {
         self.row.cancelling.insert(rank.0);
-        self.moved.insert(rank.0);
+        self.dirty.insert(rank.0);
         if self.row.cancel_why.as_deref() != Some(why) {
             self.row.cancel_why = Some(why.to_owned());
             self.changed = true;
@@ -306,15 +306,15 @@ impl Action {
     /// Appends to `records` what changed in this batch: the action's whole row or a delta of it, and the row of each
     /// rank whose details changed.
     pub(crate) fn take_records(&mut self, records: &mut Vec<Record>) {
-        let moved = std::mem::take(&mut self.moved);
-        let stands = self.row.stands(&moved);
-        let beside = self.beside.map(|beside| beside + stands.weight()).filter(|beside| *beside < self.row.weight());
-        if std::mem::take(&mut self.changed) || (beside.is_none() && !moved.is_empty()) {
+        let dirty = std::mem::take(&mut self.dirty);
+        let delta = self.row.delta(&dirty);
+        let beside = self.beside.map(|beside| beside + delta.weight()).filter(|beside| *beside < self.row.weight());
+        if std::mem::take(&mut self.changed) || (beside.is_none() && !dirty.is_empty()) {
             self.beside = Some(0);
             records.push(Record::Action(Box::new(self.row.clone())));
-        } else if !moved.is_empty() {
+        } else if !dirty.is_empty() {
             self.beside = beside;
-            records.push(Record::Moved { action: self.row.id, stands: Box::new(stands) });
+            records.push(Record::ActionDelta { action: self.row.id, delta: Box::new(delta) });
         }
         for rank in std::mem::take(&mut self.changed_ranks) {
             let expected = self.expected.get(&rank).map(|expected| &expected.row);

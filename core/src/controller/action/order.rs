@@ -18,7 +18,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 
-use crate::controller::action::{Action, Stand};
+use crate::controller::action::{Action, RankState};
 use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
 use crate::controller::io::{ActionRow, Effect, SessionId};
@@ -54,7 +54,7 @@ impl Jobs {
         for older in older.filter(at_work) {
             let there = attempt.layout.host(rank).and_then(|host| older.layout.rank(host.as_str())).map(Rank);
             // An unlisted attempt's action itself waits until the newer attempt has released the host.
-            let waits = |action: &Action, there: Rank| older.silent && action.stand(there) == Stand::Waiting;
+            let waits = |action: &Action, there: Rank| older.silent && action.rank_state(there) == RankState::Waiting;
             let open =
                 there.and_then(|there| self.of(older).find(|action| action.is_open_on(there) && !waits(action, there)));
             if open.is_some() {
@@ -69,7 +69,7 @@ impl Jobs {
                 (true, false) if defect!(EpilogInTurn) => earlier,
                 (true, false) => other.row.external.is_none() || !defect!(EpilogBesideService),
                 // A sent after-action waits for no action: the setup action waits for the after-action.
-                (false, true) => other.stand(rank) != Stand::Waiting,
+                (false, true) => other.rank_state(rank) != RankState::Waiting,
                 (true, true) | (false, false) => earlier,
             };
             waits && other.row.id != id && other.is_open_on(rank)
@@ -192,7 +192,7 @@ impl Machine {
         for (rank, host) in layout.pairs(&ready) {
             match self.nodes.get(host) {
                 // A life of the controller that the store has lost may have sent the Start: the node's Hello will tell.
-                None if self.cx.now.mono_ms < self.young_until_ms => {}
+                None if self.cx.now.mono_ms < self.unknown_node_grace_until_ms => {}
                 None => unknown.push(rank),
                 Some(node) if self.facts().is_down(node) => down.push(rank),
                 // The attempt proceeds, and has not come to this task yet: that sends the Start.
@@ -206,10 +206,10 @@ impl Machine {
             }
         }
         for rank in unknown {
-            self.jobs.lose(TaskId { action: id, rank }, Loss::UnknownNode, &mut self.cx);
+            self.jobs.mark_lost(TaskId { action: id, rank }, Loss::UnknownNode, &mut self.cx);
         }
         for rank in down {
-            self.jobs.lose(TaskId { action: id, rank }, Loss::Offline, &mut self.cx);
+            self.jobs.mark_lost(TaskId { action: id, rank }, Loss::Offline, &mut self.cx);
         }
         if let (Some(action), Some((_, rank, boot))) = (self.jobs.action(id), to.first()) {
             let mut start = action.start(&layout, self.cx.settings.not_after_ms, *rank, boot);

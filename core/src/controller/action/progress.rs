@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::controller::action::Stand;
+use crate::controller::action::RankState;
 use crate::controller::context::Change;
 use crate::controller::io::{Effect, SessionId};
 use crate::controller::machine::Machine;
@@ -22,24 +22,24 @@ impl Machine {
         let Some(action) = self.jobs.action_mut(task.action) else {
             return;
         };
-        let stand = action.stand(task.rank);
-        match stand {
-            Stand::Sent | Stand::Waiting => {
+        let state = action.rank_state(task.rank);
+        match state {
+            RankState::Sent | RankState::Waiting => {
                 action.accept(task.rank);
                 action.limited(task.rank, limit_ms);
                 self.jobs.touch(task.action, &mut self.cx);
             }
             // The task has ended for the controller and must not begin. If its scripts run, the Cancel stops them.
-            Stand::Ended => {
+            RankState::Ended => {
                 self.cx.send_cancel(id, &self.jobs, task, "it has ended for the controller");
             }
-            Stand::Accepted | Stand::Ok | Stand::NotMine => {}
+            RankState::Accepted | RankState::Ok | RankState::NotInAction => {}
         }
     }
 
     /// Records a node's report of a task's new phase, which began `age_ms` ago. A reported milestone is recorded for
     /// the job instead.
-    pub(crate) fn on_moved(&mut self, host: &HostName, task: TaskId, phase: Phase, age_ms: u64) {
+    pub(crate) fn on_phase_changed(&mut self, host: &HostName, task: TaskId, phase: Phase, age_ms: u64) {
         let Some(action) = self.jobs.action_mut(task.action) else {
             return;
         };
@@ -47,7 +47,7 @@ impl Machine {
         let lingered = matches!(told, Some((Phase::Lingering { .. }, _)));
         match &phase {
             Phase::Milestone { name } => {
-                self.jobs.task_says(task, name, &mut self.cx);
+                self.jobs.on_task_milestone(task, name, &mut self.cx);
                 return;
             }
             Phase::Overdue { .. } => {
@@ -55,13 +55,13 @@ impl Machine {
                     self.on_overdue(task, &what);
                 }
             }
-            Phase::Lingering { processes } if !lingered && action.may_tell(task.rank) => {
+            Phase::Lingering { processes } if !lingered && action.may_log(task.rank) => {
                 let context = json!({"ranks": task.rank.0.to_string(), "hosts": host, "processes": processes});
                 self.jobs.action_event(task.action, "lingering", context, &mut self.cx);
             }
             _ => {}
         }
-        self.jobs.lives_after_all(task, &phase, &mut self.cx);
+        self.jobs.mark_alive_after_loss(task, &phase, &mut self.cx);
         self.jobs.watch_lingering(task, &phase, self.cx.now);
         self.nodes.remember_phase(&mut self.jobs, host, task, phase, self.cx.now.mono_ms.saturating_sub(age_ms));
     }
@@ -83,15 +83,15 @@ impl Machine {
             }
             return;
         };
-        let stand = action.stand(task.rank);
+        let state = action.rank_state(task.rank);
         // The scripts have run, but a resolution may become the outcome: then their own result is recorded as late.
         let by_hand = action.resolving(task.rank).is_some() && !ended.steps.is_empty();
-        if stand != Stand::NotMine && self.nodes.is_anothers(host, task, &self.jobs, &mut self.cx) {
+        if state != RankState::NotInAction && self.nodes.is_anothers(host, task, &self.jobs, &mut self.cx) {
             self.cx.effects.push(ack);
             return;
         }
-        match stand {
-            Stand::Waiting | Stand::Sent | Stand::Accepted => {
+        match state {
+            RankState::Waiting | RankState::Sent | RankState::Accepted => {
                 let own = by_hand.then(|| ended.clone());
                 self.end_reported(task, ended);
                 let is_open = self.jobs.action(task.action).is_none_or(|action| action.is_open_on(task.rank));
@@ -99,14 +99,16 @@ impl Machine {
                     self.jobs.on_late(host, task, own, &mut self.cx);
                 }
             }
-            Stand::Ok | Stand::Ended if defect!(LateOverwrites) => self.jobs.end_task(task, ended, &mut self.cx),
-            Stand::Ok | Stand::Ended => {
+            RankState::Ok | RankState::Ended if defect!(LateOverwrites) => {
+                self.jobs.end_task(task, ended, &mut self.cx)
+            }
+            RankState::Ok | RankState::Ended => {
                 if let Some(node) = self.nodes.get_mut(host) {
                     node.live.remove(&task);
                 }
                 self.jobs.on_late(host, task, ended, &mut self.cx);
             }
-            Stand::NotMine => {}
+            RankState::NotInAction => {}
         }
         self.cx.effects.push(ack);
         self.cx.changes.push_back(Change::ScriptsEnded(host.clone()));

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::controller::action::Action;
 use crate::controller::context::Context;
-use crate::controller::io::{ActionRow, Now, Refusal, Reply, Report, Said};
+use crate::controller::io::{ActionRow, Now, Refusal, Reply, Report, ReportKind};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
@@ -23,7 +23,7 @@ const MAX_LATE: usize = 8;
 
 impl Jobs {
     /// Carries out a service's report: renews the lease, and then ends the ranks and resources that the report names,
-    /// or records their milestone. A report [`Said::Renew`] only renews the lease.
+    /// or records their milestone. A report [`ReportKind::Renew`] only renews the lease.
     ///
     /// # Errors
     /// The attempt has no such external action, the action does not cover the named parts, or the milestone is refused.
@@ -42,28 +42,28 @@ impl Jobs {
             return Err(Refusal::Conflict(text));
         }
         let part = meant(report, action, &attempt.layout)?;
-        self.heard(id, cx);
+        self.renew_lease(id, cx);
         let (mut ended, mut late) = (Part::default(), Part::default());
-        match &report.said {
-            Said::Renew => {}
-            Said::Milestone(name) => self.service_says(id, name, &part.ranks, cx)?,
-            said => {
+        match &report.kind {
+            ReportKind::Renew => {}
+            ReportKind::Milestone(name) => self.on_service_milestone(id, name, &part.ranks, cx)?,
+            kind => {
                 for rank in part.ranks.iter().map(Rank) {
-                    self.report_rank(TaskId { action: id, rank }, said, &mut ended, &mut late, cx);
+                    self.report_rank(TaskId { action: id, rank }, kind, &mut ended, &mut late, cx);
                 }
-                self.report_resources(id, part.resources, said, &mut ended, &mut late, cx);
+                self.report_resources(id, part.resources, kind, &mut ended, &mut late, cx);
             }
         }
         let action = self.action(id).ok_or_else(none)?;
         Ok(Reply::Reported { ended, late, open: action.open_part(), cancelling: action.cancelling_part() })
     }
 
-    fn report_rank(&mut self, task: TaskId, said: &Said, ended: &mut Part, late: &mut Part, cx: &mut Context) {
+    fn report_rank(&mut self, task: TaskId, kind: &ReportKind, ended: &mut Part, late: &mut Part, cx: &mut Context) {
         let Some(action) = self.action(task.action) else { return };
         let rank = task.rank;
         let before = action.ended.get(&rank).map(|row| &row.ended.outcome);
         let asked = action.row.cancelling.contains(rank.0) || is_cancelled(before);
-        let end = end_of(said, &action.row, asked, cx.now);
+        let end = end_of(kind, &action.row, asked, cx.now);
         if action.is_open_on(rank) || defect!(ReportAgainChanges) {
             ended.ranks.insert(rank.0);
             self.end_task(task, end, cx);
@@ -79,7 +79,7 @@ impl Jobs {
         &mut self,
         id: ActionId,
         names: BTreeSet<ResourceName>,
-        said: &Said,
+        kind: &ReportKind,
         ended: &mut Part,
         late: &mut Part,
         cx: &mut Context,
@@ -91,7 +91,7 @@ impl Jobs {
         let (there, fresh): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| external.ended.contains_key(name));
         for name in there {
             let Some(end) = external.ended.get_mut(&name) else { continue };
-            let again = end_of(said, &row, is_cancelled(Some(&end.ended.outcome)), cx.now);
+            let again = end_of(kind, &row, is_cancelled(Some(&end.ended.outcome)), cx.now);
             let known = std::iter::once(&end.ended).chain(&end.late).any(|before| before.outcome == again.outcome);
             if !known && end.late.len() < MAX_LATE {
                 end.late.push(again);
@@ -99,13 +99,14 @@ impl Jobs {
             }
         }
         if !late.resources.is_empty() {
-            let result = end_of(said, &row, false, cx.now).outcome;
-            let context = json!({"resources": late.resources, "outcome": result.word(), "result": result.to_string()});
+            let result = end_of(kind, &row, false, cx.now).outcome;
+            let context =
+                json!({"resources": late.resources, "outcome": result.as_str(), "result": result.to_string()});
             self.action_event(id, "late", context, cx);
             self.touch(id, cx);
         }
         ended.resources.extend(fresh.iter().cloned());
-        self.end_resources(id, fresh, &end_of(said, &row, asked, cx.now), cx);
+        self.end_resources(id, fresh, &end_of(kind, &row, asked, cx.now), cx);
     }
 
     /// Returns the attempt that a service's report means: the attempt that the report names, else the open attempt or
@@ -154,18 +155,20 @@ const fn is_cancelled(outcome: Option<&Outcome>) -> bool {
     matches!(outcome, Some(Outcome::Cancelled { .. }))
 }
 
-/// Returns the end that a service's report `said` gives a rank or resource of the external action `row`. `asked`: the
+/// Returns the end that a service's report `kind` gives a rank or resource of the external action `row`. `asked`: the
 /// controller has asked the service to stop, so a failure counts as `cancelled`.
-fn end_of(said: &Said, row: &ActionRow, asked: bool, now: Now) -> Ended {
-    let (outcome, check, message) = match said {
-        Said::Tolerable { check, message } => {
+fn end_of(kind: &ReportKind, row: &ActionRow, asked: bool, now: Now) -> Ended {
+    let (outcome, check, message) = match kind {
+        ReportKind::Tolerable { check, message } => {
             (Outcome::Tolerable, Some(check.clone().unwrap_or_else(|| row.name.to_string())), message.clone())
         }
-        Said::Failed { check, message } if asked => {
+        ReportKind::Failed { check, message } if asked => {
             (Outcome::Cancelled { status: None }, check.clone(), message.clone())
         }
-        Said::Failed { check, message } => (Outcome::Failed { why: Failure::Reported }, check.clone(), message.clone()),
-        Said::Ok | Said::Renew | Said::Milestone(_) => (Outcome::Ok, None, String::new()),
+        ReportKind::Failed { check, message } => {
+            (Outcome::Failed { why: Failure::Reported }, check.clone(), message.clone())
+        }
+        ReportKind::Ok | ReportKind::Renew | ReportKind::Milestone(_) => (Outcome::Ok, None, String::new()),
     };
     let tail =
         (check.is_none() && !message.is_empty()).then(|| Tail { script: row.name.to_string(), text: message.clone() });

@@ -83,7 +83,7 @@ impl Action {
     pub(crate) fn by_outcome(&self) -> BTreeMap<&'static str, IdSet> {
         let mut by = BTreeMap::<_, IdSet>::new();
         for (rank, row) in self.ended.iter().filter(|(rank, _)| self.row.ended.contains(rank.0)) {
-            by.entry(row.ended.outcome.word()).or_default().insert(rank.0);
+            by.entry(row.ended.outcome.as_str()).or_default().insert(rank.0);
         }
         by
     }

@@ -29,14 +29,14 @@ impl Machine {
             Request::ActionStart(start) => self.check_sourced(&start.run.job, start.run.attempt),
             Request::JobFinish { job, attempt, .. } => self.check_sourced(job, *attempt),
             Request::Cancel { which, .. } => self.check_sourced(&which.job, which.attempt),
-            Request::Undrain { hosts, telling, .. } => {
-                let Some(telling) = *telling else {
+            Request::Undrain { hosts, notice_id, .. } => {
+                let Some(notice_id) = *notice_id else {
                     let text = "an edge names the number (telling) of the drain that its resource manager shows";
                     return Err(Refusal::Invalid(text.to_owned()));
                 };
                 let is_coming = |host: &str| {
                     let drain = HostName::new(host).ok().and_then(|host| self.drains.get(&host));
-                    drain.is_some_and(|drain| drain.telling == telling && !drain.confirmed)
+                    drain.is_some_and(|drain| drain.notice_id == notice_id && !drain.confirmed)
                 };
                 match hosts.iter().find(|host| is_coming(host)) {
                     Some(host) => Err(Refusal::Conflict(format!("{host} is not drained in the resource manager yet"))),

@@ -80,7 +80,7 @@ impl Jobs {
         }
         if of.phase == JobPhase::Ended {
             let whole = self.attempt(&job, number).map(JobAttempt::whole).unwrap_or_default();
-            self.let_go(&job, number, &whole, cx);
+            self.hand_over(&job, number, &whole, cx);
         }
         Ok(added)
     }
@@ -112,7 +112,7 @@ impl Jobs {
                 && !attempt.silent
         };
         let missing =
-            self.table.live_attempts().filter(|(_, _, attempt)| is_missing(attempt) && !defect!(MissingGoesOn));
+            self.table.live_attempts().filter(|(_, _, attempt)| is_missing(attempt) && !defect!(MissingContinues));
         let missing: Vec<(JobId, Attempt)> = missing.map(|(job, number, _)| (job.clone(), number)).collect();
         for (job, number) in &missing {
             self.unlist(job, *number, cx);

@@ -61,21 +61,21 @@ pub(crate) struct Cause {
 
 /// Effect of a call to [`Drains::drain`] on the host's drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum DrainChange {
     /// The host was not drained, and has a new drain now.
-    First,
+    New,
     /// The host was drained already, and the drain has a later reason now.
-    Again,
+    ReasonAdded,
     /// The host was drained already, and the drain got no new reason.
-    Known,
+    Unchanged,
 }
 
 /// All drains, and the ranks that wait for a drain.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Drains {
     by_host: BTreeMap<HostName, DrainRow>,
-    /// Hosts whose drain, or its lift, the drain hook has not carried out ([`DrainRow::is_owed`]).
-    owed: BTreeSet<HostName>,
+    /// Hosts whose drain, or its lift, the drain hook has not carried out ([`DrainRow::is_pending`]).
+    pending: BTreeSet<HostName>,
     /// Number of changes since this controller started: two equal numbers mean that nothing has changed in between.
     revision: u64,
     /// Ranks without a hold that are released once the drain of their host is in force.
@@ -97,15 +97,15 @@ impl Deref for Drains {
 
 impl Drains {
     pub(crate) fn of(rows: Vec<DrainRow>, hook: bool) -> Self {
-        let owed = rows.iter().filter(|drain| drain.is_owed()).map(|drain| drain.host.clone()).collect();
+        let pending = rows.iter().filter(|drain| drain.is_pending()).map(|drain| drain.host.clone()).collect();
         let by_host = rows.into_iter().map(|drain| (drain.host.clone(), drain)).collect();
-        Self { by_host, owed, revision: 0, waiting: BTreeMap::new(), failed: BTreeMap::new(), hook }
+        Self { by_host, pending, revision: 0, waiting: BTreeMap::new(), failed: BTreeMap::new(), hook }
     }
 
     /// Returns the drains and lifts that the drain hook has not carried out. Costs nothing for any other drain: a
     /// cluster may have drained hosts for months.
-    pub(crate) fn owed(&self) -> impl Iterator<Item = &DrainRow> {
-        self.owed.iter().filter_map(|host| self.by_host.get(host))
+    pub(crate) fn pending(&self) -> impl Iterator<Item = &DrainRow> {
+        self.pending.iter().filter_map(|host| self.by_host.get(host))
     }
 
     /// Returns the number of changes since this controller started.
@@ -129,7 +129,7 @@ impl Drains {
     }
 
     /// Drains a host. If the host is drained already, its drain may get the reason as a later reason.
-    pub(crate) fn drain(&mut self, host: &HostName, cause: Cause, cx: &mut Context) -> Told {
+    pub(crate) fn drain(&mut self, host: &HostName, cause: Cause, cx: &mut Context) -> DrainChange {
         let Cause { reason, by, fault } = cause;
         let standing = self.by_host.get(host).filter(|drain| !drain.lifted && !defect!(DrainOverwritten)).cloned();
         if let Some(drain) = standing {
@@ -139,25 +139,25 @@ impl Drains {
         // A drain that is lifted, without confirmation of the lift, makes room for the new one. Time and number of the
         // new one must be higher.
         let before =
-            self.by_host.get(host).map(|drain| (drain.since_ms.saturating_add(1), drain.telling.saturating_add(1)));
-        let (earliest_ms, telling) = before.unwrap_or_default();
+            self.by_host.get(host).map(|drain| (drain.since_ms.saturating_add(1), drain.notice_id.saturating_add(1)));
+        let (earliest_ms, notice_id) = before.unwrap_or_default();
         let since_ms = cx.now.wall_ms.max(earliest_ms);
         let confirmed = !self.hook;
         self.failed.remove(host);
         let row = DrainRow::new(host.clone(), reason, by, since_ms);
-        self.put(DrainRow { confirmed, stuck, telling: since_ms.max(telling), ..row }, cx);
+        self.put(DrainRow { confirmed, stuck, notice_id: since_ms.max(notice_id), ..row }, cx);
         if confirmed {
             self.in_force(host, cx);
         }
-        Told::First
+        DrainChange::New
     }
 
     /// Adds a later reason to a drain that exists. Ignores a reason of recovery ([`Fault::Passing`]). Also adds no
     /// reason that equals the drain's newest one, unless an operator gives it or the drain is doubtful.
-    fn drain_again(&mut self, drain: DrainRow, again: Again, fault: Fault, cx: &mut Context) -> Told {
+    fn drain_again(&mut self, drain: DrainRow, again: Again, fault: Fault, cx: &mut Context) -> DrainChange {
         let is_news = again.by.is_some() || drain.doubtful || drain.newest().reason != again.reason;
         let stuck = match fault {
-            Fault::Passing => return Told::Known,
+            Fault::Passing => return DrainChange::Unchanged,
             Fault::Other => None,
             Fault::Stuck(boot) if is_news && drain.stuck.is_some() => boot,
             Fault::Stuck(_) | Fault::Away => drain.stuck,
@@ -166,31 +166,31 @@ impl Drains {
             if stuck != drain.stuck {
                 self.put(DrainRow { stuck, ..drain }, cx);
             }
-            return Told::Known;
+            return DrainChange::Unchanged;
         }
         let asked_ms = if drain.confirmed { again.at_ms } else { drain.asked_ms };
         let row = DrainRow {
             stuck,
-            telling: again.at_ms.max(drain.telling.saturating_add(1)),
+            notice_id: again.at_ms.max(drain.notice_id.saturating_add(1)),
             asked_ms,
             again: Some(again),
             doubtful: false,
             passing: None,
-            confirmed: drain.confirmed && (!self.hook || defect!(DrainToldOnce)),
+            confirmed: drain.confirmed && (!self.hook || defect!(DrainNotifiedOnce)),
             // Without a hook now: a hook that the site configures later must get a notice of this reason.
-            told: drain.told && self.hook,
+            notified: drain.notified && self.hook,
             ..drain
         };
         self.put(row, cx);
-        Told::Again
+        DrainChange::ReasonAdded
     }
 
     fn put(&mut self, row: DrainRow, cx: &mut Context) {
         cx.records.push(Record::Drain(row.clone()));
         self.revision += 1;
-        match row.is_owed() {
-            true => self.owed.insert(row.host.clone()),
-            false => self.owed.remove(&row.host),
+        match row.is_pending() {
+            true => self.pending.insert(row.host.clone()),
+            false => self.pending.remove(&row.host),
         };
         self.by_host.insert(row.host.clone(), row);
         if self.hook {
@@ -201,7 +201,7 @@ impl Drains {
     /// Drains a host for recovery, for the cause `passing`. If the host is drained already, nothing changes.
     pub(crate) fn drain_passing(&mut self, host: &HostName, reason: String, passing: Passing, cx: &mut Context) {
         let cause = Cause { reason: reason.clone(), by: None, fault: Fault::Passing };
-        if self.drain(host, cause, cx) == Told::First
+        if self.drain(host, cause, cx) == DrainChange::New
             && let Some(drain) = self.by_host.get(host).cloned()
         {
             self.put(DrainRow { passing: Some(passing), ..drain }, cx);
@@ -227,22 +227,22 @@ impl Drains {
             return;
         }
         for drain in self.by_host.values().cloned().collect::<Vec<_>>() {
-            if drain.lifted && !defect!(DoubtedUndrainTold) {
+            if drain.lifted && !defect!(DoubtedUndrainNotified) {
                 let text = "its undrain was under way when the store was copied, and is dropped; to lift it again: \
                             perilog undrain NODES";
                 cx.note_host(Level::Warning, &drain.host, text.to_owned());
             }
-            let lifted = drain.lifted && defect!(DoubtedUndrainTold);
+            let lifted = drain.lifted && defect!(DoubtedUndrainNotified);
             self.put(DrainRow { confirmed: false, doubtful: true, lifted, ..drain }, cx);
         }
     }
 
     /// Ends the doubt about drains at the end of the grace, and sends the drain hook a notice of each of these
     /// drains.
-    pub(crate) fn tell_doubted(&mut self, cx: &mut Context) {
+    pub(crate) fn renotify_doubtful(&mut self, cx: &mut Context) {
         for drain in self.by_host.values().filter(|drain| drain.doubtful).cloned().collect::<Vec<_>>() {
-            let telling = drain.telling.saturating_add(1);
-            self.put(DrainRow { doubtful: false, telling, ..drain }, cx);
+            let notice_id = drain.notice_id.saturating_add(1);
+            self.put(DrainRow { doubtful: false, notice_id, ..drain }, cx);
         }
     }
 
@@ -254,11 +254,11 @@ impl Drains {
             Some(drain) if !drain.lifted && drain.doubtful => {
                 self.put(DrainRow { doubtful: false, ..drain.clone() }, cx);
                 // The drain is in force in the resource manager: its notice counts as carried out.
-                self.hook_done(&listed.host, drain.telling, false, cx);
+                self.hook_done(&listed.host, drain.notice_id, false, cx);
             }
             None if listed.ours => {
                 let row = DrainRow::new(listed.host.clone(), listed.reason, None, cx.now.wall_ms);
-                self.put(DrainRow { confirmed: true, told: true, ..row }, cx);
+                self.put(DrainRow { confirmed: true, notified: true, ..row }, cx);
             }
             Some(_) | None => {}
         }
@@ -278,15 +278,15 @@ impl Drains {
     /// yet. Until the hook confirms the notice, such a drain is not in force.
     pub(crate) fn set_hook(&mut self, hook: bool, cx: &mut Context) {
         self.hook = hook;
-        let (waits, untold) =
-            (|d: &DrainRow| d.lifted || !d.confirmed, |d: &DrainRow| d.confirmed && !d.told && !d.lifted);
-        let affected = self.by_host.values().filter(|drain| if hook { untold(drain) } else { waits(drain) });
+        let (waits, unnotified) =
+            (|d: &DrainRow| d.lifted || !d.confirmed, |d: &DrainRow| d.confirmed && !d.notified && !d.lifted);
+        let affected = self.by_host.values().filter(|drain| if hook { unnotified(drain) } else { waits(drain) });
         for drain in affected.cloned().collect::<Vec<_>>() {
             if hook {
-                let telling = drain.telling.saturating_add(1);
-                self.put(DrainRow { confirmed: false, telling, ..drain }, cx);
+                let notice_id = drain.notice_id.saturating_add(1);
+                self.put(DrainRow { confirmed: false, notice_id, ..drain }, cx);
             } else {
-                self.hook_done(&drain.host, drain.telling, drain.lifted, cx);
+                self.hook_done(&drain.host, drain.notice_id, drain.lifted, cx);
             }
         }
     }
@@ -323,31 +323,31 @@ impl Drains {
     pub(crate) fn remove(&mut self, host: &HostName, cx: &mut Context) {
         self.revision += 1;
         self.by_host.remove(host);
-        self.owed.remove(host);
+        self.pending.remove(host);
         self.failed.remove(host);
         cx.records.push(Record::Undrained { host: host.clone() });
     }
 
     /// Records that the drain hook failed on a notice, which the controller sends again. A failure on an earlier notice
     /// changes nothing.
-    pub(crate) fn hook_failed(&mut self, host: HostName, telling: u64, lifted: bool, why: String, now: Now) {
-        let told = |drain: &DrainRow| drain.telling == telling && drain.lifted == lifted && !drain.confirmed;
-        if self.by_host.get(&host).is_some_and(told) {
+    pub(crate) fn hook_failed(&mut self, host: HostName, notice_id: u64, lifted: bool, why: String, now: Now) {
+        let notified = |drain: &DrainRow| drain.notice_id == notice_id && drain.lifted == lifted && !drain.confirmed;
+        if self.by_host.get(&host).is_some_and(notified) {
             self.failed.entry(host).or_insert_with(|| (now.wall_ms, String::new())).1 = why;
         }
     }
 
     /// Records that the drain hook has carried out a notice: the drain is in force, or gone if `lifted`. A confirmation
     /// of an earlier notice changes nothing.
-    pub(crate) fn hook_done(&mut self, host: &HostName, telling: u64, lifted: bool, cx: &mut Context) {
+    pub(crate) fn hook_done(&mut self, host: &HostName, notice_id: u64, lifted: bool, cx: &mut Context) {
         match self.by_host.get(host).cloned() {
-            Some(drain) if (drain.telling == telling || defect!(AnyTellingConfirms)) && drain.lifted == lifted => {
+            Some(drain) if (drain.notice_id == notice_id || defect!(AnyNoticeConfirms)) && drain.lifted == lifted => {
                 self.failed.remove(host);
                 if lifted {
                     self.remove(host, cx);
                 } else if !drain.confirmed {
-                    let told = self.hook;
-                    self.put(DrainRow { confirmed: true, doubtful: false, told, ..drain }, cx);
+                    let notified = self.hook;
+                    self.put(DrainRow { confirmed: true, doubtful: false, notified, ..drain }, cx);
                     self.in_force(host, cx);
                 }
             }

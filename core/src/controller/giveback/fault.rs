@@ -15,7 +15,7 @@
 use crate::agent::io::Level;
 use crate::controller::action::verdict::{blamed, last_line};
 use crate::controller::facts::Facts;
-use crate::controller::giveback::drain::{Cause, Fault, MAX_REASON, Told};
+use crate::controller::giveback::drain::{Cause, DrainChange, Fault, MAX_REASON};
 use crate::controller::io::Settings;
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -74,8 +74,8 @@ impl Facts<'_> {
         let is_refused = matches!(ended.outcome, Outcome::Refused { .. }) && !defect!(ExcusedDrains);
         let excused = is_refused && says_so && !self.jobs.follows(action);
         let at_fault = is_at_fault(&ended.outcome) && !excused || (unclean && !defect!(CancelledEpilogIsClean));
-        let unfollowed = self.jobs.unfollowed(task, ended);
-        if !at_fault && unfollowed.is_none() {
+        let lacking_after_action = self.jobs.lacking_after_action(task, ended);
+        if !at_fault && lacking_after_action.is_none() {
             return None;
         }
         let step = blamed(ended);
@@ -88,7 +88,7 @@ impl Facts<'_> {
         if let Some(note) = ended.note.as_ref().filter(|_| unclean) {
             what.push_str(&format!(": {note}"));
         }
-        if let Some(name) = unfollowed {
+        if let Some(name) = lacking_after_action {
             what.push_str(&format!(", and {name} had been cancelled"));
         }
         for check in ended.checks.iter().take(1) {
@@ -97,7 +97,7 @@ impl Facts<'_> {
         let line = last_line(ended).filter(|_| ended.checks.is_empty());
         let fault = match ended.outcome {
             // A reboot does not replace the after-action.
-            _ if unfollowed.is_some() => Fault::Other,
+            _ if lacking_after_action.is_some() => Fault::Other,
             Outcome::Timeout { .. } => self.stuck(task),
             // An operator may have rebooted the node to end the stuck script for which it is drained.
             Outcome::Lost { why: Loss::Rebooted | Loss::Offline | Loss::Unreachable } => Fault::Away,
@@ -123,7 +123,7 @@ impl Machine {
         let reason = format!("{what}{line}");
         let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let cause = Cause { reason: format!("{reason}{suffix}"), by: None, fault };
-        if self.drains.drain(&host, cause, &mut self.cx) == Told::Known {
+        if self.drains.drain(&host, cause, &mut self.cx) == DrainChange::Unchanged {
             return;
         }
         let newest = self.drains.get(&host).map(|drain| drain.newest().reason).unwrap_or_default();
@@ -135,11 +135,11 @@ impl Machine {
         self.jobs.after.clone_from(&settings.after);
         self.cx.settings = settings;
         self.drains.set_hook(self.cx.settings.drain_hook, &mut self.cx);
-        let owed = self.cx.outbox.owed();
-        if !self.cx.settings.release_hook && owed > 0 {
-            let were = if owed == 1 { "release is" } else { "releases are" };
+        let pending = self.cx.outbox.pending();
+        if !self.cx.settings.release_hook && pending > 0 {
+            let were = if pending == 1 { "release is" } else { "releases are" };
             let text = format!(
-                "{owed} {were} owed to a release hook, and none is configured: configured again it is told; to drop \
+                "{pending} {were} owed to a release hook, and none is configured: configured again it is told; to drop \
                  them: perilog job forget JOB --releases --reason TEXT"
             );
             self.cx.note(Level::Warning, None, None, text);

@@ -39,13 +39,13 @@ impl Context {
     /// Drops the notices about an attempt that are still in the outbox; returns their sequence numbers. `of`: only the
     /// notices for this reader; `None`: all.
     pub(crate) fn drop_notices(&mut self, job: &JobId, number: Attempt, of: Option<Reader>) -> Vec<u64> {
-        let owed = self.outbox.forget(job, number, of);
-        self.records.extend(owed.iter().map(|sequence| Record::OutboxDone { sequence: *sequence }));
-        if !owed.is_empty() {
+        let pending = self.outbox.forget(job, number, of);
+        self.records.extend(pending.iter().map(|sequence| Record::OutboxDone { sequence: *sequence }));
+        if !pending.is_empty() {
             // Later notices about the job may go now.
             self.effects.push(Effect::OutboxGrew);
         }
-        owed
+        pending
     }
 
     /// Drops all notices to the resource manager.
@@ -61,11 +61,18 @@ impl Context {
 
 impl Jobs {
     /// Adds a notice of an event to the outbox for the resource manager, unless the attempt is silent.
-    pub(crate) fn tell_manager(&self, job: &JobId, number: Attempt, event: &str, mut context: Value, cx: &mut Context) {
+    pub(crate) fn notify_manager(
+        &self,
+        job: &JobId,
+        number: Attempt,
+        event: &str,
+        mut context: Value,
+        cx: &mut Context,
+    ) {
         // A notice of an abandoned attempt would keep all later notices back until somebody takes the attempt up.
-        let is_told = |attempt: &JobAttempt| !attempt.silent && (!attempt.abandoned || defect!(AbandonedNoticed));
-        if self.attempt(job, number).is_none_or(is_told) {
-            cx.send_notice(Reader::Manager, job, number, told_as(&mut context, event, None));
+        let is_notified = |attempt: &JobAttempt| !attempt.silent && (!attempt.abandoned || defect!(AbandonedNoticed));
+        if self.attempt(job, number).is_none_or(is_notified) {
+            cx.send_notice(Reader::Manager, job, number, notice_body(&mut context, event, None));
         }
     }
 
@@ -81,7 +88,7 @@ impl Jobs {
         let part = Part::of_ranks(ranks);
         if !part.is_empty() {
             let mut context = attempt.release_of(number, &part);
-            cx.send_notice(Reader::Manager, job, number, told_as(&mut context, "release", None));
+            cx.send_notice(Reader::Manager, job, number, notice_body(&mut context, "release", None));
         }
     }
 }
@@ -89,7 +96,7 @@ impl Jobs {
 /// Returns the body of a notice: the members of `context`, the event's name as `event`, and `at_ms` unless it is
 /// `None`. `at_ms`: the time (ms since 1970) from which the age of the pending notice counts. `context` is unchanged
 /// afterwards.
-pub(super) fn told_as(context: &mut Value, event: &str, at_ms: Option<u64>) -> Body {
+pub(super) fn notice_body(context: &mut Value, event: &str, at_ms: Option<u64>) -> Body {
     if let Some(object) = context.as_object_mut() {
         object.insert("event".to_owned(), event.into());
         object.extend(at_ms.map(|at_ms| ("at_ms".to_owned(), at_ms.into())));

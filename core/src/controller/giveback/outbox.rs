@@ -85,7 +85,7 @@ impl Outbox {
     }
 
     /// Returns the number of entries for the release hook.
-    pub(crate) fn owed(&self) -> usize {
+    pub(crate) fn pending(&self) -> usize {
         self.hooked.values().map(BTreeSet::len).sum()
     }
 
@@ -297,11 +297,11 @@ mod tests {
         };
         // Entries for the manager do not count as owed: a site may have no reader of the outbox.
         let mut outbox = Outbox::of(vec![entry(1), entry(2), OutboxEntry { reader: Reader::Manager, ..entry(3) }], 0);
-        assert_eq!(outbox.owed(), 2);
+        assert_eq!(outbox.pending(), 2);
         (1..4).for_each(|sequence| outbox.fail(sequence, "exit 1".to_owned()));
         assert_eq!([1, 2, 3].map(|sequence| outbox.failure(sequence).is_some()), [true, true, false]);
         outbox.done(1);
-        assert_eq!((outbox.failure(1), outbox.failed.len(), outbox.owed()), (None, 1, 1));
+        assert_eq!((outbox.failure(1), outbox.failed.len(), outbox.pending()), (None, 1, 1));
         outbox.forget(&job("a"), Attempt::default(), None);
         assert_eq!(outbox, Outbox::default());
     }

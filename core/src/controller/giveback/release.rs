@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::controller::action::Action;
 use crate::controller::context::Context;
 use crate::controller::facts::Facts;
-use crate::controller::giveback::notices::told_as;
+use crate::controller::giveback::notices::notice_body;
 use crate::controller::io::{Reader, ReleasePolicy};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
@@ -63,12 +63,12 @@ impl Action {
     pub(crate) fn give_up(&mut self, ranks: &IdSet) {
         self.done.subtract(ranks);
         self.row.held.ranks.subtract(ranks);
-        self.moved.extend_with(ranks);
+        self.dirty.extend_with(ranks);
     }
 
     /// Drops the action's hold on ended ranks and named resources, as far as `policy` allows now, and returns the part
     /// that it dropped. Once the action has its verdict, drops everything.
-    pub(crate) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
+    pub(crate) fn drop_hold(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
         if !matches!(policy, ReleasePolicy::Batches { .. }) {
             // The policy has changed since the clock was started.
             self.batches = Batches::default();
@@ -91,7 +91,7 @@ impl Action {
             self.done.subtract(&part.ranks);
             self.row.held.subtract(&part);
             self.changed |= !part.resources.is_empty();
-            self.moved.extend_with(&part.ranks);
+            self.dirty.extend_with(&part.ranks);
         }
         part
     }
@@ -108,7 +108,7 @@ impl Action {
         let mut resources = self.row.held.resources.clone();
         if let Some(external) = &self.row.external {
             let open = external.open();
-            resources.retain(|name| !open.contains(name) || defect!(ResourceGoesEarly));
+            resources.retain(|name| !open.contains(name) || defect!(ResourceReleasedEarly));
         }
         resources
     }
@@ -135,12 +135,12 @@ impl Jobs {
         }
         let Some(action) = self.action_mut(id) else { return };
         let policy = cx.settings.release.get(&action.row.name).copied().unwrap_or_default();
-        let part = action.let_go(policy, cx.now.mono_ms);
+        let part = action.drop_hold(policy, cx.now.mono_ms);
         let (job, attempt, at) = (action.row.job.clone(), action.row.attempt, action.batches.at_ms);
         if let Some(at) = at {
             self.check_by(id, at);
         }
-        cx.let_go.entry((job, attempt)).or_default().extend_with(&part);
+        cx.dropped.entry((job, attempt)).or_default().extend_with(&part);
     }
 
     /// Releases a part: marks it as released, logs the event, and adds the notices to the outbox. No notice is sent
@@ -162,15 +162,15 @@ impl Jobs {
         if all || !free.resources.is_empty() {
             cx.attempt_changed(job, number);
         }
-        cx.given.entry((job.clone(), number)).or_default().extend_with(&free.ranks);
+        cx.dirty_holds.entry((job.clone(), number)).or_default().extend_with(&free.ranks);
         if silent {
             let hosts = &context["hosts"];
             let closed = json!({"attempt": number, "ranks": free.ranks, "hosts": hosts, "final": all});
             self.event(job, "closed", closed, cx);
             self.cleaned(job, number, &free.ranks, cx);
         } else {
-            let to_manager = told_as(&mut context, "release", None);
-            let to_hook = cx.settings.release_hook.then(|| told_as(&mut context, "release", Some(cx.now.wall_ms)));
+            let to_manager = notice_body(&mut context, "release", None);
+            let to_hook = cx.settings.release_hook.then(|| notice_body(&mut context, "release", Some(cx.now.wall_ms)));
             self.event(job, "release", context, cx);
             cx.send_notice(Reader::Manager, job, number, to_manager);
             if let Some(body) = to_hook {

@@ -20,13 +20,13 @@ pub struct DrainView {
     pub confirmed: bool,
     pub lifted: bool,
     #[serde(default)]
-    pub told: bool,
+    pub notified: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<Again>,
     #[serde(default)]
-    pub telling: u64,
+    pub notice_id: u64,
     #[serde(default)]
     pub asked_ms: u64,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -38,7 +38,8 @@ pub struct DrainView {
 impl DrainView {
     /// Creates the row of `hosts`, whose drains are all like `drain`.
     pub fn new(drain: &DrainRow, hosts: HostList) -> Self {
-        let DrainRow { host: _, since_ms, reason, by, confirmed, lifted, told, stuck, again, telling, .. } = drain;
+        let DrainRow { host: _, since_ms, reason, by, confirmed, lifted, notified, stuck, again, notice_id, .. } =
+            drain;
         let DrainRow { asked_ms, doubtful, passing, .. } = drain;
         Self {
             hosts,
@@ -47,10 +48,10 @@ impl DrainView {
             by: *by,
             confirmed: *confirmed,
             lifted: *lifted,
-            told: *told,
+            notified: *notified,
             stuck: *stuck,
             again: again.clone(),
-            telling: *telling,
+            notice_id: *notice_id,
             asked_ms: *asked_ms,
             doubtful: *doubtful,
             passing: passing.clone(),
@@ -59,7 +60,7 @@ impl DrainView {
 
     /// Returns the drain of each of the hosts. Leaves out what is no name of a host.
     pub fn rows(self) -> impl Iterator<Item = DrainRow> {
-        let Self { hosts, since_ms, reason, by, confirmed, lifted, told, stuck, again, telling, .. } = self;
+        let Self { hosts, since_ms, reason, by, confirmed, lifted, notified, stuck, again, notice_id, .. } = self;
         let Self { asked_ms, doubtful, passing, .. } = self;
         let names: Vec<HostName> = hosts.iter().filter_map(|host| HostName::new(host).ok()).collect();
         names.into_iter().map(move |host| DrainRow {
@@ -69,10 +70,10 @@ impl DrainView {
             by,
             confirmed,
             lifted,
-            told,
+            notified,
             stuck,
             again: again.clone(),
-            telling,
+            notice_id,
             asked_ms,
             doubtful,
             passing: passing.clone(),

@@ -9,15 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 pub use crate::controller::request::{
-    ActionStart, AskWhich, AttemptsOf, Hooked, JobAdd, Listed, ListedDrain, Phase as JobPhase, Recover, Refusal, Reply,
-    Report, Request, RunRequest, Said, SyncPage, Synced, Unfit, Which,
+    ActionStart, AskWhich, AttemptsOf, FailedNotice, JobAdd, Listed, ListedDrain, Phase as JobPhase, Recover, Refusal,
+    Reply, Report, ReportKind, Request, RunRequest, SyncPage, Synced, Unfit, Which,
 };
 pub use crate::controller::stored::rows::{
     ActionRow, Again, AttemptRow, DrainRow, Expects, External, NodeRow, Passing, Quiet, RankRow, Recovered,
     RecoveryRow, Resolving, ResourceEnd, Source,
 };
 
-use crate::controller::action::stands::{Holds, Stands};
+use crate::controller::action::delta::{ActionDelta, AttemptDelta};
 use crate::controller::memory::Elsewhere;
 use crate::controller::stored::body::Body;
 use crate::eventlog::Event;
@@ -248,17 +248,17 @@ pub enum Record {
     },
     Attempt(AttemptRow),
     Action(Box<ActionRow>),
-    /// Changes some ranks of a stored action: `stands` has the new rank states and details of these ranks. All other
+    /// Changes some ranks of a stored action: `delta` has the new rank states and details of these ranks. All other
     /// ranks and fields of the row stay.
-    Moved {
+    ActionDelta {
         action: ActionId,
-        stands: Box<Stands>,
+        delta: Box<ActionDelta>,
     },
     /// Delta of a stored attempt: replaces the fields in `holds` for some ranks. Every other rank and field stays.
-    Given {
+    AttemptDelta {
         job: JobId,
         attempt: Attempt,
-        holds: Box<Holds>,
+        holds: Box<AttemptDelta>,
     },
     /// Details of a rank that ended otherwise than as a plain `ok`, or whose script announced a reboot.
     Rank(Box<RankRow>),

@@ -37,16 +37,16 @@ pub const MAX_TEXT: usize = 500;
 
 /// A question of the controller's web page: which view the page asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Look {
+pub enum OverviewRequest {
     Cluster,
     Job(JobId),
     Node(HostName),
 }
 
-/// The answer to a [`Look`]. Its JSON is the view alone, without the variant's name.
+/// The answer to a [`OverviewRequest`]. Its JSON is the view alone, without the variant's name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Looked {
+pub enum OverviewReply {
     Cluster(Box<Overview>),
     Job(Box<Timeline>),
     Node(Box<WhyView>),

@@ -1,7 +1,7 @@
 //! Replies of the controller's machine to requests.
 
 use crate::controller::io::{DrainRow, OutboxEntry};
-use crate::controller::overview::Looked;
+use crate::controller::overview::OverviewReply;
 use crate::controller::view::{DrainView, EdgeAttempt, JobView, NodeView, PsRow, RecoveryView, StatusView, WhyView};
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, Attempt, HostName, JobId};
@@ -87,7 +87,7 @@ pub enum Reply {
         unreachable: HostList,
     },
     Status(Box<StatusView>),
-    Looked(Looked),
+    Overview(OverviewReply),
     Outbox(Vec<OutboxEntry>),
     Added {
         job: JobId,
@@ -115,7 +115,7 @@ pub enum Reply {
     },
     /// Reply to a milestone by hand. `ranks`: the ranks that had not reported the milestone before. `reached`: the job
     /// has reached the milestone.
-    Said {
+    MilestoneReached {
         ranks: IdSet,
         reached: bool,
     },
@@ -127,7 +127,7 @@ pub enum Reply {
         next: Option<HostName>,
         revision: u64,
     },
-    OwedDrains(Vec<DrainRow>),
+    PendingDrains(Vec<DrainRow>),
     Attempts(Vec<EdgeAttempt>),
     TookOver {
         epoch: u64,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::controller::io::Source;
-use crate::controller::overview::Look;
+use crate::controller::overview::OverviewRequest;
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId, MilestoneName, ResourceName};
 use crate::idset::IdSet;
@@ -73,7 +73,7 @@ pub enum Request {
         known: Option<u64>,
     },
     /// Returns the drains, and the lifts of drains, that the drain hook has not carried out.
-    OwedDrains,
+    PendingDrains,
     Drain {
         hosts: HostList,
         reason: String,
@@ -86,7 +86,7 @@ pub enum Request {
         forget: bool,
         /// Lifts only a drain whose newest notice has this number: an edge lifts the drain that its resource manager
         /// showed. `None`: whichever drain the host has.
-        telling: Option<u64>,
+        notice_id: Option<u64>,
     },
     /// Confirms that the drain hook has carried out these notices, each with its host and its number: the hosts are
     /// drained, or undrained if `lifted`. The controller ignores the confirmation of a drain that has a newer notice.
@@ -108,7 +108,7 @@ pub enum Request {
     /// Reports that a hook failed to carry out these notices. The controller sends them to the hook again, and `ps`
     /// shows the failure.
     HookFailed {
-        what: Vec<Hooked>,
+        what: Vec<FailedNotice>,
         why: String,
     },
     /// Cancels the tasks in `which`. Cancels an after-action only if `which` names the action.
@@ -162,7 +162,7 @@ pub enum Request {
     },
     Status,
     /// Returns a view of the cluster, a job or a node, for the web page. Most lists in the view have a bound.
-    Look(Look),
+    Overview(OverviewRequest),
     /// Quiesces the controller. With `wait`, the reply comes when no action is open.
     Quiesce {
         reason: String,
@@ -253,12 +253,12 @@ pub struct Report {
     pub targets: Option<Targets>,
     /// Named resources that the report is about; `None` together with `targets`: everything that the action covers.
     pub resources: Option<BTreeSet<ResourceName>>,
-    pub said: Said,
+    pub kind: ReportKind,
 }
 
 /// The content of a service's report.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Said {
+pub enum ReportKind {
     /// The service is alive; no rank ends.
     Renew,
     Ok,
@@ -276,12 +276,12 @@ pub enum Said {
 
 /// The notice on which a hook failed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Hooked {
+pub enum FailedNotice {
     /// A release notice, by its sequence number in the outbox.
     Release(u64),
-    /// The drain hook's notice of a drain with the number `telling`; `lifted`: the notice was about the lift of the
+    /// The drain hook's notice of a drain with the number `notice_id`; `lifted`: the notice was about the lift of the
     /// drain.
-    Drain { host: HostName, telling: u64, lifted: bool },
+    Drain { host: HostName, notice_id: u64, lifted: bool },
 }
 
 /// A page of the list of all attempts of a source, as its resource manager has them. The controller applies each page

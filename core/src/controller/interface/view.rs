@@ -26,8 +26,8 @@ pub struct PsRow {
     pub ranks: IdSet,
     pub hosts: HostList,
     /// State of the work. Tasks are `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`
-    /// (until an announced reboot) or `resolving`; an external action is `external`. `telling`: a hook has not carried
-    /// out a notice. `draining`: a release waits for a drain. `held`: a job or an action holds the ranks.
+    /// (until an announced reboot) or `resolving`; an external action is `external`. `notice_id`: a hook has not
+    /// carried out a notice. `draining`: a release waits for a drain. `held`: a job or an action holds the ranks.
     pub state: String,
     /// The reason why the work is unfinished, or the name of the running script, as a text for people.
     pub why: String,
@@ -308,7 +308,7 @@ pub struct RecoveryView {
     /// The highest epoch of another controller that a node has obeyed, if the node refuses this controller. Only a
     /// take-over helps then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub obeyed: Option<u64>,
+    pub accepted_epoch: Option<u64>,
     /// Abandoned attempts.
     pub abandoned: Vec<AbandonedView>,
     /// Unknown tasks, without tombstones.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::action::stands::Holds;
+use crate::controller::action::delta::AttemptDelta;
 use crate::controller::io::{AttemptRow, Recovered, Source};
 use crate::controller::job::layout::Layout;
 use crate::defect;
@@ -157,10 +157,10 @@ impl JobAttempt {
     }
 
     /// Returns the delta of the attempt's row for `ranks`: which of them are held, released or handed over.
-    pub(crate) fn holds(&self, ranks: &IdSet) -> Holds {
+    pub(crate) fn holds(&self, ranks: &IdSet) -> AttemptDelta {
         let of = |set: &IdSet| set.intersection(ranks);
         let (hold, released, left) = (of(&self.hold.ranks), of(&self.released.ranks), of(self.milestones.left()));
-        Holds { ranks: ranks.clone(), hold, released, left }
+        AttemptDelta { ranks: ranks.clone(), hold, released, left }
     }
 
     /// Returns all ranks and named resources of the attempt.
@@ -170,7 +170,7 @@ impl JobAttempt {
 
     /// Drops the job's hold on `asked`, and returns what the job held of it. If the job then holds no rank any more, it
     /// also drops its named resources, because no later request would name them.
-    pub(crate) fn let_go(&mut self, asked: &Part) -> Part {
+    pub(crate) fn drop_hold(&mut self, asked: &Part) -> Part {
         let mut part = self.hold.intersection(asked);
         if part.ranks == self.hold.ranks && !defect!(ResourcesStay) {
             part.resources.clone_from(&self.hold.resources);

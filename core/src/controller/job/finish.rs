@@ -146,7 +146,7 @@ impl Jobs {
             }
         };
         self.take_up_begun(&which.job, number, cx);
-        Ok(Reply::Finished(self.let_go(&which.job, number, &part, cx)))
+        Ok(Reply::Finished(self.hand_over(&which.job, number, &part, cx)))
     }
 
     /// Carries out `job cancel`: cancels all actions of a job except its after-actions, and hands over everything that

@@ -27,11 +27,11 @@ impl Jobs {
     }
 
     /// Hands over to the after-actions, in one step, the part of `asked` that the job holds. Returns the part.
-    pub(crate) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, cx: &mut Context) -> Part {
+    pub(crate) fn hand_over(&mut self, job: &JobId, number: Attempt, asked: &Part, cx: &mut Context) -> Part {
         let Some(entry) = self.attempt_mut(job, number) else {
             return Part::default();
         };
-        let part = entry.let_go(asked);
+        let part = entry.drop_hold(asked);
         if part.is_empty() {
             return part;
         }
@@ -44,12 +44,12 @@ impl Jobs {
             entry.touched_ms = cx.now.wall_ms;
             cx.attempt_changed(job, number);
         }
-        cx.given.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
+        cx.dirty_holds.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
         self.event(job, if last { "job-finish" } else { "job-let-go" }, context, cx);
         // With the job's last ranks, waiting setup tasks are not withdrawn: they still begin, and the after-actions
         // wait for them.
-        if !last && !defect!(BeginsWhereLetGo) {
+        if !last && !defect!(BeginsWhereDropped) {
             self.withdraw(job, number, &part.ranks, "the job has let go of them", cx);
         }
         for name in cx.settings.after.clone() {

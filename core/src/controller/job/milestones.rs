@@ -6,7 +6,7 @@
 use serde_json::{Map, json};
 
 use crate::agent::io::Level;
-use crate::controller::action::Stand;
+use crate::controller::action::RankState;
 use crate::controller::context::Context;
 use crate::controller::io::{Refusal, Reply};
 use crate::controller::job::Jobs;
@@ -18,7 +18,7 @@ use crate::targets::Targets;
 /// A reported milestone and who reported it, without the ranks. Reports of one batch that differ only in their ranks
 /// become one event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Saying {
+pub(crate) struct MilestoneEntry {
     job: JobId,
     attempt: Attempt,
     name: MilestoneName,
@@ -31,16 +31,17 @@ pub(crate) struct Saying {
 impl Jobs {
     /// Records that a script of the task reported the milestone `name`. The report counts even if the task has ended
     /// since.
-    pub(crate) fn task_says(&mut self, task: TaskId, name: &str, cx: &mut Context) {
-        let Some(action) = self.action(task.action).filter(|a| a.stand(task.rank) != Stand::NotMine) else {
+    pub(crate) fn on_task_milestone(&mut self, task: TaskId, name: &str, cx: &mut Context) {
+        let Some(action) = self.action(task.action).filter(|a| a.rank_state(task.rank) != RankState::NotInAction)
+        else {
             return;
         };
         // The runner rejects an invalid name, so only a forged report ends here.
         let Ok(name) = MilestoneName::new(name) else { return };
         let (job, attempt, action) = (action.row.job.clone(), action.row.attempt, Some(action.row.name.clone()));
-        let saying = Saying { job, attempt, name, action, by: None };
+        let milestone = MilestoneEntry { job, attempt, name, action, by: None };
         // If the attempt has no room for the milestone, the event log says so already.
-        let _ = self.say(saying, &IdSet::from(task.rank.0..=task.rank.0), cx);
+        let _ = self.record_milestone(milestone, &IdSet::from(task.rank.0..=task.rank.0), cx);
     }
 
     /// Records that the service of an external action reported a milestone for `ranks`. If the action covers no rank,
@@ -48,7 +49,7 @@ impl Jobs {
     ///
     /// # Errors
     /// The name is reserved for an event, or the attempt has no room for another milestone.
-    pub(crate) fn service_says(
+    pub(crate) fn on_service_milestone(
         &mut self,
         id: ActionId,
         name: &MilestoneName,
@@ -59,20 +60,28 @@ impl Jobs {
         let (Some(action), Some(layout)) = (self.action(id), self.layout(id)) else { return Ok(()) };
         let (job, attempt) = (action.row.job.clone(), action.row.attempt);
         let ranks = if action.row.ranks.is_empty() { layout.ranks().clone() } else { ranks.clone() };
-        let saying = Saying { job, attempt, name: name.clone(), action: Some(action.row.name.clone()), by: None };
-        self.say(saying.clone(), &ranks, cx).map(drop).map_err(|TooMany| too_many(&saying.job, attempt))
+        let milestone =
+            MilestoneEntry { job, attempt, name: name.clone(), action: Some(action.row.name.clone()), by: None };
+        self.record_milestone(milestone.clone(), &ranks, cx)
+            .map(drop)
+            .map_err(|TooMany| too_many(&milestone.job, attempt))
     }
 
     /// Records that `ranks` have reported a milestone; the end of the batch adds the event to the job's log. Returns
     /// the ranks that had not reported the milestone before. `TooMany`: the attempt has no room for another milestone.
-    fn say(&mut self, saying: Saying, ranks: &IdSet, cx: &mut Context) -> Result<IdSet, TooMany> {
-        let Some(entry) = self.attempt_mut(&saying.job, saying.attempt) else {
+    fn record_milestone(
+        &mut self,
+        milestone: MilestoneEntry,
+        ranks: &IdSet,
+        cx: &mut Context,
+    ) -> Result<IdSet, TooMany> {
+        let Some(entry) = self.attempt_mut(&milestone.job, milestone.attempt) else {
             return Ok(IdSet::new());
         };
-        match entry.milestones.say(&saying.name, ranks) {
+        match entry.milestones.record(&milestone.name, ranks) {
             Ok(news) => {
                 if !news.is_empty() {
-                    cx.said.entry(saying).or_default().extend_with(&news);
+                    cx.milestones.entry(milestone).or_default().extend_with(&news);
                 }
                 Ok(news)
             }
@@ -85,7 +94,7 @@ impl Jobs {
     ///
     /// # Errors
     /// The attempt is closed, a target is outside it, the name is reserved, or the attempt has no room.
-    pub(crate) fn say_by_hand(
+    pub(crate) fn on_operator_milestone(
         &mut self,
         job: &JobId,
         attempt: Option<Attempt>,
@@ -103,18 +112,19 @@ impl Jobs {
             None => entry.layout.ranks().clone(),
         };
         not_an_event(name)?;
-        let saying = Saying { job: job.clone(), attempt: number, name: name.clone(), action: None, by: Some(uid) };
-        let ranks = self.say(saying, &ranks, cx).map_err(|TooMany| too_many(job, number))?;
-        self.tell_milestones(cx);
+        let milestone =
+            MilestoneEntry { job: job.clone(), attempt: number, name: name.clone(), action: None, by: Some(uid) };
+        let ranks = self.record_milestone(milestone, &ranks, cx).map_err(|TooMany| too_many(job, number))?;
+        self.log_milestones(cx);
         let entry = self.attempt(job, number);
-        Ok(Reply::Said { ranks, reached: entry.is_some_and(|entry| entry.milestones.is_reached(name)) })
+        Ok(Reply::MilestoneReached { ranks, reached: entry.is_some_and(|entry| entry.milestones.is_reached(name)) })
     }
 
     /// Adds the milestone reports of this batch to the jobs' logs, and then each milestone that a job has reached by
     /// these reports.
-    pub(crate) fn tell_milestones(&mut self, cx: &mut Context) {
-        for (saying, ranks) in std::mem::take(&mut cx.said) {
-            let Saying { job, attempt, name, action, by } = saying;
+    pub(crate) fn log_milestones(&mut self, cx: &mut Context) {
+        for (milestone, ranks) in std::mem::take(&mut cx.milestones) {
+            let MilestoneEntry { job, attempt, name, action, by } = milestone;
             // The attempt was forgotten in this batch, with its log.
             let Some(entry) = self.attempt(&job, attempt) else { continue };
             let hosts = entry.layout.hosts_of(&ranks);
@@ -126,13 +136,13 @@ impl Jobs {
             self.event(&job, "milestone", context.into(), cx);
             cx.attempts.insert((job.clone(), attempt));
             self.reach_milestones(&job, attempt, cx);
-            self.tell_full(&job, attempt, cx);
+            self.log_full(&job, attempt, cx);
         }
     }
 
     /// Adds the event `milestones-full` to the job's log if the attempt has its maximum number of milestones. Clients
     /// that wait for a further milestone then stop waiting. Each life of the controller adds the event only once.
-    fn tell_full(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
+    fn log_full(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let entry = self.attempt_mut(job, number);
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
         if !std::mem::replace(&mut entry.too_many_milestones, true) {
@@ -159,7 +169,7 @@ impl Jobs {
             }
             cx.attempt_changed(job, number);
             self.event(job, "milestone", context.clone(), cx);
-            self.tell_manager(job, number, "milestone", context, cx);
+            self.notify_manager(job, number, "milestone", context, cx);
         }
     }
 }

@@ -56,13 +56,13 @@ enum May {
 
 /// Drains that are not in force yet, and the attempts that wait for them. Unless an attempt is released whole, the
 /// controller does not forget it while such a drain concerns it.
-struct Owed<'a> {
+struct DrainsOfJobs<'a> {
     /// Attempts with a rank whose release waits until the drain of its host is in force.
     undrained: BTreeSet<(&'a JobId, Attempt)>,
     draining: BTreeSet<&'a str>,
 }
 
-impl Owed<'_> {
+impl DrainsOfJobs<'_> {
     /// Returns `true` if a drain of one of the hosts is not in force yet.
     fn is_draining(&self, layout: &Layout) -> bool {
         let hosts = layout.hosts();
@@ -140,7 +140,7 @@ impl Machine {
         self.cx.outbox.forget(job, number, None);
         self.drains.forget(job, number);
         self.cx.attempts.remove(&(job.clone(), number));
-        self.cx.given.remove(&(job.clone(), number));
+        self.cx.dirty_holds.remove(&(job.clone(), number));
         self.cx.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
         self.cx.note(Level::Info, Some(job), None, format!("attempt {number} is forgotten: {why}"));
     }
@@ -194,20 +194,23 @@ impl<'a> Facts<'a> {
         Some(Oldest { until_ms, limit: MAX_PRUNED.saturating_add(table.count_held()) })
     }
 
-    fn owed(&self) -> Owed<'a> {
+    fn drains(&self) -> DrainsOfJobs<'a> {
         let waiting = self.0.drains.waiting.values().flatten();
         let draining = self.0.drains.keys().filter(|host| self.drains.is_draining(host)).map(HostName::as_str);
-        Owed { undrained: waiting.map(|(job, attempt, _)| (job, *attempt)).collect(), draining: draining.collect() }
+        DrainsOfJobs {
+            undrained: waiting.map(|(job, attempt, _)| (job, *attempt)).collect(),
+            draining: draining.collect(),
+        }
     }
 
     /// Returns the attempts to forget now, at most [`MAX_PRUNED`] or a few more, in the order in which to forget them:
     /// the longest unchanged first, and no attempt before an older attempt of its job. A forgotten number, and the ids
     /// made from the number, would become free for a new attempt.
     fn past_retention(&self) -> Vec<(JobId, Attempt)> {
-        let (owed, now_ms) = (self.owed(), self.cx.now.wall_ms);
+        let (drains, now_ms) = (self.drains(), self.cx.now.wall_ms);
         let mut surplus = usize::saturating_sub(self.jobs.table.count_attempts(), self.cx.settings.keep_attempts);
         let live = self.jobs.table.live_attempts();
-        let live = live.filter(|(job, number, attempt)| self.may_go(job, *number, attempt, &owed) != May::Never);
+        let live = live.filter(|(job, number, attempt)| self.may_go(job, *number, attempt, &drains) != May::Never);
         let mut live: Vec<_> = live.map(|(job, number, attempt)| (attempt.touched_ms, job, number)).collect();
         live.sort_unstable();
         let ended = self.jobs.table.ended_attempts();
@@ -230,7 +233,7 @@ impl<'a> Facts<'a> {
             for (number, attempt) in entry.attempts.range(number..).take_while(|(_, of)| of.touched_ms <= touched_ms) {
                 let older = entry.attempts.range(..number).next_back().map(|(number, _)| *number);
                 let Some(when) = going.after(job, older) else { break };
-                let when = self.may_go(job, *number, attempt, &owed).min(when);
+                let when = self.may_go(job, *number, attempt, &drains).min(when);
                 if when == May::Never || !(is_old || surplus > 0 && when == May::Any) {
                     break;
                 }
@@ -241,19 +244,19 @@ impl<'a> Facts<'a> {
         going.all
     }
 
-    fn may_go(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, owed: &Owed) -> May {
+    fn may_go(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, drains: &DrainsOfJobs) -> May {
         // A resource manager will still finish the attempt.
         let is_expected = attempt.added && attempt.open && !attempt.complete;
         if attempt.suspended || is_expected || self.jobs.of(attempt).any(|action| action.row.verdict.is_none()) {
             return May::Never;
         }
-        if self.cx.outbox.is_hooked(job, number) && !defect!(PruneUntold) {
+        if self.cx.outbox.is_hooked(job, number) && !defect!(PruneUnnotified) {
             return May::Never;
         }
         if attempt.complete || defect!(PruneUnreleased) {
             return May::Any;
         }
-        let drained = !owed.undrained.contains(&(job, number)) && !owed.is_draining(&attempt.layout);
+        let drained = !drains.undrained.contains(&(job, number)) && !drains.is_draining(&attempt.layout);
         let is_left = attempt.open && !attempt.added && !attempt.hold.is_empty();
         match drained && is_left {
             true if self.jobs.is_followed(attempt) => May::Any,

@@ -198,7 +198,7 @@ impl Machine {
             );
             return Err(Refusal::Conflict(text));
         }
-        let external = External { lease_ms, heard_ms: self.cx.now.wall_ms, resources, ..External::default() };
+        let external = External { lease_ms, last_report_ms: self.cx.now.wall_ms, resources, ..External::default() };
         self.begin_or_attach(run, Some(external))
     }
 

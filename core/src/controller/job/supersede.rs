@@ -45,14 +45,14 @@ impl Jobs {
         let Some(entry) = self.attempt_mut(job, number) else { return };
         let was_open = std::mem::replace(&mut entry.open, false);
         entry.touched_ms = cx.now.wall_ms;
-        let part = entry.let_go(&entry.whole());
+        let part = entry.drop_hold(&entry.whole());
         cx.attempt_changed(job, number);
         let all = entry.layout.ranks().clone();
         self.withdraw(job, number, &all, why, cx);
         self.stop_services(job, number, why, cx);
         let begun = self.begun(job, number).intersection(&part.ranks);
         for name in cx.settings.after.clone() {
-            if !defect!(SupersededUnfollowed) {
+            if !defect!(SupersededWithoutAfterAction) {
                 self.follow(job, number, &name, &begun, true, cx);
             }
         }

@@ -106,7 +106,7 @@ impl Jobs {
         let mut by: BTreeMap<(String, String), IdSet> = BTreeMap::new();
         for (rank, row) in action.ended.iter().filter(|(rank, _)| ranks.contains(rank.0)) {
             if row.ended.checks.is_empty() {
-                by.entry((row.ended.outcome.word().to_owned(), row.ended.outcome.to_string()))
+                by.entry((row.ended.outcome.as_str().to_owned(), row.ended.outcome.to_string()))
                     .or_default()
                     .insert(rank.0);
             }
@@ -157,7 +157,7 @@ impl Jobs {
                 context.insert("resources".to_owned(), resources);
             }
             self.event(&job, "exception", context.clone(), cx);
-            self.tell_manager(&job, number, "exception", context, cx);
+            self.notify_manager(&job, number, "exception", context, cx);
             self.reach_milestones(&job, number, cx);
         }
         if !back.is_empty() {
@@ -167,14 +167,14 @@ impl Jobs {
 
     /// Hands ranks over to the after-actions, and tells the resource manager that the job goes on without them.
     fn give_back(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
-        self.let_go(job, number, &Part::of_ranks(ranks.clone()), cx);
+        self.hand_over(job, number, &Part::of_ranks(ranks.clone()), cx);
         let Some(attempt) = self.attempt(job, number) else { return };
         let left = attempt.hold.ranks.clone();
         let r = attempt.terms.r.as_ref().map(|r| r.fragment(&left));
         let context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(ranks), "left": left,
             "left_hosts": attempt.layout.hosts_of(&left), "R": r});
         self.event(job, "shrink", context.clone(), cx);
-        self.tell_manager(job, number, "shrink", context, cx);
+        self.notify_manager(job, number, "shrink", context, cx);
     }
 
     /// Returns the limits on the failures that the job still forgives in this action.

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::controller::action::{Action, Stand};
+use crate::controller::action::{Action, RankState};
 use crate::controller::context::Context;
 use crate::controller::io::Recovered;
 use crate::controller::job::Jobs;
@@ -38,7 +38,7 @@ impl Jobs {
         let Some(action) = self.action(task.action).filter(|action| self.follows(action)) else { return };
         let Some(attempt) = self.attempt(&action.row.job, action.row.attempt) else { return };
         let setup = |other: &&Action| !self.follows(other) && other.row.external.is_none();
-        let late = self.of(attempt).filter(setup).filter(|other| other.stand(task.rank) == Stand::Waiting);
+        let late = self.of(attempt).filter(setup).filter(|other| other.rank_state(task.rank) == RankState::Waiting);
         let late: Vec<TaskId> = late.map(|other| other.task(task.rank)).collect();
         for task in late {
             self.withdraw_task(task, "its rank was cleaned up before it could begin", cx);
@@ -54,7 +54,7 @@ impl Jobs {
             .filter(|(_, part)| !part.is_empty())
             .collect();
         for (id, part) in parts {
-            let Some(action) = self.action_mut(id).filter(|_| !defect!(SupersededServiceUntold)) else {
+            let Some(action) = self.action_mut(id).filter(|_| !defect!(SupersededServiceUnnotified)) else {
                 continue;
             };
             action.stop_service(&part, why);

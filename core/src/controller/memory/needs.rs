@@ -6,7 +6,7 @@ use crate::controller::facts::Facts;
 use crate::controller::io::{AskWhich, Input, Now, Request};
 use crate::controller::job::Jobs;
 use crate::controller::node::session::Stage;
-use crate::controller::overview::Look;
+use crate::controller::overview::OverviewRequest;
 use crate::defect;
 use crate::ids::{ActionId, JobId, TaskId};
 use crate::message::{FromAgent, Held};
@@ -111,7 +111,7 @@ impl Facts<'_> {
         match message {
             FromAgent::Hello(page) => page.tasks.iter().for_each(|held| needs.held(&self.jobs, held)),
             FromAgent::Accepted { task, .. }
-            | FromAgent::Moved { task, .. }
+            | FromAgent::PhaseChanged { task, .. }
             | FromAgent::Finished { task, .. }
             | FromAgent::ExpectsBoot { task, .. } => needs.task(&self.jobs, *task),
             FromAgent::EpochRefused { .. }
@@ -135,13 +135,15 @@ impl Facts<'_> {
             | Request::Milestone { job, .. }
             | Request::Failed { job, .. }
             | Request::Show { job, .. }
-            | Request::Look(Look::Job(job)) => needs.job(jobs, job),
+            | Request::Overview(OverviewRequest::Job(job)) => needs.job(jobs, job),
             Request::Cancel { which, .. }
             | Request::Signal { which, .. }
             | Request::Resolve { which, .. }
             | Request::Ask { which: AskWhich::Tasks(which), .. } => needs.job(jobs, &which.job),
             // A hint says that an unknown host is the name of a job.
-            Request::Why { host } | Request::Look(Look::Node(host)) => self.add_name(host.as_str(), needs),
+            Request::Why { host } | Request::Overview(OverviewRequest::Node(host)) => {
+                self.add_name(host.as_str(), needs)
+            }
             Request::Nodes { targets: Some(targets), .. } => targets.iter().for_each(|host| self.add_name(host, needs)),
             Request::Sync(page) => {
                 page.attempts.iter().for_each(|listed| needs.job(jobs, &listed.job));
@@ -152,7 +154,7 @@ impl Facts<'_> {
             }
             Request::Attempts(of) => of.jobs.iter().flatten().for_each(|job| needs.job(jobs, job)),
             Request::Drains { .. }
-            | Request::OwedDrains
+            | Request::PendingDrains
             | Request::Drain { .. }
             | Request::Undrain { .. }
             | Request::DrainDone { .. }
@@ -165,7 +167,7 @@ impl Facts<'_> {
             | Request::Ask { which: AskWhich::Hosts(_), .. }
             | Request::AskEnds { .. }
             | Request::Status
-            | Request::Look(Look::Cluster)
+            | Request::Overview(OverviewRequest::Cluster)
             | Request::Quiesce { .. }
             | Request::Resume
             | Request::Recover(_)

@@ -29,7 +29,7 @@ pub(crate) fn address(peer: &str) -> &str {
 impl Node {
     /// Returns `true` if the Hello's agent has already had an open session with the Hello's number (`Hello::link`) or a
     /// higher number: the Hello is old.
-    fn has_heard_after(&self, hello: &Hello) -> bool {
+    fn is_newer_than(&self, hello: &Hello) -> bool {
         let same = self.row.machine == hello.machine && self.row.boot == hello.boot;
         same && self.link.is_some_and(|link| link >= hello.link)
     }
@@ -84,7 +84,7 @@ impl Nodes {
         if late.is_some_and(|node| node.is_over(&hello, cx.now)) {
             return self.turn_away(id, &hello.host, "of a boot of its node that is over", cx);
         }
-        let is_heard = late.is_some_and(|node| node.has_heard_after(&hello));
+        let is_heard = late.is_some_and(|node| node.is_newer_than(&hello));
         let older = self.get(&hello.host).and_then(|node| node.session).filter(|older| *older != id);
         let Some(older) = older else {
             // The Hello of an agent that has died since may arrive after its successor's session has ended.

@@ -34,21 +34,21 @@ impl Jobs {
             ));
         }
         let of = |number: Attempt| attempt.is_none_or(|attempt| attempt == number);
-        let owed = cx.outbox.releases().filter(|entry| entry.job == *job && of(entry.attempt));
-        let owed: Vec<u64> = owed.map(|entry| entry.sequence).collect();
-        if owed.is_empty() {
+        let pending = cx.outbox.releases().filter(|entry| entry.job == *job && of(entry.attempt));
+        let pending: Vec<u64> = pending.map(|entry| entry.sequence).collect();
+        if pending.is_empty() {
             return Err(Refusal::Conflict(format!("the release hook is owed nothing of job {job}")));
         }
-        for sequence in &owed {
+        for sequence in &pending {
             cx.finish_notice(*sequence);
         }
         let text = format!(
             "uid {uid} dropped {} of its releases, of which the release hook has not heard: {reason}",
-            owed.len()
+            pending.len()
         );
         cx.note(Level::Warning, Some(job), None, text);
-        let context = json!({"sequences": owed, "why": reason, "by": uid});
+        let context = json!({"sequences": pending, "why": reason, "by": uid});
         self.event(job, "release-forgotten", context, cx);
-        Ok(Reply::Reached { tasks: owed.len() as u64 })
+        Ok(Reply::Reached { tasks: pending.len() as u64 })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::controller::action::Stand;
+use crate::controller::action::RankState;
 use crate::controller::context::Change;
 use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, NodeRow, Passing, Record, SessionId};
@@ -71,7 +71,7 @@ impl Machine {
         self.cx.effects.push(Effect::Send { session: id, message: welcome });
         self.settle(id, &host, tasks, before);
         // Last, because the gate must not open before the controller knows this node's tasks.
-        self.recovery.heard(&host);
+        self.recovery.on_hello(&host);
         self.open_gate_if_due();
     }
 
@@ -95,7 +95,7 @@ impl Machine {
         // Unknown tasks come first: they keep other tasks from beginning.
         let (mut known, unknown): (Vec<&Held>, Vec<&Held>) = held
             .values()
-            .partition(|held| self.facts().is_known(host, held) && !self.facts().is_of_a_lost_life(host, held));
+            .partition(|held| self.facts().is_known(host, held) && !self.facts().is_of_lost_epoch(host, held));
         for held in unknown {
             let is_past = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Past);
             if self.nodes.on_unknown(id, host, held, (is_past, self.recovery.is_on()), &mut self.cx) {
@@ -135,9 +135,10 @@ impl Facts<'_> {
     /// store has its task on `host`.
     pub(crate) fn is_known(&self, host: &HostName, held: &Held) -> bool {
         let task = held.task;
-        let is_stone = matches!(held.state, HeldState::Tombstone { .. });
+        let is_tombstone = matches!(held.state, HeldState::Tombstone { .. });
         let anothers = self.jobs.is_external(task.action) || self.jobs.host_of(task).is_none_or(|of| of != *host);
         let action = self.jobs.action(task.action);
-        action.is_some_and(|action| action.stand(task.rank) != Stand::NotMine) && !(is_stone && anothers)
+        action.is_some_and(|action| action.rank_state(task.rank) != RankState::NotInAction)
+            && !(is_tombstone && anothers)
     }
 }

@@ -30,7 +30,7 @@
 //! 4. See [`crate::controller::action::announced_reboot`].
 //! 5. See [`crate::controller::recovery::missing`]. The Cancel follows.
 
-use crate::controller::action::Stand;
+use crate::controller::action::RankState;
 use crate::controller::context::Context;
 use crate::controller::io::SessionId;
 use crate::controller::job::Jobs;
@@ -48,14 +48,16 @@ impl Jobs {
     /// job goes on: the reboot has undone the task's work. `boot_number`: the node's present boot.
     pub(crate) fn undo(&mut self, task: TaskId, boot_number: u32, cx: &mut Context) {
         let Some(action) = self.action(task.action) else { return };
-        let had_done = match action.stand(task.rank) {
-            Stand::Ok => true,
-            Stand::Ended => action.ended.get(&task.rank).is_some_and(|row| self.counts_on(action, &row.ended.outcome)),
+        let had_done = match action.rank_state(task.rank) {
+            RankState::Ok => true,
+            RankState::Ended => {
+                action.ended.get(&task.rank).is_some_and(|row| self.counts_on(action, &row.ended.outcome))
+            }
             _ => false,
         };
-        let undone = had_done && action.boot(task.rank) != Some(boot_number);
-        if undone && !survives_reboot(&action.row.name) && !defect!(BootKeepsProlog) {
-            self.lose(task, Loss::Rebooted, cx);
+        let invalidated = had_done && action.boot(task.rank) != Some(boot_number);
+        if invalidated && !survives_reboot(&action.row.name) && !defect!(BootKeepsProlog) {
+            self.mark_lost(task, Loss::Rebooted, cx);
         }
     }
 
@@ -93,10 +95,10 @@ impl Machine {
         state: &HeldState,
         limit_ms: Option<u64>,
     ) {
-        self.jobs.limit_told(host, task, limit_ms);
-        let is_stone = matches!(state, HeldState::Tombstone { .. });
+        self.jobs.limit_reported(host, task, limit_ms);
+        let is_tombstone = matches!(state, HeldState::Tombstone { .. });
         let rank = task.rank;
-        if !is_stone && self.nodes.is_anothers(host, task, &self.jobs, &mut self.cx) {
+        if !is_tombstone && self.nodes.is_anothers(host, task, &self.jobs, &mut self.cx) {
             // The task must not begin on this host. A running task goes on: the controller acknowledges the end, and
             // ignores the outcome.
             if *state == HeldState::Unclaimed {
@@ -112,7 +114,7 @@ impl Machine {
             // boot.
             action.seen_in(rank, boot_number);
         }
-        if action.stand(rank) == Stand::Waiting && !defect!(SetupAfterEpilog) {
+        if action.rank_state(rank) == RankState::Waiting && !defect!(SetupAfterEpilog) {
             self.jobs.withdraw_before(task, &mut self.cx);
         }
         let held_back = open && *state == HeldState::Unclaimed && self.facts().held_back(task.action, rank).is_some();
@@ -163,7 +165,7 @@ impl Machine {
                     self.jobs.touch(task.action, &mut self.cx);
                     let why = self.jobs.must_not_start(task).filter(|_| may_begin && !suspended);
                     let cancel = cancel.or_else(|| why.map(str::to_owned));
-                    if let Some(why) = cancel.filter(|_| !defect!(CancelSaidOnce)) {
+                    if let Some(why) = cancel.filter(|_| !defect!(CancelSentOnce)) {
                         self.cx.send_cancel(id, &self.jobs, task, &why);
                     } else if may_begin {
                         self.cx.changes.extend(gives_up);
@@ -175,7 +177,7 @@ impl Machine {
                 if open && let Some(what) = self.jobs.past_its_limit(host, task, phase, &mut self.cx) {
                     self.on_overdue(task, &what);
                 }
-                self.jobs.lives_after_all(task, phase, &mut self.cx);
+                self.jobs.mark_alive_after_loss(task, phase, &mut self.cx);
                 self.jobs.watch_lingering(task, phase, self.cx.now);
                 self.nodes.remember_phase(
                     &mut self.jobs,
@@ -201,36 +203,38 @@ impl Machine {
             return;
         };
         let same_boot = action.boot(task.rank) == Some(boot_number);
-        let stand = action.stand(task.rank);
+        let state = action.rank_state(task.rank);
         let cancel = action.must_not_begin(task.rank);
-        match stand {
-            Stand::Sent | Stand::Accepted if !same_boot => self.jobs.lose(task, Loss::Rebooted, &mut self.cx),
-            Stand::Waiting | Stand::Sent if let Some(why) = self.jobs.must_not_start(task) => {
+        match state {
+            RankState::Sent | RankState::Accepted if !same_boot => {
+                self.jobs.mark_lost(task, Loss::Rebooted, &mut self.cx)
+            }
+            RankState::Waiting | RankState::Sent if let Some(why) = self.jobs.must_not_start(task) => {
                 self.jobs.withdraw_task(task, why, &mut self.cx)
             }
-            Stand::Waiting if let Some(change) = self.facts().gives_up(task) => self.cx.changes.push_back(change),
-            Stand::Waiting if self.facts().held_back(task.action, task.rank).is_some() => {}
-            Stand::Waiting if self.jobs.is_behind(task.action, task.rank) => {}
-            Stand::Waiting => {
+            RankState::Waiting if let Some(change) = self.facts().gives_up(task) => self.cx.changes.push_back(change),
+            RankState::Waiting if self.facts().held_back(task.action, task.rank).is_some() => {}
+            RankState::Waiting if self.jobs.is_behind(task.action, task.rank) => {}
+            RankState::Waiting => {
                 self.jobs.arm_start(task, &self.cx);
                 self.jobs.start_on(id, task, boot_number, boot, &mut self.cx);
             }
-            Stand::Accepted if defect!(AcceptedSentAgain) => {
+            RankState::Accepted if defect!(AcceptedSentAgain) => {
                 self.jobs.start_on(id, task, boot_number, boot, &mut self.cx)
             }
-            Stand::Accepted => self.jobs.lose(task, Loss::Vanished, &mut self.cx),
+            RankState::Accepted => self.jobs.mark_lost(task, Loss::Vanished, &mut self.cx),
             // The node never got the Start, so the task can wait again.
-            Stand::Sent if cancel.is_none() && self.facts().held_back(task.action, task.rank).is_some() => {
+            RankState::Sent if cancel.is_none() && self.facts().held_back(task.action, task.rank).is_some() => {
                 if let Some(action) = self.jobs.action_mut(task.action) {
                     action.unsend(task.rank);
                     self.jobs.touch(task.action, &mut self.cx);
                 }
             }
             // The node answers the Cancel with a tombstone, and reports the end with `Finished`.
-            Stand::Sent if let Some(why) = cancel => self.cx.send_cancel(id, &self.jobs, task, &why),
-            Stand::Sent if let Some(change) = self.facts().gives_up(task) => self.cx.changes.push_back(change),
-            Stand::Sent => self.jobs.start_on(id, task, boot_number, boot, &mut self.cx),
-            Stand::Ok | Stand::Ended | Stand::NotMine => {}
+            RankState::Sent if let Some(why) = cancel => self.cx.send_cancel(id, &self.jobs, task, &why),
+            RankState::Sent if let Some(change) = self.facts().gives_up(task) => self.cx.changes.push_back(change),
+            RankState::Sent => self.jobs.start_on(id, task, boot_number, boot, &mut self.cx),
+            RankState::Ok | RankState::Ended | RankState::NotInAction => {}
         }
     }
 

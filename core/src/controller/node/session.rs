@@ -148,11 +148,11 @@ impl Machine {
                 self.cx.note_of_node(Level::Error, &host, text);
             }
             (Some(host), FromAgent::Accepted { task, limit_ms }) => self.on_accepted(id, &host, task, limit_ms),
-            (Some(host), FromAgent::Moved { task, phase, age_ms }) => {
-                if !self.nodes.unknown_moved(&host, task, &phase, self.cx.now)
+            (Some(host), FromAgent::PhaseChanged { task, phase, age_ms }) => {
+                if !self.nodes.unknown_phase_changed(&host, task, &phase, self.cx.now)
                     && self.nodes.speaks_for(&host, task, &self.jobs, &mut self.cx)
                 {
-                    self.on_moved(&host, task, phase, age_ms);
+                    self.on_phase_changed(&host, task, phase, age_ms);
                 }
             }
             (Some(host), FromAgent::Finished { task, ended }) => self.on_finished(id, &host, task, *ended),

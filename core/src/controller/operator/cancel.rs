@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::controller::action::Stand;
+use crate::controller::action::RankState;
 use crate::controller::context::{Change, Context};
 use crate::controller::io::{Refusal, Reply, Which};
 use crate::controller::job::Jobs;
@@ -45,7 +45,7 @@ impl Jobs {
                 let Some(action) = self.action_mut(id) else {
                     continue;
                 };
-                if action.stand(rank) == Stand::Waiting {
+                if action.rank_state(rank) == RankState::Waiting {
                     // The controller has sent no Start, so no script can run.
                     self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, cx.now.wall_ms), cx);
                     continue;
@@ -71,7 +71,7 @@ impl Nodes {
         for (id, ranks) in jobs.tasks(which, true)? {
             for rank in ranks.iter().map(Rank) {
                 let task = TaskId { action: id, rank };
-                let accepted = jobs.action(id).is_some_and(|a| a.stand(rank) == Stand::Accepted);
+                let accepted = jobs.action(id).is_some_and(|a| a.rank_state(rank) == RankState::Accepted);
                 if let Some(session) = self.session_of(jobs, task).filter(|_| accepted) {
                     count += 1;
                     cx.send(session, ToAgent::Signal { task, signal });

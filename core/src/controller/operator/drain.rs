@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::agent::io::Level;
 use crate::controller::context::Context;
-use crate::controller::giveback::drain::{Cause, Drains, Fault, MAX_REASON, Told};
+use crate::controller::giveback::drain::{Cause, DrainChange, Drains, Fault, MAX_REASON};
 use crate::controller::io::{DrainRow, Now, Refusal, Reply};
 use crate::controller::node::Nodes;
 use crate::defect;
@@ -43,8 +43,8 @@ impl Drains {
         for host in &hosts {
             let cause = Cause { reason: reason.clone(), by: Some(uid), fault: Fault::Other };
             match self.drain(host, cause, cx) {
-                Told::First => tasks += 1,
-                Told::Again | Told::Known => already.push(host.as_str()),
+                DrainChange::New => tasks += 1,
+                DrainChange::ReasonAdded | DrainChange::Unchanged => already.push(host.as_str()),
             }
         }
         cx.note(Level::Warning, None, None, format!("uid {uid} drained {list}: {reason}"));
@@ -53,16 +53,17 @@ impl Drains {
 
     /// Lifts the drains of those of `hosts` that have one; after an error, no drain is lifted. With `forget`, the drain
     /// hook gets no notice, also of a drain that is lifted already. An operator sets `forget` for example for a host
-    /// that the resource manager does not know. With `telling`, lifts only a drain whose newest notice has this number.
+    /// that the resource manager does not know. With `notice_id`, lifts only a drain whose newest notice has this
+    /// number.
     ///
     /// # Errors
-    /// A host has no drain and is unknown, its drain has a newer notice than `telling`, or the operator cannot have
+    /// A host has no drain and is unknown, its drain has a newer notice than `notice_id`, or the operator cannot have
     /// read the newest reason yet ([`Self::check_seen`]).
     pub(crate) fn undrain(
         &mut self,
         hosts: &HostList,
         forget: bool,
-        telling: Option<u64>,
+        notice_id: Option<u64>,
         uid: u32,
         nodes: &Nodes,
         cx: &mut Context,
@@ -79,7 +80,7 @@ impl Drains {
                     return Err(Refusal::NoSuchNode(text));
                 }
                 Some(drain) if drain.lifted && !forget => lifting.push(host.as_str()),
-                Some(drain) if telling.is_some_and(|telling| telling != drain.telling) => {
+                Some(drain) if notice_id.is_some_and(|notice_id| notice_id != drain.notice_id) => {
                     let text = format!("{host} was drained again, and nothing was lifted: {}", drain.newest().reason);
                     return Err(Refusal::Conflict(text));
                 }

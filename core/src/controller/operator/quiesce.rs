@@ -102,7 +102,7 @@ impl Quiesce {
     }
 
     /// Sends the waiting clients their reply, if no action is open at the end of the batch.
-    pub(crate) fn tell_quiet(&mut self, jobs: &Jobs, cx: &mut Context) {
+    pub(crate) fn answer_quiet(&mut self, jobs: &Jobs, cx: &mut Context) {
         if self.waits.is_empty() || jobs.table.live_actions().any(|action| action.is_open()) {
             return;
         }

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::controller::action::{Action, Stand};
+use crate::controller::action::{Action, RankState};
 use crate::controller::context::Context;
 use crate::controller::giveback::drain::Fault;
 use crate::controller::io::{Refusal, Reply, Resolving, Which};
@@ -32,26 +32,30 @@ use crate::task::Ended;
 impl Jobs {
     /// Returns the tasks whose resolution waits for a drain, each with the outcome that the resolution will give.
     pub(crate) fn resolving(&self) -> Vec<(TaskId, Outcome)> {
-        let words =
-            self.table.live_actions().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
-        let tasks = words.flat_map(|(action, word)| word.ranks.iter().map(move |rank| (action.task(Rank(rank)), word)));
-        tasks.map(|(task, word)| (task, word.outcome())).collect()
+        let resolutions = self
+            .table
+            .live_actions()
+            .flat_map(|action| action.row.resolving.iter().map(move |resolution| (action, resolution)));
+        let tasks = resolutions.flat_map(|(action, resolution)| {
+            resolution.ranks.iter().map(move |rank| (action.task(Rank(rank)), resolution))
+        });
+        tasks.map(|(task, resolution)| (task, resolution.outcome())).collect()
     }
 
     /// Returns the end to record for a task that would end with `ended`. If a resolution of the task waits and no
     /// script caused `ended`, the resolution normally becomes the outcome. `None`: the task may be alive, so the task
     /// stays open and its resolution keeps waiting.
-    pub(crate) fn weigh(&self, task: TaskId, ended: Ended, cx: &Context) -> Option<Ended> {
-        let Some(word) = self.action(task.action).and_then(|action| action.resolving(task.rank)) else {
+    pub(crate) fn apply_resolution(&self, task: TaskId, ended: Ended, cx: &Context) -> Option<Ended> {
+        let Some(resolution) = self.action(task.action).and_then(|action| action.resolving(task.rank)) else {
             return Some(ended);
         };
         match &ended.outcome {
             // The script may be alive, and the operator resolved the task for this very case: the resolution waits on.
             Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => None,
             Outcome::Resolved { .. } => Some(ended),
-            outcome if outcome.is_of_scripts() || word.overdue => Some(ended),
+            outcome if outcome.is_of_scripts() || resolution.overdue => Some(ended),
             // No process of the task is alive, and none will begin.
-            _ => Some(Ended::bare(word.outcome(), cx.now.wall_ms)),
+            _ => Some(Ended::bare(resolution.outcome(), cx.now.wall_ms)),
         }
     }
 
@@ -123,8 +127,8 @@ impl Machine {
     /// task unless the node has reported that its scripts began. Returns `true` if the resolution must wait for the
     /// drain; `false` if no Start was sent, or the drain is in force.
     fn begin_resolve(&mut self, task: TaskId, reason: &str) -> bool {
-        let stand = self.jobs.action(task.action).map_or(Stand::NotMine, |action| action.stand(task.rank));
-        if stand == Stand::Waiting {
+        let state = self.jobs.action(task.action).map_or(RankState::NotInAction, |action| action.rank_state(task.rank));
+        if state == RankState::Waiting {
             return false;
         }
         self.drain_task(task, &*format!(": resolved by hand while it may be alive: {}", reason.trim()), Fault::Other);
@@ -156,22 +160,22 @@ impl Resolving {
 impl Action {
     /// Returns the waiting resolution of a rank, if any.
     pub(crate) fn resolving(&self, rank: Rank) -> Option<&Resolving> {
-        self.row.resolving.iter().find(|word| word.ranks.contains(rank.0))
+        self.row.resolving.iter().find(|resolution| resolution.ranks.contains(rank.0))
     }
 
     /// Stores a waiting resolution, which replaces earlier resolutions of its ranks.
-    pub(crate) fn resolve_later(&mut self, word: Resolving) {
-        self.forget_words(&word.ranks);
-        self.row.resolving.push(word);
+    pub(crate) fn resolve_later(&mut self, resolution: Resolving) {
+        self.forget_resolutions(&resolution.ranks);
+        self.row.resolving.push(resolution);
         self.changed = true;
     }
 
     /// Drops the resolutions that wait on `ranks`.
-    pub(crate) fn forget_words(&mut self, ranks: &IdSet) {
-        for word in &mut self.row.resolving {
-            word.ranks.subtract(ranks);
+    pub(crate) fn forget_resolutions(&mut self, ranks: &IdSet) {
+        for resolution in &mut self.row.resolving {
+            resolution.ranks.subtract(ranks);
         }
-        self.row.resolving.retain(|word| !word.ranks.is_empty());
+        self.row.resolving.retain(|resolution| !resolution.ranks.is_empty());
         // Deltas contain no resolutions, so the whole row is stored.
         self.changed = true;
     }

@@ -95,12 +95,12 @@ impl Machine {
             commit.epoch.number
         );
         // This life will use the numbers of its lost commits again, and the marks of both commits would look alike.
-        let put_back = commit.epoch == self.epoch && !defect!(PutBackGoesOn);
-        if put_back {
+        let is_restored = commit.epoch == self.epoch && !defect!(RestoredContinues);
+        if is_restored {
             self.raise_epoch(self.epoch.number);
         }
         self.begin_generation(why);
-        !put_back
+        !is_restored
     }
 
     /// Begins a new life of the controller, in an epoch higher than `above`. Ends every session, so that the agents

@@ -37,7 +37,7 @@ pub(super) fn shut_ms(nodes: usize, redial_per_second: u64) -> u64 {
 impl Recovery {
     /// Records that a node has said Hello. If no other node is missing, the gate is now due to open
     /// ([`Machine::open_gate_if_due`]).
-    pub(crate) fn heard(&mut self, host: &HostName) {
+    pub(crate) fn on_hello(&mut self, host: &HostName) {
         if let Some(gate) = &mut self.gate {
             gate.missing.remove(host);
         }
@@ -47,10 +47,10 @@ impl Recovery {
 impl Jobs {
     /// Suspends every attempt of the store that owes anything, at a start of the controller.
     pub(crate) fn suspend_live(&mut self, cx: &Context) {
-        let owes = |job: &JobId, number, attempt: &JobAttempt| {
+        let has_pending = |job: &JobId, number, attempt: &JobAttempt| {
             self.table.is_live(attempt) || cx.outbox.is_hooked(job, number) || defect!(OverIsSuspended)
         };
-        let all = self.all_attempts().filter(|(job, number, attempt)| owes(job, *number, attempt));
+        let all = self.all_attempts().filter(|(job, number, attempt)| has_pending(job, *number, attempt));
         let all: Vec<(JobId, Attempt)> = all.map(|(job, number, _)| (job.clone(), number)).collect();
         for (job, number) in all {
             self.attempt_mut(&job, number).into_iter().for_each(|attempt| attempt.suspended = true);

@@ -125,9 +125,9 @@ impl Machine {
     /// every host, and sends the drain hook the drains that no list has confirmed.
     pub(crate) fn end_grace_if_due(&mut self) {
         let is_due = self.recovery.grace_ms.is_some_and(|at| at <= self.cx.now.mono_ms);
-        let obeyed_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
+        let accepted_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
         let is_half = self.lists.has_half() && !defect!(GraceEndsHalfListed);
-        if !is_due || self.recovery.is_settling() || obeyed_another || is_half {
+        if !is_due || self.recovery.is_settling() || accepted_another || is_half {
             return;
         }
         self.recovery.grace_ms = None;
@@ -135,7 +135,7 @@ impl Machine {
             row.ended_ms = Some(self.cx.now.wall_ms);
             self.cx.records.push(Record::Recovery(row.clone()));
         }
-        self.drains.tell_doubted(&mut self.cx);
+        self.drains.renotify_doubtful(&mut self.cx);
         self.judge_hosts(None);
         let left = self.jobs.table.live_attempts().filter(|(_, _, attempt)| attempt.abandoned).count();
         let text = match left {

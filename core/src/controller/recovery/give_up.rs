@@ -4,7 +4,7 @@
 
 use serde_json::json;
 
-use crate::controller::action::Stand;
+use crate::controller::action::RankState;
 use crate::controller::action::order::GIVEN_UP;
 use crate::controller::context::{Change, Context};
 use crate::controller::io::Recovered;
@@ -24,7 +24,7 @@ impl Jobs {
     pub(crate) fn must_not_start(&self, task: TaskId) -> Option<&'static str> {
         let action = self.action(task.action)?;
         let begun = self.attempt_of(action).is_some_and(|attempt| attempt.recovered == Recovered::Begun);
-        let was_sent = matches!(action.stand(task.rank), Stand::Sent | Stand::Accepted);
+        let was_sent = matches!(action.rank_state(task.rank), RankState::Sent | RankState::Accepted);
         if begun && was_sent && !self.follows(action) && !defect!(StaleSetupBegins) {
             return Some(BEGUN_BEFORE);
         }
@@ -41,7 +41,7 @@ impl Jobs {
             return;
         }
         let begun = self.begun(job, number).intersection(&ranks);
-        self.let_go(job, number, &Part::of_ranks(begun), cx);
+        self.hand_over(job, number, &Part::of_ranks(begun), cx);
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         attempt.hold.ranks.subtract(&ranks);
         let last = attempt.hold.ranks.is_empty();

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::controller::action::Stand;
+use crate::controller::action::RankState;
 use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
 use crate::controller::io::{Passing, Recovered, Resolving};
@@ -96,7 +96,7 @@ impl Facts<'_> {
             let traces = traces.entry((job.clone(), *number)).or_default();
             for action in self.jobs.of(attempt).filter(|action| action.row.external.is_none()) {
                 if !self.jobs.follows(action) {
-                    let begun = !matches!(action.stand(rank), Stand::Waiting | Stand::NotMine);
+                    let begun = !matches!(action.rank_state(rank), RankState::Waiting | RankState::NotInAction);
                     traces.setup |= begun && action.boot(rank) == Some(node.row.boot_number);
                 } else if action.went_well(rank) {
                     traces.cleaned.insert(action.row.name.clone());

@@ -68,7 +68,7 @@ impl Unknown {
     }
 
     /// Returns the name of the task's state, for people.
-    pub(crate) const fn word(&self) -> &'static str {
+    pub(crate) const fn as_str(&self) -> &'static str {
         match self.state {
             HeldState::Unclaimed => "unclaimed",
             HeldState::Live { .. } => "live",
@@ -80,7 +80,7 @@ impl Unknown {
 impl Nodes {
     /// Records the phase that the node reports of an unknown task. Returns `false` if the host has no such unknown
     /// task. [`Phase::Milestone`] changes nothing.
-    pub(crate) fn unknown_moved(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) -> bool {
+    pub(crate) fn unknown_phase_changed(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) -> bool {
         let node = self.get_mut(host);
         let Some(unknown) = node.and_then(|node| node.unsettled.unknown.get_mut(&task)) else { return false };
         if !matches!(phase, Phase::Milestone { .. }) {
@@ -160,12 +160,12 @@ impl Nodes {
         self.uncleaned_hosts.remove(host);
         let Some(node) = self.get_mut(host) else { return };
         let is_uncleaned = |of: &Unknown| uncleaned.contains(&(of.job.clone(), of.attempt));
-        let stones = node.unsettled.unknown.iter().filter(|(_, of)| of.is_tombstone() && is_uncleaned(of));
-        let stones: Vec<TaskId> = stones.map(|(task, _)| *task).collect();
-        node.unsettled.unknown.retain(|task, _| !stones.contains(task));
+        let tombstones = node.unsettled.unknown.iter().filter(|(_, of)| of.is_tombstone() && is_uncleaned(of));
+        let tombstones: Vec<TaskId> = tombstones.map(|(task, _)| *task).collect();
+        node.unsettled.unknown.retain(|task, _| !tombstones.contains(task));
         let tasks: Vec<TaskId> = node.unsettled.unknown.keys().copied().collect();
-        if let Some(session) = session.filter(|_| !stones.is_empty()) {
-            cx.send(session, ToAgent::Forget { tasks: stones });
+        if let Some(session) = session.filter(|_| !tombstones.is_empty()) {
+            cx.send(session, ToAgent::Forget { tasks: tombstones });
         }
         for task in tasks {
             self.give_up_unknown(host, task, cx);
@@ -345,7 +345,7 @@ impl Machine {
 
 impl<'a> Facts<'a> {
     /// Returns `true` if a lost life began the task on this host, while the store has the task on another host.
-    pub(crate) fn is_of_a_lost_life(&self, host: &HostName, held: &Held) -> bool {
+    pub(crate) fn is_of_lost_epoch(&self, host: &HostName, held: &Held) -> bool {
         let foreign = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Foreign);
         foreign && self.jobs.host_of(held.task).is_some_and(|of| of != *host)
     }

@@ -44,7 +44,7 @@ impl Facts<'_> {
             let mut part = action.row.held.clone();
             part.subtract(&action.open_part());
             if !part.is_empty() {
-                let why = suspended.clone().unwrap_or_else(|| self.not_let_go(action, &part, &attempt.layout));
+                let why = suspended.clone().unwrap_or_else(|| self.why_held(action, &part, &attempt.layout));
                 rows.push(row(action.row.name.clone(), part, why, action.row.began_ms));
             }
         }
@@ -52,7 +52,7 @@ impl Facts<'_> {
     }
 
     /// Returns the reason, by the action's release policy, why the action still holds the part `done`, which has ended.
-    fn not_let_go(&self, action: &Action, done: &Part, layout: &Layout) -> String {
+    fn why_held(&self, action: &Action, done: &Part, layout: &Layout) -> String {
         let row = &action.row;
         let ran_nothing =
             |ranks: &IdSet| row.remarks.iter().any(|(text, of)| text.starts_with(NO_SCRIPT) && ranks.is_subset(of));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 
 use crate::controller::action::verdict::last_line;
-use crate::controller::action::{Action, Stand};
+use crate::controller::action::{Action, RankState};
 use crate::controller::facts::Facts;
 use crate::controller::io::{External, Refusal, Reply};
 use crate::controller::job::no_job;
@@ -77,15 +77,15 @@ impl Facts<'_> {
         let node = self.nodes.of(&self.jobs, task);
         let online = node.is_some_and(|n| n.session.is_some());
         let cancelling = if action.row.cancelling.contains(rank.0) { CANCELLING } else { "" };
-        let word = action.resolving(rank);
+        let resolution = action.resolving(rank);
         let expected = action.expected.get(&rank);
-        let (state, why, age) = match action.stand(rank) {
-            _ if word.is_some() => {
+        let (state, why, age) = match action.rank_state(rank) {
+            _ if resolution.is_some() => {
                 let host = self.jobs.host_of(task);
                 let failed = host.as_ref().and_then(|host| self.drains.failed.get(host));
                 let hook = failed.map(|(_, why)| format!(", and the drain hook failed: {why}")).unwrap_or_default();
-                let reason = word.map(|word| word.reason.as_str()).unwrap_or_default();
-                let what = match word.is_some_and(|word| word.overdue) {
+                let reason = resolution.map(|resolution| resolution.reason.as_str()).unwrap_or_default();
+                let what = match resolution.is_some_and(|resolution| resolution.overdue) {
                     true => "given up",
                     false => "resolved by hand",
                 };
@@ -93,20 +93,20 @@ impl Facts<'_> {
                 ("resolving", why, asked_ms)
             }
             _ if action.row.external.is_some() => ("external", self.lease_text(action), asked_ms),
-            Stand::Accepted if expected.is_some_and(|e| e.is_over) && online => {
+            RankState::Accepted if expected.is_some_and(|e| e.is_over) && online => {
                 ("rebooting", "its scripts ended; the node is to boot, as one of them said".to_owned(), asked_ms)
             }
-            Stand::Accepted if expected.is_some() && !online => {
+            RankState::Accepted if expected.is_some() && !online => {
                 ("rebooting", "the node is away to boot, as its script said".to_owned(), asked_ms)
             }
-            Stand::Waiting | Stand::Sent | Stand::Accepted
-                if (action.stand(rank) != Stand::Accepted
+            RankState::Waiting | RankState::Sent | RankState::Accepted
+                if (action.rank_state(rank) != RankState::Accepted
                     || node.is_some_and(|n| n.unsettled.unclaimed.contains(&task)))
                     && let Some(why) = self.held_back(task.action, rank) =>
             {
                 ("waiting", why.to_string(), asked_ms)
             }
-            Stand::Waiting if self.jobs.is_behind(task.action, rank) => {
+            RankState::Waiting if self.jobs.is_behind(task.action, rank) => {
                 let why = match self.jobs.before(task.action, rank).map(|before| &before.row) {
                     Some(older) if older.attempt != action.row.attempt => {
                         format!("{} of attempt {} has not ended there", older.name, older.attempt)
@@ -116,10 +116,10 @@ impl Facts<'_> {
                 };
                 ("waiting", why.to_string(), asked_ms)
             }
-            Stand::Waiting if online => ("waiting", "about to be sent".to_owned(), asked_ms),
-            Stand::Waiting => ("waiting", "the node is not connected".to_owned(), asked_ms),
-            Stand::Sent if online => ("sent", "the node has not accepted it yet".to_owned(), asked_ms),
-            Stand::Sent => ("sent", "the node left before it accepted".to_owned(), asked_ms),
+            RankState::Waiting if online => ("waiting", "about to be sent".to_owned(), asked_ms),
+            RankState::Waiting => ("waiting", "the node is not connected".to_owned(), asked_ms),
+            RankState::Sent if online => ("sent", "the node has not accepted it yet".to_owned(), asked_ms),
+            RankState::Sent => ("sent", "the node left before it accepted".to_owned(), asked_ms),
             _ => match node.and_then(|n| n.live.get(&task)) {
                 Some((phase, since_ms)) => {
                     let (state, why) = describe(phase);
@@ -193,7 +193,10 @@ impl Facts<'_> {
             open: self.open_rows(action),
             ended,
             more,
-            external: row.external.as_deref().map(|of| External { heard_ms: action.heard_ms, ..of.clone() }),
+            external: row
+                .external
+                .as_deref()
+                .map(|of| External { last_report_ms: action.last_report_ms, ..of.clone() }),
         }
     }
 
@@ -216,7 +219,7 @@ impl Facts<'_> {
             ranks.extend_with(&bad);
             let bad = action.row.external.iter().flat_map(|external| external.bad());
             resources.extend(bad.map(|(name, ended)| {
-                json!({"resource": name, "action": action.row.name, "outcome": ended.outcome.word(),
+                json!({"resource": name, "action": action.row.name, "outcome": ended.outcome.as_str(),
                     "result": ended.outcome.to_string(), "message": last_line(ended), "checks": ended.checks})
             }));
         }

@@ -136,16 +136,16 @@ fn are_alike(one: &DrainRow, other: &DrainRow) -> bool {
         by,
         confirmed,
         lifted,
-        told,
+        notified,
         stuck,
         again,
-        telling,
+        notice_id,
         asked_ms,
         doubtful,
         passing,
     } = other;
-    (one.since_ms, one.telling, one.asked_ms) == (*since_ms, *telling, *asked_ms)
-        && (one.by, one.stuck, one.told, one.doubtful) == (*by, *stuck, *told, *doubtful)
+    (one.since_ms, one.notice_id, one.asked_ms) == (*since_ms, *notice_id, *asked_ms)
+        && (one.by, one.stuck, one.notified, one.doubtful) == (*by, *stuck, *notified, *doubtful)
         && (one.confirmed, one.lifted) == (*confirmed, *lifted)
         && (&one.reason, &one.again, &one.passing) == (reason, again, passing)
 }

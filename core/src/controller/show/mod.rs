@@ -12,9 +12,9 @@ use crate::controller::machine::Machine;
 use crate::controller::view::{PsRow, SourceView, StatusView};
 use crate::milestone::MAX_NAMES;
 
+mod continuing;
 mod edge;
 mod ends;
-mod goes_on;
 mod holds;
 mod job;
 mod list;
@@ -51,8 +51,8 @@ impl Facts<'_> {
         for action in self.jobs.table.live_actions().filter(|a| a.is_open()) {
             rows.extend(self.open_rows(action));
         }
-        rows.extend(self.going_on());
-        rows.extend(self.untold());
+        rows.extend(self.continuing_rows());
+        rows.extend(self.pending_notices());
         rows.extend(self.held(held));
         rows.retain(|row| row.age_ms >= older_than_ms);
         rows.sort_by(|a, b| {
@@ -94,7 +94,7 @@ impl Facts<'_> {
             actions_open,
             tasks_open,
             quiet: self.quiesce.quiet.clone(),
-            outbox: self.cx.outbox.owed() as u64,
+            outbox: self.cx.outbox.pending() as u64,
             notes,
             sources: sources.collect(),
         }

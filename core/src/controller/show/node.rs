@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::action::{Action, Stand};
+use crate::controller::action::{Action, RankState};
 use crate::controller::facts::Facts;
 use crate::controller::io::{DrainRow, Passing, Refusal};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::node::Node;
-use crate::controller::show::goes_on::GoesOn;
+use crate::controller::show::continuing::Continuing;
 use crate::controller::view::{NodeView, PsRow, WhyTask, WhyView};
 use crate::ids::{HostName, JobId, Rank, TaskId, stem, unit_of};
 use crate::idset::IdSet;
@@ -70,12 +70,12 @@ impl Facts<'_> {
     }
 
     /// Returns the actions that have not ended on this node, each with the rank state of the node's rank.
-    pub(super) fn open_on(&self, node: &Node) -> impl Iterator<Item = (&Action, Stand)> {
+    pub(super) fn open_on(&self, node: &Node) -> impl Iterator<Item = (&Action, RankState)> {
         let tasks = node.tasks.iter().filter_map(|task| {
             let action = self.jobs.action(task.action)?;
-            Some((action, action.stand(task.rank)))
+            Some((action, action.rank_state(task.rank)))
         });
-        tasks.filter(|(_, stand)| matches!(stand, Stand::Waiting | Stand::Sent | Stand::Accepted))
+        tasks.filter(|(_, state)| matches!(state, RankState::Waiting | RankState::Sent | RankState::Accepted))
     }
 
     /// Returns the hosts of ranks that a job or an action holds.
@@ -166,13 +166,13 @@ impl Facts<'_> {
         let phase = |task: &TaskId| node.live.get(task).map(|(phase, _)| phase.clone());
         let of_task = |task: &TaskId| {
             let action = self.jobs.action(task.action)?;
-            if matches!(action.stand(task.rank), Stand::Ok | Stand::Ended | Stand::NotMine) {
+            if matches!(action.rank_state(task.rank), RankState::Ok | RankState::Ended | RankState::NotInAction) {
                 return None;
             }
             let (state, why, age_ms) = self.standing(action, task.rank);
             Some(self.why_task(action, task.rank, state, phase(task), age_ms, why))
         };
-        let over = |GoesOn { task, why, age_ms, .. }: GoesOn| {
+        let over = |Continuing { task, why, age_ms, .. }: Continuing| {
             let mut shown =
                 self.why_task(self.jobs.action(task.action)?, task.rank, "running", phase(&task), age_ms, why);
             let systemctl = |verb: &str| format!("ssh {host} systemctl {verb} '{}'", shown.unit);
@@ -180,7 +180,7 @@ impl Facts<'_> {
             Some(shown)
         };
         let mut open: Vec<WhyTask> =
-            node.tasks.iter().filter_map(of_task).chain(self.goes_on(node).filter_map(over)).collect();
+            node.tasks.iter().filter_map(of_task).chain(self.continues(node).filter_map(over)).collect();
         open.sort_by_key(|task| std::cmp::Reverse(task.age_ms));
         let failed = node
             .failed
@@ -211,7 +211,7 @@ impl Facts<'_> {
     ) -> WhyTask {
         let row = &action.row;
         let external = row.external.is_some();
-        let unsent = action.stand(rank) == Stand::Waiting;
+        let unsent = action.rank_state(rank) == RankState::Waiting;
         let abandoned = self.jobs.is_abandoned(&row.job, row.attempt);
         // Only a task whose Start was sent to an agent has a unit.
         let unit =

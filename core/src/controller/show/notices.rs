@@ -61,7 +61,7 @@ impl Alike {
 impl Facts<'_> {
     /// Returns the rows of `perilog ps` for the pending notices: releases, ranks whose release waits for a drain, and
     /// drains.
-    pub(crate) fn untold(&self) -> Vec<PsRow> {
+    pub(crate) fn pending_notices(&self) -> Vec<PsRow> {
         let mut alike = Alike::default();
         for entry in self.cx.outbox.releases() {
             let told: Told<'_> = entry.body.read().unwrap_or_default();
@@ -77,7 +77,7 @@ impl Facts<'_> {
             let since_ms = told.at_ms.unwrap_or(self.cx.now.wall_ms);
             let (ranks, hosts): (IdSet, HostList) =
                 (told.ranks.parse().unwrap_or_default(), told.hosts.parse().unwrap_or_default());
-            let row = alike.row(&entry.job, entry.attempt, "telling", why, since_ms);
+            let row = alike.row(&entry.job, entry.attempt, "notifying", why, since_ms);
             row.ranks.extend_with(&ranks);
             row.hosts.extend(hosts.iter().map(str::to_owned));
         }
@@ -94,7 +94,7 @@ impl Facts<'_> {
             }
         }
         let mut rows: Vec<PsRow> = alike.rows(self.cx.now.wall_ms).collect();
-        rows.extend(self.untold_drains());
+        rows.extend(self.pending_drains_rows());
         rows
     }
 
@@ -102,7 +102,7 @@ impl Facts<'_> {
     /// a rank waits is left out, because the rank has a row already. Drains with the same reason share a row, and so do
     /// lifts. The age of a drain counts from its first unanswered notice, the age of a lift from the hook's first
     /// failure.
-    fn untold_drains(&self) -> impl Iterator<Item = PsRow> {
+    fn pending_drains_rows(&self) -> impl Iterator<Item = PsRow> {
         let mut alike: BTreeMap<(bool, String), (Vec<&HostName>, u64)> = BTreeMap::new();
         let unsettled = |host: &HostName, drain: &DrainRow| {
             drain.lifted || (!drain.confirmed && !self.drains.waiting.contains_key(host))
@@ -126,7 +126,7 @@ impl Facts<'_> {
             let name = name.expect("a word of small letters is an action");
             let hosts = HostList::from_names(hosts.iter().map(|host| host.as_str())).unwrap_or_default();
             let age_ms = self.cx.now.wall_ms.saturating_sub(since_ms);
-            PsRow { hosts, ..PsRow::new(None, Attempt::default(), name, "telling", why, age_ms) }
+            PsRow { hosts, ..PsRow::new(None, Attempt::default(), name, "notifying", why, age_ms) }
         })
     }
 }

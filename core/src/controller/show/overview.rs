@@ -10,8 +10,8 @@ use crate::controller::facts::Facts;
 use crate::controller::io::Refusal;
 use crate::controller::node::Node;
 use crate::controller::overview::{
-    DrainGroup, Fault, Look, Looked, MAX_HOSTS, MAX_NODES, MAX_ROWS, MAX_TEXT, MAX_VERDICTS, NodeGroup, OpenRow,
-    Overview, VerdictRow,
+    DrainGroup, Fault, MAX_HOSTS, MAX_NODES, MAX_ROWS, MAX_TEXT, MAX_VERDICTS, NodeGroup, OpenRow, Overview,
+    OverviewReply, OverviewRequest, VerdictRow,
 };
 use crate::controller::view::{PsRow, WhyView};
 use crate::hostlist::{HostList, by_number};
@@ -37,13 +37,13 @@ struct Doing<'a> {
 }
 
 impl Facts<'_> {
-    pub(crate) fn look(&self, look: &Look) -> Result<Looked, Refusal> {
-        match look {
-            Look::Cluster => Ok(Looked::Cluster(Box::new(self.overview()))),
-            Look::Job(job) => self.timeline(job).map(|line| Looked::Job(Box::new(line))),
-            Look::Node(host) => self.why(host).map(|mut view| {
+    pub(crate) fn overview_reply(&self, overview_reply: &OverviewRequest) -> Result<OverviewReply, Refusal> {
+        match overview_reply {
+            OverviewRequest::Cluster => Ok(OverviewReply::Cluster(Box::new(self.overview()))),
+            OverviewRequest::Job(job) => self.timeline(job).map(|line| OverviewReply::Job(Box::new(line))),
+            OverviewRequest::Node(host) => self.why(host).map(|mut view| {
                 bound(&mut view);
-                Looked::Node(Box::new(view))
+                OverviewReply::Node(Box::new(view))
             }),
         }
     }
@@ -120,7 +120,7 @@ impl Facts<'_> {
     /// `waiting`. Of two actions in the same state, returns the one that began first. `None`: no action is open there.
     fn first_open(&self, node: &Node) -> Option<&Action> {
         let open = self.open_on(node);
-        open.max_by_key(|(action, stand)| (*stand, Reverse(action.row.began_ms))).map(|(action, _)| action)
+        open.max_by_key(|(action, state)| (*state, Reverse(action.row.began_ms))).map(|(action, _)| action)
     }
 
     pub(super) fn is_after(&self, action: &Action) -> bool {
@@ -201,7 +201,7 @@ impl Facts<'_> {
 
 /// Returns `true` if work in this state ([`PsRow::state`]) may never end without an operator.
 fn is_stuck(state: &str) -> bool {
-    matches!(state, "overdue" | "lingering" | "resolving" | "draining" | "telling" | "held")
+    matches!(state, "overdue" | "lingering" | "resolving" | "draining" | "notifying" | "held")
 }
 
 pub(super) fn open_row(row: PsRow) -> OpenRow {

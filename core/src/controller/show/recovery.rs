@@ -16,7 +16,7 @@ impl Facts<'_> {
         RecoveryView {
             recovery: self.recovery.row.clone(),
             epoch: self.epoch.number,
-            obeyed: self
+            accepted_epoch: self
                 .highest_seen
                 .as_ref()
                 .filter(|(_, seen)| !seen.admits(self.epoch))
@@ -34,7 +34,7 @@ impl Facts<'_> {
     fn unknown_tasks(&self) -> Vec<UnknownView> {
         let mut alike: BTreeMap<_, (Vec<&str>, IdSet)> = BTreeMap::new();
         for (host, task, of) in self.unknown() {
-            let key = (&of.job, of.attempt, &of.action, of.word(), defect!(UnknownUnfolded).then_some(task));
+            let key = (&of.job, of.attempt, &of.action, of.as_str(), defect!(UnknownUnfolded).then_some(task));
             let (hosts, ranks) = alike.entry(key).or_default();
             hosts.push(host.as_str());
             ranks.insert(task.rank.0);

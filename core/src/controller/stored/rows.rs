@@ -123,7 +123,7 @@ pub struct DrainRow {
     /// `true` if a drain hook has carried out this drain. A drain hook that the site configures later gets a notice of
     /// each drain for which this is `false`.
     #[serde(default)]
-    pub told: bool,
+    pub notified: bool,
     /// The boot number of the host when a script was stuck there. A later boot has ended the script. `None`: a reboot
     /// does not lift the drain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -135,7 +135,7 @@ pub struct DrainRow {
     /// notice's time in milliseconds since 1970. The hook confirms a notice by its number, so the controller recognizes
     /// an answer to an earlier notice.
     #[serde(default)]
-    pub telling: u64,
+    pub notice_id: u64,
     /// Time of the first notice of this drain that the drain hook has not carried out, in milliseconds since 1970.
     #[serde(default)]
     pub asked_ms: u64,
@@ -186,7 +186,7 @@ pub struct Again {
 impl DrainRow {
     /// Returns `true` if the drain hook has not carried out the newest notice of this drain or its lift. `false` for an
     /// doubtful drain, which causes no notice.
-    pub const fn is_owed(&self) -> bool {
+    pub const fn is_pending(&self) -> bool {
         (self.lifted || !self.confirmed) && !self.doubtful
     }
 
@@ -199,10 +199,10 @@ impl DrainRow {
             by,
             confirmed: false,
             lifted: false,
-            told: false,
+            notified: false,
             stuck: None,
             again: None,
-            telling: since_ms,
+            notice_id: since_ms,
             asked_ms: since_ms,
             doubtful: false,
             passing: None,
@@ -354,7 +354,8 @@ pub struct External {
     /// Lease: the longest time that the service may stay silent.
     pub lease_ms: u64,
     /// Time of the last report from the service, for people; up to half a lease too old.
-    pub heard_ms: u64,
+    #[serde(alias = "heard_ms")]
+    pub last_report_ms: u64,
     /// All named resources that the action covers.
     pub resources: BTreeSet<ResourceName>,
     pub ended: BTreeMap<ResourceName, ResourceEnd>,

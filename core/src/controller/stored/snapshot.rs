@@ -20,12 +20,12 @@ impl Snapshot {
                 put(&mut self.attempts, row.clone(), |a, b| a.job == b.job && a.attempt == b.attempt)
             }
             Record::Action(row) => put(&mut self.actions, (**row).clone(), |a, b| a.id == b.id),
-            Record::Moved { action, stands } => {
+            Record::ActionDelta { action, delta } => {
                 if let Some(row) = self.actions.iter_mut().find(|row| row.id == *action) {
-                    row.put(stands);
+                    row.put(delta);
                 }
             }
-            Record::Given { job, attempt, holds } => {
+            Record::AttemptDelta { job, attempt, holds } => {
                 if let Some(row) = self.attempts.iter_mut().find(|row| row.job == *job && row.attempt == *attempt) {
                     row.put(holds);
                 }

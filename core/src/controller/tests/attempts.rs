@@ -100,7 +100,7 @@ fn a_resolved_tasks_own_result_is_still_recorded() {
     assert_eq!(b.action("epilog", "j", 0).verdict, Some(crate::Verdict::Ok));
     assert!(matches!(b.ask(resolve("again")).0, Err(Refusal::Conflict(_))));
     b.says(n0, finished(t, exit(5)));
-    assert_eq!((b.outcome(t).word(), b.store.ranks[0].late[0].outcome.clone()), ("resolved", exit(5)));
+    assert_eq!((b.outcome(t).as_str(), b.store.ranks[0].late[0].outcome.clone()), ("resolved", exit(5)));
 }
 
 #[test]

@@ -163,8 +163,8 @@ fn an_early_end_waits_for_the_boot_unless_scripts_failed() {
         if waits {
             // A tombstone on the node shows only that the scripts ended.
             b.batch(vec![closed(n0)]);
-            let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
-            b.up("n0", "b1", vec![held("prolog", "j", 0, stone)]);
+            let tombstone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
+            b.up("n0", "b1", vec![held("prolog", "j", 0, tombstone)]);
             assert!(b.action("prolog", "j", 0).accepted.contains(0), "{told:?}");
         }
     }
@@ -334,7 +334,7 @@ fn a_boot_lifts_the_drain_for_a_stuck_script_and_no_other() {
     let epilog = || task("epilog", "j", 0);
     let overdue = |b: &mut Bench, n0: SessionId| {
         let phase = Phase::Overdue { script: "10-hangs".to_owned(), limit_ms: 1_000, doing: String::new() };
-        b.says(n0, FromAgent::Moved { task: epilog(), phase, age_ms: 0 });
+        b.says(n0, FromAgent::PhaseChanged { task: epilog(), phase, age_ms: 0 });
     };
     let drain = |b: &mut Bench| {
         let hosts = "n0".parse().unwrap();
@@ -375,7 +375,7 @@ fn a_boot_lifts_the_drain_for_a_stuck_script_and_no_other() {
                 Some(drain) => {
                     assert_eq!(drain.lifted, lifts && hook, "{what}");
                     if lifts {
-                        b.ask(Request::DrainDone { drains: vec![(drain.host, drain.telling)], lifted: true })
+                        b.ask(Request::DrainDone { drains: vec![(drain.host, drain.notice_id)], lifted: true })
                             .0
                             .unwrap();
                         assert!(b.m.drains.is_empty() && b.store.drains.is_empty());

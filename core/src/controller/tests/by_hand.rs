@@ -18,7 +18,7 @@ fn resolved(tasks: u64, waiting: u64) -> Result<Reply, Refusal> {
 /// Confirms, in place of the drain hook, the newest notice about this host.
 pub(super) fn confirm(b: &mut Bench, host: &str) -> Vec<Effect> {
     let row = b.store.drains.iter().find(|drain| drain.host.as_str() == host).unwrap().clone();
-    b.ask(Request::DrainDone { drains: vec![(row.host, row.telling)], lifted: row.lifted }).1
+    b.ask(Request::DrainDone { drains: vec![(row.host, row.notice_id)], lifted: row.lifted }).1
 }
 
 pub(super) fn hooked(settings: &mut Settings) {
@@ -45,7 +45,7 @@ fn accepted(phase: Option<Phase>) -> (Bench, SessionId) {
     b.run("prolog", "j", "n0");
     b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     if let Some(phase) = phase {
-        b.says(n[0], FromAgent::Moved { task: task("prolog", "j", 0), phase, age_ms: 1 });
+        b.says(n[0], FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase, age_ms: 1 });
     }
     (b, n[0])
 }
@@ -61,7 +61,7 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
         let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
         let mut states: Vec<_> = rows.iter().map(|row| (row.action.as_str(), row.state.as_str(), &row.why)).collect();
         states.sort();
-        assert_eq!((states[0].0, states[0].1, states.len()), ("drain", "telling", 2));
+        assert_eq!((states[0].0, states[0].1, states.len()), ("drain", "notifying", 2));
         assert_eq!((states[1].0, states[1].1), ("prolog", "resolving"));
         assert_eq!(states[1].2, "resolved by hand (power-cycled) once the drain of its node is in force");
         assert_eq!(contexts(&b, "resolve").len(), 1);
@@ -77,7 +77,7 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
         // The task's own result is still recorded.
         let (n0, _) = again(&mut b, vec![held("prolog", "j", 0, HeldState::Ended)]);
         b.says(n0, finished(t, exit(5)));
-        assert_eq!((b.outcome(t).word(), b.store.ranks[0].late[0].outcome.clone()), ("resolved", exit(5)));
+        assert_eq!((b.outcome(t).as_str(), b.store.ranks[0].late[0].outcome.clone()), ("resolved", exit(5)));
     }
 }
 
@@ -94,10 +94,10 @@ fn a_script_that_outlives_its_resolution_is_shown() {
     };
     b.ask(resolve(false)).0.unwrap();
     confirm(&mut b, "n0");
-    let goes_on =
+    let continues =
         ("running".to_owned(), "it goes on, and its task is over: resolved as failed by uid 0 (power-cycled)");
-    let goes_on = (goes_on.0, goes_on.1.to_owned());
-    assert_eq!(open(&mut b), [goes_on]);
+    let continues = (continues.0, continues.1.to_owned());
+    assert_eq!(open(&mut b), [continues]);
     b.says(n0, finished(task("prolog", "j", 0), exit(5)));
     assert_eq!(open(&mut b), []);
 }
@@ -118,7 +118,7 @@ fn a_word_that_is_used_up_is_gone_from_the_store() {
     confirm(&mut b, "n0");
     assert_eq!(b.outcome(task("prolog", "j", 0)), exit(3));
     confirm(&mut b, "n1");
-    assert_eq!(b.outcome(task("prolog", "j", 1)).word(), "resolved");
+    assert_eq!(b.outcome(task("prolog", "j", 1)).as_str(), "resolved");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_repeated_drain_is_awaited_and_a_lifted_one_is_not() {
     // With an undrain an operator states that the node is in order, so the resolution waits no longer.
     let (mut b, _) = accepted(Some(running()));
     assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: true, telling: None }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: true, notice_id: None }).0.unwrap();
     assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
     // Without a hook a drain is in force at once, also if the hook is removed meanwhile.
     let (mut b, _) = accepted(Some(running()));
@@ -326,12 +326,12 @@ fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
             b.says(n[rank as usize], FromAgent::Accepted { task: t(rank), limit_ms });
         }
         // The time before the processes lingered does not count.
-        b.says(n[0], FromAgent::Moved { task: t(0), phase: lingers(4711), age_ms: 25_000 });
+        b.says(n[0], FromAgent::PhaseChanged { task: t(0), phase: lingers(4711), age_ms: 25_000 });
         b.pass(20_000);
         assert!(b.store.drains.is_empty());
         // A change of the processes restarts no clock, and each task counts from its own begin of lingering.
-        b.says(n[0], FromAgent::Moved { task: t(0), phase: lingers(4712), age_ms: 45_000 });
-        b.says(n[1], FromAgent::Moved { task: t(1), phase: lingers(1), age_ms: 45_000 });
+        b.says(n[0], FromAgent::PhaseChanged { task: t(0), phase: lingers(4712), age_ms: 45_000 });
+        b.says(n[1], FromAgent::PhaseChanged { task: t(1), phase: lingers(1), age_ms: 45_000 });
         b.says(n[1], finished(t(1), Outcome::Ok));
         b.pass(10_000);
         let reasons: Vec<_> =
@@ -339,7 +339,7 @@ fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
         let reason = "prolog: its scripts ended, processes did not within 30s: mountd (job j attempt 0)";
         assert_eq!(reasons, [("n0".to_owned(), reason.to_owned())]);
         // The drain comes once: the task has not ended, and an operator may lift the drain.
-        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
         b.pass(100_000);
         assert!(b.store.drains.is_empty());
         assert_eq!(b.action("prolog", "j", 0).verdict, None);
@@ -367,8 +367,8 @@ fn a_resolved_and_undrained_task_drains_nothing_at_its_limit() {
     let t = task("epilog", "j", 0);
     b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
     b.ask(Request::Resolve { which: which("j", Some("0")), ok: false, reason: "seen".into() }).0.unwrap();
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     let phase = Phase::Overdue { script: "10".into(), limit_ms: 1, doing: String::new() };
-    b.says(n[0], FromAgent::Moved { task: t, phase, age_ms: 0 });
+    b.says(n[0], FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
     assert_eq!((b.store.drains.clone(), b.told("j").contains(&"overdue")), (vec![], true));
 }

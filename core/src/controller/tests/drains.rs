@@ -13,23 +13,23 @@ fn a_hook_that_comes_later_is_told_of_the_drains_that_stand() {
     for by_restart in [false, true] {
         let (mut b, _) = bench(2, |_| {});
         b.ask(Request::Drain { hosts: "n[0-1]".parse().unwrap(), reason: "bad memory".into(), force: true }).0.unwrap();
-        b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false, telling: None }).0.unwrap();
-        let untold = |b: &Bench| b.store.drains.iter().filter(|drain| !drain.confirmed).count();
-        assert_eq!((b.store.drains.len(), untold(&b)), (1, 0));
+        b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
+        let unnotified = |b: &Bench| b.store.drains.iter().filter(|drain| !drain.confirmed).count();
+        assert_eq!((b.store.drains.len(), unnotified(&b)), (1, 0));
         b.settings.drain_hook = true;
         if by_restart {
             b = b.restart();
         } else {
             assert_eq!(b.batch(vec![Input::Settings(b.settings.clone())]), [Effect::OutboxGrew]);
         }
-        assert_eq!(untold(&b), 1);
+        assert_eq!(unnotified(&b), 1);
         confirm(&mut b, "n0");
         // The hook keeps its knowledge of the drain over restarts and configuration changes.
         let mut b = b.restart();
-        assert_eq!((untold(&b), b.store.drains[0].told), (0, true));
+        assert_eq!((unnotified(&b), b.store.drains[0].notified), (0, true));
         b.batch(vec![Input::Settings(settings())]);
         b.batch(vec![Input::Settings(b.settings.clone())]);
-        assert_eq!(untold(&b), 0);
+        assert_eq!(unnotified(&b), 0);
     }
 }
 
@@ -40,26 +40,26 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     let shown = |b: &mut Bench| -> Vec<(String, String, String, u64)> {
         let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
         let of = |row: &crate::controller::view::PsRow| (row.action.to_string(), row.hosts.to_string());
-        assert!(rows.iter().all(|row| row.job.is_none() && row.state == "telling"));
+        assert!(rows.iter().all(|row| row.job.is_none() && row.state == "notifying"));
         rows.iter().map(|row| (of(row).0, of(row).1, row.why.clone(), row.age_ms / 1_000)).collect()
     };
     let line = |action: &str, hosts: &str, why: &str, age| (action.to_owned(), hosts.to_owned(), why.to_owned(), age);
-    let fails = |b: &mut Bench, lifted, telling| {
-        let what = Hooked::Drain { host: HostName::new("n0").unwrap(), telling, lifted };
+    let fails = |b: &mut Bench, lifted, notice_id| {
+        let what = FailedNotice::Drain { host: HostName::new("n0").unwrap(), notice_id, lifted };
         b.ask(Request::HookFailed { what: vec![what], why: "exit 4: no such node".into() }).0.unwrap();
     };
     b.ask(Request::Drain { hosts: "n[0-2]".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
-    let telling = b.m.drains["n0"].telling;
+    let notice_id = b.m.drains["n0"].notice_id;
     b.pass(5_000);
     let (waits, failed) = (
         "the drain hook has not carried it out yet (dimm)",
         "the drain hook failed, and is tried again: exit 4: no such node (dimm)",
     );
     assert_eq!(shown(&mut b), [line("drain", "n[0-2]", waits, 5)]);
-    fails(&mut b, false, telling);
+    fails(&mut b, false, notice_id);
     // Failures of another notice, and of a lifted drain, do not concern this drain.
-    fails(&mut b, false, telling + 1);
-    fails(&mut b, true, telling);
+    fails(&mut b, false, notice_id + 1);
+    fails(&mut b, true, notice_id);
     let mut rows = shown(&mut b);
     rows.sort();
     assert_eq!(rows, [line("drain", "n0", failed, 5), line("drain", "n[1-2]", waits, 5)]);
@@ -67,19 +67,19 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     confirm(&mut b, "n2");
     assert_eq!(shown(&mut b), [line("drain", "n0", failed, 5)]);
     // The undrain is another notice with its own age, counted from the hook's first failure.
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     assert_eq!(shown(&mut b), [line("undrain", "n0", waits, 0)]);
-    fails(&mut b, true, telling);
+    fails(&mut b, true, notice_id);
     b.pass(7_000);
-    fails(&mut b, true, telling);
+    fails(&mut b, true, notice_id);
     assert_eq!(shown(&mut b), [line("undrain", "n0", failed, 7)]);
-    b.ask(Request::DrainDone { drains: vec![(HostName::new("n0").unwrap(), telling)], lifted: true }).0.unwrap();
-    fails(&mut b, true, telling);
+    b.ask(Request::DrainDone { drains: vec![(HostName::new("n0").unwrap(), notice_id)], lifted: true }).0.unwrap();
+    fails(&mut b, true, notice_id);
     assert_eq!((shown(&mut b), b.m.drains.failed.len()), (vec![], 0));
     // The host is drained anew, and then the site removes the hook.
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
-    let telling = b.m.drains["n0"].telling;
-    fails(&mut b, false, telling);
+    let notice_id = b.m.drains["n0"].notice_id;
+    fails(&mut b, false, notice_id);
     assert_eq!(b.m.drains.failed.len(), 1);
     b.batch(vec![Input::Settings(settings())]);
     assert_eq!((shown(&mut b), b.m.drains.failed.len()), (vec![], 0));
@@ -89,7 +89,7 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
 #[test]
 fn a_drain_that_the_hook_will_not_lift_is_dropped_by_hand() {
     let (mut b, _) = bench(1, |settings| settings.drain_hook = true);
-    let undrain = |forget| Request::Undrain { hosts: "typo".parse().unwrap(), forget, telling: None };
+    let undrain = |forget| Request::Undrain { hosts: "typo".parse().unwrap(), forget, notice_id: None };
     b.ask(Request::Drain { hosts: "typo".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     b.ask(undrain(false)).0.unwrap();
     assert_eq!(b.ask(undrain(false)).0, Ok(undrained(0, "", "typo")));
@@ -110,7 +110,7 @@ fn undrained(tasks: u64, already: &str, lifting: &str) -> Reply {
 fn each_host_of_a_list_is_drained_or_lifted_once() {
     let (mut b, _) = bench(11, |_| {});
     let drain = |hosts: &str| Request::Drain { hosts: hosts.parse().unwrap(), reason: "fan".into(), force: false };
-    let undrain = |hosts: &str| Request::Undrain { hosts: hosts.parse().unwrap(), forget: false, telling: None };
+    let undrain = |hosts: &str| Request::Undrain { hosts: hosts.parse().unwrap(), forget: false, notice_id: None };
     let drained = |tasks, already: &str| Ok(Reply::Drained { tasks, already: already.parse().unwrap() });
     assert_eq!(b.ask(drain("n[2,10]")).0, drained(2, ""));
     assert_eq!(b.ask(drain("n[10,1-2]")).0, drained(1, "n[2,10]"));
@@ -154,7 +154,7 @@ fn a_further_fault_of_a_drained_host_is_told_and_awaited() {
     confirm(&mut b, "n0");
     assert_eq!(again(&mut b, "fan"), ("dimm".to_owned(), "fan".to_owned(), false));
     // A fault after an undrain makes a new drain.
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "disk".into(), force: true }).0.unwrap();
     assert_eq!((b.store.drains[0].reason.as_str(), &b.store.drains[0].again), ("disk", &None));
 }
@@ -185,7 +185,7 @@ fn an_undrain_leaves_a_fault_that_nobody_can_have_seen() {
         b.ask(add("j", "n0", Terms::default())).0.unwrap();
         b.ask(finish("j", None)).0.unwrap();
         tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
-        let undrain = || Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None };
+        let undrain = || Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None };
         let refused = b.ask(undrain()).0;
         assert!(matches!(&refused, Err(Refusal::Conflict(text)) if text.contains("(exit 2)")), "{refused:?}");
         assert!(b.store.drains[0].again.is_some() && !b.store.drains[0].lifted);
@@ -205,10 +205,10 @@ fn an_undrain_leaves_a_fault_that_nobody_can_have_seen() {
 #[test]
 fn an_undrain_waits_for_the_hook_of_a_fault_that_came_under_a_lift() {
     let (mut b, n) = bench(1, hooked);
-    let undrain = |forget| Request::Undrain { hosts: "n0".parse().unwrap(), forget, telling: None };
+    let undrain = |forget| Request::Undrain { hosts: "n0".parse().unwrap(), forget, notice_id: None };
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     confirm(&mut b, "n0");
-    let first = b.store.drains[0].telling;
+    let first = b.store.drains[0].notice_id;
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(undrain(false)).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
@@ -218,7 +218,7 @@ fn an_undrain_waits_for_the_hook_of_a_fault_that_came_under_a_lift() {
     let refused = b.ask(undrain(false)).0;
     assert!(matches!(&refused, Err(Refusal::Conflict(text)) if text.contains("(exit 7)")), "{refused:?}");
     // An edge names the drain that its resource manager showed.
-    let of_first = Request::Undrain { hosts: "n0".parse().unwrap(), forget: true, telling: Some(first) };
+    let of_first = Request::Undrain { hosts: "n0".parse().unwrap(), forget: true, notice_id: Some(first) };
     let refused = b.ask(of_first).0;
     assert!(matches!(&refused, Err(Refusal::Conflict(text)) if text.contains("(exit 7)")), "{refused:?}");
     assert!(!b.store.attempts[0].complete, "the rank waits for its drain");
@@ -245,7 +245,7 @@ fn what_was_told_before_says_nothing_of_what_came_since() {
     tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
     // The job's log has an event about the newer fault.
     assert!(contexts(&b, "drain")[0]["reason"].as_str().is_some_and(|reason| reason.starts_with("epilog: failed")));
-    b.ask(Request::DrainDone { drains: vec![(row.host, row.telling)], lifted: false }).0.unwrap();
+    b.ask(Request::DrainDone { drains: vec![(row.host, row.notice_id)], lifted: false }).0.unwrap();
     assert_eq!((b.store.drains[0].confirmed, b.store.attempts[0].complete), (false, false));
     confirm(&mut b, "n0");
     assert!(b.store.attempts[0].complete);
@@ -297,7 +297,7 @@ fn what_is_stuck_once_more_waits_for_another_boot() {
     let stuck = |b: &mut Bench, session, job: &str, script: &str| {
         b.run("prolog", job, "n0");
         b.says(session, FromAgent::Accepted { task: task("prolog", job, 0), limit_ms: None });
-        b.says(session, FromAgent::Moved { task: task("prolog", job, 0), phase: overdue(script), age_ms: 1 });
+        b.says(session, FromAgent::PhaseChanged { task: task("prolog", job, 0), phase: overdue(script), age_ms: 1 });
     };
     stuck(&mut b, n[0], "j", "10-a");
     b.batch(vec![Input::Closed { session: n[0], why: "gone".into() }]);
@@ -341,7 +341,7 @@ fn a_script_past_its_cancelled_epilog_drains_its_node_again() {
                     confirm(&mut b, "n0");
                 }
                 if here {
-                    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: true, telling: None }).0.unwrap();
+                    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: true, notice_id: None }).0.unwrap();
                 }
             } else {
                 b.ask(Request::Resolve { which: of(), ok: true, reason: "clean".into() }).0.unwrap();
@@ -375,7 +375,7 @@ fn a_lost_script_past_its_cancelled_epilog_drains_its_node() {
         let of = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", None) };
         b.ask(Request::Cancel { which: of, why: "w".into() }).0.unwrap();
         let lift = |b: &mut Bench| {
-            b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap()
+            b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap()
         };
         lift(&mut b);
         b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);

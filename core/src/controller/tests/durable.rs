@@ -146,10 +146,10 @@ proptest! {
                 }
             }
             // An `ok` with further details has a row too.
-            let undone = |task: TaskId| b.store.actions.iter().any(|a| {
+            let invalidated = |task: TaskId| b.store.actions.iter().any(|a| {
                 a.id == task.action && a.name.as_str() == "prolog" && a.verdict.is_none() && a.ok.contains(task.rank.0)
             });
-            for row in b.store.ranks.iter().filter(|row| !undone(row.task)) {
+            for row in b.store.ranks.iter().filter(|row| !invalidated(row.task)) {
                 let was = outcomes.entry(row.task).or_insert_with(|| row.ended.outcome.clone());
                 prop_assert_eq!(was, &row.ended.outcome);
             }

@@ -111,7 +111,7 @@ fn an_edge_asks_about_its_own_jobs_and_drains_only() {
     b.run("prolog", "bare", "n2");
     let drain = |host: &str| Request::Drain { hosts: host.parse().unwrap(), reason: "look".to_owned(), force: false };
     b.ask(drain("n3")).0.unwrap();
-    let telling = b.store.drains[0].telling;
+    let notice_id = b.store.drains[0].notice_id;
     let run = |name: &str, attempt: Option<u64>| {
         let attempt = attempt.map(Attempt::from_number);
         Request::Run(RunRequest { attempt, ..request("prolog", name, None, None) })
@@ -127,7 +127,7 @@ fn an_edge_asks_about_its_own_jobs_and_drains_only() {
         let which = Which { job: job(name), attempt, action: None, targets: None, resources: None };
         Request::Cancel { which, why: "over".to_owned() }
     };
-    let undrain = |telling: Option<u64>| Request::Undrain { hosts: "n3".parse().unwrap(), forget: true, telling };
+    let undrain = |notice_id: Option<u64>| Request::Undrain { hosts: "n3".parse().unwrap(), forget: true, notice_id };
     let other = || Source { name: "pbs".into(), instance: "i1".into() };
     let unnamed = |name: &str, source| match add(name, 0, "n0", Terms::default(), Some(source)) {
         Request::JobAdd(add) => Request::JobAdd(Box::new(JobAdd { attempt: None, ..*add })),
@@ -154,9 +154,9 @@ fn an_edge_asks_about_its_own_jobs_and_drains_only() {
         (add("own", 0, "n0", Terms::default(), Some(other())), "conflict"),
         (add("own", 1, "n3", Terms::default(), Some(other())), "conflict"),
         (undrain(None), "invalid"),
-        (undrain(Some(telling)), "conflict"),
-        (Request::DrainDone { drains: vec![("n3".parse().unwrap(), telling)], lifted: false }, "done"),
-        (undrain(Some(telling)), "done"),
+        (undrain(Some(notice_id)), "conflict"),
+        (Request::DrainDone { drains: vec![("n3".parse().unwrap(), notice_id)], lifted: false }, "done"),
+        (undrain(Some(notice_id)), "done"),
         // The edge becomes the source of a hook's job by adding it as it is.
         (add("hooks", 0, "n1", Terms::default(), Some(source("i1"))), "done"),
         (cancel("hooks"), "done"),

@@ -26,24 +26,24 @@ fn start(name: &str, targets: Option<&str>, resources: &str) -> Request {
     Request::ActionStart(Box::new(ActionStart { run, resources: names(resources), lease_ms: LEASE_MS }))
 }
 
-fn ok() -> Said {
-    Said::Ok
+fn ok() -> ReportKind {
+    ReportKind::Ok
 }
 
-fn failed() -> Said {
-    Said::Failed { check: None, message: "no space".into() }
+fn failed() -> ReportKind {
+    ReportKind::Failed { check: None, message: "no space".into() }
 }
 
-fn tolerable() -> Said {
-    Said::Tolerable { check: Some("lustre".into()), message: "slow".into() }
+fn tolerable() -> ReportKind {
+    ReportKind::Tolerable { check: Some("lustre".into()), message: "slow".into() }
 }
 
 /// Builds a report about the action `stage`; `None` for both `ranks` and `resources` means everything that the action
 /// covers.
-fn report(ranks: Option<&str>, resources: Option<&str>, said: Said) -> Request {
+fn report(ranks: Option<&str>, resources: Option<&str>, kind: ReportKind) -> Request {
     let targets = ranks.map(|ranks| ranks.parse().unwrap());
     let (action, resources) = (ActionName::new("stage").unwrap(), resources.map(names));
-    Request::Report(Box::new(Report { job: job("j"), attempt: None, action, targets, resources, said }))
+    Request::Report(Box::new(Report { job: job("j"), attempt: None, action, targets, resources, kind }))
 }
 
 /// Sends a service's report. Returns two sets of ranks and named resources: those that ended with this report, and
@@ -152,16 +152,16 @@ fn reports_are_partial_and_repeated_and_the_first_stands() {
         (None, Some("rabbit1"), ok(), "", "rabbit1", "", ""),
         (None, Some("rabbit1"), tolerable(), "", "", "", "rabbit1"),
         (None, Some("rabbit1"), tolerable(), "", "", "", ""),
-        (None, None, Said::Renew, "", "", "", ""),
+        (None, None, ReportKind::Renew, "", "", "", ""),
         // Everything that the action covers.
         (None, None, ok(), "2-3", "", "", ""),
     ];
-    for (ranks, resources, said, ended, ended_resources, late, late_resources) in table {
+    for (ranks, resources, kind, ended, ended_resources, late, late_resources) in table {
         // Reports survive a crash at any point.
         b = b.restart();
-        let told = reported(&mut b, report(ranks, resources, said.clone()));
+        let told = reported(&mut b, report(ranks, resources, kind.clone()));
         let expect = (part(ended, ended_resources), part(late, late_resources));
-        assert_eq!(told, expect, "{ranks:?} {resources:?} {said:?}");
+        assert_eq!(told, expect, "{ranks:?} {resources:?} {kind:?}");
     }
     assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Ok));
     assert_eq!(contexts(&b, "late").len(), 2);
@@ -221,7 +221,7 @@ fn who_is_silent_for_its_lease_loses_the_rest() {
         (
             "renewed",
             |mut b| {
-                reported(&mut b, report(None, None, Said::Renew));
+                reported(&mut b, report(None, None, ReportKind::Renew));
                 b
             },
             true,
@@ -252,7 +252,7 @@ fn who_is_silent_for_its_lease_loses_the_rest() {
             false,
         ),
     ];
-    for (what, happens, lives) in table {
+    for (what, happens, epochs) in table {
         let mut b = Bench::load_with(b.store.clone(), b.settings.clone(), b.now);
         // The wait after the start ends.
         b.pass(10_000);
@@ -261,7 +261,7 @@ fn who_is_silent_for_its_lease_loses_the_rest() {
         b.pass(half - 10);
         assert!(b.action("stage", "j", 0).verdict.is_none(), "{what}");
         b.pass(100);
-        assert_eq!(b.action("stage", "j", 0).verdict.is_none(), lives, "{what}");
+        assert_eq!(b.action("stage", "j", 0).verdict.is_none(), epochs, "{what}");
         b.pass(half);
         assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Lost), "{what}");
     }
@@ -299,15 +299,15 @@ fn tolerance_counts_what_failed_of_ranks_and_resources() {
         ("100%", vec![ok(), ok(), failed()], Verdict::Failed),
         ("100%", vec![ok(), failed(), ok()], Verdict::Failed),
     ];
-    for (tolerate, said, expect) in table {
+    for (tolerate, kind, expect) in table {
         let (mut b, _) = staged(tolerate, Some("0-1"), "rabbit1", |_| {});
-        reported(&mut b, report(Some("0"), None, said[0].clone()));
-        reported(&mut b, report(Some("1"), None, said[1].clone()));
-        reported(&mut b, report(None, Some("rabbit1"), said[2].clone()));
-        assert_eq!(b.action("stage", "j", 0).verdict, Some(expect), "{tolerate} {said:?}");
+        reported(&mut b, report(Some("0"), None, kind[0].clone()));
+        reported(&mut b, report(Some("1"), None, kind[1].clone()));
+        reported(&mut b, report(None, Some("rabbit1"), kind[2].clone()));
+        assert_eq!(b.action("stage", "j", 0).verdict, Some(expect), "{tolerate} {kind:?}");
         let forgiven = expect == Verdict::Ok;
-        assert_eq!(contexts(&b, "exception").len(), usize::from(forgiven), "{tolerate} {said:?}");
-        if forgiven && said[2] == tolerable() {
+        assert_eq!(contexts(&b, "exception").len(), usize::from(forgiven), "{tolerate} {kind:?}");
+        if forgiven && kind[2] == tolerable() {
             assert_eq!(contexts(&b, "exception")[0]["resources"], json!({"rabbit1": "tolerable"}));
         }
     }
@@ -320,7 +320,7 @@ fn a_cancel_is_asked_of_the_service_and_drains_nobody() {
     reply.unwrap();
     assert!(!effects.iter().any(|e| matches!(e, Effect::Send { .. })), "{effects:?}");
     let mut b = b.restart();
-    let (reply, _) = b.ask(report(None, None, Said::Renew));
+    let (reply, _) = b.ask(report(None, None, ReportKind::Renew));
     let open = part("0-1", "rabbit1");
     let none = Part::default();
     assert_eq!(reply, Ok(Reply::Reported { ended: none.clone(), late: none, open: open.clone(), cancelling: open }));
@@ -385,8 +385,8 @@ fn a_service_restarts_its_action_after_a_lost_store() {
     assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Ok));
     // The same action does not begin twice, and a milestone ends no rank.
     let (mut b, _) = staged("0", Some("0"), "", |_| {});
-    reported(&mut b, report(None, None, Said::Milestone(MilestoneName::new("data-out").unwrap())));
-    reported(&mut b, report(None, None, Said::Milestone(MilestoneName::new("data-out").unwrap())));
+    reported(&mut b, report(None, None, ReportKind::Milestone(MilestoneName::new("data-out").unwrap())));
+    reported(&mut b, report(None, None, ReportKind::Milestone(MilestoneName::new("data-out").unwrap())));
     assert_eq!(contexts(&b, "milestone").len(), 1);
     assert_eq!(b.action("stage", "j", 0).ok, IdSet::new());
 }
@@ -438,8 +438,8 @@ fn a_job_may_drop_named_resources_and_keep_its_ranks() {
     reported(&mut b, report(None, None, ok()));
     assert_eq!((released(&b), b.store.attempts[0].complete), (part("", "rabbit1,rabbit2"), false));
     assert_eq!(b.ask(finish(None, "rabbit1")).0, Ok(Reply::Finished(Part::default())), "once");
-    let let_go = &contexts(&b, "job-let-go")[0];
-    assert_eq!((&let_go["ranks"], &let_go["resources"]), (&json!(""), &json!(["rabbit1", "rabbit2"])));
+    let hand_over = &contexts(&b, "job-let-go")[0];
+    assert_eq!((&hand_over["ranks"], &hand_over["resources"]), (&json!(""), &json!(["rabbit1", "rabbit2"])));
     let reply = b.ask(finish(None, "rabbit7")).0;
     let text = "rabbit7 is none of the resources of job j attempt 0: rabbit1, rabbit2".to_owned();
     assert_eq!(reply, Err(Refusal::Invalid(text)));
@@ -488,7 +488,7 @@ fn a_service_past_its_cancelled_epilog_drains_its_node_again() {
         b.ask(finish("j", None)).0.unwrap();
         let of = |name| Which { action: Some(ActionName::new(name).unwrap()), ..which("j", Some("0")) };
         b.ask(Request::Cancel { which: of("epilog"), why: "w".into() }).0.unwrap();
-        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
         if stopped {
             b.ask(Request::Cancel { which: of("stage"), why: "w".into() }).0.unwrap();
             reported(&mut b, report(Some("0"), None, failed()));

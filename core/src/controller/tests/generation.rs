@@ -1,6 +1,6 @@
 //! Generations: what an abandoned attempt keeps and drops, who takes it up, and what becomes of its hosts.
 
-use super::recovery::{commit, list, listed, obeyed};
+use super::recovery::{accepted_epoch, commit, list, listed};
 use super::release::{add, bench, contexts, finish};
 use super::*;
 use crate::controller::io::ReleasePolicy;
@@ -23,7 +23,7 @@ fn add_number(name: &str, hosts: &str, number: u64) -> Request {
     Request::JobAdd(Box::new(JobAdd { attempt: Some(Attempt::from_number(number)), ..*add }))
 }
 
-fn stone(action: &str, job: &str, rank: u32, outcome: Outcome) -> Held {
+fn tombstone(action: &str, job: &str, rank: u32, outcome: Outcome) -> Held {
     held(action, job, rank, HeldState::Tombstone { outcome, past_ms: 0, reboot: Reboot::None })
 }
 
@@ -44,7 +44,7 @@ fn of_attempt(held: Held, number: u64) -> Held {
 }
 
 fn undrain(host: &str) -> Request {
-    Request::Undrain { hosts: host.parse().unwrap(), forget: false, telling: None }
+    Request::Undrain { hosts: host.parse().unwrap(), forget: false, notice_id: None }
 }
 
 fn reasons(b: &Bench) -> Vec<(&str, &str)> {
@@ -97,16 +97,16 @@ fn a_pending_release_is_sent_when_its_job_is_finished_again() {
     b.ask(finish("j", None)).0.unwrap();
     b.ends(n[0], task("epilog", "j", 0));
     let copy = b.store.clone();
-    let owed = |b: &mut Bench| {
+    let pending = |b: &mut Bench| {
         let request = Request::Releases { first: vec![], except: Default::default(), limit: 9 };
         let Ok(Reply::Outbox(entries)) = b.ask(request).0 else { panic!() };
         entries.len()
     };
-    assert_eq!(owed(&mut b), 1);
+    assert_eq!(pending(&mut b), 1);
     let mut b = b.restored(&copy);
-    assert_eq!((owed(&mut b), b.view().abandoned.len()), (0, 1));
+    assert_eq!((pending(&mut b), b.view().abandoned.len()), (0, 1));
     b.ask(finish("j", None)).0.unwrap();
-    assert_eq!((owed(&mut b), b.view().abandoned.len()), (1, 0));
+    assert_eq!((pending(&mut b), b.view().abandoned.len()), (1, 0));
 }
 
 /// Regression test: a milestone of an abandoned attempt entered the outbox, and all later notices waited behind it.
@@ -184,7 +184,7 @@ fn hosts_that_a_request_does_not_name_are_given_up() {
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
     b.up("n0", "b", vec![]);
-    b.up("n1", "b", vec![stone("epilog", "j", 1, Outcome::Ok)]);
+    b.up("n1", "b", vec![tombstone("epilog", "j", 1, Outcome::Ok)]);
     let n2 = b.up("n2", "b", vec![]).0;
     b.ask(add("j", "n2", Terms::default())).0.unwrap();
     let row = &b.store.attempts[0];
@@ -254,7 +254,7 @@ fn nothing_is_cleaned_up_beside_another_job() {
         b.run("prolog", "j", "n0");
         let copy = b.store.clone();
         let mut b = b.restored(&copy);
-        let there = stone("prolog", "k", 0, Outcome::Ok);
+        let there = tombstone("prolog", "k", 0, Outcome::Ok);
         b.up("n0", "b", if other_is_known { vec![] } else { vec![there] });
         if other_is_known {
             b.ask(add("k", "n0", Terms::default())).0.unwrap();
@@ -322,11 +322,11 @@ fn a_host_whose_clean_up_may_be_missing_is_drained_after_the_grace() {
     for (told, boot, drained) in [
         (vec![], "b", true),
         (vec![], "b2", false),
-        (vec![stone("epilog", "j", 0, ok())], "b", false),
-        (vec![stone("epilog", "j", 0, exit(1))], "b", true),
-        (vec![stone("prolog", "k", 0, ok())], "b2", true),
-        (vec![stone("prolog", "k", 0, ok()), stone("epilog", "k", 0, ok())], "b2", false),
-        (vec![Held { local: true, ..stone("prolog", "k", 0, ok()) }], "b2", false),
+        (vec![tombstone("epilog", "j", 0, ok())], "b", false),
+        (vec![tombstone("epilog", "j", 0, exit(1))], "b", true),
+        (vec![tombstone("prolog", "k", 0, ok())], "b2", true),
+        (vec![tombstone("prolog", "k", 0, ok()), tombstone("epilog", "k", 0, ok())], "b2", false),
+        (vec![Held { local: true, ..tombstone("prolog", "k", 0, ok()) }], "b2", false),
     ] {
         let (mut b, n) = bench(1, |_| {});
         b.ask(add("j", "n0", Terms::default())).0.unwrap();
@@ -354,7 +354,7 @@ fn a_host_whose_clean_up_may_be_missing_is_drained_after_the_grace() {
 /// clean-up was then lifted, though no clean-up had run.
 #[test]
 fn a_drain_for_a_missing_clean_up_outlives_its_traces() {
-    let (setup, cleaned) = (|| stone("prolog", "k", 0, Outcome::Ok), || stone("epilog", "k", 0, Outcome::Ok));
+    let (setup, cleaned) = (|| tombstone("prolog", "k", 0, Outcome::Ok), || tombstone("epilog", "k", 0, Outcome::Ok));
     for (boot, shown, drained) in
         [("b", vec![], true), ("b2", vec![], true), ("b", vec![setup()], true), ("b", vec![setup(), cleaned()], false)]
     {
@@ -378,18 +378,18 @@ fn an_undrain_in_a_grace_forgets_no_tombstone() {
         let (b, _) = bench(1, |_| {});
         let copy = b.store.clone();
         let mut b = b.restored(&copy);
-        b.up("n0", "b", vec![stone("prolog", "k", 0, Outcome::Ok)]);
+        b.up("n0", "b", vec![tombstone("prolog", "k", 0, Outcome::Ok)]);
         b.grace();
         assert_eq!(b.drained().len(), 1);
         let epoch = b.store.recovery.as_ref().unwrap().epoch;
         let mut b = b.restart();
-        b.up("n0", "b", vec![stone("prolog", "k", 0, Outcome::Ok)]);
+        b.up("n0", "b", vec![tombstone("prolog", "k", 0, Outcome::Ok)]);
         if in_grace {
             let session = b.session();
-            b.says(session, obeyed("n1", session.0, commit(epoch, 7, 10_000), vec![]));
+            b.says(session, accepted_epoch("n1", session.0, commit(epoch, 7, 10_000), vec![]));
             assert!(b.store.recovery.as_ref().unwrap().ended_ms.is_none(), "a grace runs");
         }
-        let undrain = Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None };
+        let undrain = Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None };
         let (_, effects) = b.ask(undrain);
         let forgets = |effect: &Effect| matches!(effect, Effect::Send { message: ToAgent::Forget { .. }, .. });
         assert_eq!(effects.iter().any(forgets), !in_grace, "{effects:?}");
@@ -406,7 +406,7 @@ fn a_job_that_is_added_after_the_grace_takes_up_its_tasks() {
     let (b, _) = bench(1, |_| {});
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
-    let (n0, _) = b.up("n0", "b", vec![stone("prolog", "k", 0, Outcome::Ok)]);
+    let (n0, _) = b.up("n0", "b", vec![tombstone("prolog", "k", 0, Outcome::Ok)]);
     b.grace();
     assert_eq!(b.drained(), [("n0", false)]);
     let view = b.view();
@@ -430,8 +430,8 @@ fn nobody_is_told_that_a_host_is_free_which_an_unknown_job_has() {
         b.ask(finish("j", None)).0.unwrap();
         let copy = b.store.clone();
         let mut b = b.restored(&copy);
-        let mut told = vec![stone("prolog", "j", 0, Outcome::Ok), stone("epilog", "j", 0, Outcome::Ok)];
-        told.extend(beside.then(|| stone("prolog", "k", 0, Outcome::Ok)));
+        let mut told = vec![tombstone("prolog", "j", 0, Outcome::Ok), tombstone("epilog", "j", 0, Outcome::Ok)];
+        told.extend(beside.then(|| tombstone("prolog", "k", 0, Outcome::Ok)));
         b.up("n0", "b", told);
         b.grace();
         b.ask(finish("j", None)).0.unwrap();
@@ -456,7 +456,7 @@ fn a_drain_for_a_missing_clean_up_ends_when_the_attempt_is_taken_up() {
 #[test]
 fn an_undrain_answers_for_a_missing_clean_up() {
     let mut b = prepared(|_| {});
-    let (n0, _) = b.up("n0", "b", vec![stone("prolog", "k", 0, Outcome::Ok)]);
+    let (n0, _) = b.up("n0", "b", vec![tombstone("prolog", "k", 0, Outcome::Ok)]);
     b.grace();
     b.pass(2_000);
     let (reply, effects) = b.ask(undrain("n0"));
@@ -476,8 +476,8 @@ fn a_new_job_waits_for_the_drain_for_a_missing_clean_up() {
     let (n0, _) = b.up("n0", "b", vec![]);
     b.grace();
     assert_eq!(starts(&b.run("prolog", "k", "n0")), []);
-    let (host, telling) = (HostName::new("n0").unwrap(), b.store.drains[0].telling);
-    let (_, effects) = b.ask(Request::DrainDone { drains: vec![(host, telling)], lifted: false });
+    let (host, notice_id) = (HostName::new("n0").unwrap(), b.store.drains[0].notice_id);
+    let (_, effects) = b.ask(Request::DrainDone { drains: vec![(host, notice_id)], lifted: false });
     assert_eq!(starts(&effects), [(n0, 0)]);
 }
 
@@ -507,7 +507,7 @@ fn a_lost_life_founds_one_generation() {
     for host in ["n0", "n1"] {
         let session = b.session();
         let lost = super::recovery::commit(1, 7, 10_000);
-        b.says(session, super::recovery::obeyed(host, session.0, lost, vec![]));
+        b.says(session, super::recovery::accepted_epoch(host, session.0, lost, vec![]));
     }
     assert_eq!(contexts(&b, "attempt-abandoned").len(), 1);
 }
@@ -584,10 +584,10 @@ fn drains_of_a_copy_wait_for_the_list_or_the_grace() {
     b.ask(Request::Sync(Box::new(SyncPage { drains: drains.to_vec(), ..*page }))).0.unwrap();
     assert_eq!(stands(&b), [("n0".to_owned(), true, false), ("n1".to_owned(), true, false)]);
     let mut b = b.restored(&copy);
-    let telling = b.store.drains[0].telling;
+    let notice_id = b.store.drains[0].notice_id;
     b.grace();
     let drain = &b.store.drains[0];
-    assert!(!drain.confirmed && !drain.doubtful && drain.telling > telling, "{drain:?}");
+    assert!(!drain.confirmed && !drain.doubtful && drain.notice_id > notice_id, "{drain:?}");
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn what_is_referred_to_stays() {
 
 /// A requeued job is due to leave memory for its first attempt, and lives again.
 #[test]
-fn what_owes_anything_stays() {
+fn what_has_pending_notices_stays() {
     let (mut b, n) = bench(1, |_| {});
     b.holding = Holding { verdicts: 0, ..Holding::default() };
     over(&mut b, n[0], 0..2);

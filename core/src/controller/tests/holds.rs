@@ -164,10 +164,10 @@ fn an_undrain_of_a_stuck_script_outlives_a_restart() {
         for rank in 0..2 {
             b.says(n[rank as usize], FromAgent::Accepted { task: task("epilog", "j", rank), limit_ms: None });
         }
-        b.says(n[0], FromAgent::Moved { task: t, phase: phase.clone(), age_ms: 0 });
+        b.says(n[0], FromAgent::PhaseChanged { task: t, phase: phase.clone(), age_ms: 0 });
         b.pass(31_000);
         assert_eq!(b.store.drains.len(), 1, "{phase:?}");
-        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
         let mut b = b.restart();
         let state = HeldState::Live { phase: phase.clone(), age_ms: 31_000 };
         let (n0, _) = b.up("n0", "b", vec![held("epilog", "j", 0, state)]);
@@ -175,7 +175,7 @@ fn an_undrain_of_a_stuck_script_outlives_a_restart() {
         assert_eq!((contexts(&b, "drain").len(), b.store.drains.len()), (1, 0), "{phase:?}");
         // Another script of the task causes another drain.
         let phase = Phase::Overdue { script: "20-sync".into(), limit_ms: 600_000, doing: String::new() };
-        b.says(n0, FromAgent::Moved { task: t, phase, age_ms: 0 });
+        b.says(n0, FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
         assert_eq!(b.store.drains.len(), 1);
         // An ended task has no stuck scripts any more.
         b.says(n0, finished(t, Outcome::Ok));
@@ -193,9 +193,9 @@ fn a_stuck_script_drains_its_node_once() {
         let t = task("epilog", "j", 0);
         b.run("epilog", "j", "n0");
         b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
-        b.says(n[0], FromAgent::Moved { task: t, phase: overdue(), age_ms: 0 });
+        b.says(n[0], FromAgent::PhaseChanged { task: t, phase: overdue(), age_ms: 0 });
         if lifted {
-            b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+            b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
         }
         b.says(n[0], finished(t, Outcome::Timeout { status: None }));
         assert_eq!((b.store.drains.len(), contexts(&b, "drain").len()), (drains, 1));
@@ -211,8 +211,8 @@ fn a_timeout_after_an_overdue_start_drains_again() {
     b.run("epilog", "j", "n0");
     b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
     let phase = Phase::Overdue { script: ITS_START.into(), limit_ms: 30_000, doing: "it waits".into() };
-    b.says(n[0], FromAgent::Moved { task: t, phase, age_ms: 0 });
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+    b.says(n[0], FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     assert_eq!(b.store.drains, []);
     b.says(n[0], finished(t, Outcome::Timeout { status: None }));
     assert_eq!((b.store.drains.len(), contexts(&b, "drain").len()), (1, 2));

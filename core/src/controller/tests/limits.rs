@@ -120,7 +120,7 @@ fn a_limit_counts_from_the_begin_of_the_scripts() {
         b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
         b.pass(9_000_000);
         for phase in phases {
-            b.says(n0, FromAgent::Moved { task: t, phase, age_ms: 0 });
+            b.says(n0, FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
         }
         b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         b.pass(2_000_000);
@@ -208,7 +208,7 @@ fn what_one_task_adds_to_the_log_is_bounded() {
     let t = task("epilog", "j", 0);
     b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
     let (quiet, long) = (b.events.len(), "x".repeat(4_000));
-    let moved = |phase| FromAgent::Moved { task: t, phase, age_ms: 0 };
+    let moved = |phase| FromAgent::PhaseChanged { task: t, phase, age_ms: 0 };
     for n in 0..2_000 {
         let processes = vec![crate::task::Process { pid: n, command: "sleep".into() }];
         b.says(n0, moved(Phase::Overdue { script: format!("{n}-{long}"), limit_ms: 1, doing: String::new() }));
@@ -230,6 +230,6 @@ fn what_one_task_adds_to_the_log_is_bounded() {
     let t = task("epilog", "k", 0);
     b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
     let overdue = Phase::Overdue { script: "10-a".into(), limit_ms: 1, doing: String::new() };
-    b.says(n0, FromAgent::Moved { task: t, phase: overdue, age_ms: 0 });
+    b.says(n0, FromAgent::PhaseChanged { task: t, phase: overdue, age_ms: 0 });
     assert!(b.told("k").contains(&"overdue"), "{:?}", b.told("k"));
 }

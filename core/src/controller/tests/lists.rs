@@ -107,7 +107,7 @@ fn lists_that_have_not_changed_are_not_read_again() {
     };
     let (rows, revision) = page(&mut b, None);
     assert_eq!((rows, page(&mut b, Some(revision))), (1, (0, revision)));
-    ask(&mut b, Request::Undrain { hosts: "n0".parse().unwrap(), forget: true, telling: None });
+    ask(&mut b, Request::Undrain { hosts: "n0".parse().unwrap(), forget: true, notice_id: None });
     let (rows, newer) = page(&mut b, Some(revision));
     assert!(rows == 1 && newer > revision, "{rows} {newer}");
 }
@@ -157,9 +157,9 @@ fn lists_of_unknown_tasks_are_folded() {
 fn lists_of_hosts_in_the_journal_are_folded() {
     let (mut b, _) = bench(300, |settings| settings.drain_hook = true);
     b.ask(Request::Drain { hosts: "n[0-299]".parse().unwrap(), reason: "fan".into(), force: false }).0.unwrap();
-    let drains = b.store.drains.iter().map(|row| (row.host.clone(), row.telling)).collect();
+    let drains = b.store.drains.iter().map(|row| (row.host.clone(), row.notice_id)).collect();
     b.ask(Request::DrainDone { drains, lifted: false }).0.unwrap();
-    b.ask(Request::Undrain { hosts: "n[0-299]".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n[0-299]".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     let copy = b.store.clone();
     let b = b.restored(&copy);
     let lines: Vec<&String> = b.notes.iter().filter(|line| line.contains("its undrain was under way")).collect();
@@ -187,33 +187,33 @@ fn lists_of_releases_that_wait_are_folded() {
     let rows: BTreeSet<_> =
         rows.iter().map(|row| (row.state.as_str(), row.ranks.to_string(), row.hosts.to_string())).collect();
     let row = |state, ranks: &str, hosts: &str| (state, ranks.to_owned(), hosts.to_owned());
-    assert_eq!(rows, [row("draining", "100-199", "n[100-199]"), row("telling", "0-99", "n[0-99]")].into());
+    assert_eq!(rows, [row("draining", "100-199", "n[100-199]"), row("notifying", "0-99", "n[0-99]")].into());
 }
 
 /// The drain hook asks for what it owes alone: a cluster may have had drained hosts for months.
 #[test]
 fn lists_for_the_drain_hook_have_what_is_owed_alone() {
     let (mut b, _) = bench(5, |settings| settings.drain_hook = true);
-    let owed = |b: &mut Bench| {
-        let Reply::OwedDrains(drains) = ask(b, Request::OwedDrains) else { panic!("no drains") };
-        let by_hand: Vec<_> = b.m.drains.values().filter(|drain| drain.is_owed()).cloned().collect();
+    let pending = |b: &mut Bench| {
+        let Reply::PendingDrains(drains) = ask(b, Request::PendingDrains) else { panic!("no drains") };
+        let by_hand: Vec<_> = b.m.drains.values().filter(|drain| drain.is_pending()).cloned().collect();
         assert_eq!(drains, by_hand, "the index of what is owed");
         drains
     };
     b.ask(Request::Drain { hosts: "n[0-3]".parse().unwrap(), reason: "dimm".into(), force: false }).0.unwrap();
-    let told = owed(&mut b);
+    let told = pending(&mut b);
     assert_eq!(told.len(), 4);
-    let drains = told.iter().take(3).map(|row| (row.host.clone(), row.telling)).collect();
+    let drains = told.iter().take(3).map(|row| (row.host.clone(), row.notice_id)).collect();
     b.ask(Request::DrainDone { drains, lifted: false }).0.unwrap();
-    let left = owed(&mut b);
+    let left = pending(&mut b);
     assert_eq!(left.iter().map(|row| row.host.as_str()).collect::<Vec<_>>(), ["n3"]);
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
-    assert_eq!(owed(&mut b).len(), 2);
-    b.ask(Request::Undrain { hosts: "n3".parse().unwrap(), forget: true, telling: None }).0.unwrap();
-    let lifts = owed(&mut b);
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
+    assert_eq!(pending(&mut b).len(), 2);
+    b.ask(Request::Undrain { hosts: "n3".parse().unwrap(), forget: true, notice_id: None }).0.unwrap();
+    let lifts = pending(&mut b);
     let mut b = b.restart();
-    assert_eq!(owed(&mut b), lifts);
-    let drains = lifts.iter().map(|row| (row.host.clone(), row.telling)).collect();
+    assert_eq!(pending(&mut b), lifts);
+    let drains = lifts.iter().map(|row| (row.host.clone(), row.notice_id)).collect();
     b.ask(Request::DrainDone { drains, lifted: true }).0.unwrap();
-    assert_eq!((owed(&mut b).len(), b.store.drains.len()), (0, 2));
+    assert_eq!((pending(&mut b).len(), b.store.drains.len()), (0, 2));
 }

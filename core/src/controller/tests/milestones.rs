@@ -19,7 +19,7 @@ fn who(b: &Bench) -> Vec<String> {
 
 fn says(b: &mut Bench, session: SessionId, action: &str, rank: u32, name: &str) {
     let phase = Phase::Milestone { name: name.to_owned() };
-    b.says(session, FromAgent::Moved { task: task(action, "j", rank), phase, age_ms: 1 });
+    b.says(session, FromAgent::PhaseChanged { task: task(action, "j", rank), phase, age_ms: 1 });
 }
 
 fn ends(b: &mut Bench, session: SessionId, action: &str, rank: u32, outcome: Outcome, milestones: &[&str]) {
@@ -38,7 +38,7 @@ fn by_hand(name: &str, targets: Option<&str>) -> Request {
 }
 
 fn said(ranks: &str, reached: bool) -> Result<Reply, Refusal> {
-    Ok(Reply::Said { ranks: ranks.parse().unwrap(), reached })
+    Ok(Reply::MilestoneReached { ranks: ranks.parse().unwrap(), reached })
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn ranks_that_say_it_in_one_batch_are_one_event() {
     let (mut b, n) = bench(4, |_| {});
     b.run("prolog", "j", "n[0-3]");
     let phase = || Phase::Milestone { name: "data-in".into() };
-    let told_by = |rank: u32| FromAgent::Moved { task: task("prolog", "j", rank), phase: phase(), age_ms: 1 };
+    let told_by = |rank: u32| FromAgent::PhaseChanged { task: task("prolog", "j", rank), phase: phase(), age_ms: 1 };
     b.batch((0..4).map(|rank| from(n[rank as usize], told_by(rank))).collect());
     assert_eq!(who(&b), ["0-3", "job"]);
 }

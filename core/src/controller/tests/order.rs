@@ -120,7 +120,7 @@ fn a_growing_epilog_waits_for_a_later_service() {
         action: ActionName::new("stage").unwrap(),
         targets: None,
         resources: None,
-        said: Said::Ok,
+        kind: ReportKind::Ok,
     };
     assert_eq!(begun(&b.ask(Request::Report(Box::new(said))).1), one("epilog", 1));
 }

@@ -10,19 +10,21 @@ use crate::outcome::Verdict;
 use crate::task::Tail;
 
 fn overview(b: &mut Bench) -> Overview {
-    let Ok(Reply::Looked(Looked::Cluster(view))) = b.ask(Request::Look(Look::Cluster)).0 else { panic!("no overview") };
+    let Ok(Reply::Overview(OverviewReply::Cluster(view))) = b.ask(Request::Overview(OverviewRequest::Cluster)).0 else {
+        panic!("no overview")
+    };
     *view
 }
 
 fn timeline(b: &mut Bench, job: &str) -> Timeline {
-    let look = Look::Job(JobId::new(job).unwrap());
-    let Ok(Reply::Looked(Looked::Job(view))) = b.ask(Request::Look(look)).0 else { panic!("no timeline") };
+    let look = OverviewRequest::Job(JobId::new(job).unwrap());
+    let Ok(Reply::Overview(OverviewReply::Job(view))) = b.ask(Request::Overview(look)).0 else { panic!("no timeline") };
     *view
 }
 
 fn node(b: &mut Bench, host: &str) -> WhyView {
-    let look = Look::Node(HostName::new(host).unwrap());
-    let Ok(Reply::Looked(Looked::Node(view))) = b.ask(Request::Look(look)).0 else { panic!("no node") };
+    let look = OverviewRequest::Node(HostName::new(host).unwrap());
+    let Ok(Reply::Overview(OverviewReply::Node(view))) = b.ask(Request::Overview(look)).0 else { panic!("no node") };
     *view
 }
 
@@ -68,7 +70,7 @@ fn a_node_is_what_matters_most_about_it() {
     b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
     b.says(n[2], FromAgent::Accepted { task: task("epilog", "j", 2), limit_ms: None });
     let phase = Phase::Overdue { script: "20-x".into(), limit_ms: 5, doing: String::new() };
-    b.says(n[2], FromAgent::Moved { task: task("epilog", "j", 2), phase, age_ms: 1 });
+    b.says(n[2], FromAgent::PhaseChanged { task: task("epilog", "j", 2), phase, age_ms: 1 });
     b.ask(Request::Drain { hosts: "n6".parse().unwrap(), reason: "bad dimm".into(), force: false }).0.unwrap();
     b.batch(vec![Input::Closed { session: n[3], why: "gone".into() }]);
 
@@ -123,7 +125,7 @@ fn a_verdict_names_its_script_and_a_timeline_every_action() {
         .map(|of| (of.action.as_str(), of.after, of.verdict, of.ok, of.bad, of.open.len()))
         .collect();
     assert_eq!(actions, [("prolog", false, Some(Verdict::Failed), 1, 2, 0), ("epilog", true, None, 1, 0, 1)]);
-    let refused = b.ask(Request::Look(Look::Job(JobId::new("none").unwrap()))).0;
+    let refused = b.ask(Request::Overview(OverviewRequest::Job(JobId::new("none").unwrap()))).0;
     assert!(matches!(refused, Err(Refusal::NoSuchJob(_))), "{refused:?}");
 
     // A page is read by people who may not read what scripts print: the last line of a failed one, and no more.

@@ -15,7 +15,7 @@ pub(super) fn commit(number: u64, nonce: u64, of: u64) -> Commit {
 
 /// Builds the Hello of a node that has obeyed commits up to `newest` and holds the tasks `held`. `link` is the agent's
 /// number of the session.
-pub(super) fn obeyed(host: &str, link: u64, newest: Commit, held: Vec<Held>) -> FromAgent {
+pub(super) fn accepted_epoch(host: &str, link: u64, newest: Commit, held: Vec<Held>) -> FromAgent {
     let newest = Some(Mark { cluster: settings().cluster, commit: newest });
     FromAgent::Hello(Hello { newest, ..hello(host, "b", link, held) })
 }
@@ -146,7 +146,7 @@ fn two_nodes_foreign_commits_are_evidence_and_one_is_refused() {
         let mut welcomed = Vec::new();
         for node in foreign {
             let session = b.session();
-            let effects = b.says(session, obeyed(&format!("n{node}"), session.0, commit(1, 7, 10_000), vec![]));
+            let effects = b.says(session, accepted_epoch(&format!("n{node}"), session.0, commit(1, 7, 10_000), vec![]));
             let is_welcome = |e: &Effect| matches!(e, Effect::Send { message: ToAgent::Welcome { .. }, .. });
             welcomed.push(effects.iter().any(is_welcome));
         }
@@ -160,7 +160,7 @@ fn what_is_known_of_other_lives_is_no_evidence() {
     let (b, _) = owing();
     let mut b = b.restart_settling();
     let session = b.session();
-    b.says(session, obeyed("n0", session.0, commit(1, 7, 2), vec![]));
+    b.says(session, accepted_epoch("n0", session.0, commit(1, 7, 2), vec![]));
     let elsewhere = Mark { cluster: ClusterId::from_name("other"), commit: commit(9, 9, 9) };
     let session = b.session();
     b.says(session, FromAgent::Hello(Hello { newest: Some(elsewhere), ..hello("n1", "b", session.0, vec![]) }));
@@ -175,11 +175,11 @@ fn a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own() {
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
     let session = b.session();
-    let effects = b.says(session, obeyed("n0", session.0, commit(1, 7, 1_000), vec![]));
+    let effects = b.says(session, accepted_epoch("n0", session.0, commit(1, 7, 1_000), vec![]));
     assert!(effects.iter().any(|e| matches!(e, Effect::Close { session, .. } if *session == n[1])), "{effects:?}");
     assert_eq!((b.in_recovery(), b.m.epoch.number), (true, 2));
     let session = b.session();
-    let effects = b.says(session, obeyed("n0", session.0, commit(1, 7, 1_000), vec![]));
+    let effects = b.says(session, accepted_epoch("n0", session.0, commit(1, 7, 1_000), vec![]));
     assert!(matches!(effects[0], Effect::Send { message: ToAgent::Welcome { .. }, .. }), "{effects:?}");
 }
 
@@ -192,7 +192,7 @@ fn a_rival_is_not_welcomed_before_a_take_over() {
     let mut b = b.restart();
     let welcomed = |b: &mut Bench, host: &str, of: Commit| {
         let session = b.session();
-        let effects = b.says(session, obeyed(host, session.0, of, vec![]));
+        let effects = b.says(session, accepted_epoch(host, session.0, of, vec![]));
         effects.iter().any(|effect| matches!(effect, Effect::Send { message: ToAgent::Welcome { .. }, .. }))
     };
     let rivals = [commit(2, 99, 3), commit(9, 9, 9)];
@@ -210,13 +210,13 @@ fn a_take_over_is_a_generation() {
     let (mut b, n) = bench(1, |_| {});
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.says(n[0], FromAgent::EpochRefused { seen: Epoch { number: 40, nonce: 1 } });
-    assert_eq!(b.view().obeyed, Some(40));
+    assert_eq!(b.view().accepted_epoch, Some(40));
     b.ask(Request::Recover(Recover::TakeOver)).0.unwrap();
-    assert!(b.in_recovery() && b.view().obeyed.is_none());
+    assert!(b.in_recovery() && b.view().accepted_epoch.is_none());
     // Nodes come with commits of the lost life: these are known to be lost, and found no other generation.
     for epoch in [40, 1] {
         let session = b.session();
-        b.says(session, obeyed("n0", session.0, commit(epoch, 1, 5), vec![]));
+        b.says(session, accepted_epoch("n0", session.0, commit(epoch, 1, 5), vec![]));
     }
     b.grace();
     assert_eq!(b.m.epoch.number, 41);
@@ -232,12 +232,12 @@ fn one_command_forgets_all_that_a_host_told() {
     let told = (0..400).map(|n| held("prolog", &format!("x{n}"), 0, live())).collect();
     b.says(thief, FromAgent::Hello(hello("n0", "b", 1 << 39, told)));
     b.says(thief, FromAgent::EpochRefused { seen: Epoch { number: 99, nonce: 0 } });
-    assert_eq!((b.drained().len(), b.unknown_tasks(), b.view().obeyed), (2, 401, Some(99)));
+    assert_eq!((b.drained().len(), b.unknown_tasks(), b.view().accepted_epoch), (2, 401, Some(99)));
     assert_eq!(starts(&b.run("prolog", "j", "n0")), []);
     let (reply, effects) = b.ask(forget("n0"));
     assert_eq!(reply, Ok(Reply::Reached { tasks: 400 }));
     assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == thief), "{effects:?}");
-    assert_eq!((b.unknown_tasks(), b.view().obeyed), (1, None));
+    assert_eq!((b.unknown_tasks(), b.view().accepted_epoch), (1, None));
     assert_eq!(b.drained(), [("n1", false)]);
     // The true agent is welcome and reports anew; its jobs begin.
     let own = b.session();

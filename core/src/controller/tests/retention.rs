@@ -70,7 +70,7 @@ fn what_waits_for_a_drain_stays() {
         b.pass(ms);
         assert_eq!(kept(&b), ["j.0", "k.0"]);
         let row = b.store.drains[0].clone();
-        b.ask(Request::DrainDone { drains: vec![(row.host, row.telling)], lifted: false }).0.unwrap();
+        b.ask(Request::DrainDone { drains: vec![(row.host, row.notice_id)], lifted: false }).0.unwrap();
         b.pass(ms);
         let left: &[&str] = if keep == 0 { &["k.0"] } else { &[] };
         assert_eq!(kept(&b), left);
@@ -174,7 +174,7 @@ fn a_late_milestone_of_a_forgotten_attempt_leaves_nothing() {
     b.now.mono_ms += RETENTION_MS + HOUR_MS;
     b.now.wall_ms += RETENTION_MS + HOUR_MS;
     let phase = Phase::Milestone { name: "data-out".into() };
-    b.batch(vec![from(n[0], FromAgent::Moved { task: task("prolog", "j", 0), phase, age_ms: 0 }), Input::Tick]);
+    b.batch(vec![from(n[0], FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase, age_ms: 0 }), Input::Tick]);
     assert_eq!(b.m.sizes()[1], ("jobs", 0));
 }
 
@@ -186,17 +186,17 @@ fn what_a_release_hook_is_owed_stays_when_it_is_taken_out() {
     b.run("epilog", "j", "n0");
     b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
     b.ask(super::release::finish("j", None)).0.unwrap();
-    let owed = |b: &Bench| b.store.outbox.iter().filter(|entry| entry.reader == Reader::ReleaseHook).count();
-    assert_eq!(owed(&b), 1);
+    let pending = |b: &Bench| b.store.outbox.iter().filter(|entry| entry.reader == Reader::ReleaseHook).count();
+    assert_eq!(pending(&b), 1);
     b.settings.release_hook = false;
     let output = b.m.handle(vec![Input::Settings(b.settings.clone())], b.now);
     let warned = |effect: &Effect| matches!(effect, Effect::Note { text, .. } if text.starts_with("1 release is owed"));
     assert!(output.effects.iter().any(warned), "{:?}", output.effects);
     b.commit(output);
     let mut b = b.restart();
-    assert_eq!(owed(&b), 1);
+    assert_eq!(pending(&b), 1);
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
-    assert_eq!(rows.iter().filter(|row| row.state == "telling").count(), 1);
+    assert_eq!(rows.iter().filter(|row| row.state == "notifying").count(), 1);
     // An operator drops the release, here or where the hook refuses it for ever.
     let forget = |reason: &str| Request::JobForget {
         job: JobId::new("j").unwrap(),
@@ -206,7 +206,7 @@ fn what_a_release_hook_is_owed_stays_when_it_is_taken_out() {
     };
     assert!(matches!(b.ask(forget(" ")).0, Err(Refusal::Invalid(_))));
     assert_eq!(b.ask(forget("the scheduler was told by hand")).0, Ok(Reply::Reached { tasks: 1 }));
-    assert_eq!((owed(&b), b.told("j").last().copied()), (0, Some("release-forgotten")));
+    assert_eq!((pending(&b), b.told("j").last().copied()), (0, Some("release-forgotten")));
     assert!(matches!(b.ask(forget("again")).0, Err(Refusal::Conflict(_))));
-    assert_eq!(b.restart().m.cx.outbox.owed(), 0);
+    assert_eq!(b.restart().m.cx.outbox.pending(), 0);
 }

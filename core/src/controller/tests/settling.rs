@@ -228,10 +228,10 @@ fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
     let t = task("prolog", "j", 0);
     let running = || Phase::Running { script: "10-a".to_owned(), index: 1, of: 1, progress: None };
     let lift = |b: &mut Bench| {
-        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap()
+        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap()
     };
     let drained = |b: &Bench| b.store.drains.first().map(|drain| drain.newest().reason);
-    let lives = Some("prolog: lives, and had been given up as lost (job j attempt 0)".to_owned());
+    let epochs = Some("prolog: lives, and had been given up as lost (job j attempt 0)".to_owned());
     // The operator lifts the drain before the node comes back with the live task, in Hello or later; or lifts no drain.
     for (lifted, by_hello) in [(true, true), (true, false), (false, true)] {
         let mut b = Bench::new();
@@ -247,9 +247,9 @@ fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
         let (n0, _) = b.up_again("n0", comes(if by_hello { running() } else { Phase::Starting }));
         if !by_hello {
             assert_eq!(drained(&b), None, "it has not begun");
-            b.says(n0, FromAgent::Moved { task: t, phase: running(), age_ms: 10 });
+            b.says(n0, FromAgent::PhaseChanged { task: t, phase: running(), age_ms: 10 });
         }
-        assert_eq!(drained(&b), lives);
+        assert_eq!(drained(&b), epochs);
         // The operator who lifts the drain now has seen the live task, also for the next controller.
         b.pass(1_000);
         lift(&mut b);
@@ -279,7 +279,7 @@ fn a_lost_task_that_failed_drains_its_node_again() {
         b.run("prolog", "j", "n0");
         b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         b.pass(60_000);
-        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
         let (n0, _) = b.up_again("n0", vec![held("prolog", "j", 0, HeldState::Ended)]);
         b.says(n0, finished(t, outcome));
         assert_eq!(b.store.drains.first().map(|drain| drain.reason.as_str()), drained);
@@ -308,7 +308,7 @@ fn a_milestone_told_twice_is_an_event_once() {
     b.run("epilog", "j", "n0");
     let t = task("epilog", "j", 0);
     b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
-    b.says(n0, FromAgent::Moved { task: t, phase: Phase::Milestone { name: "data-out".into() }, age_ms: 0 });
+    b.says(n0, FromAgent::PhaseChanged { task: t, phase: Phase::Milestone { name: "data-out".into() }, age_ms: 0 });
     let mut end = ended(Outcome::Ok);
     end.milestones.push("data-out".into());
     b.says(n0, FromAgent::Finished { task: t, ended: Box::new(end) });
@@ -325,12 +325,12 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     let t = task("epilog", "j", 0);
     let told = |state| held("epilog", "j", 0, state);
     let away = |b: &mut Bench, session| b.batch(vec![Input::Closed { session, why: String::new() }]);
-    let stone = |past_ms| HeldState::Tombstone { outcome: exit(2), past_ms, reboot: Reboot::None };
+    let tombstone = |past_ms| HeldState::Tombstone { outcome: exit(2), past_ms, reboot: Reboot::None };
     // If the store is lost again, only the tombstone shows that the task ran here.
-    let (n0, effects) = b.up("n0", "b", vec![told(stone(0))]);
+    let (n0, effects) = b.up("n0", "b", vec![told(tombstone(0))]);
     assert_eq!(effects, []);
     away(&mut b, n0);
-    let (n0, effects) = b.up("n0", "b", vec![told(stone(settings().retention_ms))]);
+    let (n0, effects) = b.up("n0", "b", vec![told(tombstone(settings().retention_ms))]);
     assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
     // A live task goes on; the controller acknowledges its end, which is not the end of the task on n1.
     away(&mut b, n0);
@@ -342,7 +342,7 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     let (_, effects) = b.up("n0", "b", vec![told(HeldState::Unclaimed)]);
     assert!(effects.iter().any(|e| is_cancel(e, t)), "{effects:?}");
     // The action does not have this rank any more.
-    let old = held("epilog", "j", 2, stone(settings().retention_ms));
+    let old = held("epilog", "j", 2, tombstone(settings().retention_ms));
     let (_, effects) = b.up("n2", "b", vec![old]);
     assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
 }
@@ -355,7 +355,8 @@ fn what_came_late_is_told_again_by_the_tombstone() {
     b.up("n0", "b", vec![]);
     b.run("epilog", "j", "n0");
     b.ask(Request::Resolve { which: which("j", None), ok: true, reason: "r".into() }).0.unwrap();
-    let stone = |outcome| held("epilog", "j", 0, HeldState::Tombstone { outcome, past_ms: 0, reboot: Reboot::None });
+    let tombstone =
+        |outcome| held("epilog", "j", 0, HeldState::Tombstone { outcome, past_ms: 0, reboot: Reboot::None });
     for (outcome, late) in [
         // A tombstone without a run is no result of the task.
         (Outcome::Cancelled { status: None }, 0),
@@ -363,7 +364,7 @@ fn what_came_late_is_told_again_by_the_tombstone() {
         (exit(3), 1),
     ] {
         b = b.restart();
-        let (_, effects) = b.up("n0", "b", vec![stone(outcome)]);
+        let (_, effects) = b.up("n0", "b", vec![tombstone(outcome)]);
         assert_eq!(effects, []);
         assert_eq!(b.store.ranks[0].late.len(), late);
         assert!(matches!(b.store.ranks[0].ended.outcome, Outcome::Resolved { .. }));

@@ -35,7 +35,7 @@ fn why_a_node_is_not_free_is_said_of_each_node_that_is_not() {
     b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
     b.says(n[1], FromAgent::Accepted { task: task("epilog", "j", 1), limit_ms: None });
     let phase = Phase::Running { script: "20-x".into(), index: 1, of: 1, progress: None };
-    b.says(n[1], FromAgent::Moved { task: task("epilog", "j", 1), phase, age_ms: 1 });
+    b.says(n[1], FromAgent::PhaseChanged { task: task("epilog", "j", 1), phase, age_ms: 1 });
     b.ask(drain("n2", "bad dimm")).0.unwrap();
     b.batch(vec![Input::Closed { session: n[3], why: "gone".into() }]);
 
@@ -56,7 +56,7 @@ fn why_a_node_is_not_free_is_said_of_each_node_that_is_not() {
 
     // When the last epilog has ended, no action holds the ranks.
     b.says(n[1], finished(task("epilog", "j", 1), Outcome::Ok));
-    b.ask(Request::Undrain { hosts: "n2".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n2".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     let view = status(&mut b);
     assert_eq!((view.drained, view.held, nodes(&mut b)[..3].contains(&(false, true))), (0, 0, false));
 }
@@ -68,7 +68,7 @@ fn a_job_holds_its_nodes_and_a_stuck_script_is_the_next_step() {
     b.run("prolog", "j", "n0");
     b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     let phase = Phase::Overdue { script: "10-a".into(), limit_ms: 5, doing: String::new() };
-    b.says(n[0], FromAgent::Moved { task: task("prolog", "j", 0), phase, age_ms: 1 });
+    b.says(n[0], FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase, age_ms: 1 });
     let view = why(&mut b, "n0");
     assert!(view.node.drain.is_some() && view.next.is_empty() && view.open.len() == 1);
     assert_eq!(view.held[0].why, "a job that perilog run has made; to give it back: perilog job finish j");
@@ -83,7 +83,7 @@ fn a_script_that_sigkill_did_not_end_is_not_to_be_killed_again() {
     let in_vain = format!("{}: 467 D 10-a in percpu_rwsem_wait", crate::task::KILLED_IN_VAIN);
     for (doing, advised) in [("467 D 10-a in percpu_rwsem_wait".to_owned(), true), (in_vain, false)] {
         let phase = Phase::Overdue { script: "10-a".into(), limit_ms: 5, doing };
-        b.says(n[0], FromAgent::Moved { task: task("prolog", "j", 0), phase, age_ms: 1 });
+        b.says(n[0], FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase, age_ms: 1 });
         let next = why(&mut b, "n0").open.remove(0).next;
         assert_eq!(next.iter().any(|line| line.contains("perilog kill")), advised, "{next:?}");
         assert!(next.iter().any(|line| line.contains("perilog resolve")), "{next:?}");
@@ -110,8 +110,8 @@ fn the_journal_has_a_line_for_each_drain_and_its_lifting() {
     b.run("prolog", "j", "n0");
     b.says(n[0], finished(task("prolog", "j", 0), exit(3)));
     b.ask(drain("n[1-2]", "bad dimm")).0.unwrap();
-    b.ask(Request::Undrain { hosts: "n[0-1]".parse().unwrap(), forget: false, telling: None }).0.unwrap();
-    b.ask(Request::Undrain { hosts: "n2".parse().unwrap(), forget: true, telling: None }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n[0-1]".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n2".parse().unwrap(), forget: true, notice_id: None }).0.unwrap();
     b.batch(vec![Input::Closed { session: n[1], why: "the connection was cut off".into() }]);
     assert_eq!(
         b.notes,

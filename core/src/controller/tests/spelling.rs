@@ -42,7 +42,7 @@ fn another_spelling_of_a_host_is_refused_with_the_one_that_was_meant() {
     let drain = |host: &str| Request::Drain { hosts: host.parse().unwrap(), reason: "x".into(), force: false };
     let nodes = |host: &str| Request::Nodes { targets: Some(host.parse().unwrap()), after: None };
     let why = |host: &str| Request::Why { host: HostName::new(host).unwrap() };
-    let undrain = |host: &str| Request::Undrain { hosts: host.parse().unwrap(), forget: false, telling: None };
+    let undrain = |host: &str| Request::Undrain { hosts: host.parse().unwrap(), forget: false, notice_id: None };
     let forget = |host: &str| Request::NodeForget { hosts: host.parse().unwrap(), reports: false };
     #[rustfmt::skip]
     let table = [

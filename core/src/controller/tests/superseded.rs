@@ -99,7 +99,7 @@ fn advice_names_the_attempt_if_the_default_is_another() {
     assert_eq!(next(&mut b), [runs, waits.clone()]);
     b.says(n[0], FromAgent::Accepted { task: of(0, "epilog", 0), limit_ms: None });
     let phase = Phase::Overdue { script: "10-umount".into(), limit_ms: 600_000, doing: String::new() };
-    b.says(n[0], FromAgent::Moved { task: of(0, "epilog", 0), phase, age_ms: 0 });
+    b.says(n[0], FromAgent::PhaseChanged { task: of(0, "epilog", 0), phase, age_ms: 0 });
     let stuck = "perilog resolve j epilog --attempt 0 --ranks 0 --reason TEXT".to_owned();
     assert_eq!(next(&mut b), [("epilog".to_owned(), false, stuck), waits]);
     // The refusal tells an operator who omits the attempt which attempt has the action.
@@ -237,7 +237,7 @@ fn an_operator_may_settle_or_cancel_what_the_new_one_waits_for() {
             // The prolog may live: the new attempt and the release wait until its node is drained.
             assert_eq!((waits(&mut b).len(), released(&b)), (1, vec![]));
             let row = b.store.drains[0].clone();
-            let done = Request::DrainDone { drains: vec![(row.host, row.telling)], lifted: false };
+            let done = Request::DrainDone { drains: vec![(row.host, row.notice_id)], lifted: false };
             assert_eq!(begun(&b.ask(done).1), named("prolog", "1"));
         } else {
             let cancel = |action| Request::Cancel { which: which(action), why: "w".into() };
@@ -249,7 +249,7 @@ fn an_operator_may_settle_or_cancel_what_the_new_one_waits_for() {
             // The cancelled epilog did not clean up, so the node is drained.
             assert_eq!(b.store.drains[0].reason, "epilog: cancelled (job j attempt 0)");
             let row = b.store.drains[0].clone();
-            b.ask(Request::DrainDone { drains: vec![(row.host, row.telling)], lifted: false }).0.unwrap();
+            b.ask(Request::DrainDone { drains: vec![(row.host, row.notice_id)], lifted: false }).0.unwrap();
         }
         assert_eq!(released(&b), [("0".to_owned(), "0".to_owned())]);
     }
@@ -269,10 +269,10 @@ fn a_node_that_is_gone_keeps_nobody_for_ever() {
     b.says(n[0], FromAgent::Accepted { task: of(1, "prolog", 0), limit_ms: None });
     b.pass(60_000);
     assert_eq!(b.action("epilog", "j", 0).verdict, Some(Verdict::Lost));
-    assert_eq!(b.outcome(of(1, "prolog", 1)).word(), "lost");
+    assert_eq!(b.outcome(of(1, "prolog", 1)).as_str(), "lost");
     assert_eq!(released(&b), [("0".to_owned(), "0".to_owned())]);
     let row = b.store.drains[0].clone();
-    b.ask(Request::DrainDone { drains: vec![(row.host, row.telling)], lifted: false }).0.unwrap();
+    b.ask(Request::DrainDone { drains: vec![(row.host, row.notice_id)], lifted: false }).0.unwrap();
     assert_eq!(released(&b)[1..], [("0".to_owned(), "1".to_owned())]);
 }
 
@@ -282,10 +282,10 @@ fn stage(attempt: Option<u64>, resources: &str) -> Request {
     Request::ActionStart(Box::new(ActionStart { run, resources, lease_ms: 60_000 }))
 }
 
-fn report(attempt: Option<u64>, said: Said) -> Request {
+fn report(attempt: Option<u64>, kind: ReportKind) -> Request {
     let action = ActionName::new("stage").unwrap();
     let attempt = attempt.map(Attempt::from_number);
-    Request::Report(Box::new(Report { job: job("j"), attempt, action, targets: None, resources: None, said }))
+    Request::Report(Box::new(Report { job: job("j"), attempt, action, targets: None, resources: None, kind }))
 }
 
 /// Sends a service's report. Returns three sets of ranks and named resources from the reply, as text: those that ended
@@ -300,7 +300,7 @@ fn hears(b: &mut Bench, request: Request) -> (String, String, String) {
 /// which the service works, and the reply asks the service to stop.
 #[test]
 fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
-    let failed = || Said::Failed { check: None, message: "stopped".into() };
+    let failed = || ReportKind::Failed { check: None, message: "stopped".into() };
     for attempt in [None, Some(0)] {
         let (mut b, _) = bench(1, |_| {});
         let resources = ["rabbit1".to_owned()].map(|name| ResourceName::new(&name).unwrap());
@@ -314,11 +314,11 @@ fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
         );
         assert_eq!(contexts(&b, "cancel")[0]["why"], "attempt 1 was opened");
         let open = "rank 0".to_owned();
-        assert_eq!(hears(&mut b, report(attempt, Said::Renew)), ("nothing".into(), open.clone(), open.clone()));
+        assert_eq!(hears(&mut b, report(attempt, ReportKind::Renew)), ("nothing".into(), open.clone(), open.clone()));
         // The service outlives a restart and its lease by reporting, then stops. No node is drained.
         let mut b = b.restart();
         b.pass(50_000);
-        assert_eq!(hears(&mut b, report(attempt, Said::Renew)).2, open);
+        assert_eq!(hears(&mut b, report(attempt, ReportKind::Renew)).2, open);
         b.pass(50_000);
         let (n0, _) = b.up("n0", "b", vec![]);
         assert_eq!(hears(&mut b, report(attempt, failed())).0, "rank 0");
@@ -327,7 +327,7 @@ fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
         assert_eq!(begun(&b.says(n0, finished(of(0, "epilog", 0), Outcome::Ok))), named("prolog", "1"));
         assert!(b.store.drains.is_empty());
         // No action is open: a service that means the new attempt must start the action first.
-        assert!(matches!(b.ask(report(None, Said::Renew)).0, Err(Refusal::NoSuchAction(_))));
+        assert!(matches!(b.ask(report(None, ReportKind::Renew)).0, Err(Refusal::NoSuchAction(_))));
     }
 }
 
@@ -346,13 +346,13 @@ fn a_report_without_an_attempt_means_the_only_candidate() {
     requeued(0, &mut b);
     b.ask(stage(None, "rabbit1")).0.unwrap();
     requeued(1, &mut b);
-    assert_eq!(hears(&mut b, report(None, Said::Renew)).2, "rabbit1");
+    assert_eq!(hears(&mut b, report(None, ReportKind::Renew)).2, "rabbit1");
     b.ask(stage(None, "rabbit2")).0.unwrap();
-    assert_eq!(hears(&mut b, report(None, Said::Renew)).1, "rabbit2");
+    assert_eq!(hears(&mut b, report(None, ReportKind::Renew)).1, "rabbit2");
     requeued(2, &mut b);
-    assert!(matches!(b.ask(report(None, Said::Renew)).0, Err(Refusal::NoSuchAction(_))));
-    assert_eq!(hears(&mut b, report(Some(0), Said::Ok)).0, "rabbit1");
-    assert_eq!(hears(&mut b, report(None, Said::Renew)).2, "rabbit2");
+    assert!(matches!(b.ask(report(None, ReportKind::Renew)).0, Err(Refusal::NoSuchAction(_))));
+    assert_eq!(hears(&mut b, report(Some(0), ReportKind::Ok)).0, "rabbit1");
+    assert_eq!(hears(&mut b, report(None, ReportKind::Renew)).2, "rabbit2");
 }
 
 #[test]
@@ -373,5 +373,5 @@ fn a_service_starts_after_the_older_attempts_last_part() {
     }
     end(&mut b, n[0], of(0, "epilog", 0), Outcome::Ok);
     b.ask(stage(None, "")).0.unwrap();
-    assert_eq!(hears(&mut b, report(None, Said::Ok)).0, "rank 0");
+    assert_eq!(hears(&mut b, report(None, ReportKind::Ok)).0, "rank 0");
 }

@@ -95,7 +95,7 @@ fn a_job_goes_on_without_a_straggler() {
         b.run("prolog", "j", "n[0-1]");
         let t = task("prolog", "j", 1);
         b.says(n[1], FromAgent::Accepted { task: t, limit_ms: Some(1_000) });
-        b.says(n[1], FromAgent::Moved { task: t, phase: phase(), age_ms: 1 });
+        b.says(n[1], FromAgent::PhaseChanged { task: t, phase: phase(), age_ms: 1 });
         tell(&mut b, n[0], task("prolog", "j", 0), ended(Outcome::Ok));
         assert_eq!(b.action("prolog", "j", 0).verdict, None, "the drain is not in force");
         let mut b = b.restart();
@@ -135,7 +135,7 @@ fn the_own_end_of_a_straggler_is_late() {
     let t = task("prolog", "j", 1);
     b.says(n[1], FromAgent::Accepted { task: t, limit_ms: Some(1_000) });
     let phase = Phase::Overdue { script: "10-mount".into(), limit_ms: 1_000, doing: String::new() };
-    b.says(n[1], FromAgent::Moved { task: t, phase, age_ms: 1 });
+    b.says(n[1], FromAgent::PhaseChanged { task: t, phase, age_ms: 1 });
     let late = Outcome::Timeout { status: None };
     assert_eq!(b.outcome(t), late, "the rank was given up");
     for _ in 0..2 {
@@ -194,7 +194,7 @@ fn a_check_with_a_tolerance_of_its_own_has_no_more() {
             let (session, _) = b.up(&format!("n{rank}"), "b", vec![held("prolog", "j", rank, HeldState::Ended)]);
             tell(&mut b, session, task("prolog", "j", rank), end.clone());
         }
-        let case: Vec<_> = ends.iter().map(|end| (end.outcome.word(), end.checks.len())).collect();
+        let case: Vec<_> = ends.iter().map(|end| (end.outcome.as_str(), end.checks.len())).collect();
         assert_eq!(b.action("prolog", "j", 0).verdict, Some(*expect), "{tolerate} {checks:?} {case:?}");
     }
 }
@@ -389,7 +389,7 @@ fn only_faulty_hosts_are_drained_and_reasons_stand() {
     );
     let mut b = b.restart();
     for (hosts, expect) in [("n1", true), ("n1", false), ("n2", false), ("n0", true)] {
-        let reply = b.ask(Request::Undrain { hosts: hosts.parse().unwrap(), forget: false, telling: None }).0;
+        let reply = b.ask(Request::Undrain { hosts: hosts.parse().unwrap(), forget: false, notice_id: None }).0;
         assert!(matches!(reply, Ok(Reply::Undrained { tasks, .. }) if (tasks == 1) == expect), "{hosts}: {reply:?}");
     }
     assert_eq!(b.store.drains, []);
@@ -408,12 +408,13 @@ fn a_rank_at_fault_is_released_when_its_drain_is_in_force() {
     assert_eq!(released(&b), "0,2");
     // Across a restart the release still waits for the hook; a confirmation of another notice does not count.
     let mut b = b.restart();
-    let telling = b.store.drains[0].telling;
-    let done = |telling, lifted| Request::DrainDone { drains: vec![(HostName::new("n1").unwrap(), telling)], lifted };
-    b.ask(done(telling - 1, false)).0.unwrap();
-    b.ask(done(telling, true)).0.unwrap();
+    let notice_id = b.store.drains[0].notice_id;
+    let done =
+        |notice_id, lifted| Request::DrainDone { drains: vec![(HostName::new("n1").unwrap(), notice_id)], lifted };
+    b.ask(done(notice_id - 1, false)).0.unwrap();
+    b.ask(done(notice_id, true)).0.unwrap();
     assert_eq!(released(&b), "0,2");
-    b.ask(done(telling, false)).0.unwrap();
+    b.ask(done(notice_id, false)).0.unwrap();
     assert_eq!(released(&b), "0-2");
     assert!(b.store.attempts[0].complete);
     let lasts: Vec<_> = contexts(&b, "release").iter().map(|c| c["final"].clone()).collect();
@@ -422,9 +423,9 @@ fn a_rank_at_fault_is_released_when_its_drain_is_in_force() {
     let bare = Bench::load(b.store.clone(), b.now);
     assert!(bare.m.drains.values().all(|drain| drain.confirmed));
     // A lifted drain is forgotten only when the hook has confirmed the lift.
-    b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     assert!(b.store.drains[0].lifted);
-    b.ask(done(telling, true)).0.unwrap();
+    b.ask(done(notice_id, true)).0.unwrap();
     assert_eq!(b.store.drains, []);
 }
 
@@ -446,7 +447,7 @@ fn a_limit_that_passed_unheard_drains_the_node_too() {
     // The next controller repeats no event, and after an undrain another session does not drain the node again.
     let mut b = b.restart();
     let (session, _) = b.up("n0", "b", overdue());
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     b.batch(vec![Input::Closed { session, why: String::new() }]);
     b.up("n0", "b", overdue());
     assert_eq!((told(&b), b.store.drains.len()), (1, 0));
@@ -460,7 +461,7 @@ fn a_script_past_its_limit_drains_its_node_while_it_lives() {
     let t = task("epilog", "j", 0);
     b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
     let phase = Phase::Overdue { script: "10-umount".into(), limit_ms: 600_000, doing: String::new() };
-    b.says(n[0], FromAgent::Moved { task: t, phase, age_ms: 0 });
+    b.says(n[0], FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
     assert_eq!(b.store.drains[0].reason, "epilog: 10-umount is past its limit of 10m (job j attempt 0)");
     assert!(b.store.attempts[0].released.is_empty());
     // The script's later end does not change the reason.

@@ -34,7 +34,7 @@ fn an_unknown_task_blocks_its_host_until_adopted_or_undrained() {
             continue;
         }
         b.pass(2_000);
-        let undrain = Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None };
+        let undrain = Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None };
         let (reply, effects) = b.ask(undrain);
         reply.unwrap();
         assert!(effects.contains(&ack(n0, task("prolog", "j", 0))), "{effects:?}");
@@ -49,7 +49,7 @@ fn an_undrain_answers_for_later_ends() {
     let both = || vec![held("prolog", "j", 0, live()), held("prolog", "k", 0, HeldState::Unclaimed)];
     let (n0, _) = b.up("n0", "b", both());
     b.pass(2_000);
-    let undrain = Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, telling: None };
+    let undrain = Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None };
     let (_, effects) = b.ask(undrain);
     assert!(effects.iter().any(|effect| is_cancel(effect, task("prolog", "k", 0))), "it never begins: {effects:?}");
     assert!(!effects.iter().any(|effect| is_cancel(effect, task("prolog", "j", 0))), "it goes on");
@@ -78,7 +78,7 @@ fn an_adopted_task_is_shown_as_its_node_told_it() {
     let phase = |script: &str| Phase::Running { script: script.into(), index: 1, of: 2, progress: None };
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, HeldState::Live { phase: phase("10"), age_ms: 10 })]);
-    b.says(n0, FromAgent::Moved { task: task("prolog", "j", 0), phase: phase("20"), age_ms: 0 });
+    b.says(n0, FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase: phase("20"), age_ms: 0 });
     b.pass(1_000);
     b.run("prolog", "j", "n0");
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 1_000, held: false }).0 else { panic!() };
@@ -107,12 +107,12 @@ fn an_adopted_task_waits_for_nothing() {
 fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
     let (mut b, _) = bench(0, |_| {});
     let unknown = || held("firmware", "x", 0, HeldState::Ended);
-    let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
+    let tombstone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
     let (first, _) = b.up("n0", "b", vec![unknown()]);
     b.run("prolog", "j", "n0");
     b.ask(finish("j", None)).0.unwrap();
     b.batch(vec![super::boots::closed(first)]);
-    let (second, effects) = b.up("n0", "b", vec![unknown(), held("epilog", "j", 0, stone)]);
+    let (second, effects) = b.up("n0", "b", vec![unknown(), held("epilog", "j", 0, tombstone)]);
     assert_eq!(starts(&effects), []);
     b.batch(vec![super::boots::closed(second)]);
     let (_, effects) = b.up("n0", "b", vec![]);
@@ -146,8 +146,8 @@ fn the_unknown_setup_task_of_a_taken_up_job_is_adopted() {
 #[test]
 fn an_adopted_prolog_has_its_end_also_if_the_epilog_is_known() {
     let mut b = finished_while_away(1, "n0");
-    let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
-    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, stone), held("epilog", "j", 0, live())]);
+    let tombstone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
+    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, tombstone), held("epilog", "j", 0, live())]);
     let prolog = b.action("prolog", "j", 0);
     assert_eq!((prolog.ok.to_string().as_str(), b.action("epilog", "j", 0).accepted.to_string().as_str()), ("0", "0"));
     b.ends(n0, task("epilog", "j", 0));

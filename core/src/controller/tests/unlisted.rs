@@ -39,8 +39,8 @@ fn an_abandoned_attempt_that_its_edge_does_not_list_is_cleaned_up_after_the_grac
     b.ask(list(vec![listed("a", "n[0-1]", JobPhase::Running)])).0.unwrap();
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
-    let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
-    b.up("n0", "b", vec![held("epilog", "a", 0, stone)]);
+    let tombstone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
+    b.up("n0", "b", vec![held("epilog", "a", 0, tombstone)]);
     let (n1, _) = b.up("n1", "b", vec![]);
     assert_eq!(starts(&b.ask(list(vec![])).1), []);
     assert_eq!(starts(&b.grace()), [(n1, 1)]);
@@ -129,10 +129,10 @@ fn a_release_waits_for_the_drain_of_the_same_batch() {
     b.ask(finish("b", None)).0.unwrap();
     b.ends(n[0], task("epilog", "b", 0));
     b.pass(2_000);
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: true, telling: None }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: true, notice_id: None }).0.unwrap();
     assert_eq!((b.drained(), contexts(&b, "release").len()), (vec![("n0", false)], 0), "drained anew");
-    let (host, telling) = (HostName::new("n0").unwrap(), b.store.drains[0].telling);
-    b.ask(Request::DrainDone { drains: vec![(host, telling)], lifted: false }).0.unwrap();
+    let (host, notice_id) = (HostName::new("n0").unwrap(), b.store.drains[0].notice_id);
+    b.ask(Request::DrainDone { drains: vec![(host, notice_id)], lifted: false }).0.unwrap();
     assert_eq!(contexts(&b, "release").len(), 1);
 }
 
@@ -148,8 +148,8 @@ fn an_unclaimed_epilog_begins_once_its_host_is_drained() {
     let (n0, effects) = b.up("n0", "b", vec![held("epilog", "a", 0, HeldState::Unclaimed)]);
     let begin = send(n0, ToAgent::Begin { task: task("epilog", "a", 0) });
     assert!(!effects.contains(&begin), "{effects:?}");
-    let (host, telling) = (HostName::new("n0").unwrap(), b.store.drains[0].telling);
-    let (_, effects) = b.ask(Request::DrainDone { drains: vec![(host, telling)], lifted: false });
+    let (host, notice_id) = (HostName::new("n0").unwrap(), b.store.drains[0].notice_id);
+    let (_, effects) = b.ask(Request::DrainDone { drains: vec![(host, notice_id)], lifted: false });
     assert!(effects.contains(&begin), "{effects:?}");
 }
 

@@ -13,7 +13,7 @@ pub enum Reference {
 }
 
 impl Reference {
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Prolog => "prolog",
             Self::Epilog => "epilog",
@@ -44,11 +44,11 @@ pub enum Action {
     Drain { host: HostName, reason: String, overwrite: bool },
     /// Calls `resource.undrain` of Flux.
     Undrain { host: HostName },
-    /// Calls `DrainTold` of the controller: normally because Flux shows this drain, or (`lifted`) shows it no more.
-    /// `telling`: the number of perilog's notice about the drain.
-    Told { host: HostName, telling: u64, lifted: bool },
+    /// Calls `DrainDone` of the controller: normally because Flux shows this drain, or (`lifted`) shows it no more.
+    /// `notice_id`: the number of perilog's notice about the drain.
+    Told { host: HostName, notice_id: u64, lifted: bool },
     /// Calls `Undrain` of the controller: a person has lifted the drain of this notice in Flux.
-    Lifted { host: HostName, telling: u64 },
+    Lifted { host: HostName, notice_id: u64 },
 }
 
 impl Action {
@@ -71,16 +71,16 @@ impl Action {
     pub fn what(&self) -> String {
         match self {
             Self::Add { .. } => "JobAdd".to_owned(),
-            Self::Run { what, .. } => format!("Run of its {}", what.word()),
+            Self::Run { what, .. } => format!("Run of its {}", what.as_str()),
             Self::Start { name, .. } => format!("ActionStart of {name}"),
             Self::LetGo { .. } => "JobFinish".to_owned(),
             Self::Cancel { name, .. } => format!("Cancel of {name}"),
             Self::Post { name, mark, .. } => format!("post-event of {name} ({mark})"),
             Self::Look { ranks, .. } => format!("the look for its tasks on ranks {ranks}"),
-            Self::Finish { what, .. } => format!("the finish of its {}", what.word()),
+            Self::Finish { what, .. } => format!("the finish of its {}", what.as_str()),
             Self::Drain { .. } => "drain in Flux".to_owned(),
             Self::Undrain { .. } => "undrain in Flux".to_owned(),
-            Self::Told { .. } => "DrainTold".to_owned(),
+            Self::Told { .. } => "DrainDone".to_owned(),
             Self::Lifted { .. } => "Undrain in perilog".to_owned(),
         }
     }

@@ -44,18 +44,18 @@ fn step(view: &View, drain: &DrainRow, now_ms: u64) -> Option<Step> {
     // The host is not in this instance: Flux runs nothing there.
     let is_ours = view.ranks.contains_key(&host);
     let standing = view.flux_drains.get(&host);
-    let told = || Some(Step::Do(Action::Told { host: host.clone(), telling: drain.telling, lifted: drain.lifted }));
-    let ours = standing.and_then(|standing| telling(&standing.reason));
+    let told = || Some(Step::Do(Action::Told { host: host.clone(), notice_id: drain.notice_id, lifted: drain.lifted }));
+    let ours = standing.and_then(|standing| notice_id(&standing.reason));
     match (drain.lifted, standing) {
         (true, Some(_)) if ours.is_some() => Some(Step::Do(Action::Undrain { host })),
         (true, _) => told(),
         (false, _) if !is_ours => (!drain.confirmed).then(told).flatten(),
         (false, None) if drain.confirmed && view.flux_lifted.contains(&host) => {
-            Some(Step::Do(Action::Lifted { host, telling: drain.telling }))
+            Some(Step::Do(Action::Lifted { host, notice_id: drain.notice_id }))
         }
         (false, None) => Some(Step::Do(Action::Drain { host, reason: reason(drain), overwrite: false })),
         (false, Some(_)) if drain.confirmed => None,
-        (false, Some(_)) if ours.is_some_and(|ours| ours != drain.telling) => {
+        (false, Some(_)) if ours.is_some_and(|ours| ours != drain.notice_id) => {
             Some(Step::Do(Action::Drain { host, reason: reason(drain), overwrite: true }))
         }
         (false, Some(_)) if matches!(drain.passing, Some(Passing::Cleaning { .. })) && !is_up(view, &host) => {
@@ -77,12 +77,12 @@ fn is_up(view: &View, host: &HostName) -> bool {
 }
 
 fn reason(drain: &DrainRow) -> String {
-    format!("perilog: {} [perilog:{}]", drain.newest().reason, drain.telling)
+    format!("perilog: {} [perilog:{}]", drain.newest().reason, drain.notice_id)
 }
 
 /// Returns the number of perilog's notice in the reason of a drain. `None`: the reason has no number, because a person,
 /// Flux or a hook made the drain, or the edge made it for an absent broker.
-pub(super) fn telling(reason: &str) -> Option<u64> {
+pub(super) fn notice_id(reason: &str) -> Option<u64> {
     reason.rsplit_once("[perilog:")?.1.strip_suffix(']')?.parse().ok()
 }
 

@@ -71,7 +71,7 @@ pub(super) fn before<'a>(view: &View, job: &Job, known: &'a EdgeAttempt) -> Vec<
 }
 
 pub(super) fn is_before(view: &View, job: &Job, name: &ActionName) -> bool {
-    name.as_str() == Reference::Prolog.word() || names(view, job, Reference::Prolog).any(|external| external == name)
+    name.as_str() == Reference::Prolog.as_str() || names(view, job, Reference::Prolog).any(|external| external == name)
 }
 
 fn names<'a>(view: &'a View, job: &'a Job, at: Reference) -> impl Iterator<Item = &'a ActionName> {

@@ -113,7 +113,7 @@ pub(super) fn forgiven(job: &Job, action: &EdgeAction) -> Option<Step> {
 }
 
 fn is_prolog(action: &EdgeAction) -> bool {
-    action.name.as_str() == Reference::Prolog.word()
+    action.name.as_str() == Reference::Prolog.as_str()
 }
 
 fn run(job: &Job, of: &Allocated<'_>) -> Action {
@@ -126,7 +126,7 @@ fn cancel(job: &Job, of: &Allocated<'_>, action: &EdgeAction) -> Action {
 
 /// Returns the note of an exception, such as `prolog failed on n2: lustre: /p/lustre1 is not mounted`.
 pub(super) fn note(action: &EdgeAction) -> String {
-    let verdict = action.verdict.map_or("", Verdict::word);
+    let verdict = action.verdict.map_or("", Verdict::as_str);
     let on = if action.bad_hosts.is_empty() { String::new() } else { format!(" on {}", action.bad_hosts) };
     format!("{} {verdict}{on}: {}", action.name, reasons(action))
 }

@@ -116,7 +116,7 @@ fn complete(verdict: Verdict, bad: bool) -> EdgeAttempt {
 }
 
 fn drain(name: &str) -> DrainRow {
-    DrainRow { telling: 7, ..DrainRow::new(host(name), "prolog 10-a: failed".to_owned(), None, NOW_MS - 1_000) }
+    DrainRow { notice_id: 7, ..DrainRow::new(host(name), "prolog 10-a: failed".to_owned(), None, NOW_MS - 1_000) }
 }
 
 /// Returns the actions that are due at [`NOW_MS`], each as a text such as `finish prolog 0`.
@@ -134,7 +134,7 @@ fn due_at(view: &View, now_ms: u64) -> Vec<String> {
 fn word(action: &Action) -> String {
     match action {
         Action::Add { .. } => "add".to_owned(),
-        Action::Run { what, .. } => format!("run {}", what.word()),
+        Action::Run { what, .. } => format!("run {}", what.as_str()),
         Action::LetGo { .. } => "let go".to_owned(),
         Action::Start { name, .. } => format!("start {name}"),
         Action::Cancel { name, .. } => format!("cancel {name}"),
@@ -143,7 +143,7 @@ fn word(action: &Action) -> String {
             None => format!("post {name}"),
         },
         Action::Look { ranks, .. } => format!("ask {ranks}"),
-        Action::Finish { what, status, .. } => format!("finish {} {status}", what.word()),
+        Action::Finish { what, status, .. } => format!("finish {} {status}", what.as_str()),
         Action::Drain { host, overwrite, .. } => format!("drain {host}{}", if *overwrite { " over" } else { "" }),
         Action::Undrain { host } => format!("undrain {host}"),
         Action::Told { host, lifted, .. } => format!("told {host}{}", if *lifted { " lifted" } else { "" }),

@@ -195,7 +195,7 @@ impl View {
                     .entry((job.clone(), *attempt))
                     .or_insert_with(|| added.unwrap_or_else(|| unknown(job, *attempt)));
             }
-            Action::Run { job, attempt, what, .. } => self.begins(job, *attempt, what.word()),
+            Action::Run { job, attempt, what, .. } => self.begins(job, *attempt, what.as_str()),
             Action::Start { job, attempt, name, .. } => self.begins(job, *attempt, name.as_str()),
             Action::LetGo { id, job, attempt } => {
                 if let Some(known) = self.attempts.get_mut(&(job.clone(), *attempt)) {
@@ -208,8 +208,8 @@ impl View {
                     self.has_lost = true;
                 }
             }
-            Action::Told { host, telling, lifted } => match self.drains.get_mut(host) {
-                Some(drain) if drain.telling != *telling || drain.lifted != *lifted => {}
+            Action::Told { host, notice_id, lifted } => match self.drains.get_mut(host) {
+                Some(drain) if drain.notice_id != *notice_id || drain.lifted != *lifted => {}
                 Some(drain) if !lifted => drain.confirmed = true,
                 _ => drop(self.drains.remove(host)),
             },

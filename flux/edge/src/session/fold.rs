@@ -289,7 +289,7 @@ mod tests {
             "hold": "0", "released": "", "complete": false, "abandoned": false, "actions": [], "milestones": []});
         let drain = |hosts: &str| {
             serde_json::json!({"hosts": hosts, "since_ms": 1, "reason": "x", "by": null, "confirmed": false,
-                "lifted": false, "telling": 7})
+                "lifted": false, "notice_id": 7})
         };
         let page = |attempts: &[&Value], drains: Option<&str>, current: bool| {
             let mut page = serde_json::json!({"attempts": attempts, "current": current});
@@ -302,7 +302,7 @@ mod tests {
         assert!(!feed(&mut view, &page(&[], Some("n[0-3]"), false)));
         assert!(feed(&mut view, &page(&[], Some("n9"), true)));
         assert_eq!(seen(&view), (0, 5));
-        assert!(view.drains.values().all(|drain| drain.telling == 7));
+        assert!(view.drains.values().all(|drain| drain.notice_id == 7));
         view.is_current = true;
         assert!(!feed(&mut view, &page(&[&attempt], None, false)));
         assert!(!feed(&mut view, &page(&[], Some("n1"), false)));

@@ -159,7 +159,7 @@ async fn plugin(broker: &Broker, view: &mut View) -> Result<bool, Fault> {
             view.jobs.entry(id).or_insert_with(|| Job::new(id)).before = true;
         }
     }
-    Ok(list["epilog"] == Epilog::Housekeeping.word())
+    Ok(list["epilog"] == Epilog::Housekeeping.as_str())
 }
 
 /// Returns the plugin's references that are open according to the eventlog, of one job (`only`) or of all jobs. Each

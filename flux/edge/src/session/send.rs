@@ -100,7 +100,7 @@ impl Session {
                     env["FLUX_JOB_RANKS"] = held.r.ranks().to_string().into();
                 }
                 let parameters =
-                    json!({ "job": job, "attempt": attempt, "action": what.word(), "userid": userid, "env": env });
+                    json!({ "job": job, "attempt": attempt, "action": what.as_str(), "userid": userid, "env": env });
                 controller("Run", parameters)
             }
             Action::Start { job, attempt, name, id } => {
@@ -119,18 +119,18 @@ impl Session {
                 let parameters = json!({ "job": job, "attempt": attempt, "action": name, "why": "the job is over" });
                 controller("Cancel", parameters)
             }
-            Action::Told { host, telling, lifted } => {
-                controller("DrainTold", json!({ "host": host, "telling": telling, "lifted": lifted }))
+            Action::Told { host, notice_id, lifted } => {
+                controller("DrainDone", json!({ "host": host, "notice_id": notice_id, "lifted": lifted }))
             }
-            Action::Lifted { host, telling } => {
-                controller("Undrain", json!({ "nodes": host, "forget": true, "telling": telling }))
+            Action::Lifted { host, notice_id } => {
+                controller("Undrain", json!({ "nodes": host, "forget": true, "notice_id": notice_id }))
             }
             Action::Post { id, name, context, .. } => {
                 flux("job-manager.post-event.post", json!({ "id": id, "name": name, "context": context }))
             }
             Action::Look { job, ranks, .. } => Call::Look { job: job.clone(), ranks: ranks.clone() },
             Action::Finish { id, what, status } => {
-                let payload = json!({ "id": id, "what": what.word(), "status": status });
+                let payload = json!({ "id": id, "what": what.as_str(), "status": status });
                 flux("job-manager.perilog-hold.finish", payload)
             }
             Action::Drain { host, reason, overwrite } => {
@@ -221,8 +221,8 @@ fn line(action: &Action, reply: &Value) -> Option<String> {
         return None;
     }
     Some(match action {
-        Action::Run { what, .. } => format!("{} begins", what.word()),
-        Action::Finish { what, status, .. } => format!("{} is over: status {status}", what.word()),
+        Action::Run { what, .. } => format!("{} begins", what.as_str()),
+        Action::Finish { what, status, .. } => format!("{} is over: status {status}", what.as_str()),
         Action::Start { name, .. } => format!("{name} begins: its service is awaited"),
         Action::Cancel { name, .. } => format!("{name} is cancelled: the job does not go on"),
         Action::Post { name, mark, context, .. } => match context["note"].as_str() {

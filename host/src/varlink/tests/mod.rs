@@ -15,7 +15,7 @@ use super::*;
 
 mod calls;
 mod hostile;
-mod seats;
+mod limits;
 
 const TEXT: &str = "\
 interface test.echo

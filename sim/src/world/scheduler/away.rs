@@ -17,13 +17,13 @@ impl World {
         }
     }
 
-    /// Copies the state of the resource manager; returns the number of the copy, for `scheduler_put_back`.
+    /// Copies the state of the resource manager; returns the number of the copy, for `scheduler_restored`.
     pub(crate) fn scheduler_copied(&mut self) -> usize {
         self.scheduler.copies.push(self.scheduler.book.clone());
         self.scheduler.copies.len() - 1
     }
 
-    pub(crate) fn scheduler_put_back(&mut self, copy: usize) {
+    pub(crate) fn scheduler_restored(&mut self, copy: usize) {
         if self.quiet || self.plan.scheduler != Some(Kind::Edge) {
             return;
         }
@@ -31,7 +31,7 @@ impl World {
         self.say(|| "the resource manager is rolled back".to_owned());
         let before = std::mem::replace(&mut self.scheduler.book, book);
         let told = self.controllers[0].store.outbox.iter().map(|entry| (entry.epoch, entry.sequence));
-        self.scheduler.told_before.extend(told);
+        self.scheduler.notified_before.extend(told);
         let gone = before.jobs.into_keys().filter(|of| !self.scheduler.book.jobs.contains_key(of));
         self.scheduler.forgotten.extend(gone.collect::<Vec<_>>());
         for job in self.scheduler.book.jobs.values_mut() {
@@ -51,7 +51,7 @@ impl World {
             job.held.iter().filter_map(|rank| Some((*job.hosts.get(rank as usize)?, of.clone())))
         });
         let held: Vec<_> = held.collect();
-        self.truth.hosts_put_back(held, self.t);
+        self.truth.hosts_restored(held, self.t);
         self.scheduler.link = Link::Down;
         self.scheduler.asked.clear();
         self.schedule(1);

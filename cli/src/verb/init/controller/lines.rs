@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Config, ENROLS, Wanted};
 use crate::fault::Fault;
-use crate::out::{Faces, Page};
+use crate::out::{Page, Render};
 use crate::verb::ca::Name;
 use crate::verb::ca::files::{self, CA_KEY};
 use crate::verb::ca::read::{Read, certificates};
@@ -78,7 +78,7 @@ pub(super) fn lines(
     Ok(Lines { cluster: config.cluster.clone(), same: wanted.munge, lines, notes })
 }
 
-impl Faces for Lines {
+impl Render for Lines {
     fn table(&self, page: &mut Page) {
         page.line(format_args!("the controller of {} runs", text::line(&self.cluster)));
         match self.lines.as_slice() {

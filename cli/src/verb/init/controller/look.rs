@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Config, Files, There, Wanted};
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 use crate::fault::Fault;
 use crate::verb::ca::files::{self, CA_CERT, CA_KEY};
 use crate::verb::ca::is_cut;
@@ -22,7 +22,11 @@ use crate::verb::init::record::Record;
 use crate::verb::init::settings::{self, OfController};
 use crate::verb::init::{Role, units};
 
-pub(super) fn look(wanted: &Wanted, record: Option<&Record>, door: &Door) -> Result<(OfController, There), Fault> {
+pub(super) fn look(
+    wanted: &Wanted,
+    record: Option<&Record>,
+    endpoint: &Endpoint,
+) -> Result<(OfController, There), Fault> {
     let program = Role::Controller.program();
     let there = Dropin::look(&Role::Controller.dropin(), record);
     let mut dropin = there.text().map(OfController::of).unwrap_or_default();
@@ -52,7 +56,7 @@ pub(super) fn look(wanted: &Wanted, record: Option<&Record>, door: &Door) -> Res
         certificate,
         service: units::state(CONTROLLER)?,
         socket: units::state(SOCKET)?,
-        known: known(door),
+        known: known(endpoint),
     };
     Ok((dropin, found))
 }
@@ -105,7 +109,7 @@ pub(super) fn authority(dir: &Path) -> Files {
 }
 
 /// Returns the nodes that need no token, with the reason, if the controller runs; otherwise none.
-fn known(door: &Door) -> BTreeMap<String, &'static str> {
+fn known(endpoint: &Endpoint) -> BTreeMap<String, &'static str> {
     #[derive(Deserialize)]
     struct Tokens {
         tokens: Vec<Token>,
@@ -122,7 +126,7 @@ fn known(door: &Door) -> BTreeMap<String, &'static str> {
     }
     let mut known = BTreeMap::new();
     // A controller that does not run, or does not enrol yet, knows none.
-    if let Ok(answer) = door.ask::<Tokens>("Tokens", &json!({})) {
+    if let Ok(answer) = endpoint.ask::<Tokens>("Tokens", &json!({})) {
         for token in answer.body.tokens {
             if token.used_ms.is_some() {
                 known.insert(token.host, "enrolled with a token (another one: perilog token create)");
@@ -133,7 +137,7 @@ fn known(door: &Door) -> BTreeMap<String, &'static str> {
             }
         }
     }
-    if let Ok(answer) = door.ask_all::<Nodes>("Nodes", &json!({ "nodes": null }), &["/nodes"]) {
+    if let Ok(answer) = endpoint.ask_all::<Nodes>("Nodes", &json!({ "nodes": null }), &["/nodes"]) {
         let online = answer.body.nodes.into_iter().filter(|node| node.state == "online");
         known.extend(online.map(|node| (node.host.to_string(), "online")));
     }

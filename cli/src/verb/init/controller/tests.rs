@@ -196,7 +196,7 @@ fn lines_have_a_pin_and_each_nodes_own_token() {
     let with = Wanted { nodes: Some("n[0-1]".parse().unwrap()), ..wanted() };
     let tokens = vec![("n0".to_owned(), "t0".to_owned()), ("n1".to_owned(), "t1".to_owned())];
     let quiet = |wanted: &Wanted, tokens: Vec<(String, String)>| {
-        let [_, _, quiet] = crate::out::tests::faces(&lines("ctl", wanted, &config, tokens, false).unwrap(), 0);
+        let [_, _, quiet] = crate::out::tests::render(&lines("ctl", wanted, &config, tokens, false).unwrap(), 0);
         quiet
     };
     let line = format!("perilog init node --controller ctl --pin {pin} --enroll ctl:6000");

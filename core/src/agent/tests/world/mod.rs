@@ -7,11 +7,11 @@ mod truth;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::agent::io::{Effect, Found, Input, Now, Seen, Word};
+use crate::agent::io::{Effect, Found, HookEvent, Input, Now, Seen};
 use crate::agent::machine::Machine;
-use crate::agent::tombs::brief;
+use crate::agent::tombstones::brief;
 use crate::ids::TaskId;
-use crate::mark::Obeyed;
+use crate::mark::AcceptedEpoch;
 use crate::message::ToAgent;
 use crate::outcome::Outcome;
 use crate::task::{Claim, Ended, Intent, RunResult, Tombstone};
@@ -57,8 +57,8 @@ pub(super) struct World {
     counter: u64,
 
     pub(super) dirs: BTreeMap<String, Dir>,
-    pub(super) tombs: BTreeMap<String, Tombstone>,
-    obeyed: Option<Obeyed>,
+    pub(super) tombstones: BTreeMap<String, Tombstone>,
+    epoch_file: Option<AcceptedEpoch>,
     pub(super) units: BTreeMap<String, Unit>,
     /// Intents of the tasks whose start PID 1 has not handled yet.
     pub(super) late: Vec<Intent>,
@@ -70,7 +70,7 @@ pub(super) struct World {
     interest: BTreeMap<String, TaskId>,
     watch_empty: BTreeSet<String>,
     /// Stems of the units with a change that the simulated systemd has still to report.
-    pub(super) stirs: BTreeSet<String>,
+    pub(super) changes: BTreeSet<String>,
 
     /// How often the scripts of each task really ran.
     ran: BTreeMap<TaskId, u32>,
@@ -98,15 +98,15 @@ impl World {
             link: Link::Down,
             counter: 0,
             dirs: BTreeMap::new(),
-            tombs: BTreeMap::new(),
-            obeyed: None,
+            tombstones: BTreeMap::new(),
+            epoch_file: None,
             units: BTreeMap::new(),
             late: Vec::new(),
             invocations: 0,
             outstanding: Vec::new(),
             interest: BTreeMap::new(),
             watch_empty: BTreeSet::new(),
-            stirs: BTreeSet::new(),
+            changes: BTreeSet::new(),
             ran: BTreeMap::new(),
             ends: BTreeMap::new(),
             forgotten: BTreeSet::new(),
@@ -134,7 +134,7 @@ impl World {
             Effect::Send(message) => return self.hear(message.clone(), input),
             Effect::Hang { .. } => self.link = Link::Down,
             Effect::RedialWindow { .. } => {
-                assert!(self.obeyed.is_some(), "obeyed before the epoch was on disk: {input}");
+                assert!(self.epoch_file.is_some(), "obeyed before the epoch was on disk: {input}");
                 self.link = Link::Open;
             }
             Effect::StartUnit { stem, intent, .. } => self.check_start(stem, intent, input),
@@ -175,7 +175,7 @@ impl World {
                 let task = intent.start.task;
                 if !failed {
                     if !intent.is_rebuilt() {
-                        self.tombs.remove(&stem);
+                        self.tombstones.remove(&stem);
                     }
                     let dir = self.dirs.entry(stem).or_default();
                     if !intent.is_rebuilt() {
@@ -190,7 +190,7 @@ impl World {
             }
             Effect::Watch { stem, task } => {
                 self.interest.insert(stem, task);
-                vec![Input::Stirred { task }]
+                vec![Input::TaskChanged { task }]
             }
             Effect::WatchEmpty { task, .. } => {
                 let stem = self.units.iter().find(|(_, u)| u.intent.start.task == task);
@@ -199,7 +199,7 @@ impl World {
                         self.watch_empty.insert(stem.clone());
                         vec![]
                     }
-                    _ => vec![Input::Stirred { task }],
+                    _ => vec![Input::TaskChanged { task }],
                 }
             }
             Effect::Inspect { stem, task } => {
@@ -243,31 +243,31 @@ impl World {
                 self.units.remove(&stem);
                 vec![Input::Unloaded { stem, result: Ok(()) }]
             }
-            Effect::Bury { stem, tombstone } => {
+            Effect::WriteTombstone { stem, tombstone } => {
                 let task = tombstone.task;
                 if !failed {
-                    self.tombs.insert(stem.clone(), *tombstone);
+                    self.tombstones.insert(stem.clone(), *tombstone);
                     self.dirs.remove(&stem);
                 }
-                vec![Input::Buried { task, result }]
+                vec![Input::TombstoneWritten { task, result }]
             }
             Effect::RemoveTombstone { stem, task } => {
                 self.forgotten.insert(task);
-                self.tombs.remove(&stem);
+                self.tombstones.remove(&stem);
                 vec![]
             }
-            Effect::WriteEpoch { obeyed } => {
+            Effect::WriteEpoch { accepted: epoch } => {
                 if !failed {
-                    self.obeyed = Some(obeyed);
+                    self.epoch_file = Some(epoch);
                 }
-                vec![Input::EpochWritten { epoch: obeyed.epoch, result }]
+                vec![Input::EpochWritten { epoch: epoch.epoch, result }]
             }
-            Effect::Tell(telling) => {
-                if telling.word == Word::Ended {
+            Effect::CallHook(telling) => {
+                if telling.event == HookEvent::Ended {
                     let known = self.dirs.get(&telling.stem).is_some_and(|dir| dir.outcome.is_some());
                     assert!(known, "the end of {} was told before it was on disk", telling.stem);
                 }
-                vec![Input::Told { task: telling.task, word: telling.word, result }]
+                vec![Input::HookCalled { task: telling.task, event: telling.event, result }]
             }
             other => panic!("{other:?} is not carried out"),
         }
@@ -311,9 +311,9 @@ impl World {
         let found: Vec<Found> = found.collect();
         let first = !self.joined;
         (self.joined, self.bus) = (true, true);
-        let tombstones = if first { self.tombs.values().cloned().collect() } else { vec![] };
-        let obeyed = self.obeyed.filter(|_| first);
-        self.feed(Input::Joined { found, tombstones, obeyed });
+        let tombstones = if first { self.tombstones.values().cloned().collect() } else { vec![] };
+        let accepted = self.epoch_file.filter(|_| first);
+        self.feed(Input::Joined { found, tombstones, accepted });
     }
 
     pub(super) fn link_up(&mut self) {
@@ -355,7 +355,7 @@ impl World {
             }
             let (mut idle, busy) =
                 (true, !self.outstanding.is_empty() || !self.replies.is_empty() || !self.late.is_empty());
-            idle &= !busy && self.stirs.is_empty();
+            idle &= !busy && self.changes.is_empty();
             while !self.late.is_empty() {
                 self.late_start(0);
             }
@@ -365,8 +365,8 @@ impl World {
             for at in 0..self.units.len() {
                 self.step(at, 0, false);
             }
-            while !self.stirs.is_empty() {
-                self.tell(0);
+            while !self.changes.is_empty() {
+                self.deliver(0);
             }
             for reply in std::mem::take(&mut self.replies) {
                 self.order(reply);
@@ -380,7 +380,7 @@ impl World {
         let held: Vec<&String> = self.dirs.keys().collect();
         assert!(held.is_empty(), "{held:?} did not come to an end: {}", self.machine.status_line());
         for task in &self.accepted {
-            let local = self.tombs.values().any(|tomb| tomb.task == *task && tomb.local);
+            let local = self.tombstones.values().any(|entry| entry.task == *task && entry.local);
             assert!(local || self.finished.contains_key(task), "{task} was accepted and its end was never told");
         }
         let loaded = self.units.values().filter(|unit| unit.life != Life::Over(75)).count();
@@ -415,9 +415,9 @@ fn is_carried_out(effect: &Effect) -> bool {
             Effect::WriteIntent { .. }
                 | Effect::TakeClaim { .. }
                 | Effect::WriteOutcome { .. }
-                | Effect::Bury { .. }
+                | Effect::WriteTombstone { .. }
                 | Effect::RemoveTombstone { .. }
                 | Effect::WriteEpoch { .. }
-                | Effect::Tell(_)
+                | Effect::CallHook(_)
         )
 }

@@ -93,7 +93,7 @@ impl World {
             }
             None => unit.life = Life::Over(75),
         }
-        self.stir(stem);
+        self.change(stem);
     }
 
     pub(super) fn end_script(&mut self, stem: &str, code: u8, cancelled: bool, leaves: bool) {
@@ -104,7 +104,7 @@ impl World {
         self.ends.insert(unit.intent.start.task, (code, cancelled));
         let result = RunResult { cancelled, ..result(unit.invocation, code) };
         self.dirs.entry(stem.to_owned()).or_default().result = Some(result);
-        self.stir(stem);
+        self.change(stem);
     }
 
     pub(super) fn empty(&mut self, stem: &str) {
@@ -112,7 +112,7 @@ impl World {
             unit.left_behind = false;
         }
         if self.watch_empty.remove(stem) {
-            self.stirs.insert(stem.to_owned());
+            self.changes.insert(stem.to_owned());
         }
     }
 
@@ -124,25 +124,25 @@ impl World {
         let Some(stem) = self.units.keys().nth(at % self.units.len()).cloned() else { return };
         self.empty(&stem);
         self.units.remove(&stem);
-        self.stir(&stem);
+        self.change(&stem);
     }
 
-    pub(super) fn stir(&mut self, stem: &str) {
+    pub(super) fn change(&mut self, stem: &str) {
         if self.bus && self.interest.contains_key(stem) {
-            self.stirs.insert(stem.to_owned());
+            self.changes.insert(stem.to_owned());
         }
     }
 
     /// Reports one of the pending changes to the agent; `at` chooses the change.
-    pub(in crate::agent::tests) fn tell(&mut self, at: usize) {
-        let at = at % self.stirs.len().max(1);
-        let Some(stem) = self.stirs.iter().nth(at).cloned() else { return };
-        self.stirs.remove(&stem);
+    pub(in crate::agent::tests) fn deliver(&mut self, at: usize) {
+        let at = at % self.changes.len().max(1);
+        let Some(stem) = self.changes.iter().nth(at).cloned() else { return };
+        self.changes.remove(&stem);
         // Includes a task whose directory could not be written.
         let in_dir = || self.dirs.get(&stem).and_then(|dir| dir.intent.as_ref()).map(|intent| intent.start.task);
         let task = self.interest.get(&stem).copied().or_else(in_dir);
         if let Some(task) = task.filter(|_| self.bus) {
-            self.feed(Input::Stirred { task });
+            self.feed(Input::TaskChanged { task });
         }
     }
 
@@ -179,7 +179,7 @@ impl World {
     pub(super) fn forget_bus(&mut self, starts_happen: bool) {
         self.interest.clear();
         self.watch_empty.clear();
-        self.stirs.clear();
+        self.changes.clear();
         for effect in std::mem::take(&mut self.outstanding) {
             match effect {
                 Effect::StartUnit { intent, .. } if starts_happen => {

@@ -54,21 +54,21 @@ impl World {
     pub(super) fn check_finished(&mut self, task: TaskId, outcome: &Outcome, input: &str) {
         let stem = self.stem(task);
         let written = self.dirs.get(&stem).and_then(|dir| dir.outcome.as_ref()).is_some_and(|e| e.outcome == *outcome);
-        let buried = self.tombs.get(&stem).is_some_and(|tomb| tomb.outcome == brief(outcome));
+        let tombstone_written = self.tombstones.get(&stem).is_some_and(|entry| entry.outcome == brief(outcome));
         if self.forgotten.contains(&task) {
             let ok = self.ends.get(&task).is_some_and(|(code, _)| *code == 0);
             assert!(ok || *outcome != Outcome::Ok, "ok and it was not: {input}");
             self.replies.push(ToAgent::Ack { task, commit: 0 });
             return;
         }
-        if written || buried {
+        if written || tombstone_written {
             self.check_truth(task, outcome, input);
             let first = self.finished.entry(task).or_insert_with(|| brief(outcome)).clone();
             assert_eq!(first, brief(outcome), "two ends of one task: {input}");
             self.replies.push(ToAgent::Ack { task, commit: 0 });
             return;
         }
-        let held = self.dirs.contains_key(&stem) || self.tombs.contains_key(&stem);
+        let held = self.dirs.contains_key(&stem) || self.tombstones.contains_key(&stem);
         let never_taken_on = matches!(
             outcome,
             Outcome::Refused { .. } | Outcome::Lost { why: Loss::Rebooted } | Outcome::Cancelled { status: None }
@@ -94,7 +94,7 @@ impl World {
 
     pub(super) fn stem(&self, task: TaskId) -> String {
         let of_dir = self.dirs.iter().find(|(_, dir)| dir.intent.as_ref().is_some_and(|i| i.start.task == task));
-        let of_tomb = self.tombs.iter().find(|(_, tomb)| tomb.task == task);
-        of_dir.map(|(stem, _)| stem).or(of_tomb.map(|(stem, _)| stem)).cloned().unwrap_or_default()
+        let of_tombstone = self.tombstones.iter().find(|(_, entry)| entry.task == task);
+        of_dir.map(|(stem, _)| stem).or(of_tombstone.map(|(stem, _)| stem)).cloned().unwrap_or_default()
     }
 }

@@ -12,14 +12,14 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal};
 use perilog_host::varlink::Client;
 
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 use crate::exit::Exit;
 use crate::fault::Fault;
 
 /// An event for a verb that waits for a daemon.
 #[derive(Debug)]
-pub(crate) enum Happening<T> {
-    Told(T),
+pub(crate) enum SessionEvent<T> {
+    Message(T),
     /// The daemon is away, or the controller no longer knows the job; the error says which. The verb gets this once for
     /// each absence, and once more if one of these two states turns into the other.
     Away(Fault),
@@ -50,16 +50,16 @@ pub(crate) const ANY: Asking = &[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP
 /// of a service that stops or has lost its main process.
 pub(crate) const TYPED: Asking = &[Signal::SIGINT];
 
-/// Sender by which a session reports events ([`Happening`]) to the verb. A session here is the verb's calls on one
-/// connection to a daemon ([`keep`]). `T`: the session's own messages, such as log entries ([`Happening::Told`]).
-pub(crate) struct Teller<T> {
-    to: SyncSender<Happening<T>>,
-    /// The text of the [`Happening::Back`] that the verb gets when the daemon answers again. `None`: the verb knows of
-    /// no present absence.
+/// Sender by which a session reports events ([`SessionEvent`]) to the verb. A session here is the verb's calls on one
+/// connection to a daemon ([`keep`]). `T`: the session's own messages, such as log entries ([`SessionEvent::Message`]).
+pub(crate) struct SessionSender<T> {
+    to: SyncSender<SessionEvent<T>>,
+    /// The text of the [`SessionEvent::Back`] that the verb gets when the daemon answers again. `None`: the verb knows
+    /// of no present absence.
     away: Option<String>,
     /// Whether the session waits while the daemon is away, instead of failing. Set by the daemon's first answer, or by
     /// a call during which the daemon went away; [`keep_from_the_start`] sets it from the beginning.
-    met: bool,
+    answered: bool,
     pause: Duration,
 }
 
@@ -79,81 +79,95 @@ impl From<Fault> for Stop {
     }
 }
 
-impl<T> Teller<T> {
+impl<T> SessionSender<T> {
     /// Records that the daemon has answered: the next pause is the shortest again. Reports the end of an absence, if
     /// there was one. Fails if the verb no longer receives this report.
-    pub(crate) fn met(&mut self) -> Result<(), Stop> {
-        self.met = true;
+    pub(crate) fn answered(&mut self) -> Result<(), Stop> {
+        self.answered = true;
         self.pause = FIRST_PAUSE;
-        self.away.take().map_or(Ok(()), |back| self.send(Happening::Back(back)))
+        self.away.take().map_or(Ok(()), |back| self.send(SessionEvent::Back(back)))
     }
 
-    pub(crate) fn tell(&mut self, news: T) -> Result<(), Stop> {
-        self.met()?;
-        self.send(Happening::Told(news))
+    pub(crate) fn send_message(&mut self, news: T) -> Result<(), Stop> {
+        self.answered()?;
+        self.send(SessionEvent::Message(news))
     }
 
-    fn send(&mut self, happening: Happening<T>) -> Result<(), Stop> {
-        self.to.send(happening).map_err(|_| Stop::Unheard)
+    fn send(&mut self, event: SessionEvent<T>) -> Result<(), Stop> {
+        self.to.send(event).map_err(|_| Stop::Unheard)
     }
 }
 
 /// Runs `session` in a thread of its own, again after each absence of the daemon, until the session is done. Ends with
-/// [`Happening::Over`], for example, if the daemon refuses a request, or is away and has never answered.
-/// `interruptible`: the first signal of [`ANY`] arrives as [`Happening::Interrupted`].
-pub(crate) fn keep<T, S>(door: Door, interruptible: bool, session: S) -> Result<Receiver<Happening<T>>, Fault>
+/// [`SessionEvent::Over`], for example, if the daemon refuses a request, or is away and has never answered.
+/// `interruptible`: the first signal of [`ANY`] arrives as [`SessionEvent::Interrupted`].
+pub(crate) fn keep<T, S>(
+    endpoint: Endpoint,
+    interruptible: bool,
+    session: S,
+) -> Result<Receiver<SessionEvent<T>>, Fault>
 where
     T: Send + 'static,
-    S: FnMut(&mut Client, &mut Teller<T>) -> Result<(), Stop> + Send + 'static,
+    S: FnMut(&mut Client, &mut SessionSender<T>) -> Result<(), Stop> + Send + 'static,
 {
-    work(door, interruptible.then_some(ANY), false, session)
+    work(endpoint, interruptible.then_some(ANY), false, session)
 }
 
 /// Runs `session` as [`keep`] does, and also waits for a daemon that has not started yet: a node may run a job's prolog
 /// while it boots.
-pub(crate) fn keep_from_the_start<T, S>(door: Door, asking: Asking, session: S) -> Result<Receiver<Happening<T>>, Fault>
+pub(crate) fn keep_from_the_start<T, S>(
+    endpoint: Endpoint,
+    asking: Asking,
+    session: S,
+) -> Result<Receiver<SessionEvent<T>>, Fault>
 where
     T: Send + 'static,
-    S: FnMut(&mut Client, &mut Teller<T>) -> Result<(), Stop> + Send + 'static,
+    S: FnMut(&mut Client, &mut SessionSender<T>) -> Result<(), Stop> + Send + 'static,
 {
-    work(door, Some(asking), true, session)
+    work(endpoint, Some(asking), true, session)
 }
 
-fn work<T, S>(door: Door, asking: Option<Asking>, met: bool, mut session: S) -> Result<Receiver<Happening<T>>, Fault>
+fn work<T, S>(
+    endpoint: Endpoint,
+    asking: Option<Asking>,
+    answered: bool,
+    mut session: S,
+) -> Result<Receiver<SessionEvent<T>>, Fault>
 where
     T: Send + 'static,
-    S: FnMut(&mut Client, &mut Teller<T>) -> Result<(), Stop> + Send + 'static,
+    S: FnMut(&mut Client, &mut SessionSender<T>) -> Result<(), Stop> + Send + 'static,
 {
     let (to, happenings) = sync_channel(BACKLOG);
     if let Some(asking) = asking {
         // Blocks the signals before any other thread starts, so that all threads inherit the mask.
         interrupts(asking, to.clone())?;
     }
-    let mut teller = Teller { to, away: None, met, pause: FIRST_PAUSE };
+    let mut sender = SessionSender { to, away: None, answered, pause: FIRST_PAUSE };
     let work = move || {
         loop {
-            let stop = match door.open().map_err(Stop::from).and_then(|mut client| session(&mut client, &mut teller)) {
-                Ok(()) => break drop(teller.send(Happening::Done)),
-                Err(stop) => stop,
-            };
+            let stop =
+                match endpoint.open().map_err(Stop::from).and_then(|mut client| session(&mut client, &mut sender)) {
+                    Ok(()) => break drop(sender.send(SessionEvent::Done)),
+                    Err(stop) => stop,
+                };
             // A daemon that died during the very first call did run, and the requested action may have begun.
-            teller.met |= matches!(stop, Stop::Fault(Fault::WentAway { .. }));
+            sender.answered |= matches!(stop, Stop::Fault(Fault::WentAway { .. }));
             match stop {
                 Stop::Again => {}
                 Stop::Unheard => break,
-                Stop::Fault(fault) if teller.met && fault.is_absence() => {
+                Stop::Fault(fault) if sender.answered && fault.is_absence() => {
                     let back = match &fault {
                         Fault::Vanished { job } => format!("{job} is there again"),
-                        _ => format!("the {} is back", door.daemon.word()),
+                        _ => format!("the {} is back", endpoint.daemon.as_str()),
                     };
-                    let said = teller.away.replace(back.clone());
-                    if said != Some(back) && teller.send(Happening::Away(fault)).is_err() {
+                    let said = sender.away.replace(back.clone());
+                    if said != Some(back) && sender.send(SessionEvent::Away(fault)).is_err() {
                         break;
                     }
-                    thread::park_timeout(teller.pause);
-                    teller.pause = (teller.pause * 2).min(LONGEST_PAUSE);
+                    thread::park_timeout(sender.pause);
+                    sender.pause = (sender.pause * 2).min(LONGEST_PAUSE);
                 }
-                Stop::Fault(fault) => break drop(teller.send(Happening::Over(fault))),
+                Stop::Fault(fault) => break drop(sender.send(SessionEvent::Over(fault))),
             }
         }
     };
@@ -166,7 +180,7 @@ where
 
 /// Starts a thread that reports the first signal of `asking` to the verb; the second such signal ends the process.
 /// Other signals of [`ANY`] have no effect, and signals that the parent ignored (nohup) stay ignored.
-fn interrupts<T: Send + 'static>(asking: Asking, to: SyncSender<Happening<T>>) -> Result<(), Fault> {
+fn interrupts<T: Send + 'static>(asking: Asking, to: SyncSender<SessionEvent<T>>) -> Result<(), Fault> {
     let failed = |errno: nix::Error| Fault::Other(format!("cannot wait for signals: {errno}"));
     let ignored = ignored_signals();
     let mut signals = SigSet::empty();
@@ -182,7 +196,7 @@ fn interrupts<T: Send + 'static>(asking: Asking, to: SyncSender<Happening<T>>) -
             if !asking.contains(&signal) {
                 continue;
             }
-            let heard = !told && !matches!(to.try_send(Happening::Interrupted), Err(TrySendError::Full(_)));
+            let heard = !told && !matches!(to.try_send(SessionEvent::Interrupted), Err(TrySendError::Full(_)));
             if !heard {
                 std::process::exit(Exit::Detached.code().into());
             }

@@ -54,7 +54,7 @@ fn a_job_that_is_pending_is_waited_for() {
     let pending = Seen { claim: None, ..seen_running(&intent, 1) };
     let mut bed = come_up(vec![found(&intent, pending)], &["watch j.1.prolog.0"]);
     bed.connect(&["hello 1 [j.1.prolog.0 live starting]"], &["redial 1000"]);
-    bed.check(stirred(intent.start.task), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(intent.start.task), &["inspect j.1.prolog.0"]);
     bed.check(inspected(intent.start.task, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]);
 }
 
@@ -65,7 +65,7 @@ fn a_running_unit_is_adopted_and_read_once_more() {
     seen.steps = vec![begin_step(0, "a", 1)];
     let mut bed = come_up(vec![found(&intent, seen)], &["watch j.1.prolog.0"]);
     bed.connect(&["hello 1 [j.1.prolog.0 live running a 1/1]"], &["redial 1000"]);
-    bed.check(stirred(intent.start.task), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(intent.start.task), &["inspect j.1.prolog.0"]);
     bed.check(
         inspected(intent.start.task, seen_exited(&intent, 1, 3)),
         &["write-outcome j.1.prolog.0 failed (exit 3)"],
@@ -115,7 +115,7 @@ fn what_nobody_claimed_begins_only_with_this_sessions_word() {
         (probe(), &["probed 5"]),
     ] {
         let mut bed = come_up(vec![unclaimed()], &["wake 10001"]);
-        bed.check(stirred(id), &[]);
+        bed.check(task_changed(id), &[]);
         bed.connect(hello, &["redial 1000"]);
         bed.check(word, expect);
     }
@@ -182,7 +182,7 @@ fn a_unit_with_our_ids_and_no_directory_is_rebuilt_and_adopted() {
     bed.check(intent_written(id), &[]);
     bed.check(claim_taken(id, true), &["inspect j.1.sweep.0"]);
     bed.check(inspected(id, seen_running(&intent, 1)), &["watch j.1.sweep.0"]);
-    bed.check(stirred(id), &["inspect j.1.sweep.0"]);
+    bed.check(task_changed(id), &["inspect j.1.sweep.0"]);
     // The removed directory held the result: the outcome is then never a success.
     let over = Seen { result: None, ..seen_exited(&intent, 1, 0) };
     bed.check(inspected(id, over), &["write-outcome j.1.sweep.0 failed (its runner ended with exit 0 and no result)"]);
@@ -264,13 +264,13 @@ fn tombstones_answer_for_their_tasks_and_are_shown() {
 #[test]
 fn failed_units_are_kept_over_a_restart_and_are_no_tasks() {
     let names = [("j", 1), ("j", 2), ("k", 1), ("k", 2)];
-    let mut stones = Vec::new();
+    let mut tombstones = Vec::new();
     let mut units = Vec::new();
     for (i, (j, attempt)) in names.into_iter().enumerate() {
         let mut intent = intent(j, attempt, "prolog", 0);
         intent.not_after_boottime_ms = [30, 20, 10, 40][i];
         let code = if i == 3 { 0 } else { 3 };
-        stones.push(tombstone(&intent, if code == 0 { Outcome::Ok } else { failed() }));
+        tombstones.push(tombstone(&intent, if code == 0 { Outcome::Ok } else { failed() }));
         units.push(without_directory(&intent, seen_exited(&intent, 1, code)));
     }
     let strangers = Found { unit_ids: None, claim: None, ..units[0].clone() };
@@ -278,7 +278,7 @@ fn failed_units_are_kept_over_a_restart_and_are_no_tasks() {
     for left in [vec![units[1].clone()], vec![strangers, units[1].clone()]] {
         let mut bed = Bed::cold();
         // The oldest of three failed units is one too many; the unit that did not fail has no reason to stay.
-        bed.check(joined(units.clone(), stones.clone()), &["unload k.1.prolog.0", "unload k.2.prolog.0"]);
+        bed.check(joined(units.clone(), tombstones.clone()), &["unload k.1.prolog.0", "unload k.2.prolog.0"]);
         // On a second join the machine still keeps two units.
         bed.check(joined(units[..2].to_vec(), vec![]), &[]);
         bed.check(joined(left, vec![]), &[]);
@@ -292,7 +292,7 @@ fn what_is_unloaded_without_a_bus_is_unloaded_when_it_is_back() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "prolog", 0);
     let intent = intent("j", 1, "prolog", 0);
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]);
     bed.check(Input::BusLost, &[]);
     bed.check(outcome_written(id), &["finished j.1.prolog.0 ok"]);
@@ -307,11 +307,11 @@ fn a_change_during_a_scan_is_newer_than_the_scan() {
     // systemd was re-executed; the findings show an earlier state of the directory.
     let stale = || found(&intent, Seen { claim: None, ..seen_exited(&intent, 1, 0) });
     bed.check(joined(vec![stale()], vec![]), &["watch j.1.prolog.0"]);
-    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]);
     bed.check(outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
     bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
-    bed.check(buried(id), &[]);
+    bed.check(tombstone_written(id), &[]);
     // The task is buried: the findings are no task any more, only a unit to unload.
     bed.check(joined(vec![stale()], vec![]), &["unload j.1.prolog.0"]);
     bed.check(joined(vec![found(&intent, seen_nothing())], vec![]), &[]);
@@ -359,12 +359,12 @@ fn requests_before_a_reexec_of_systemd_are_repeated() {
     let mut bed = Bed::up();
     let looked_at = bed.claimed("j", 1, "prolog", 0);
     let starting = task("k", 1, "prolog", 0);
-    bed.check(stirred(looked_at), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(looked_at), &["inspect j.1.prolog.0"]);
     bed.feed(start_message("k", 1, "prolog", 0));
     bed.check(intent_written(starting), &["accepted k.1.prolog.0", "start-unit k.1.prolog.0"]);
     bed.checks([
         (joined(vec![], vec![]), &["watch j.1.prolog.0", "inspect k.1.prolog.0"]),
-        (stirred(looked_at), &["inspect j.1.prolog.0"]),
+        (task_changed(looked_at), &["inspect j.1.prolog.0"]),
         (inspected(starting, seen_running(&intent("k", 1, "prolog", 0), 2)), &["watch k.1.prolog.0"]),
     ]);
 }
@@ -397,7 +397,7 @@ fn a_burial_that_a_crash_cut_short_is_finished() {
     let directory = || Found { ended: ended(Outcome::Ok), ..found(&intent, seen_nothing()) };
     let mut bed = Bed::cold();
     bed.check(joined(vec![directory()], vec![tombstone(&intent, Outcome::Ok)]), &["bury j.1.prolog.0 ok"]);
-    bed.check(buried(intent.start.task), &[]);
+    bed.check(tombstone_written(intent.start.task), &[]);
     bed.connect(&["hello 1 [j.1.prolog.0 tombstone ok]"], &["redial 1000"]);
 }
 

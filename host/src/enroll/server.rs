@@ -16,7 +16,7 @@ use crate::link::{Incoming, LinkError, Listener, Stream};
 use crate::tls::{ServerTls, dns_names, serial_number};
 
 /// Maximum number of visitors (connected peers) at once. Further peers wait in the listen queue.
-const MAX_VISITORS: usize = 64;
+const MAX_CLIENTS: usize = 64;
 /// Maximum number of visitors from one address at once: a host with silent connections cannot keep other hosts out.
 const MAX_FROM_ONE: usize = 4;
 /// Limit for a visitor's handshake and question together, and again for sending the answer.
@@ -65,8 +65,8 @@ pub async fn serve<R: Registrar>(
     mut tls: watch::Receiver<Option<ServerTls>>,
     registrar: Arc<R>,
 ) {
-    let places = Arc::new(Semaphore::new(MAX_VISITORS));
-    let visitors = Arc::new(Visitors::default());
+    let places = Arc::new(Semaphore::new(MAX_CLIENTS));
+    let clients = Arc::new(Clients::default());
     let mut pace = tokio::time::interval(PACE);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -85,7 +85,7 @@ pub async fn serve<R: Registrar>(
             }
             incoming = listener.next() => incoming,
         };
-        let Some(seat) = Visitors::admit(&visitors, incoming.peer.ip().to_canonical()) else {
+        let Some(slot) = Clients::admit(&clients, incoming.peer.ip().to_canonical()) else {
             registrar.turned_away(incoming.peer, &format_args!("more than {MAX_FROM_ONE} connections of one address"));
             continue;
         };
@@ -96,15 +96,15 @@ pub async fn serve<R: Registrar>(
             if let Err(why) = visit(incoming, &registrar).await {
                 registrar.turned_away(peer, &why);
             }
-            drop((place, seat));
+            drop((place, slot));
         });
     }
 }
 
 async fn visit<R: Registrar>(incoming: Incoming, registrar: &Arc<R>) -> Result<(), String> {
     let late = |_| format!("it was not done within {VISIT_LIMIT:?}");
-    let heard = tokio::time::timeout(VISIT_LIMIT, hear(incoming)).await.map_err(late)??;
-    let Some(Visitor { peer, mut stream, shown, ask }) = heard else { return Ok(()) };
+    let request = tokio::time::timeout(VISIT_LIMIT, read_request(incoming)).await.map_err(late)??;
+    let Some(Client { peer, mut stream, shown, ask }) = request else { return Ok(()) };
     // One form of an IPv4 address, also where the listener is one of IPv6.
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     let answer = match tokio::time::timeout(DECISION_LIMIT, registrar.clone().decide(peer, shown, ask)).await {
@@ -124,7 +124,7 @@ async fn visit<R: Registrar>(incoming: Incoming, registrar: &Arc<R>) -> Result<(
 }
 
 /// A visitor that has sent its question.
-struct Visitor {
+struct Client {
     peer: SocketAddr,
     stream: BufReader<Stream>,
     shown: Option<Shown>,
@@ -133,7 +133,7 @@ struct Visitor {
 
 /// Reads the visitor's question. `None`: the visitor left before it asked anything, as a monitor or `perilog doctor`
 /// does that only checks whether the port is open, and as `perilog init` does that learns the authority.
-async fn hear(incoming: Incoming) -> Result<Option<Visitor>, String> {
+async fn read_request(incoming: Incoming) -> Result<Option<Client>, String> {
     let said = |error: LinkError| plain(&error.to_string());
     let peer = incoming.peer;
     let (peer, stream) = match incoming.shake().await {
@@ -158,37 +158,37 @@ async fn hear(incoming: Incoming) -> Result<Option<Visitor>, String> {
     let asked = read_line(&mut stream, MAX_ASK).await.map_err(|source| said(LinkError::of(peer, source)))?;
     let asked = asked.ok_or_else(|| format!("it asks with more than {MAX_ASK} bytes"))?;
     let ask = serde_json::from_slice(&asked).map_err(|error| format!("it asks what is no question: {error}"))?;
-    Ok(Some(Visitor { peer, stream, shown, ask }))
+    Ok(Some(Client { peer, stream, shown, ask }))
 }
 
 /// Number of visitors that are connected now, by address.
 #[derive(Default)]
-struct Visitors(Mutex<HashMap<IpAddr, usize>>);
+struct Clients(Mutex<HashMap<IpAddr, usize>>);
 
-struct Seat {
-    visitors: Arc<Visitors>,
+struct Slot {
+    clients: Arc<Clients>,
     address: IpAddr,
 }
 
-impl Visitors {
-    fn admit(visitors: &Arc<Self>, address: IpAddr) -> Option<Seat> {
-        let mut seats = visitors.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = seats.entry(address).or_default();
+impl Clients {
+    fn admit(clients: &Arc<Self>, address: IpAddr) -> Option<Slot> {
+        let mut slots = clients.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = slots.entry(address).or_default();
         if *here >= MAX_FROM_ONE {
             return None;
         }
         *here += 1;
-        Some(Seat { visitors: visitors.clone(), address })
+        Some(Slot { clients: clients.clone(), address })
     }
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
-        let mut seats = self.visitors.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(here) = seats.get_mut(&self.address) {
+        let mut slots = self.clients.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(here) = slots.get_mut(&self.address) {
             *here -= 1;
             if *here == 0 {
-                seats.remove(&self.address);
+                slots.remove(&self.address);
             }
         }
     }

@@ -39,21 +39,21 @@ pub(super) enum Turn {
 pub(super) type Group = u64;
 
 #[derive(Debug, Clone, Copy)]
-enum Stand {
-    Telling,
+enum NextTry {
+    Running,
     /// The notice failed. Its next try is due at this time, together with the other notices of this group.
     Again(Instant, Group),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Tried {
-    stand: Stand,
+    next: NextTry,
     /// `true`: the notice lifts a drain; `false`: it makes a drain or is a release. If the opposite notice about the
     /// same host comes next, it begins without this notice's delay.
     lifts: bool,
     /// Delay before the next try, if a command about this notice alone fails next.
     backoff: Duration,
-    /// The value of [`Told::successes`] when this notice last failed alone; if it never did, when it first failed.
+    /// The value of [`Schedule::successes`] when this notice last failed alone; if it never did, when it first failed.
     /// `None`: the notice has not failed. If `successes` is higher now, another command has succeeded since.
     at: Option<u64>,
     failed: Failed,
@@ -86,9 +86,9 @@ impl Tried {
     /// Records the failure of a command with this notice alone, and returns the delay before the next try. Each such
     /// failure doubles the delay, up to [`LAST_BACKOFF`]. `successes`: the present number of commands that succeeded.
     fn fail_alone(&mut self, successes: u64) -> Duration {
-        let others_were_told = self.at.replace(successes).is_some_and(|at| at != successes);
+        let others_succeeded = self.at.replace(successes).is_some_and(|at| at != successes);
         if self.failed != Failed::AtFault {
-            self.failed = if others_were_told { Failed::AtFault } else { Failed::Alone };
+            self.failed = if others_succeeded { Failed::AtFault } else { Failed::Alone };
         }
         let wait = self.backoff;
         self.backoff = (wait * 2).min(LAST_BACKOFF);
@@ -96,31 +96,31 @@ impl Tried {
     }
 }
 
-/// The state of running and failed notices, by job or host. [`Told::keep`] removes notices that no longer exist.
+/// The state of running and failed notices, by job or host. [`Schedule::keep`] removes notices that no longer exist.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Schedule {
     tried: BTreeMap<Key, Tried>,
     groups: Group,
     /// Number of commands that succeeded.
     successes: u64,
 }
 
-impl Told {
+impl Schedule {
     /// Returns the turn of the notice about `key` if the notice may run at `now`. `None`: a notice about this key runs
     /// already, or the notice failed and its next try is not due yet. `lifts`: whether the notice lifts a drain.
     pub(super) fn turn(&self, key: &Key, lifts: bool, now: Instant) -> Option<Turn> {
-        match self.tried.get(key).map(|tried| (tried.stand, tried.lifts)) {
-            Some((Stand::Telling, _)) => None,
-            Some((Stand::Again(at, group), of)) if of == lifts => (at <= now).then_some(Turn::Again(at, group)),
+        match self.tried.get(key).map(|tried| (tried.next, tried.lifts)) {
+            Some((NextTry::Running, _)) => None,
+            Some((NextTry::Again(at, group), of)) if of == lifts => (at <= now).then_some(Turn::Again(at, group)),
             // The failed notice was the opposite notice.
-            Some((Stand::Again(..), _)) | None => Some(Turn::Fresh),
+            Some((NextTry::Again(..), _)) | None => Some(Turn::Fresh),
         }
     }
 
     /// Returns the jobs whose failed release is due again, longest waiting first.
     pub(super) fn due_jobs(&self, now: Instant) -> Vec<JobId> {
-        let due = |(key, tried): (&Key, &Tried)| match (key, tried.stand) {
-            (Key::Job(job), Stand::Again(at, _)) if at <= now => Some((at, job.clone())),
+        let due = |(key, tried): (&Key, &Tried)| match (key, tried.next) {
+            (Key::Job(job), NextTry::Again(at, _)) if at <= now => Some((at, job.clone())),
             _ => None,
         };
         let due: BTreeSet<_> = self.tried.iter().filter_map(due).collect();
@@ -135,7 +135,7 @@ impl Told {
     /// Returns the earliest time after `now` at which the next try of a failed notice is due; `None` if there is no
     /// such try.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
-        let again = |tried: &Tried| if let Stand::Again(at, _) = tried.stand { Some(at) } else { None };
+        let again = |tried: &Tried| if let NextTry::Again(at, _) = tried.next { Some(at) } else { None };
         self.tried.values().filter_map(again).filter(|at| *at > now).min()
     }
 
@@ -143,8 +143,8 @@ impl Told {
         for key in keys {
             let before = self.tried.get(key).filter(|tried| tried.lifts == lifts);
             let new =
-                Tried { stand: Stand::Telling, lifts, backoff: FIRST_BACKOFF, at: None, failed: Failed::Together };
-            let tried = before.map_or(new, |before| Tried { stand: Stand::Telling, ..*before });
+                Tried { next: NextTry::Running, lifts, backoff: FIRST_BACKOFF, at: None, failed: Failed::Together };
+            let tried = before.map_or(new, |before| Tried { next: NextTry::Running, ..*before });
             self.tried.insert(key.clone(), tried);
         }
     }
@@ -158,8 +158,8 @@ impl Told {
         self.groups += 1;
         let together = |failed| failed == Failed::Alone || failed == Failed::AtFault && no_fault;
         for (key, tried) in &mut self.tried {
-            if matches!((key, tried.stand), (Key::Host(_), Stand::Again(..))) && together(tried.failed) {
-                (tried.stand, tried.failed) = (Stand::Again(now, self.groups), Failed::Alone);
+            if matches!((key, tried.next), (Key::Host(_), NextTry::Again(..))) && together(tried.failed) {
+                (tried.next, tried.failed) = (NextTry::Again(now, self.groups), Failed::Alone);
             }
         }
     }
@@ -174,7 +174,7 @@ impl Told {
                 if let Some(tried) = self.tried.get_mut(key) {
                     let wait =
                         if keys.len() == 1 { tried.fail_alone(self.successes) } else { tried.fail(self.successes) };
-                    tried.stand = Stand::Again(now + wait, self.groups);
+                    tried.next = NextTry::Again(now + wait, self.groups);
                 }
             }
         }
@@ -182,6 +182,6 @@ impl Told {
 
     /// Drops failed notices for which `is_there` is `false`: their release or drain no longer exists.
     pub(super) fn keep(&mut self, is_there: impl Fn(&Key) -> bool) {
-        self.tried.retain(|key, tried| matches!(tried.stand, Stand::Telling) || is_there(key));
+        self.tried.retain(|key, tried| matches!(tried.next, NextTry::Running) || is_there(key));
     }
 }

@@ -25,7 +25,7 @@ pub(crate) enum Daemon {
 }
 
 impl Daemon {
-    pub(crate) const fn word(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Controller => "controller",
             Self::Agent => "agent",
@@ -69,18 +69,18 @@ pub(crate) struct AgentSocket {
 }
 
 impl AgentSocket {
-    pub(crate) fn door(&self) -> Door {
-        Door { daemon: Daemon::Agent, path: self.path.clone() }
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        Endpoint { daemon: Daemon::Agent, path: self.path.clone() }
     }
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Door {
+pub(crate) struct Endpoint {
     pub(crate) daemon: Daemon,
     pub(crate) path: PathBuf,
 }
 
-impl Door {
+impl Endpoint {
     /// Opens a connection. A call on it fails if the daemon does not answer within [`ANSWER`].
     pub(crate) fn open(&self) -> Result<Client, Fault> {
         let mut client = Client::connect(&self.path).map_err(|error| self.fault(error))?;
@@ -215,7 +215,7 @@ impl Door {
             ("io.perilog.Controller", "Refused") => Fault::Refused { code: text("code"), text: text("text") },
             ("io.perilog.Agent", "Refused") => Fault::RefusedByNode { text: text("text") },
             (_, "PermissionDenied") => {
-                let why = format!("the {} lets only root and its configured group do that", daemon.word());
+                let why = format!("the {} lets only root and its configured group do that", daemon.as_str());
                 Fault::NotPermitted { text: Some(text("text")).filter(|t| !t.is_empty()).unwrap_or(why) }
             }
             (_, "Busy") => Fault::Busy { daemon, text: text("text") },
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn errors_of_a_daemon_end_in_the_right_exit_code() {
-        let door = Door { daemon: Daemon::Controller, path: "/c.sock".into() };
+        let endpoint = Endpoint { daemon: Daemon::Controller, path: "/c.sock".into() };
         #[rustfmt::skip]
         let table = [
             ("io.perilog.Controller.Refused", json!({"code": "no-such-job", "text": "no job f1"}), 9, "no job f1"),
@@ -280,7 +280,7 @@ mod tests {
             ("odd", json!({}), 8, "the controller answered with an error: odd {}"),
         ];
         for (name, parameters, code, text) in table {
-            let fault = door.remote(name, &parameters);
+            let fault = endpoint.remote(name, &parameters);
             assert_eq!((fault.exit().code(), fault.to_string().as_str()), (code, text));
         }
     }

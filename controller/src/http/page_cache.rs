@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::StatusCode;
 use perilog_core::controller::io::{Refusal, Reply, Request};
-use perilog_core::controller::overview::{Look, Looked};
+use perilog_core::controller::overview::{OverviewReply, OverviewRequest};
 use serde::Serialize;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -27,7 +27,7 @@ const ANSWERS: usize = 32;
 
 /// Asks the writer on behalf of visitors, and keeps the answers for a moment. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Looks {
+pub(crate) struct PageCache {
     inlet: Inlet,
     /// The cluster's name, for every answer.
     cluster: Arc<str>,
@@ -46,11 +46,11 @@ struct Kept {
 pub(super) enum Question {
     /// Asks whether the controller works, for `/healthz`.
     Health,
-    Look(Look),
+    Overview(OverviewRequest),
 }
 
-/// An answer, ready to be sent. `body`: JSON for a [`Question::Look`], one line for [`Question::Health`], or the text
-/// of a failure.
+/// An answer, ready to be sent. `body`: JSON for a [`Question::Overview`], one line for [`Question::Health`], or the
+/// text of a failure.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) status: StatusCode,
@@ -62,10 +62,10 @@ pub(super) struct Seen {
 struct Answer<'a> {
     cluster: &'a str,
     #[serde(flatten)]
-    looked: &'a Looked,
+    looked: &'a OverviewReply,
 }
 
-impl Looks {
+impl PageCache {
     pub(crate) fn new(inlet: Inlet, cluster: &str) -> Self {
         Self { inlet, cluster: cluster.into(), kept: Arc::default() }
     }
@@ -77,9 +77,9 @@ impl Looks {
         if let Some((_, _, seen)) = kept.answers.iter().find(|(asked, _, _)| *asked == question) {
             return seen.clone();
         }
-        let looks = self.clone();
+        let page_cache = self.clone();
         // The question goes on after its visitor has disconnected, so that the pause after it is kept.
-        let asked = tokio::spawn(async move { looks.ask_in_turn(&mut kept, question).await });
+        let asked = tokio::spawn(async move { page_cache.ask_in_turn(&mut kept, question).await });
         asked.await.unwrap_or_else(|_| unanswered(StatusCode::INTERNAL_SERVER_ERROR, "no answer was made"))
     }
 
@@ -106,7 +106,7 @@ impl Looks {
     async fn ask(&self, question: &Question) -> Seen {
         let request = match question {
             Question::Health => Request::Status,
-            Question::Look(look) => Request::Look(look.clone()),
+            Question::Overview(look) => Request::Overview(look.clone()),
         };
         match self.inlet.ask(0, request, None).await {
             Ok(Reply::Status(status)) => {
@@ -114,7 +114,7 @@ impl Looks {
                 let states = states.iter().filter(|(_, is)| *is).map(|(word, _)| format!(", {word}"));
                 Seen { status: StatusCode::OK, body: format!("ok{}\n", states.collect::<String>()).into() }
             }
-            Ok(Reply::Looked(looked)) => {
+            Ok(Reply::Overview(looked)) => {
                 let answer = serde_json::to_vec(&Answer { cluster: &self.cluster, looked: &looked });
                 Seen { status: StatusCode::OK, body: answer.expect("views have text keys and finite numbers").into() }
             }

@@ -15,22 +15,22 @@ use super::Truth;
 use crate::world::site;
 
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct Releases {
     /// Hosts that the drain hook has drained in the resource manager.
     drained: BTreeSet<HostName>,
     /// The last undrain of each host that an operator asked perilog for.
     lifted: BTreeMap<HostName, Lifted>,
     /// The last undrain of each host that an operator did in the resource manager alone.
     lifted_outside: BTreeMap<HostName, Lifted>,
-    /// The number (`telling`) of the last drain notice of each host that the hook has carried out.
+    /// The number (`notice_id`) of the last drain notice of each host that the hook has carried out.
     carried_out: BTreeMap<HostName, u64>,
     /// By attempt: the ranks and named resources that the release hook has released, by epoch and sequence number of
     /// the notice.
-    heard: BTreeMap<(JobId, Attempt), BTreeMap<(u64, u64), Part>>,
+    received: BTreeMap<(JobId, Attempt), BTreeMap<(u64, u64), Part>>,
     last: BTreeMap<JobId, (u64, u64)>,
     /// The attempts of the committed releases that the hook has not carried out, by epoch and sequence number of the
     /// notice.
-    owed: BTreeMap<(u64, u64), (JobId, Attempt)>,
+    pending: BTreeMap<(u64, u64), (JobId, Attempt)>,
     /// The part of each attempt that the first controller's store shows as released.
     shown: BTreeMap<(JobId, Attempt), Part>,
     /// Whether a second controller with its own store ran: it may have released parts a second time.
@@ -67,7 +67,7 @@ struct Lifted {
     runs: usize,
 }
 
-impl Given {
+impl Releases {
     /// Returns `true` if releases of this job may be forgotten: an earlier store, or the resource manager before a
     /// rollback, may have known them.
     pub(super) fn is_forgetful(&self, job: &JobId) -> bool {
@@ -99,15 +99,15 @@ impl Given {
     }
 
     /// Records a rollback of the resource manager, or the begin of a recovery: releases of launched jobs may repeat.
-    pub(super) fn may_hear_again(&mut self) {
-        let launched = self.heard.keys().map(|(job, _)| job.clone()).filter(site::is_launched);
+    pub(super) fn may_repeat(&mut self) {
+        let launched = self.received.keys().map(|(job, _)| job.clone()).filter(site::is_launched);
         self.forgotten.extend(launched.collect::<Vec<_>>());
         let shown = self.shown.keys().map(|(job, _)| job.clone()).filter(site::is_launched);
         self.forgotten.extend(shown.collect::<Vec<_>>());
     }
 
     /// Records that perilog may send releases of this job once more without a violation.
-    pub(super) fn tell_again(&mut self, job: &JobId) {
+    pub(super) fn expect_again(&mut self, job: &JobId) {
         self.forgotten.insert(job.clone());
     }
 
@@ -115,9 +115,9 @@ impl Given {
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         let key = (job.clone(), attempt);
         self.shown.remove(&key);
-        self.heard.remove(&key);
+        self.received.remove(&key);
         self.given_up.remove(&key);
-        self.owed.retain(|_, of| *of != key);
+        self.pending.retain(|_, of| *of != key);
     }
 }
 
@@ -130,45 +130,45 @@ impl Truth {
             let attempt = serde_json::from_value(context["attempt"].clone());
             let ranks = context["ranks"].as_str().and_then(|text| text.parse::<IdSet>().ok());
             if let (Ok(attempt), Some(ranks)) = (attempt, ranks) {
-                self.given.given_up.entry((job.clone(), attempt)).or_default().extend_with(&ranks);
-                self.given.newly_given_up.entry((job.clone(), attempt)).or_default().extend_with(&ranks);
+                self.releases.given_up.entry((job.clone(), attempt)).or_default().extend_with(&ranks);
+                self.releases.newly_given_up.entry((job.clone(), attempt)).or_default().extend_with(&ranks);
             }
         }
     }
 
     /// Returns `true` if an operator ever undrained the host in perilog.
     pub(crate) fn was_undrained(&self, host: &str) -> bool {
-        self.given.lifted.contains_key(host)
+        self.releases.lifted.contains_key(host)
     }
 
     pub(crate) fn configured(&mut self, settings: &Settings) {
         let ran = !self.runs.is_empty();
-        let given = &mut self.given;
-        given.hooked_late |= ran && settings.drain_hook && given.hook != Some(true);
-        given.lenient |= settings.tolerate_lost;
-        given.boots_clean |= settings.reboot_cleans;
-        given.hook = Some(settings.drain_hook);
+        let releases = &mut self.releases;
+        releases.hooked_late |= ran && settings.drain_hook && releases.hook != Some(true);
+        releases.lenient |= settings.tolerate_lost;
+        releases.boots_clean |= settings.reboot_cleans;
+        releases.hook = Some(settings.drain_hook);
     }
 
     /// Returns `true` if settings were ever in force under which jobs tolerate the outcome `lost` and have a second
     /// after-action, `sweep`.
     pub(super) const fn is_lenient(&self) -> bool {
-        self.given.lenient
+        self.releases.lenient
     }
 
     /// Checks a task that becomes `resolved`: no process of the task is alive, or its host is drained, or an operator
     /// undrained the host meanwhile.
     pub(super) fn check_resolved(&mut self, task: TaskId) {
-        let given = &self.given;
-        if given.hook != Some(true) || self.is_doubtful(task, None) {
+        let releases = &self.releases;
+        if releases.hook != Some(true) || self.is_doubtful(task, None) {
             return;
         }
         let alive = self.runs.iter().enumerate().find(|(at, run)| {
             let host = super::super::world::site::host(run.node);
             run.task == task
                 && run.holds()
-                && !given.drained.contains(&host)
-                && !given.is_lifted_for(host.as_str(), *at)
+                && !releases.drained.contains(&host)
+                && !releases.is_lifted_for(host.as_str(), *at)
         });
         if let Some(stem) = alive.map(|(_, run)| run.stem.clone()) {
             self.broken(|| format!("4 resolved: {stem} by hand, it lives, and its node is not drained"));
@@ -182,13 +182,13 @@ impl Truth {
     }
 
     pub(crate) fn lifted(&mut self, host: HostName, t: u64) {
-        self.given.lifted.insert(host, Lifted { t, runs: self.runs.len() });
+        self.releases.lifted.insert(host, Lifted { t, runs: self.runs.len() });
     }
 
     /// Records the time at which the controller committed an undrain. Does nothing if no operator asked for an undrain
     /// of the host.
     pub(super) fn lift_committed(&mut self, host: &HostName, t: u64) {
-        if self.given.lifted.contains_key(host) {
+        if self.releases.lifted.contains_key(host) {
             self.lifted(host.clone(), t);
         }
     }
@@ -197,8 +197,8 @@ impl Truth {
     /// shows the drain as in force. Otherwise the controller may still confirm the drain, although the drain is already
     /// gone: the undrain then also counts as an undrain in perilog.
     pub(crate) fn lifted_outside(&mut self, host: &HostName, in_force: bool, t: u64) {
-        if self.given.drained.remove(host) {
-            self.given.lifted_outside.insert(host.clone(), Lifted { t, runs: self.runs.len() });
+        if self.releases.drained.remove(host) {
+            self.releases.lifted_outside.insert(host.clone(), Lifted { t, runs: self.runs.len() });
             if !in_force {
                 self.lifted(host.clone(), t);
             }
@@ -208,26 +208,26 @@ impl Truth {
     /// Returns `true` if the drain hook has drained the host in the resource manager. Always `true` if no drain hook is
     /// configured now.
     fn is_in_book(&self, host: &HostName) -> bool {
-        self.given.drained.contains(host) || self.given.hook != Some(true)
+        self.releases.drained.contains(host) || self.releases.hook != Some(true)
     }
 
     /// Returns `true` if the host is drained, or if an operator undrained it in perilog or in the resource manager
     /// after the run with index `ran` had begun.
     pub(super) fn is_answered_for(&self, store: &Snapshot, host: &HostName, ran: usize) -> bool {
-        let outside = self.given.lifted_outside.get(host);
-        let lifted = self.given.is_lifted_for(host.as_str(), ran) || outside.is_some_and(|lifted| ran < lifted.runs);
+        let outside = self.releases.lifted_outside.get(host);
+        let lifted = self.releases.is_lifted_for(host.as_str(), ran) || outside.is_some_and(|lifted| ran < lifted.runs);
         let is_drained = store.drains.iter().find(|drain| drain.host == *host).is_some_and(|drain| {
             // A reboot may have lifted the drain, if the settings allow it.
-            if drain.lifted { self.given.boots_clean } else { drain.confirmed && self.is_in_book(host) }
+            if drain.lifted { self.releases.boots_clean } else { drain.confirmed && self.is_in_book(host) }
         });
-        lifted || is_drained || self.given.is_drained(host.as_str())
+        lifted || is_drained || self.releases.is_drained(host.as_str())
     }
 
     /// Returns `true` if this rank of the attempt ended on the host in a way that asks for a drain, and no operator has
     /// undrained the host since. `t`: the world time (ms) of the present commit.
     fn is_at_fault(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &HostName, t: u64) -> bool {
-        let outside = self.given.lifted_outside.get(host).map_or(0, |lifted| lifted.t);
-        let lifted = outside.max(self.given.lifted.get(host).map_or(0, |lifted| lifted.t));
+        let outside = self.releases.lifted_outside.get(host).map_or(0, |lifted| lifted.t);
+        let lifted = outside.max(self.releases.lifted.get(host).map_or(0, |lifted| lifted.t));
         let of = |id| store.actions.iter().find(|a| a.id == id && a.job == row.job && a.attempt == row.attempt);
         let ends = store.ranks.iter().filter(|end| end.task.rank == rank);
         let failed = ends.filter(|end| of(end.task.action).is_some_and(|a| self.asks_for_drain(a, end, host)));
@@ -250,13 +250,13 @@ impl Truth {
             // A reboot may have ended the script. An operator who undrained the host while the script ran knew of it.
             Outcome::Timeout { .. } => {
                 let mut runs = self.runs.iter().enumerate().filter(|(_, run)| run.task == end.task);
-                let lifted = runs.any(|(at, _)| self.given.is_lifted_for(host.as_str(), at));
-                !self.given.boots_clean && !lifted && !self.given.lifted_outside.contains_key(host)
+                let lifted = runs.any(|(at, _)| self.releases.is_lifted_for(host.as_str(), at));
+                !self.releases.boots_clean && !lifted && !self.releases.lifted_outside.contains_key(host)
             }
             // The controller sent nothing for a rank without a boot, so the node is not at fault.
             Outcome::Lost { .. } => {
                 let begun = row.boots.iter().any(|(boot, ranks)| *boot > 0 && ranks.contains(end.task.rank.0));
-                begun && !self.given.boots_clean
+                begun && !self.releases.boots_clean
             }
             // Only a cancelled epilog leaves the host uncleaned.
             Outcome::Cancelled { .. } => row.name.as_str() == "epilog",
@@ -264,68 +264,69 @@ impl Truth {
         }
     }
 
-    /// Records that the drain hook has carried out the notice with number `telling`: a drain, or (`lifted`) an undrain.
-    pub(crate) fn carried_out(&mut self, host: &HostName, telling: u64, lifted: bool) {
+    /// Records that the drain hook has carried out the notice with number `notice_id`: a drain, or (`lifted`) an
+    /// undrain.
+    pub(crate) fn carried_out(&mut self, host: &HostName, notice_id: u64, lifted: bool) {
         if lifted {
-            self.given.drained.remove(host);
+            self.releases.drained.remove(host);
         } else {
-            self.given.drained.insert(host.clone());
-            self.given.carried_out.insert(host.clone(), telling);
+            self.releases.drained.insert(host.clone());
+            self.releases.carried_out.insert(host.clone(), notice_id);
         }
     }
 
-    pub(super) fn given_forgets(&mut self, which: usize, before: &Snapshot, store: &Snapshot) {
+    pub(super) fn releases_forget(&mut self, which: usize, before: &Snapshot, store: &Snapshot) {
         if which != 0 {
-            self.given.forgetful = true;
+            self.releases.forgetful = true;
             return;
         }
-        self.given.replaced = true;
+        self.releases.replaced = true;
         // A restored store may lack the epochs that the numbers of earlier notices had.
-        self.given.last.clear();
+        self.releases.last.clear();
         let known = before.attempts.iter().chain(&store.attempts).map(|row| row.job.clone());
-        self.given.forgotten.extend(known.chain(self.runs.iter().map(|run| run.job.clone())));
+        self.releases.forgotten.extend(known.chain(self.runs.iter().map(|run| run.job.clone())));
         let rows = store.attempts.iter().map(|row| ((row.job.clone(), row.attempt), row.released.clone()));
-        self.given.shown = rows.collect();
+        self.releases.shown = rows.collect();
     }
 
-    pub(super) fn owed(&mut self, entry: &OutboxEntry) {
-        self.given.owed.insert((entry.epoch, entry.sequence), (entry.job.clone(), entry.attempt));
+    pub(super) fn pending(&mut self, entry: &OutboxEntry) {
+        self.releases.pending.insert((entry.epoch, entry.sequence), (entry.job.clone(), entry.attempt));
     }
 
     /// Forgets the pending releases of a job that this batch drops from the outbox, because the resource manager no
     /// longer needs them.
-    pub(super) fn owed_no_more(&mut self, job: &JobId, records: &[Record]) {
+    pub(super) fn dropped_from_outbox(&mut self, job: &JobId, records: &[Record]) {
         let is_dropped =
             |of: u64| records.iter().any(|record| matches!(record, Record::OutboxDone { sequence } if *sequence == of));
-        self.given.owed.retain(|(_, sequence), (of, _)| of != job || !is_dropped(*sequence));
+        self.releases.pending.retain(|(_, sequence), (of, _)| of != job || !is_dropped(*sequence));
     }
 
     /// Records that the notice with this sequence number has left the outbox. Without a configured hook, no hook has to
     /// carry out the notice's release any more.
     pub(super) fn done(&mut self, sequence: u64) {
-        if self.given.hook != Some(true) {
-            self.given.owed.retain(|(_, of), _| *of != sequence);
+        if self.releases.hook != Some(true) {
+            self.releases.pending.retain(|(_, of), _| *of != sequence);
         }
     }
 
     /// Checks a notice that the release hook carries out: each part is released once, and notices come in order.
-    pub(crate) fn heard(&mut self, entry: &OutboxEntry) {
+    pub(crate) fn received(&mut self, entry: &OutboxEntry) {
         let body = entry.body.value();
         let ranks: IdSet = body["ranks"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
         let resources = serde_json::from_value(body["resources"].clone()).unwrap_or_default();
         let part = Part { ranks, resources };
         let (key, job) = ((entry.epoch, entry.sequence), entry.job.clone());
-        self.given.owed.remove(&key);
-        let forgetful = self.given.is_forgetful(&job);
-        let of_job = self.given.heard.entry((job.clone(), entry.attempt)).or_default();
+        self.releases.pending.remove(&key);
+        let forgetful = self.releases.is_forgetful(&job);
+        let of_job = self.releases.received.entry((job.clone(), entry.attempt)).or_default();
         let before = of_job.insert(key, part.clone());
         if before.as_ref().is_some_and(|before| *before != part) && !forgetful {
             return self.broken(|| format!("4 released: sequence {key:?} of {job} was told as two releases"));
         }
         let twice = of_job.iter().any(|(other, of)| *other != key && !of.intersection(&part).is_empty());
-        let late = before.is_none() && self.given.last.get(&job).is_some_and(|last| *last > key);
+        let late = before.is_none() && self.releases.last.get(&job).is_some_and(|last| *last > key);
         if before.is_none() {
-            self.given.last.insert(job.clone(), key);
+            self.releases.last.insert(job.clone(), key);
         }
         if (twice || late) && !forgetful {
             let how = if twice { "twice" } else { "out of order" };
@@ -336,22 +337,22 @@ impl Truth {
     /// Returns the sequence number of the first committed release of the attempt that the hook has not carried out.
     /// `None`: there is none, or the checks cannot know.
     pub(super) fn unheard(&self, job: &JobId, attempt: Attempt) -> Option<u64> {
-        let given = &self.given;
-        let sure = given.hook == Some(true) && !given.is_forgetful(job);
+        let releases = &self.releases;
+        let sure = releases.hook == Some(true) && !releases.is_forgetful(job);
         let of = |of: &(JobId, Attempt)| of.0 == *job && of.1 == attempt;
-        given.owed.iter().find(|(_, owed)| sure && of(owed)).map(|((_, sequence), _)| *sequence)
+        releases.pending.iter().find(|(_, pending)| sure && of(pending)).map(|((_, sequence), _)| *sequence)
     }
 
     /// Checks, when nothing is left to happen, that the release hook has carried out every release of the attempts in
     /// the store. Checks nothing unless a hook is configured.
-    pub(super) fn all_heard(&mut self, store: &Snapshot) {
-        let given = &self.given;
-        if given.hook != Some(true) {
+    pub(super) fn all_received(&mut self, store: &Snapshot) {
+        let releases = &self.releases;
+        if releases.hook != Some(true) {
             return;
         }
         let there = |job: &JobId, attempt| store.attempts.iter().any(|row| row.job == *job && row.attempt == attempt);
-        let owed = given.owed.iter().filter(|(_, (job, _))| !given.is_forgetful(job));
-        let mut deaf = owed.filter(|(_, (job, attempt))| there(job, *attempt));
+        let pending = releases.pending.iter().filter(|(_, (job, _))| !releases.is_forgetful(job));
+        let mut deaf = pending.filter(|(_, (job, attempt))| there(job, *attempt));
         if let Some((key, (job, attempt))) = deaf.next().map(|(key, of)| (*key, of.clone())) {
             self.broken(|| format!("5 told: the hook has not heard of release {key:?}, of {job} attempt {attempt}"));
         }
@@ -360,34 +361,34 @@ impl Truth {
     /// Checks the row of a drain. A drain by an operator is lifted only at an operator's request. A drain in force was
     /// carried out by the hook, or listed by an edge.
     pub(super) fn check_drain(&mut self, row: &DrainRow) {
-        let asked = self.given.lifted.contains_key(&row.host);
+        let asked = self.releases.lifted.contains_key(&row.host);
         if row.lifted && row.by.is_some() && !asked {
             self.broken(|| format!("drain: that of {} was asked for by an operator, and nobody lifted it", row.host));
         }
-        let told = self.given.carried_out.get(&row.host) == Some(&row.telling);
+        let told = self.releases.carried_out.get(&row.host) == Some(&row.notice_id);
         // An edge may have listed the drain as standing in the resource manager.
-        let told = told || self.given.is_drained(row.host.as_str());
-        let told = told || self.given.hook != Some(true);
+        let told = told || self.releases.is_drained(row.host.as_str());
+        let told = told || self.releases.hook != Some(true);
         if row.confirmed && !row.lifted && !told {
             self.broken(|| format!("4 released: the drain of {} is in force, and the hook was never told", row.host));
         }
     }
 
-    pub(super) fn check_given(&mut self, store: &Snapshot, row: &AttemptRow, t: u64) {
+    pub(super) fn check_release(&mut self, store: &Snapshot, row: &AttemptRow, t: u64) {
         let (job, attempt) = (row.job.clone(), row.attempt);
-        let before = self.given.shown.insert((job.clone(), attempt), row.released.clone()).unwrap_or_default();
+        let before = self.releases.shown.insert((job.clone(), attempt), row.released.clone()).unwrap_or_default();
         let whole = Part { ranks: row.ranks.clone(), resources: row.terms.resources.clone() };
         let actions = || store.actions.iter().filter(|a| a.job == job && a.attempt == attempt);
         let held: Vec<&Part> = actions().map(|a| &a.held).collect();
         let mut to_do = IdSet::new();
         actions().flat_map(|a| [&a.waiting, &a.sent, &a.accepted]).for_each(|ranks| to_do.extend_with(ranks));
         let ranks = &row.released.ranks;
-        let given_up = self.given.given_up(&job, attempt);
-        let newly = self.given.newly_given_up.remove(&(job.clone(), attempt)).unwrap_or_default();
+        let given_up = self.releases.given_up(&job, attempt);
+        let newly = self.releases.newly_given_up.remove(&(job.clone(), attempt)).unwrap_or_default();
         for action in actions() {
             let tasks = newly.iter().map(|rank| TaskId { action: action.id, rank: Rank(rank) });
             let has = |task: &TaskId| action.sent.contains(task.rank.0) || self.stops.has_read_start(*task);
-            self.given.in_flight.extend(tasks.filter(has));
+            self.releases.in_flight.extend(tasks.filter(has));
         }
         let wrong = [
             (before.intersection(&row.released) != before, "takes back what was released"),
@@ -405,20 +406,20 @@ impl Truth {
         if let Some((_, what)) = wrong.iter().find(|(is, _)| *is) {
             return self.broken(|| format!("4 released: c0 {what}: {job} attempt {attempt}, {}", row.released));
         }
-        let mut given = row.released.clone();
-        given.subtract(&before);
-        given.ranks.subtract(&given_up);
-        self.check_not_served(store, row, &given);
-        self.check_followed(store, row, &given.ranks);
-        self.check_cleaned(store, row, &given.ranks);
-        for rank in given.ranks.iter().map(Rank) {
+        let mut releases = row.released.clone();
+        releases.subtract(&before);
+        releases.ranks.subtract(&given_up);
+        self.check_not_served(store, row, &releases);
+        self.check_followed(store, row, &releases.ranks);
+        self.check_cleaned(store, row, &releases.ranks);
+        for rank in releases.ranks.iter().map(Rank) {
             let Some((_, host)) = row.ranks.iter().zip(row.hosts.iter()).find(|(of, _)| *of == rank.0) else {
                 continue;
             };
             let drain = store.drains.iter().find(|drain| drain.host.as_str() == host);
             // A fault in the batch of the release makes the controller send the drain again. The row of the drain is
             // then unconfirmed, although the resource manager still has the drain.
-            let stands = self.given.is_drained(host);
+            let stands = self.releases.is_drained(host);
             if drain.is_some_and(|drain| !drain.confirmed && !drain.lifted) && !stands {
                 self.broken(|| {
                     format!(
@@ -439,14 +440,14 @@ impl Truth {
             }
             // The hook has carried out the newest notice. If the host is not drained all the same, an operator has
             // undrained it in the resource manager alone.
-            let done = self.given.carried_out.get(&host);
+            let done = self.releases.carried_out.get(&host);
             // With a drain in force, a live script may stay on the released rank.
-            if stands || in_force.is_some_and(|drain| is_in_book || done == Some(&drain.telling)) {
+            if stands || in_force.is_some_and(|drain| is_in_book || done == Some(&drain.notice_id)) {
                 continue;
             }
             let alive = self.runs.iter().enumerate().find(|(at, run)| {
                 let mine = run.job == job && run.step.0 == attempt && run.task.rank == rank && !run.local;
-                mine && run.holds() && !self.given.is_lifted_for(host.as_str(), *at)
+                mine && run.holds() && !self.releases.is_lifted_for(host.as_str(), *at)
             });
             let alive = alive.filter(|(_, run)| !self.is_doubtful(run.task, None)).map(|(_, run)| run.stem.clone());
             if let Some(stem) = alive {
@@ -457,25 +458,25 @@ impl Truth {
 
     /// Checks the run with this index when a script begins: the rank is not released, or the host is drained, or an
     /// operator undrained the host.
-    pub(super) fn check_not_given(&mut self, index: usize) {
+    pub(super) fn check_not_released(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local) else { return };
         // What runs on a rank goes on when the rank is given up.
         let goes_on = run.starts.as_slice() != [1];
-        let goes_on = goes_on || self.given.in_flight.contains(&run.task);
-        if goes_on && self.given.given_up(&run.job, run.step.0).contains(run.task.rank.0) {
+        let goes_on = goes_on || self.releases.in_flight.contains(&run.task);
+        if goes_on && self.releases.given_up(&run.job, run.step.0).contains(run.task.rank.0) {
             return;
         }
-        let given = self.given.shown.get(&(run.job.clone(), run.step.0));
-        if given.is_some_and(|part| part.ranks.contains(run.task.rank.0)) && !self.is_doubtful(run.task, None) {
+        let releases = self.releases.shown.get(&(run.job.clone(), run.step.0));
+        if releases.is_some_and(|part| part.ranks.contains(run.task.rank.0)) && !self.is_doubtful(run.task, None) {
             let host = super::super::world::site::host(run.node);
-            let given = &self.given;
+            let releases = &self.releases;
             // By undraining the host, in perilog or in the resource manager, an operator answered for the processes
             // there.
-            let lifted = given.lifted.contains_key(&host) || given.lifted_outside.contains_key(&host);
-            let known = given.drained.contains(&host) || lifted;
+            let lifted = releases.lifted.contains_key(&host) || releases.lifted_outside.contains_key(&host);
+            let known = releases.drained.contains(&host) || lifted;
             // Without a hook, drains are in force at once and only the store has them.
-            let hookless = given.hook != Some(true) || given.hooked_late;
-            if known || hookless && (given.has_forgotten() || self.is_drained_here(&host)) {
+            let hookless = releases.hook != Some(true) || releases.hooked_late;
+            if known || hookless && (releases.has_forgotten() || self.is_drained_here(&host)) {
                 return;
             }
             let stem = run.stem.clone();
@@ -545,7 +546,7 @@ impl Truth {
             "epilog" => vec![of_all],
             _ => vec![forgiving(false)],
         };
-        if self.given.lenient || others {
+        if self.releases.lenient || others {
             may.extend([strict, of_all, forgiving(true)]);
         }
         may

@@ -22,7 +22,7 @@ use super::io::Now;
 const MAX_TEXT: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Tomb {
+pub(super) struct KeptTombstone {
     pub(super) tombstone: Tombstone,
     pub(super) stem: String,
     /// Whether the controller has acknowledged the end.
@@ -32,33 +32,33 @@ pub(super) struct Tomb {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Tombs {
-    kept: BTreeMap<TaskId, Tomb>,
+pub(super) struct Tombstones {
+    kept: BTreeMap<TaskId, KeptTombstone>,
     /// Tombstones that the daemon is writing for cancelled tasks which this host does not know.
-    writing: BTreeMap<TaskId, (Tomb, Backoff)>,
+    writing: BTreeMap<TaskId, (KeptTombstone, Backoff)>,
     /// Not-after and task of each tombstone for which the controller has sent Forget.
     forgotten: BTreeSet<(u64, TaskId)>,
 }
 
-impl Tombs {
+impl Tombstones {
     pub(super) fn len(&self) -> usize {
         self.kept.len() + self.writing.len()
     }
 
-    pub(super) fn get(&self, task: TaskId) -> Option<&Tomb> {
+    pub(super) fn get(&self, task: TaskId) -> Option<&KeptTombstone> {
         self.kept.get(&task)
     }
 
     /// Returns the tombstone of a task, even if the daemon is still writing it.
-    pub(super) fn get_or_writing(&self, task: TaskId) -> Option<&Tomb> {
-        self.get(task).or_else(|| self.writing.get(&task).map(|(tomb, _)| tomb))
+    pub(super) fn get_or_writing(&self, task: TaskId) -> Option<&KeptTombstone> {
+        self.get(task).or_else(|| self.writing.get(&task).map(|(entry, _)| entry))
     }
 
-    pub(super) fn take(&mut self, task: TaskId) -> Option<Tomb> {
+    pub(super) fn take(&mut self, task: TaskId) -> Option<KeptTombstone> {
         self.kept.remove(&task)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Tomb> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &KeptTombstone> {
         self.kept.values()
     }
 
@@ -68,24 +68,24 @@ impl Tombs {
         self.writing.contains_key(&task)
     }
 
-    pub(super) fn keep(&mut self, tomb: Tomb) {
-        let task = tomb.tombstone.task;
-        if tomb.forgotten {
-            self.forgotten.insert((tomb.tombstone.not_after_boottime_ms, task));
+    pub(super) fn keep(&mut self, entry: KeptTombstone) {
+        let task = entry.tombstone.task;
+        if entry.forgotten {
+            self.forgotten.insert((entry.tombstone.not_after_boottime_ms, task));
         }
-        self.kept.insert(task, tomb);
+        self.kept.insert(task, entry);
     }
 
-    pub(super) fn write(&mut self, tomb: Tomb) {
-        self.writing.insert(tomb.tombstone.task, (tomb, Backoff::default()));
+    pub(super) fn write(&mut self, entry: KeptTombstone) {
+        self.writing.insert(entry.tombstone.task, (entry, Backoff::default()));
     }
 
     /// Records that the tombstone of a cancelled, unknown task is on disk. Returns the outcome that the agent now
     /// reports; `None`: the daemon was not writing a tombstone of this task.
     pub(super) fn written(&mut self, task: TaskId) -> Option<Outcome> {
-        let (tomb, _) = self.writing.remove(&task)?;
-        let outcome = tomb.tombstone.outcome.clone();
-        self.keep(tomb);
+        let (entry, _) = self.writing.remove(&task)?;
+        let outcome = entry.tombstone.outcome.clone();
+        self.keep(entry);
         Some(outcome)
     }
 
@@ -99,7 +99,7 @@ impl Tombs {
     /// Returns the tombstones to write again, each with its stem: their last write failed, and the backoff is over.
     pub(super) fn take_due(&mut self, now: Now) -> Vec<(String, Tombstone)> {
         let due = self.writing.values_mut().filter(|(_, backoff)| backoff.at().is_some());
-        due.filter_map(|(tomb, backoff)| backoff.take_due(now).then(|| (tomb.stem.clone(), tomb.tombstone.clone())))
+        due.filter_map(|(entry, backoff)| backoff.take_due(now).then(|| (entry.stem.clone(), entry.tombstone.clone())))
             .collect()
     }
 
@@ -108,26 +108,26 @@ impl Tombs {
     }
 
     pub(super) fn acknowledge(&mut self, task: TaskId) {
-        if let Some(tomb) = self.kept.get_mut(&task) {
-            tomb.acked = true;
+        if let Some(entry) = self.kept.get_mut(&task) {
+            entry.acked = true;
         }
     }
 
     /// Records the controller's Forget for a task. Does nothing for a local task (`Exec`).
     pub(super) fn forget(&mut self, task: TaskId) {
-        let writing = self.writing.get_mut(&task).map(|(tomb, _)| tomb);
-        let Some(tomb) = writing.filter(|tomb| !tomb.tombstone.local) else {
-            if let Some(tomb) = self.kept.get_mut(&task).filter(|tomb| !tomb.tombstone.local) {
-                self.forgotten.insert((tomb.tombstone.not_after_boottime_ms, task));
+        let writing = self.writing.get_mut(&task).map(|(entry, _)| entry);
+        let Some(entry) = writing.filter(|entry| !entry.tombstone.local) else {
+            if let Some(entry) = self.kept.get_mut(&task).filter(|entry| !entry.tombstone.local) {
+                self.forgotten.insert((entry.tombstone.not_after_boottime_ms, task));
             }
             return;
         };
-        tomb.forgotten = true;
+        entry.forgotten = true;
     }
 
     /// Removes and returns the tombstones for which the controller has sent Forget and whose not-after has passed.
     /// Keeps those for which `stays` is `true`.
-    pub(super) fn sweep(&mut self, now: Now, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
+    pub(super) fn sweep(&mut self, now: Now, stays: impl Fn(&KeptTombstone) -> bool) -> Vec<KeptTombstone> {
         let until = if defect!(EarlyTombstoneSweep) { u64::MAX } else { now.boot_ms };
         let due = self.forgotten.range(..=(until, LAST_TASK)).copied();
         let go: Vec<_> = due.filter(|(_, task)| !self.kept.get(task).is_some_and(&stays)).collect();
@@ -142,12 +142,12 @@ impl Tombs {
     /// Removes and returns the oldest tombstone of a local task (`Exec`), if the host has at least `most` of them.
     /// Keeps those for which `stays` is `true`. The not-after does not matter here, because no controller sends a
     /// message about such a task. `None`: removed none.
-    pub(super) fn evict_local(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Option<Tomb> {
-        let own = || self.kept.values().filter(|tomb| tomb.tombstone.local);
+    pub(super) fn evict_local(&mut self, most: usize, stays: impl Fn(&KeptTombstone) -> bool) -> Option<KeptTombstone> {
+        let own = || self.kept.values().filter(|entry| entry.tombstone.local);
         if own().count() < most {
             return None;
         }
-        let oldest = own().filter(|tomb| !stays(tomb)).min_by_key(|tomb| tomb.tombstone.not_after_boottime_ms)?;
+        let oldest = own().filter(|entry| !stays(entry)).min_by_key(|entry| entry.tombstone.not_after_boottime_ms)?;
         let task = oldest.tombstone.task;
         self.kept.remove(&task)
     }
@@ -155,10 +155,15 @@ impl Tombs {
     /// Removes and returns up to `most` acknowledged tombstones, the oldest first. Keeps those for which `stays` is
     /// `true`, and those of local tasks. The removal is safe: a controller sends no Start for a task whose end it has
     /// stored, and a session keeps messages in order. Only a controller that lost its store may send such a Start.
-    pub(super) fn evict_told(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
-        let may_go = |tomb: &&Tomb| tomb.acked && !tomb.tombstone.local && !stays(tomb);
-        let tombs = self.kept.values().filter(may_go);
-        let mut go: Vec<_> = tombs.map(|tomb| (tomb.tombstone.not_after_boottime_ms, tomb.tombstone.task)).collect();
+    pub(super) fn evict_acknowledged(
+        &mut self,
+        most: usize,
+        stays: impl Fn(&KeptTombstone) -> bool,
+    ) -> Vec<KeptTombstone> {
+        let may_go = |entry: &&KeptTombstone| entry.acked && !entry.tombstone.local && !stays(entry);
+        let tombstones = self.kept.values().filter(may_go);
+        let mut go: Vec<_> =
+            tombstones.map(|entry| (entry.tombstone.not_after_boottime_ms, entry.tombstone.task)).collect();
         go.sort_unstable();
         go.truncate(most);
         go.iter()
@@ -170,8 +175,8 @@ impl Tombs {
     }
 
     /// Returns the tombstones whose end the controller has not acknowledged.
-    pub(super) fn unacknowledged(&self) -> impl Iterator<Item = &Tomb> {
-        self.kept.values().filter(|tomb| !tomb.acked)
+    pub(super) fn unacknowledged(&self) -> impl Iterator<Item = &KeptTombstone> {
+        self.kept.values().filter(|entry| !entry.acked)
     }
 }
 

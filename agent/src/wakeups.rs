@@ -28,12 +28,12 @@ struct Stems {
 /// The set of tasks to inspect. For example, the readers of D-Bus signals and inotify events add tasks; the agent's
 /// event loop takes them out.
 #[derive(Debug, Default)]
-pub struct Stir {
+pub struct Wakeups {
     stems: Mutex<Stems>,
     changed: Notify,
 }
 
-impl Stir {
+impl Wakeups {
     /// Requests an inspection of the task `stem` at once.
     pub fn now(&self, stem: &str) {
         let mut stems = self.lock();
@@ -102,29 +102,29 @@ mod tests {
 
     #[tokio::test]
     async fn many_stirs_of_one_task_are_one_and_now_goes_before_soon() {
-        let stir = Stir::default();
+        let wakeups = Wakeups::default();
         for _ in 0..1000 {
-            stir.soon("a");
-            stir.now("b");
-            stir.soon("b");
+            wakeups.soon("a");
+            wakeups.now("b");
+            wakeups.soon("b");
         }
-        assert_eq!(stir.next().await, ["b"]);
+        assert_eq!(wakeups.next().await, ["b"]);
         let began = clock::mono_ms();
-        assert_eq!(stir.next().await, ["a"]);
+        assert_eq!(wakeups.next().await, ["a"]);
         assert!(clock::mono_ms() >= began + SETTLE_MS / 2, "it settles first");
-        stir.soon("c");
-        stir.now("c");
-        assert_eq!(stir.next().await, ["c"]);
-        assert_eq!(stir.take(), Err(None), "the look at c was for both, and no timer is left");
+        wakeups.soon("c");
+        wakeups.now("c");
+        assert_eq!(wakeups.next().await, ["c"]);
+        assert_eq!(wakeups.take(), Err(None), "the look at c was for both, and no timer is left");
     }
 
     #[tokio::test]
     async fn a_waiter_is_woken() {
-        let stir = std::sync::Arc::new(Stir::default());
-        let other = stir.clone();
+        let wakeups = std::sync::Arc::new(Wakeups::default());
+        let other = wakeups.clone();
         let waiter = tokio::spawn(async move { other.next().await });
         tokio::task::yield_now().await;
-        stir.now("x");
+        wakeups.now("x");
         assert_eq!(waiter.await.unwrap(), ["x"]);
     }
 }

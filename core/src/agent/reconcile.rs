@@ -8,31 +8,31 @@ use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::{self, ActionId, ClusterId, TaskId};
 use crate::idset::IdSet;
-use crate::mark::Obeyed;
+use crate::mark::AcceptedEpoch;
 use crate::outcome::Outcome;
 use crate::task::{
     Claim, Empty, Ended, Hook, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone,
 };
 
-use super::ending::is_worth_a_look;
+use super::ending::is_worth_inspecting;
 use super::io::{Effect, Found, Level, Now, Seen, UnitIds};
 use super::machine::{Cx, Machine};
 use super::task::{State, ran_nothing};
-use super::tombs::Tomb;
+use super::tombstones::KeptTombstone;
 
 /// Maximum number of strays (units and directories without a task) that the machine remembers and logs.
 const MAX_STRAYS: usize = 1024;
 
 /// The loaded unit of an ended task, which the agent has to unload, or to keep for a post-mortem. The fields: the
 /// task's not-after, by which the units are ordered; the stem; and whether the unit may be kept.
-type Spent = (u64, String, bool);
+type EndedUnit = (u64, String, bool);
 
 impl Machine {
-    pub(super) fn on_joined(
+    pub(super) fn on_found(
         &mut self,
         mut found: Vec<Found>,
         tombstones: Vec<Tombstone>,
-        obeyed: Option<Obeyed>,
+        accepted: Option<AcceptedEpoch>,
         cx: &mut Cx,
     ) {
         let first = !self.joined;
@@ -43,8 +43,8 @@ impl Machine {
         self.bus = true;
         self.joined = true;
         if first {
-            self.session.obeyed = obeyed;
-            tombstones.into_iter().for_each(|tombstone| self.exhume(tombstone));
+            self.session.accepted = accepted;
+            tombstones.into_iter().for_each(|tombstone| self.load_tombstone(tombstone));
         } else {
             self.resume(cx);
         }
@@ -55,12 +55,12 @@ impl Machine {
         self.unloading.clear();
         self.strays.retain(|stem, _| found.iter().any(|f| f.stem == *stem));
         found.sort_by_key(|f| f.intent.as_ref().map_or(0, |intent| intent.accepted_boottime_ms));
-        let mut spent = Vec::new();
+        let mut ended_units = Vec::new();
         for found in found {
-            self.join(found, first, &mut spent, cx);
+            self.reconcile(found, first, &mut ended_units, cx);
         }
-        spent.sort();
-        for (_, stem, keep) in spent {
+        ended_units.sort();
+        for (_, stem, keep) in ended_units {
             self.retire_unit(stem, keep, cx);
         }
         if first {
@@ -73,7 +73,7 @@ impl Machine {
     pub(super) fn on_bus_lost(&mut self, cx: &Cx) {
         self.bus = false;
         for task in self.tasks.values_mut() {
-            task.look = Default::default();
+            task.inspection = Default::default();
             task.watched = false;
             // systemd may not have received an earlier TERM: the agent sends it again.
             task.term = task.cancelled && !defect!(BusTakesTerm);
@@ -89,52 +89,52 @@ impl Machine {
 
     /// Restores a tombstone that an earlier agent wrote. Hello lists the tombstone, so the machine sends no `Finished`
     /// for it after the Welcome.
-    fn exhume(&mut self, tombstone: Tombstone) {
+    fn load_tombstone(&mut self, tombstone: Tombstone) {
         let stem = ids::stem(&tombstone.action, &tombstone.job, tombstone.task);
         self.stems.insert(stem.clone(), tombstone.task);
-        self.tombs.keep(Tomb { tombstone, stem, acked: true, forgotten: false });
+        self.tombstones.keep(KeptTombstone { tombstone, stem, acked: true, forgotten: false });
     }
 
     /// Once the bus is back, asks for a new inspection of each task in the state Live or Doubt. For a live task it
-    /// sends the effect `Watch`: the daemon answers with a `Stirred`, which leads to the inspection.
+    /// sends the effect `Watch`: the daemon answers with a `TaskChanged`, which leads to the inspection.
     fn resume(&mut self, cx: &mut Cx) {
         for id in self.in_order() {
             let Some(task) = self.tasks.get_mut(&id) else { continue };
             match task.state {
-                State::Live if !defect!(StirLostAfterReexec) => {
+                State::Live if !defect!(WakeupLostAfterReexec) => {
                     task.watched = true;
                     cx.push(Effect::Watch { stem: task.stem.clone(), task: id });
                 }
-                State::Doubt { .. } => self.look(id, cx),
+                State::Doubt { .. } => self.inspect(id, cx),
                 _ => {}
             }
         }
     }
 
-    fn join(&mut self, found: Found, first: bool, spent: &mut Vec<Spent>, cx: &mut Cx) {
+    fn reconcile(&mut self, found: Found, first: bool, ended_units: &mut Vec<EndedUnit>, cx: &mut Cx) {
         let of_intent = found.intent.as_ref().map(|intent| intent.start.task);
         let of_unit = found.unit_ids.as_ref().map(|ids| ids.task);
         let Some(id) = of_intent.or(of_unit).or_else(|| self.stems.get(&found.stem).copied()) else {
-            return self.join_stray(found, cx);
+            return self.reconcile_unknown(found, cx);
         };
-        if let Some(Tomb { tombstone, .. }) = self.tombs.get_or_writing(id) {
-            spent.extend(spent_unit(&found, id, &tombstone.outcome, tombstone.not_after_boottime_ms));
+        if let Some(KeptTombstone { tombstone, .. }) = self.tombstones.get_or_writing(id) {
+            ended_units.extend(ended_unit(&found, id, &tombstone.outcome, tombstone.not_after_boottime_ms));
             if first && found.intent.is_some() {
                 // The directory is still there beside its tombstone: an earlier agent stopped during the burial.
-                cx.push(Effect::Bury { stem: found.stem, tombstone: Box::new(tombstone.clone()) });
+                cx.push(Effect::WriteTombstone { stem: found.stem, tombstone: Box::new(tombstone.clone()) });
             }
         } else if self.tasks.contains_key(&id) {
-            self.join_known(id, found, spent, cx);
+            self.reconcile_known(id, found, ended_units, cx);
         } else {
-            self.join_new(id, found, spent, cx);
+            self.reconcile_new(id, found, ended_units, cx);
         }
     }
 
-    fn join_known(&mut self, id: TaskId, found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
+    fn reconcile_known(&mut self, id: TaskId, found: Found, ended_units: &mut Vec<EndedUnit>, cx: &mut Cx) {
         let Some(task) = self.tasks.get(&id) else { return };
         match &task.state {
             State::Ended { ended } | State::Burying { ended } => {
-                spent.extend(spent_unit(&found, id, &ended.outcome, task.intent.not_after_boottime_ms));
+                ended_units.extend(ended_unit(&found, id, &ended.outcome, task.intent.not_after_boottime_ms));
             }
             // The start was requested by an earlier agent, or by this agent before it lost the bus.
             State::Unconfirmed | State::Queued if is_loaded(&found) || found.claim.is_some() => {
@@ -144,12 +144,12 @@ impl Machine {
         }
     }
 
-    fn join_new(&mut self, id: TaskId, mut found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
+    fn reconcile_new(&mut self, id: TaskId, mut found: Found, ended_units: &mut Vec<EndedUnit>, cx: &mut Cx) {
         let Some(intent) = found.intent.take().map(Box::new) else {
-            return self.rebuild(id, found, spent, cx);
+            return self.rebuild(id, found, ended_units, cx);
         };
         if let Some(ended) = found.ended.take() {
-            return self.join_ended(id, found, intent, ended, spent, cx);
+            return self.reconcile_ended(id, found, intent, ended, ended_units, cx);
         }
         if !is_loaded(&found) && found.claim.is_none() && !intent.is_rebuilt() {
             // The task is unclaimed: it begins only if a controller or caller asks for it again.
@@ -162,37 +162,37 @@ impl Machine {
         self.observe(id, &seen(found), cx);
     }
 
-    fn join_ended(
+    fn reconcile_ended(
         &mut self,
         id: TaskId,
         found: Found,
         intent: Box<Intent>,
         ended: Ended,
-        spent: &mut Vec<Spent>,
+        ended_units: &mut Vec<EndedUnit>,
         cx: &mut Cx,
     ) {
-        spent.extend(spent_unit(&found, id, &ended.outcome, intent.not_after_boottime_ms));
+        ended_units.extend(ended_unit(&found, id, &ended.outcome, intent.not_after_boottime_ms));
         self.add(id, found.stem, intent, State::Ended { ended: Box::new(ended) });
-        self.say_ended(id, cx);
+        self.send_end(id, cx);
     }
 
     /// Rebuilds the lost intent of a task from its unit, which has perilog's ids. The unit had a runner, so the task
     /// counts as claimed. Exception: if the runner's exit status says that it ran nothing, the unit came up after the
-    /// task had ended, and is only unloaded (`spent`).
-    fn rebuild(&mut self, id: TaskId, mut found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
+    /// task had ended, and is only unloaded (`ended_units`).
+    fn rebuild(&mut self, id: TaskId, mut found: Found, ended_units: &mut Vec<EndedUnit>, cx: &mut Cx) {
         let Some(ids) = found.unit_ids.clone().filter(|_| !defect!(OrphanNotRebuilt)) else { return };
-        let told_nothing = found.claim.is_none() && found.ended.is_none();
-        if found.unit.as_ref().is_some_and(ran_nothing) && found.processes.is_empty() && told_nothing {
+        let is_traceless = found.claim.is_none() && found.ended.is_none();
+        if found.unit.as_ref().is_some_and(ran_nothing) && found.processes.is_empty() && is_traceless {
             let text = format!("{} came up without its task and ran nothing: unloaded", found.stem);
             cx.note(Level::Warning, Some(id), Some(&ids.job), text);
-            return spent.push((0, found.stem, false));
+            return ended_units.push((0, found.stem, false));
         }
         let intent = Box::new(self.rebuilt_intent(ids, cx.now));
         let text = format!("the intent of {} is gone; it is rebuilt from its unit", found.stem);
         cx.note(Level::Warning, Some(id), Some(&intent.start.job), text);
         cx.push(Effect::WriteIntent { stem: found.stem.clone(), intent: intent.clone() });
         if let Some(ended) = found.ended.take() {
-            return self.join_ended(id, found, intent, ended, spent, cx);
+            return self.reconcile_ended(id, found, intent, ended, ended_units, cx);
         }
         let why = "its intent was gone".to_owned();
         self.add(id, found.stem.clone(), intent, State::Doubt { why });
@@ -242,7 +242,7 @@ impl Machine {
 
     /// Logs a stray once, and kills nothing. A stray is a unit with perilog's prefix but without ids, or a directory
     /// without a readable intent.
-    fn join_stray(&mut self, found: Found, cx: &mut Cx) {
+    fn reconcile_unknown(&mut self, found: Found, cx: &mut Cx) {
         let loaded = is_loaded(&found);
         if self.strays.len() >= MAX_STRAYS || self.strays.insert(found.stem.clone(), loaded) == Some(loaded) {
             return;
@@ -262,14 +262,14 @@ fn is_loaded(found: &Found) -> bool {
 
 /// Returns the loaded unit of an ended task, which the agent then unloads or keeps for a post-mortem. `None`: no unit
 /// is loaded, or the unit has neither the task's ids nor its claim, and so belongs to another program.
-fn spent_unit(found: &Found, id: TaskId, outcome: &Outcome, not_after_ms: u64) -> Option<Spent> {
+fn ended_unit(found: &Found, id: TaskId, outcome: &Outcome, not_after_ms: u64) -> Option<EndedUnit> {
     let unit = found.unit.as_ref().filter(|unit| unit.loaded)?;
     let by_ids = found.unit_ids.as_ref().is_some_and(|ids| ids.task == id);
     let by_claim = matches!(&found.claim, Some(Claim::Runner(claim)) if unit.invocation.as_ref() == Some(claim));
     if !by_ids && !by_claim {
         return None;
     }
-    Some((not_after_ms, found.stem.clone(), unit.active == "failed" && is_worth_a_look(outcome)))
+    Some((not_after_ms, found.stem.clone(), unit.active == "failed" && is_worth_inspecting(outcome)))
 }
 
 fn seen(found: Found) -> Seen {

@@ -7,20 +7,20 @@ use super::Truth;
 use super::runs::Run;
 
 impl Truth {
-    pub(crate) fn told_cancelled(&mut self, machine: usize, boot: u64, task: TaskId) {
-        self.told_cancelled.insert((machine, boot, task));
+    pub(crate) fn cancel_reported(&mut self, machine: usize, boot: u64, task: TaskId) {
+        self.cancel_reported.insert((machine, boot, task));
     }
 
     /// Returns `true` if the agent of this machine reported, in this boot, that the task was cancelled before it began.
     /// `false` also if neither node nor controller can still know of the cancel.
-    pub(crate) fn was_told_cancelled(&self, machine: usize, boot: u64, task: TaskId) -> bool {
+    pub(crate) fn was_cancel_reported(&self, machine: usize, boot: u64, task: TaskId) -> bool {
         let known = !self.is_cleared(task) || !self.is_doubtful(task, None);
-        known && self.told_cancelled.contains(&(machine, boot, task))
+        known && self.cancel_reported.contains(&(machine, boot, task))
     }
 
     pub(crate) fn forgotten(&mut self, at: usize, task: TaskId) {
-        self.told_cancelled.retain(|(_, _, told)| *told != task);
-        self.told.retain(|(node, _, told), _| (*node, *told) != (at, task));
+        self.cancel_reported.retain(|(_, _, reported)| *reported != task);
+        self.answers.retain(|(node, _, reported), _| (*node, *reported) != (at, task));
         self.forgotten.insert(task);
         self.runs_before.insert((at, task), self.runs.len());
     }
@@ -39,21 +39,21 @@ impl Truth {
 
     /// Checks, when nothing is left to happen, that the store has every end that nodes could report: as the task's
     /// outcome, or as a late result, if the task had got another outcome before.
-    pub(crate) fn all_told(&mut self, store: &Snapshot) {
-        self.all_heard(store);
+    pub(crate) fn all_reported(&mut self, store: &Snapshot) {
+        self.all_received(store);
         let mut missing = None;
         // A task with an announced reboot may end by the reboot, or because the reboot is late.
         let unknowable = |run: &Run| run.down || run.meddled || run.announced || self.is_cleared(run.task);
         // The controller stored the end, and pruned the attempt. Another node's late report then brought the action
         // back without it.
-        let unknowable = |run: &Run| unknowable(run) || self.told_and_pruned.contains(&run.task);
+        let unknowable = |run: &Run| unknowable(run) || self.reported_and_pruned.contains(&run.task);
         // An operator resolved the task before its first script: no end remains to report.
         let unknowable = |run: &Run| unknowable(run) || (!run.begun && self.was_resolved(run.task));
         let sure = |run: &&Run| !unknowable(run) && !run.local && !self.is_doubtful(run.task, None);
         for run in self.runs.iter().filter(sure) {
             let Some(row) = store.actions.iter().find(|row| row.id == run.task.action) else { continue };
             let rank = run.task.rank;
-            let told = row.ok.contains(rank.0) && self.agrees(run.task, &Outcome::Ok).is_ok();
+            let reported = row.ok.contains(rank.0) && self.agrees(run.task, &Outcome::Ok).is_ok();
             let rows = store.ranks.iter().filter(|row| row.task == run.task);
             let mut ends = rows.flat_map(|row| std::iter::once(&row.ended).chain(&row.late));
             let is_told = |outcome: &Outcome| match outcome {
@@ -63,7 +63,7 @@ impl Truth {
                 Outcome::Lost { .. } | Outcome::Resolved { .. } => false,
                 _ => true,
             };
-            if !told && !ends.any(|ended| is_told(&ended.outcome)) {
+            if !reported && !ends.any(|ended| is_told(&ended.outcome)) {
                 missing = Some(run.stem.clone());
             }
         }
@@ -82,12 +82,12 @@ impl Truth {
 
     /// Records that the agent of node `at` buries a task: a tombstone takes the place of the directory. The agent does
     /// so once the controller, or the callers on the node's local socket, know the end.
-    pub(crate) fn buried(&mut self, at: usize, task: TaskId) {
+    pub(crate) fn tombstone_written(&mut self, at: usize, task: TaskId) {
         self.at_rest.insert((task, at), true);
     }
 
     /// Returns `true` if the task was on a node, and every node that had it has buried it.
-    fn is_buried(&self, task: TaskId) -> bool {
+    fn has_tombstone(&self, task: TaskId) -> bool {
         let mut there = self.at_rest.range((task, 0)..=(task, usize::MAX)).map(|(_, rests)| *rests).peekable();
         there.peek().is_some() && there.all(|rests| rests)
     }
@@ -103,13 +103,13 @@ impl Truth {
     /// controller.
     pub(super) fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
         let asked = self.coming_again.remove(&(job.clone(), attempt));
-        let shown = self.shown[which].tasks_of(job, attempt).any(|task| !self.is_buried(*task));
-        let ran = |run: &Run| self.shown[which].is_of(run.task.action, job, attempt) && !self.is_buried(run.task);
+        let shown = self.shown[which].tasks_of(job, attempt).any(|task| !self.has_tombstone(*task));
+        let ran = |run: &Run| self.shown[which].is_of(run.task.action, job, attempt) && !self.has_tombstone(run.task);
         // A node may also hold tasks of a lost life, whose report brings the attempt back.
         let comes_again = asked || shown || self.may_be_behind() || self.runs.iter().any(ran);
         if which == 0 {
-            let told = self.shown[which].tasks_of(job, attempt).copied().filter(|task| self.is_buried(*task));
-            self.told_and_pruned.extend(told.collect::<Vec<_>>());
+            let reported = self.shown[which].tasks_of(job, attempt).copied().filter(|task| self.has_tombstone(*task));
+            self.reported_and_pruned.extend(reported.collect::<Vec<_>>());
         }
         self.cleaned.pruned(job, attempt, self.runs.len());
         if comes_again {
@@ -117,7 +117,7 @@ impl Truth {
         }
         if which == 0 {
             self.services.forget(job, attempt);
-            self.given.forget(job, attempt);
+            self.releases.forget(job, attempt);
             self.attempts.uncleaned(job, attempt);
             self.milestones.forget(job, attempt);
         }
@@ -130,7 +130,7 @@ impl Truth {
 
     /// Checks an end that a caller on the local socket of node `at` got: the end is true, and equals the end that
     /// earlier callers got.
-    pub(crate) fn told(&mut self, at: usize, boot: u64, task: TaskId, outcome: &Outcome) {
+    pub(crate) fn answered(&mut self, at: usize, boot: u64, task: TaskId, outcome: &Outcome) {
         let since = |from: usize| -> Vec<&Run> {
             let runs = self.by_task.get(&task).into_iter().flatten().filter(|index| **index >= from);
             runs.filter_map(|index| self.runs.get(*index)).filter(|run| run.node == at).collect()
@@ -141,8 +141,8 @@ impl Truth {
         if let (Err(truth), None | Some(Err(_))) = (self.runs_agree(task, &since(0), outcome), anew) {
             self.broken(|| format!("3 true: n{at} tells a caller that {task} is {outcome}; {truth}"));
         }
-        let before = *self.told.entry((at, boot, task)).or_insert(outcome.word());
-        if before != outcome.word() && !self.is_cleared(task) {
+        let before = *self.answers.entry((at, boot, task)).or_insert(outcome.as_str());
+        if before != outcome.as_str() && !self.is_cleared(task) {
             self.broken(|| format!("5 shown: n{at} told a caller that {task} was {before}, and now {outcome}"));
         }
     }

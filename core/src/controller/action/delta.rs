@@ -17,7 +17,7 @@ use crate::idset::IdSet;
 /// Delta of an action's row. Each field has the part of the field in [`ActionRow`] that concerns `ranks`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Stands {
+pub struct ActionDelta {
     /// The ranks of this delta.
     pub ranks: IdSet,
     #[serde(skip_serializing_if = "IdSet::is_empty")]
@@ -50,7 +50,7 @@ pub struct Stands {
 /// over (`left`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Holds {
+pub struct AttemptDelta {
     /// The ranks that this change concerns.
     pub ranks: IdSet,
     /// Ranks that the job itself holds.
@@ -64,7 +64,7 @@ pub struct Holds {
     pub left: IdSet,
 }
 
-impl Stands {
+impl ActionDelta {
     /// Returns the estimated size of this delta in the store, in bytes.
     pub(crate) fn weight(&self) -> usize {
         let Self {
@@ -83,7 +83,7 @@ impl Stands {
             remarks,
         } = self;
         let sets = [ranks, waiting, sent, accepted, ok, ended, cancelling, held, lingering];
-        weigh(
+        sum_sizes(
             sets.into_iter()
                 .chain(boots.values())
                 .chain(overdue.values())
@@ -93,7 +93,7 @@ impl Stands {
     }
 }
 
-fn weigh<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
+fn sum_sizes<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
     /// Estimated size (bytes) of a range of ranks as text, with its comma.
     const RANGE: usize = 8;
     /// Estimated size (bytes) of a delta's or row's text without its ranges of ranks: field names, numbers,
@@ -104,9 +104,9 @@ fn weigh<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
 
 impl ActionRow {
     /// Returns the delta that has the state of `ranks` in this row: their rank states, holds, boots, limits and so on.
-    pub fn stands(&self, ranks: &IdSet) -> Stands {
+    pub fn delta(&self, ranks: &IdSet) -> ActionDelta {
         let of = |set: &IdSet| set.intersection(ranks);
-        Stands {
+        ActionDelta {
             ranks: ranks.clone(),
             waiting: of(&self.waiting),
             sent: of(&self.sent),
@@ -125,8 +125,8 @@ impl ActionRow {
 
     /// Applies the delta `part`: for its ranks, replaces the rank states, the holds and every other value of this row.
     /// The same delta may be applied twice: the second time changes nothing.
-    pub fn put(&mut self, part: &Stands) {
-        let Stands {
+    pub fn put(&mut self, part: &ActionDelta) {
+        let ActionDelta {
             ranks,
             waiting,
             sent,
@@ -166,15 +166,15 @@ impl ActionRow {
         let sets = sets.chain(self.boots.values()).chain(self.overdue.values()).chain(self.limits.values());
         let sets = sets.chain(self.remarks.values());
         let env: usize = self.env.iter().map(|(name, value)| name.len() + value.len()).sum();
-        weigh(sets) + env
+        sum_sizes(sets) + env
     }
 }
 
 impl AttemptRow {
     /// Applies the delta `part`: for its ranks, replaces what the job holds, has handed over or released.
     /// The same delta may be applied twice: the second time changes nothing.
-    pub fn put(&mut self, part: &Holds) {
-        let Holds { ranks, hold, released, left } = part;
+    pub fn put(&mut self, part: &AttemptDelta) {
+        let AttemptDelta { ranks, hold, released, left } = part;
         replace(&mut self.hold.ranks, ranks, hold);
         replace(&mut self.released.ranks, ranks, released);
         replace(self.milestones.left_mut(), ranks, left);

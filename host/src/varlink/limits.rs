@@ -49,7 +49,7 @@ impl Default for Bounds {
 
 /// The seats of a socket: a bounded number of connections at once.
 #[derive(Debug, Clone)]
-pub(super) struct Seats {
+pub(super) struct ConnectionLimits {
     bounds: Bounds,
     taken: Arc<Mutex<Taken>>,
 }
@@ -74,7 +74,7 @@ enum Holder {
 
 /// The seat of a connection; dropping the value frees the seat.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct Slot {
     holder: Holder,
     bounds: Bounds,
     taken: Arc<Mutex<Taken>>,
@@ -95,7 +95,7 @@ pub struct Waiting {
 #[error("{0}")]
 pub(super) struct Full(pub(super) String);
 
-impl Seats {
+impl ConnectionLimits {
     pub(super) fn new(bounds: Bounds) -> Self {
         Self { bounds, taken: Arc::default() }
     }
@@ -104,18 +104,18 @@ impl Seats {
     ///
     /// # Errors
     /// Text for the client: all seats are taken, and no connection is idle.
-    pub(super) fn take(&self, uid: u32, trusted: bool) -> Result<Seat, Full> {
+    pub(super) fn take(&self, uid: u32, trusted: bool) -> Result<Slot, Full> {
         let holder = if trusted { Holder::Trusted } else { Holder::Stranger(uid) };
         let mut taken = lock(&self.taken);
         if let Err(full) = taken.has_room(&self.bounds, holder, uid == 0) {
             taken.evict(holder, &full)?;
         }
         taken.count(holder);
-        Ok(Seat { holder, bounds: self.bounds, taken: self.taken.clone(), idle: None, lost: Arc::default() })
+        Ok(Slot { holder, bounds: self.bounds, taken: self.taken.clone(), idle: None, lost: Arc::default() })
     }
 }
 
-impl Seat {
+impl Slot {
     /// Records that the connection has no request. From now on the server may give its seat to a newcomer;
     /// [`Self::lost`] resolves when that happens.
     pub(super) fn idle(&mut self) {
@@ -241,7 +241,7 @@ impl Taken {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut taken = lock(&self.taken);
         // A seat that was given away counts for the new holder.
@@ -271,44 +271,44 @@ mod tests {
 
     #[test]
     fn no_user_takes_the_seats_of_others_and_root_always_has_one() {
-        let seats = Seats::new(BOUNDS);
-        let mut held = vec![seats.take(7, false).unwrap(), seats.take(7, false).unwrap()];
-        assert!(seats.take(7, false).unwrap_err().to_string().contains("uid 7 has 2"));
-        held.push(seats.take(8, false).unwrap());
-        assert!(seats.take(9, false).is_err(), "strangers have three");
-        held.push(seats.take(5, true).unwrap());
-        held.push(seats.take(5, true).unwrap());
-        assert!(seats.take(5, true).is_err(), "the last is root's");
-        held.push(seats.take(0, true).unwrap());
-        assert!(seats.take(0, true).is_err());
+        let limits = ConnectionLimits::new(BOUNDS);
+        let mut held = vec![limits.take(7, false).unwrap(), limits.take(7, false).unwrap()];
+        assert!(limits.take(7, false).unwrap_err().to_string().contains("uid 7 has 2"));
+        held.push(limits.take(8, false).unwrap());
+        assert!(limits.take(9, false).is_err(), "strangers have three");
+        held.push(limits.take(5, true).unwrap());
+        held.push(limits.take(5, true).unwrap());
+        assert!(limits.take(5, true).is_err(), "the last is root's");
+        held.push(limits.take(0, true).unwrap());
+        assert!(limits.take(0, true).is_err());
         held.remove(0);
-        assert!(seats.take(9, false).is_ok());
+        assert!(limits.take(9, false).is_ok());
         drop(held);
-        let taken = lock(&seats.taken);
+        let taken = lock(&limits.taken);
         assert!(taken.trusted == 0 && taken.strangers.is_empty() && taken.idle.is_empty());
     }
 
     #[tokio::test]
     async fn a_newcomer_gets_the_seat_of_the_longest_idle_connection() {
-        let seats = Seats::new(BOUNDS);
-        let mut held: Vec<Seat> = (0..3).map(|_| seats.take(0, true).unwrap()).collect();
+        let limits = ConnectionLimits::new(BOUNDS);
+        let mut held: Vec<Slot> = (0..3).map(|_| limits.take(0, true).unwrap()).collect();
         held[2].idle();
         held[1].idle();
-        let newcomer = seats.take(0, true).unwrap();
+        let newcomer = limits.take(0, true).unwrap();
         held[2].lost().await;
         assert!(!held[2].busy() && held[1].busy() && held[0].busy());
-        assert!(seats.take(0, true).is_err(), "nobody is idle");
+        assert!(limits.take(0, true).is_err(), "nobody is idle");
         // Dropping the first holder does not free a seat that was given away.
         held.remove(2);
-        assert!(seats.take(0, true).is_err());
+        assert!(limits.take(0, true).is_err());
         drop(newcomer);
-        assert!(seats.take(0, true).is_ok());
+        assert!(limits.take(0, true).is_ok());
     }
 
     #[test]
     fn those_that_wait_leave_seats_to_commands() {
-        let seats = Seats::new(BOUNDS);
-        let held: Vec<Seat> = (0..3).map(|_| seats.take(0, true).unwrap()).collect();
+        let limits = ConnectionLimits::new(BOUNDS);
+        let held: Vec<Slot> = (0..3).map(|_| limits.take(0, true).unwrap()).collect();
         let first = held[0].waiters().wait().unwrap();
         let _second = held[1].waiters().wait().unwrap();
         assert!(held[2].waiters().wait().unwrap_err().to_string().contains("2 clients wait"));

@@ -8,12 +8,12 @@ use perilog_core::ids::TaskId;
 /// Map between the stems and the tasks of this host. It contains a task from the time at which the agent writes its
 /// intent, or finds its unit or directory. The task leaves the map when its directory is removed.
 #[derive(Debug, Default)]
-pub(super) struct Roll {
+pub(super) struct TaskIndex {
     tasks: HashMap<String, TaskId>,
     stems: HashMap<TaskId, String>,
 }
 
-impl Roll {
+impl TaskIndex {
     pub(super) fn enter(&mut self, stem: &str, task: TaskId) {
         if self.tasks.insert(stem.to_owned(), task) != Some(task) {
             self.stems.insert(task, stem.to_owned());

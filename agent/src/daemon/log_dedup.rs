@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 const MOST: usize = 16;
 
 #[derive(Debug, Default)]
-pub(super) struct Heard(BTreeSet<String>);
+pub(super) struct LogDedup(BTreeSet<String>);
 
-impl Heard {
+impl LogDedup {
     pub(super) fn is_news(&mut self, text: &str) -> bool {
         if self.0.len() >= MOST {
             self.0.clear();
@@ -29,13 +29,15 @@ mod tests {
 
     #[test]
     fn a_thing_is_news_once_until_things_change() {
-        let mut heard = Heard::default();
-        assert!(heard.is_news("turned away") && heard.is_news("not obeyed") && !heard.is_news("turned away"));
-        heard.clear();
-        assert!(heard.is_news("turned away"));
+        let mut log_dedup = LogDedup::default();
+        assert!(
+            log_dedup.is_news("turned away") && log_dedup.is_news("not obeyed") && !log_dedup.is_news("turned away")
+        );
+        log_dedup.clear();
+        assert!(log_dedup.is_news("turned away"));
         for n in 0..100 {
-            assert!(heard.is_news(&n.to_string()));
+            assert!(log_dedup.is_news(&n.to_string()));
         }
-        assert!(heard.0.len() <= MOST);
+        assert!(log_dedup.0.len() <= MOST);
     }
 }

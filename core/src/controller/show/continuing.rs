@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::controller::action::{Action, Stand};
+use crate::controller::action::{Action, RankState};
 use crate::controller::facts::Facts;
 use crate::controller::node::Node;
 use crate::controller::operator::resolve::is_before_its_begin;
@@ -14,7 +14,7 @@ use crate::ids::{ActionId, Rank, TaskId};
 use crate::idset::IdSet;
 
 /// A script that goes on although its task is over.
-pub(super) struct GoesOn {
+pub(super) struct Continuing {
     pub(super) task: TaskId,
     /// Description of the script for people: for example `10-mount is past its limit of 1m`.
     does: String,
@@ -25,24 +25,24 @@ pub(super) struct GoesOn {
 
 impl Facts<'_> {
     /// Returns the scripts on a node that go on although their tasks are over.
-    pub(super) fn goes_on<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = GoesOn> + 'a {
+    pub(super) fn continues<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = Continuing> + 'a {
         let live = node.live.iter().filter(|(task, (phase, _))| {
-            !node.tasks.contains(task) && !is_before_its_begin(phase) && !defect!(GoesOnUnseen)
+            !node.tasks.contains(task) && !is_before_its_begin(phase) && !defect!(ContinuingUnseen)
         });
         live.filter_map(|(task, (phase, since_ms))| {
             let action = self.jobs.action(task.action)?;
-            let is_over = matches!(action.stand(task.rank), Stand::Ok | Stand::Ended);
+            let is_over = matches!(action.rank_state(task.rank), RankState::Ok | RankState::Ended);
             let age_ms = self.cx.now.mono_ms.saturating_sub(*since_ms);
             let does = describe(phase).1;
-            is_over.then(|| GoesOn { task: *task, does, why: why(action, task.rank), age_ms })
+            is_over.then(|| Continuing { task: *task, does, why: why(action, task.rank), age_ms })
         })
     }
 
     /// Returns the rows of `perilog ps` for scripts that go on although their tasks are over. Ranks of an action with
     /// the same reason share a row, with the age of the oldest.
-    pub(super) fn going_on(&self) -> Vec<PsRow> {
+    pub(super) fn continuing_rows(&self) -> Vec<PsRow> {
         let mut groups: BTreeMap<(ActionId, String), (IdSet, u64)> = BTreeMap::new();
-        for GoesOn { task, does, why, age_ms } in self.nodes.values().flat_map(|node| self.goes_on(node)) {
+        for Continuing { task, does, why, age_ms } in self.nodes.values().flat_map(|node| self.continues(node)) {
             let (ranks, oldest) = groups.entry((task.action, format!("{does}: {why}"))).or_default();
             ranks.insert(task.rank.0);
             *oldest = (*oldest).max(age_ms);
