@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::parameters::parse;
 use super::{Api, lists, recovery, refuse};
-use crate::daemon::{Entry, Followed, feed};
+use crate::daemon::{Changes, Entry, Followed, feed};
 
 /// Maximum number of attempts in one reply.
 const PAGE: usize = 200;
@@ -163,7 +163,7 @@ impl Feed<'_> {
                 self.reply.more(json!({ "attempts": page, "current": false })).await?;
             }
         }
-        self.changed(&jobs).await
+        self.changed(Changes { jobs, ..Changes::default() }).await
     }
 
     async fn follow(&mut self, jobs: BTreeSet<JobId>) -> Result<(), End> {
@@ -173,12 +173,12 @@ impl Feed<'_> {
         self.snapshot(jobs).await?;
         loop {
             let changes = tokio::select! {
-                changes = followed.next() => changes,
+                changes = followed.next(self.drains) => changes,
                 () = self.reply.closed() => return Err(End::Gone),
             };
             let ended = "the follower fell behind, or the controller begins anew: follow again";
             let changes = changes.ok_or_else(|| Refusal::Unavailable(ended.to_owned()))?;
-            self.changed(&changes.jobs).await?;
+            self.changed(changes).await?;
         }
     }
 
@@ -187,19 +187,13 @@ impl Feed<'_> {
     ///
     /// The attempts may be newer than the change that led to this call: they may show a verdict whose drain is the next
     /// change. A follower that saw such a verdict alone would fail the job before the node at fault is drained. So this
-    /// function always reads the drains too, after the last attempts.
-    async fn changed(&mut self, jobs: &BTreeSet<JobId>) -> Result<(), End> {
-        let jobs: Vec<JobId> = jobs.iter().cloned().collect();
-        let mut parts: Vec<Vec<JobId>> = jobs.chunks(PAGE).map(<[JobId]>::to_vec).collect();
-        let last = parts.pop().unwrap_or_default();
-        for part in parts {
-            for page in pages(self.of(part).await?) {
-                self.reply.more(json!({ "attempts": page, "current": false })).await?;
-            }
-        }
-        // The writer handles both requests in this order, and mostly in one batch.
-        let (attempts, drains) = tokio::join!(biased; self.of(last), self.drains(None, self.drains));
-        let (mut pages, mut drains) = (pages(attempts?), drains?);
+    /// function always reads the drains too, after the last attempts. What the writer hands over is of one moment.
+    async fn changed(&mut self, changes: Changes) -> Result<(), End> {
+        let (attempts, mut drains) = match changes.handed {
+            Some([attempts, drains]) => (attempts_in(attempts), drains_in(drains)?),
+            None => self.ask(changes.jobs.into_iter().collect()).await?,
+        };
+        let mut pages = pages(attempts);
         let page = pages.pop().unwrap_or_default();
         for page in pages {
             self.reply.more(json!({ "attempts": page, "current": false })).await?;
@@ -226,32 +220,55 @@ impl Feed<'_> {
         Ok(())
     }
 
+    /// Asks the writer for the present state of these jobs and of the drains. Sends all pages of attempts but the last
+    /// one, which the function returns with the drains.
+    async fn ask(&mut self, jobs: Vec<JobId>) -> Result<(Vec<EdgeAttempt>, Drains), End> {
+        let mut parts: Vec<Vec<JobId>> = jobs.chunks(PAGE).map(<[JobId]>::to_vec).collect();
+        let last = parts.pop().unwrap_or_default();
+        for part in parts {
+            for page in pages(self.of(part).await?) {
+                self.reply.more(json!({ "attempts": page, "current": false })).await?;
+            }
+        }
+        // The writer handles both requests in this order, and mostly in one batch.
+        let (attempts, drains) = tokio::join!(biased; self.of(last), self.drains(None, self.drains));
+        Ok((attempts?, drains?))
+    }
+
     async fn of(&self, jobs: Vec<JobId>) -> Result<Vec<EdgeAttempt>, Refusal> {
         self.attempts(AttemptsOf { source: self.source.clone(), jobs: Some(jobs), after: None, limit: PAGE }).await
     }
 
     async fn attempts(&self, of: AttemptsOf) -> Result<Vec<EdgeAttempt>, Refusal> {
-        match self.api.ask(self.uid, Request::Attempts(of)).await? {
-            Reply::Attempts(attempts) => Ok(attempts),
-            _ => Ok(Vec::new()),
-        }
+        self.api.ask(self.uid, Request::Attempts(of)).await.map(attempts_in)
     }
 
     /// Returns the page of drains after the host `after`. The page is empty if the list still has the number `known`.
     async fn drains(&self, after: Option<HostName>, known: Option<u64>) -> Result<Drains, Refusal> {
-        match self.api.ask(self.uid, Request::Drains { targets: None, after, known }).await? {
-            Reply::Drains { drains, next, revision } => Ok(Drains { rows: lists::drains(drains), next, revision }),
-            other => Err(Refusal::Unavailable(format!("no list of drains: {other:?}"))),
-        }
+        self.api.ask(self.uid, Request::Drains { targets: None, after, known }).await.and_then(drains_in)
     }
 
     async fn stand_in_line(&self) -> Result<Followed, Refusal> {
         let ending = || Refusal::Unavailable("the controller is ending; ask again when it is back".to_owned());
-        let (feed, followed) = feed();
+        let (feed, followed) = feed(self.source.clone());
         let (ready, stands) = oneshot::channel();
         self.api.inlet.put(Entry::FollowAll { feed, ready }).await.map_err(|_| ending())?;
         stands.await.map_err(|_| ending())?;
         Ok(followed)
+    }
+}
+
+fn attempts_in(reply: Reply) -> Vec<EdgeAttempt> {
+    match reply {
+        Reply::Attempts(attempts) => attempts,
+        _ => Vec::new(),
+    }
+}
+
+fn drains_in(reply: Reply) -> Result<Drains, Refusal> {
+    match reply {
+        Reply::Drains { drains, next, revision } => Ok(Drains { rows: lists::drains(drains), next, revision }),
+        other => Err(Refusal::Unavailable(format!("no list of drains: {other:?}"))),
     }
 }
 

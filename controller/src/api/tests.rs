@@ -169,7 +169,7 @@ async fn a_verdict_comes_with_the_drain_that_it_made() {
         let replies = client.call_more("io.perilog.Controller.Attempts", follow).unwrap();
         replies.map(Result::unwrap).find(|reply| reply["attempts"][0]["job"] == "f1").unwrap()
     });
-    let Some(Entry::FollowAll { feed, ready }) = entries.recv().await else { panic!("no follower") };
+    let Some(Entry::FollowAll { mut feed, ready }) = entries.recv().await else { panic!("no follower") };
     ready.send(()).unwrap();
     let attempt = json!({"job": "f1", "attempt": "0", "ranks": "0", "hosts": "n0", "open": true, "hold": "0",
         "released": "", "complete": false, "abandoned": false, "actions": [], "milestones": []});
@@ -188,7 +188,7 @@ async fn a_verdict_comes_with_the_drain_that_it_made() {
                 }
                 Request::Drains { .. } => {
                     let jobs = [JobId::new("f1").unwrap()].into();
-                    assert!(feed.put(&Changes { jobs, drains: false }));
+                    assert!(feed.put(&Changes { jobs, ..Changes::default() }, |_, _| None));
                     is_changed = true;
                     Reply::Drains { drains: Vec::new(), next: None, revision: 0 }
                 }

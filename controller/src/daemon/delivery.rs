@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use perilog_core::agent::io::Level;
-use perilog_core::controller::io::{Client, Refusal, Reply, Request, SessionId};
+use perilog_core::controller::io::{AttemptsOf, Client, Refusal, Reply, Request, SessionId};
 use perilog_core::controller::{Effect, Input, Record};
 use perilog_core::message::ToAgent;
 use perilog_core::task::Start;
@@ -15,7 +15,7 @@ use perilog_host::fault;
 use perilog_proto::{MAX_FORGET, StartFan, encode_to_agent};
 use tokio::sync::{oneshot, watch};
 
-use super::feed::{Changes, Feed};
+use super::feed::{Changes, Feed, Replies};
 use super::inlet::Entry;
 use super::outlet::{End, EventQueue, Outlet, Part, PartQueue};
 
@@ -194,14 +194,15 @@ impl Delivery {
     }
 
     /// Wakes the followers of all jobs' events if `records` has an event, and adds the changes in `records` to the
-    /// feeds of the edges. Drops the feed of an edge that is gone or too slow.
-    pub(crate) fn changed(&mut self, records: &[Record]) {
+    /// feeds of the edges. Drops the feed of an edge that is gone or too slow. `look`: returns the state of changed
+    /// jobs ([`Feed::put`]).
+    pub(crate) fn changed(&mut self, records: &[Record], look: impl Fn(&AttemptsOf, Option<u64>) -> Option<Replies>) {
         if records.iter().any(|record| matches!(record, Record::Event { .. })) {
             self.logged.send_replace(());
         }
         if !self.feeds.is_empty() {
             let changes = Changes::of(records);
-            self.feeds.retain(|feed| feed.put(&changes));
+            self.feeds.retain_mut(|feed| feed.put(&changes, &look));
         }
     }
 

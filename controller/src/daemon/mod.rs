@@ -16,9 +16,7 @@ mod reload;
 mod start;
 mod writer;
 
-#[cfg(test)]
-pub(crate) use feed::Changes;
-pub(crate) use feed::{Followed, feed};
+pub(crate) use feed::{Changes, Followed, feed};
 pub(crate) use inlet::{Ended, Entry, Inlet, Weight};
 pub(crate) use outlet::{Drain, End, Outbound, Outlet, Part, WeakQueue, events, parts};
 

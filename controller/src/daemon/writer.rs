@@ -6,6 +6,7 @@
 //!                            ^                      │
 //!                            └── built anew <── the commit failed
 //! ```
+//! Followers of attempts get the state of changed jobs with the first effects, without a request of their own (`feed`).
 //! Beside the records, the store gets the scripts' durations, which the machine does not need (`observer`).
 //!
 //! A failed commit leaves nothing: the writer discards the machine and rebuilds it from the store, ends every session
@@ -200,7 +201,7 @@ impl<S: Durable> Writer<S> {
             self.store.anchor(newest);
         }
         self.observer.committed(elapsed, &ran, &left.effects);
-        self.delivery.changed(&left.records);
+        self.delivery.changed(&left.records, |of, drains| self.step.replies_to_edge(of, drains));
         self.delivery.forget(left.records.iter().filter_map(|record| match record {
             Record::Prune { job, whole_job: true, .. } => Some(job),
             _ => None,

@@ -11,7 +11,7 @@
 //! If a commit fails, the writer discards the machine, because the machine contains changes that the disk lacks. The
 //! driver then ends every session, answers all callers, and loads the store again when the disk has room.
 
-use crate::controller::io::{Effect, Fetched, Input, Now, Output, Record, Settings, Snapshot};
+use crate::controller::io::{AttemptsOf, Effect, Fetched, Input, Now, Output, Record, Reply, Settings, Snapshot};
 use crate::controller::machine::Machine;
 use crate::controller::memory::{Holding, Needs};
 use crate::mark::Commit;
@@ -154,6 +154,13 @@ impl Writer {
         }
         let newest = self.machine.as_ref().and_then(|machine| machine.history.newest());
         Left { anchor: newest.filter(|_| !records.is_empty()), records, effects }
+    }
+
+    /// Returns the replies to `Attempts` and `Drains` of an edge after the last batch, which must be committed. The
+    /// drains are empty if their list still has the number `known`. `None`: there is no machine, or a job of `of` is
+    /// not in memory.
+    pub fn replies_to_edge(&self, of: &AttemptsOf, known: Option<u64>) -> Option<[Reply; 2]> {
+        self.machine.as_ref()?.facts().replies_to_edge(of, known)
     }
 
     /// Discards the machine, because the store lacks the records of `batch`.

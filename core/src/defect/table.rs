@@ -472,6 +472,12 @@ table! {
     DescriptorsUncounted: "agents take the last descriptor of the controller",
         "docs/administration.md: agents beyond the limit wait, commands are answered",
         Hunt::Unit { program: "controller: daemon", filter: "agents_beyond_the_limit_of_descriptors_wait" };
+    HandedOverOutdated: "an edge gets the state of a job after an earlier commit than the newest, and never the newest",
+        "docs/api.md: the feed shows each attempt again when it changes",
+        Hunt::Unit { program: "controller", filter: "what_is_handed_over_is_the_state_after_the_newest_change" };
+    HandedOverFromMemory: "an edge is shown no attempt of a job that is in the store alone",
+        "docs/api.md: the feed shows each attempt again when it changes",
+        Hunt::Unit { program: "core", filter: "a_job_in_the_store_alone_is_not_handed_over" };
     NamesUnchecked: "a certificate speaks for any host",
         "7: a peer speaks for its own host", Hunt::Nodes { module: "bad_peers_are_refused" };
     ProcessesUnseen: "the unit's cgroup is read as empty",

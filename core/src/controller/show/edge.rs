@@ -14,10 +14,22 @@ use crate::controller::io::{AttemptsOf, Reply};
 use crate::controller::job::Job;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::view::{EdgeAction, EdgeAttempt};
+use crate::defect;
 use crate::ids::{Attempt, JobId, ResourceName};
 use crate::task::Ended;
 
+#[cfg(doc)]
+use crate::controller::io::Request;
+
 impl Facts<'_> {
+    /// Returns the replies to [`Request::Attempts`] and [`Request::Drains`] of an edge, both as of the last batch. The
+    /// drains are empty if their list still has the number `known`. `None`: a job of `of` is not in memory, so only a
+    /// batch that needs the job can show it.
+    pub(crate) fn replies_to_edge(&self, of: &AttemptsOf, known: Option<u64>) -> Option<[Reply; 2]> {
+        let are_held = of.jobs.iter().flatten().all(|job| self.jobs.contains_key(job)) || defect!(HandedOverFromMemory);
+        are_held.then(|| [self.edge_attempts(of), self.drains_page(None, None, known)])
+    }
+
     pub(crate) fn edge_attempts(&self, of: &AttemptsOf) -> Reply {
         let is_of = |attempt: &JobAttempt| attempt.source.as_ref() == Some(&of.source);
         let view = |job: &JobId, number: Attempt, attempt: &JobAttempt| self.edge_attempt(job, number, attempt);

@@ -62,6 +62,33 @@ fn an_edge_sees_the_attempts_of_its_own_source() {
     }
 }
 
+/// After a commit the writer hands the state of the changed jobs to an edge, unless the store alone has one of them:
+/// the edge would see no attempt.
+#[test]
+fn a_job_in_the_store_alone_is_not_handed_over() {
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", 0, "n0", Terms::default(), Some(source("i1")))).0.unwrap();
+    b.ask(add("k", 0, "n1", Terms::default(), Some(source("i1")))).0.unwrap();
+    let of = |names: &[&str]| {
+        let jobs = names.iter().map(|name| job(name)).collect();
+        AttemptsOf { source: source("i1"), jobs: Some(jobs), after: None, limit: 9 }
+    };
+    let handed = |b: &Bench, names: &[&str], known| b.m.facts().replies_to_edge(&of(names), known);
+    let Some([Reply::Attempts(seen), Reply::Drains { revision, .. }]) = handed(&b, &["j"], None) else { panic!() };
+    assert_eq!(seen, attempts(&mut b, Some(&["j"]), None, 9));
+    b.run("prolog", "j", "n0");
+    b.says(n[0], finished(task("prolog", "j", 0), Outcome::Failed { why: Failure::Exit(1) }));
+    let Some([Reply::Attempts(seen), Reply::Drains { drains, .. }]) = handed(&b, &["j", "k"], Some(revision)) else {
+        panic!()
+    };
+    assert_eq!((seen.len(), seen[0].actions[0].verdict, drains.len()), (2, Some(Verdict::Failed), 1));
+    // Job `k` is over, and leaves memory.
+    b.ask(finish("k", None)).0.unwrap();
+    b.says(n[1], finished(task("epilog", "k", 0), Outcome::Ok));
+    assert_eq!(handed(&b, &["j", "k"], None), None);
+    assert_eq!(attempts(&mut b, Some(&["k"]), None, 9).len(), 1);
+}
+
 #[test]
 fn an_attempt_shows_how_far_it_has_come() {
     let (mut b, n) = bench(2, |_| {});
