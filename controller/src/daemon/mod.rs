@@ -18,7 +18,7 @@ mod writer;
 
 pub(crate) use feed::{Changes, Followed, feed};
 pub(crate) use inlet::{Ended, Entry, Inlet, Weight};
-pub(crate) use outlet::{Drain, End, Outbound, Outlet, Part, WeakQueue, events, parts};
+pub(crate) use outlet::{Drain, End, Frame, Outbound, Outlet, Part, WeakQueue, events, parts};
 
 use std::path::Path;
 use std::time::Duration;

@@ -12,7 +12,7 @@ use perilog_core::defect;
 use perilog_core::message::{FromAgent, ToAgent};
 use perilog_host::fault;
 use perilog_host::link::{FrameReader, FrameWriter, Incoming, Link, LinkError};
-use perilog_host::tls::{PeerChain, ServerTls};
+use perilog_host::tls::{Identity, PeerChain, ServerTls};
 use perilog_proto::{Decoded, Preamble, decode_from_agent, decode_to_agent, encode_to_agent, negotiate};
 use tokio::sync::watch;
 
@@ -20,7 +20,7 @@ use super::Sessions;
 use super::complaints::canonical;
 use super::expiries::By;
 use super::greeting::Place;
-use crate::daemon::{Drain, End, Entry, Outbound, Outlet, WeakQueue, Weight};
+use crate::daemon::{Drain, End, Entry, Frame, Outbound, Outlet, WeakQueue, Weight};
 use crate::enroll::enrols;
 
 /// Time that an agent has for its preamble, and again for all pages of its Hello. An agent sends them at once; an agent
@@ -64,7 +64,7 @@ pub(super) async fn serve(
         Err(LinkError::Cut { .. }) => tracing::debug!(%peer, "the peer left before its handshake"),
         Err(error) => sessions.refused(peer, None, &error),
         Ok(link) => {
-            let host = link.names.first().cloned();
+            let host = link.identity.names.first().cloned();
             host.iter().for_each(|host| sessions.names.learn(peer, host));
             if let Over::Refused(why) = talk(Box::new(link), plain, tls, sessions).await {
                 sessions.refused(peer, host.as_deref(), &why);
@@ -74,7 +74,8 @@ pub(super) async fn serve(
 }
 
 async fn talk(link: Box<Link>, plain: bool, tls: watch::Receiver<Option<ServerTls>>, sessions: &Sessions) -> Over {
-    let Link { peer, names, chain, mut reader, mut writer } = *link;
+    let Link { peer, identity: Identity { names, until_ms, issuer }, chain, mut reader, mut writer } = *link;
+    let by = issuer.filter(|issuer| enrols(issuer)).map_or(By::Hand, |_| By::Enrolment);
     let (id, address) = (sessions.next_id(), peer.ip().to_canonical());
     let name = names.first().cloned();
     let mut place = name.as_ref().map(|name| sessions.greetings.enter(name, address, id.0));
@@ -93,8 +94,6 @@ async fn talk(link: Box<Link>, plain: bool, tls: watch::Receiver<Option<ServerTl
         Ok(Err(over)) => return over,
         Ok(Ok(())) => {}
     }
-    let until_ms = chain.until_ms();
-    let by = chain.issuer().filter(|issuer| enrols(issuer)).map_or(By::Hand, |_| By::Enrolment);
     let _expiry = name.as_ref().zip(until_ms).map(|(name, until_ms)| sessions.expiries.enter(peer, name, until_ms, by));
     let (outlet, outbound) = Outlet::new();
     if let Some(per_second) = sessions.rate.count() {
@@ -152,14 +151,14 @@ async fn greet(reader: &mut FrameReader, writer: &mut FrameWriter, release: &str
 }
 
 /// Writes the queued frames to the peer, and calls `welcomed` when the first Welcome is among them.
-async fn write(writer: &mut FrameWriter, mut frames: Drain<bytes::Bytes>, welcomed: impl FnOnce()) -> Over {
+async fn write(writer: &mut FrameWriter, mut frames: Drain<Frame>, welcomed: impl FnOnce()) -> Over {
     let mut welcomed = Some(welcomed);
     while let Some(frame) = frames.next().await {
         if welcomed.is_some() && matches!(decode_to_agent(&frame), Ok(Decoded::Known(ToAgent::Welcome { .. }))) {
             welcomed.take().into_iter().for_each(|welcomed| welcomed());
         }
         fault::point_if("before-ack", || matches!(decode_to_agent(&frame), Ok(Decoded::Known(ToAgent::Ack { .. }))));
-        if let Err(error) = writer.send(frame).await {
+        if let Err(error) = writer.send(*frame).await {
             return error.into();
         }
     }
@@ -175,7 +174,7 @@ struct Hearing<'a> {
     peer: SocketAddr,
     /// Hosts that the peer's certificate names; `None` in plain text.
     names: Option<Vec<String>>,
-    own: WeakQueue<bytes::Bytes>,
+    own: WeakQueue<Frame>,
     sessions: &'a Sessions,
 }
 
@@ -241,7 +240,7 @@ impl Hearing<'_> {
             Ok(Decoded::Known(message)) => Ok(Some((message, weight))),
             Ok(Decoded::Unknown(message)) => {
                 let unsupported = encode_to_agent(&ToAgent::Unsupported { message });
-                self.own.put(unsupported).map_err(|_| refused("it does not take what it is sent"))?;
+                self.own.put(Frame::new(unsupported)).map_err(|_| refused("it does not take what it is sent"))?;
                 Ok(None)
             }
             Err(error) => Err(refused(error)),

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use bytes::buf::Chain;
 use bytes::{Buf, Bytes};
 use futures_util::StreamExt;
-use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::AsyncWriteExt;
 use tokio_util::codec::length_delimited::LengthDelimitedCodecError;
 use tokio_util::codec::{FramedRead, LengthDelimitedCodec};
 
-use super::{LinkError, Stream};
+use super::{LinkError, Shared};
 
 /// Maximum size of a frame in bytes. Senders split larger content into pages.
 pub const MAX_FRAME: usize = 1024 * 1024;
@@ -18,8 +18,8 @@ pub const MAX_FRAME: usize = 1024 * 1024;
 /// would be 80 MB at ten thousand connections.)
 const READ_BUFFER: usize = 512;
 
-pub(super) fn split(peer: SocketAddr, stream: Stream) -> (FrameReader, FrameWriter) {
-    let (read, write) = tokio::io::split(stream);
+pub(super) fn split(peer: SocketAddr, stream: Shared) -> (FrameReader, FrameWriter) {
+    let (read, write) = (stream.clone(), stream);
     let codec =
         LengthDelimitedCodec::builder().big_endian().length_field_length(4).max_frame_length(MAX_FRAME).new_codec();
     let frames = FramedRead::with_capacity(read, codec, READ_BUFFER);
@@ -30,7 +30,7 @@ pub(super) fn split(peer: SocketAddr, stream: Stream) -> (FrameReader, FrameWrit
 #[derive(Debug)]
 pub struct FrameReader {
     peer: SocketAddr,
-    frames: FramedRead<ReadHalf<Stream>, LengthDelimitedCodec>,
+    frames: FramedRead<Shared, LengthDelimitedCodec>,
 }
 
 impl FrameReader {
@@ -62,7 +62,7 @@ impl FrameReader {
 #[derive(Debug)]
 pub struct FrameWriter {
     peer: SocketAddr,
-    half: WriteHalf<Stream>,
+    half: Shared,
     /// Unwritten part of the last frame and its length; `None` if the frame was written completely.
     rest: Option<Chain<Bytes, Bytes>>,
 }

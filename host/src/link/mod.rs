@@ -25,18 +25,19 @@ pub use self::dial::{Dial, dial, is_roots};
 pub use self::error::LinkError;
 pub use self::frame::{FrameReader, FrameWriter, MAX_FRAME};
 pub use self::keepalive::Keepalive;
+pub(crate) use self::stream::Shared;
 pub use self::stream::Stream;
 
 use std::net::SocketAddr;
 
-use crate::tls::PeerChain;
+use crate::tls::{Identity, PeerChain};
 
 /// A connection that is ready for frames.
 #[derive(Debug)]
 pub struct Link {
     pub peer: SocketAddr,
-    /// DNS names in the peer's verified certificate; none in plain text.
-    pub names: Vec<String>,
+    /// Identity of the peer by its verified certificate.
+    pub identity: Identity,
     /// Certificates that the peer showed; empty in plain text.
     pub chain: PeerChain,
     pub reader: FrameReader,
@@ -45,9 +46,10 @@ pub struct Link {
 
 impl Link {
     pub(crate) fn new(peer: SocketAddr, stream: Stream) -> Self {
-        let (names, chain) = (stream.peer_names(), stream.peer_chain());
-        let (reader, writer) = frame::split(peer, stream);
-        Self { peer, names, chain, reader, writer }
+        let identity = stream.peer_identity();
+        let shared = Shared::new(stream);
+        let (reader, writer) = frame::split(peer, shared.clone());
+        Self { peer, identity, chain: PeerChain::of(shared), reader, writer }
     }
 }
 

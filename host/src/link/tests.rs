@@ -190,7 +190,7 @@ async fn a_peer_without_tls_is_refused_and_the_next_is_served() {
     let good = Dial { server_name: "localhost".into(), ..Dial::tls(address, client) };
     let (dialled, accepted) = tokio::join!(dial(&good), async { listener.next().await.handshake().await });
     dialled.unwrap();
-    assert_eq!(accepted.unwrap().names, ["n1"]);
+    assert_eq!(accepted.unwrap().identity.names, ["n1"]);
 }
 
 #[tokio::test]

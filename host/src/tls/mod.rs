@@ -32,7 +32,7 @@ use rustls::{ClientConfig, ConfigBuilder, ServerConfig};
 pub use self::fault::TlsFault;
 pub use self::files::{MAX_FILE, TlsError};
 pub use self::issued::check_issued;
-pub use self::names::{dns_names, serial_number};
+pub use self::names::{Identity, dns_names, serial_number};
 pub use self::peer::PeerChain;
 pub use self::pin::{Pin, PinError, learn};
 

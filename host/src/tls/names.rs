@@ -6,15 +6,40 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::authority::{canonical, hexadecimal};
 
+/// Identity of a peer, as its verified certificate states it. The default is that of a peer in plain text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// DNS names, as [`dns_names`] returns them.
+    pub names: Vec<String>,
+    /// End of the certificate, in milliseconds since 1970.
+    pub until_ms: Option<u64>,
+    /// Name of the authority that signed the certificate (RFC 4514), such as `CN=site`.
+    pub issuer: Option<String>,
+}
+
+impl Identity {
+    /// Reads a verified certificate once. An unreadable one states nothing.
+    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
+        let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Self::default() };
+        let until = u64::try_from(certificate.validity().not_after.timestamp());
+        Self {
+            names: names_of(&certificate),
+            until_ms: until.ok().and_then(|until| until.checked_mul(1_000)),
+            issuer: Some(certificate.issuer().to_string()),
+        }
+    }
+}
+
 /// Returns the DNS names (subjectAltName, RFC 5280 4.2.1.6) of a verified certificate in canonical form
 /// ([`canonical`]).
 ///
 /// The common name does not count (RFC 9525), and wildcards, which name no host, do not count either. An unreadable
 /// certificate has no names.
 pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
-    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
-        return Vec::new();
-    };
+    X509Certificate::from_der(certificate).map(|(_, certificate)| names_of(&certificate)).unwrap_or_default()
+}
+
+fn names_of(certificate: &X509Certificate<'_>) -> Vec<String> {
     let Ok(Some(names)) = certificate.subject_alternative_name() else {
         return Vec::new();
     };
@@ -35,16 +60,4 @@ pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
 pub fn serial_number(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     Some(hexadecimal(&certificate.serial.to_bytes_be()))
-}
-
-/// Returns the end of a verified certificate in milliseconds since 1970; `None` if the certificate is unreadable.
-pub(super) fn not_after_ms(certificate: &CertificateDer<'_>) -> Option<u64> {
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    u64::try_from(certificate.validity().not_after.timestamp()).ok()?.checked_mul(1_000)
-}
-
-/// Returns the name of a verified certificate's authority as text (RFC 4514); `None` if the certificate is unreadable.
-pub(super) fn issuer(certificate: &CertificateDer<'_>) -> Option<String> {
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    Some(certificate.issuer().to_string())
 }

@@ -1,31 +1,29 @@
-//! Certificates of a connected peer, kept for the whole session: a later revocation list may name them.
+//! Certificates of a connected peer, at hand for the whole session: a later revocation list may name them.
+
+use std::fmt;
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 
-use super::names::{issuer, not_after_ms};
 use super::{ServerTls, TlsFault, serial_number};
+use crate::link::Shared;
 
-/// The certificate of a peer and its intermediate certificates; some hundred bytes.
-#[derive(Debug, Clone)]
+/// The certificate of a connected peer and its intermediate certificates. TLS keeps them, and a copy of theirs would
+/// take half a kilobyte for each agent.
 pub struct PeerChain {
-    chain: Box<[CertificateDer<'static>]>,
+    connection: Shared,
     verified: UnixTime,
 }
 
+impl fmt::Debug for PeerChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerChain").field("verified", &self.verified).finish_non_exhaustive()
+    }
+}
+
 impl PeerChain {
-    /// Wraps a chain that the TLS handshake has just verified.
-    pub(crate) fn of(chain: &[CertificateDer<'static>]) -> Self {
-        Self { chain: chain.into(), verified: UnixTime::now() }
-    }
-
-    /// Returns the end of the peer's certificate, in milliseconds since 1970; `None` in plain text.
-    pub fn until_ms(&self) -> Option<u64> {
-        self.chain.first().and_then(not_after_ms)
-    }
-
-    /// Returns the name of the authority that signed the peer's certificate (`CN=site`); `None` in plain text.
-    pub fn issuer(&self) -> Option<String> {
-        self.chain.first().and_then(issuer)
+    /// Wraps a connection whose TLS handshake has just verified the peer.
+    pub(crate) fn of(connection: Shared) -> Self {
+        Self { connection, verified: UnixTime::now() }
     }
 }
 
@@ -35,7 +33,12 @@ impl ServerTls {
     ///
     /// The check costs two signature checks with a revocation list, and nothing without a list.
     pub fn has_revoked(&self, peer: &PeerChain) -> bool {
-        let Some((first, between)) = peer.chain.split_first() else { return false };
+        self.has_revoked_since(&peer.connection.peer_certificates(), peer.verified)
+    }
+
+    /// Returns `true` if the certificates that a handshake verified at this time are revoked now.
+    fn has_revoked_since(&self, chain: &[CertificateDer<'_>], verified: UnixTime) -> bool {
+        let Some((first, between)) = chain.split_first() else { return false };
         if !self.revoked_too.is_empty() && serial_number(first).is_some_and(|serial| self.revoked_too.contains(&serial))
         {
             return true;
@@ -43,7 +46,7 @@ impl ServerTls {
         let Some(verifier) = &self.revocations else { return false };
         // Verifies as of the handshake: rustls would report a certificate that has expired since as expired, not as
         // revoked.
-        let verified = verifier.verify_client_cert(first, between, peer.verified);
+        let verified = verifier.verify_client_cert(first, between, verified);
         verified.is_err_and(|error| TlsFault::of_rustls(&error) == TlsFault::Revoked)
     }
 }
@@ -56,18 +59,17 @@ mod tests {
     use rustls::pki_types::pem::PemObject;
 
     use super::*;
-    use crate::tls::TlsFiles;
     use crate::tls::tests::{Authority, CLIENT, SERVER};
+    use crate::tls::{Identity, TlsFiles};
 
     #[test]
     fn end_and_issuer_of_a_certificate_are_read_from_it() {
         let ca = Authority::new();
         let files = ca.issue_with("n0", CLIENT, |params| params.not_after = date_time_ymd(2020, 1, 1));
-        let chain = [CertificateDer::from_pem_file(files.cert).unwrap()];
-        assert_eq!(PeerChain::of(&chain).until_ms(), Some(1_577_836_800_000));
-        assert!(PeerChain::of(&chain).issuer().unwrap().contains("CN="));
-        let plain = PeerChain::of(&[]);
-        assert_eq!((plain.until_ms(), plain.issuer()), (None, None));
+        let identity = Identity::of(&CertificateDer::from_pem_file(files.cert).unwrap());
+        assert_eq!((identity.names, identity.until_ms), (vec!["n0".to_owned()], Some(1_577_836_800_000)));
+        assert!(identity.issuer.unwrap().contains("CN="));
+        assert_eq!(Identity::of(&CertificateDer::from(vec![1, 2, 3])), Identity::default());
     }
 
     #[test]
@@ -83,16 +85,17 @@ mod tests {
         let in_2015 = UnixTime::since_unix_epoch(Duration::from_secs(45 * 365 * 86_400));
         let peer = |number: u64| {
             let files = ca.issue_with(&format!("n{number}"), CLIENT, until_2020(number));
-            PeerChain { chain: [CertificateDer::from_pem_file(files.cert).unwrap()].into(), verified: in_2015 }
+            [CertificateDer::from_pem_file(files.cert).unwrap()]
         };
+        let has_revoked = |tls: &ServerTls, chain: &[CertificateDer<'_>]| tls.has_revoked_since(chain, in_2015);
         let (bad, good) = (peer(66), peer(67));
         let without = ServerTls::load(&ctl).unwrap();
-        assert!(!without.has_revoked(&bad), "there is no list");
+        assert!(!has_revoked(&without, &bad), "there is no list");
         let with = ServerTls::load(&TlsFiles { crl: Some(ca.revoke(66)), ..ctl }).unwrap();
-        assert!(with.has_revoked(&bad) && !with.has_revoked(&good));
-        assert!(!with.has_revoked(&PeerChain::of(&[])), "plain text");
+        assert!(has_revoked(&with, &bad) && !has_revoked(&with, &good));
+        assert!(!has_revoked(&with, &[]), "plain text");
         // Serial numbers of expired certificates, which the list omits.
         let with = with.and_revoked(["43".to_owned()].into());
-        assert!(with.has_revoked(&bad) && with.has_revoked(&good) && !with.has_revoked(&peer(68)));
+        assert!(has_revoked(&with, &bad) && has_revoked(&with, &good) && !has_revoked(&with, &peer(68)));
     }
 }
