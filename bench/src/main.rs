@@ -5,8 +5,10 @@
 //! | `unit` | one task through a real agent, against its unit over a bare D-Bus connection and `systemd-run --wait` |
 //! | `hook` | `perilog hook slurm-prolog`, against `systemd-run --wait` |
 //! | `flux` | a job's prolog under a real Flux: the stock plugin, perilog's hook, and the edge |
+//! | `slurm` | a job's prologs under a real Slurm: plain, in a bare unit of systemd, and by perilog's hook |
 //! | `idle` | the cost of a connected idle agent |
 //! | `fan` | one action over thousands of simulated agents on a real controller, against the bare wire |
+//! | `feed` | the verdict at an edge's feed, against that at a follower of the job's events |
 //! | `history` | requests to a real controller with thousands of finished jobs in its store, against one with few |
 //! | `core` (`perilog-bench-core`) | the controller's machine alone, one action over 65,536 ranks against 8,192 |
 //!
@@ -24,6 +26,7 @@ mod idle;
 mod noise;
 mod part;
 mod process;
+mod slurm;
 mod unit;
 
 use std::io::Write as _;
@@ -45,14 +48,18 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let Some((word, rest)) = arguments.split_first() else { bail!("unit, hook, flux, idle, fan or history?") };
+    let Some((word, rest)) = arguments.split_first() else {
+        bail!("unit, hook, flux, slurm, idle, fan, feed or history?")
+    };
     let options = || Options::parse(rest);
     match (word.as_str(), rest) {
         ("unit", _) => report::print(&unit::run(&options()?)?),
         ("hook", _) => report::print(&unit::run_hook(&options()?)?),
         ("flux", _) => report::print(&flux::run(&options()?)?),
+        ("slurm", _) => report::print(&slurm::run(&options()?)?),
         ("idle", _) => report::print(&idle::run(&options()?)?),
         ("fan", _) => report::print(&fan::run(&options()?)?),
+        ("feed", _) => report::print(&fan::feed::run(&options()?)?),
         ("history", _) => report::print(&history::run(&options()?)?),
         ("swarm", [directory]) => fan::swarm::serve(directory.as_ref()),
         ("acceptor", [directory]) => fan::handshakes::accept(directory.as_ref()),

@@ -1,5 +1,5 @@
-//! `cargo xtask bench unit|hook|flux|idle|fan|history|core`: builds in release, measures as root (`core` without
-//! root and without nodes), shows the table, and keeps the JSON document with the raw samples as
+//! `cargo xtask bench unit|hook|flux|slurm|idle|fan|feed|history|core`: builds in release, measures as root (`core`
+//! without root and without nodes), shows the table, and keeps the JSON document with the raw samples as
 //! `target/bench/<name>.json`. `bench/src` describes the measurements.
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::prerequisites;
 use crate::privilege;
 use crate::stages::say;
 
-pub(crate) const ALL: [&str; 7] = ["unit", "hook", "flux", "idle", "fan", "history", "core"];
+pub(crate) const ALL: [&str; 9] = ["unit", "hook", "flux", "slurm", "idle", "fan", "feed", "history", "core"];
 
 /// Names of the bench's options, which say how much a measurement measures.
 const OPTIONS: [&str; 7] = ["samples", "bursts", "seconds", "agents", "rounds", "ranks", "jobs"];

@@ -31,7 +31,7 @@ usage: cargo xtask COMMAND
   mutate  can they fail? switches on one deliberate defect after the other, and names the seed or the test that
           turned red
   tidy    the house rules that no compiler knows: who may know whom, what the core must not do, file sizes
-  bench [unit|hook|flux|idle|fan|history|core] [--OPTION NUMBER...]
+  bench [unit|hook|flux|slurm|idle|fan|feed|history|core] [--OPTION NUMBER...]
           what a task, an idle agent, ten thousand agents and a long history cost, beside the bare parts
           (docs/performance.md)
   pages DIR

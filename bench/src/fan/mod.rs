@@ -19,6 +19,7 @@
 //! acknowledgement.
 
 pub(crate) mod echo;
+pub(crate) mod feed;
 mod growth;
 pub(crate) mod handshakes;
 mod herd;
