@@ -11,6 +11,10 @@ impl Samples {
         self.0.push(value);
     }
 
+    pub fn extend(&mut self, other: &Self) {
+        self.0.extend(&other.0);
+    }
+
     pub fn count(&self) -> usize {
         self.0.len()
     }

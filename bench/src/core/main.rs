@@ -5,9 +5,12 @@
 //! `bench/src/main.rs`.
 
 mod cases;
+mod disk;
 mod history;
+mod nodes;
 mod site;
 mod size;
+mod slowest;
 
 use std::alloc::System;
 use std::io::Write as _;

@@ -9,18 +9,22 @@ use perilog_core::controller::io::{
     Effect, FailedNotice, JobAdd, Output, ReleasePolicy, Reply, Request, RunRequest, SessionId,
 };
 use perilog_core::controller::{Input, Machine, Now, Record, Settings, Snapshot};
-use perilog_core::ids::{ActionId, ClusterId, MachineId, TaskId};
+use perilog_core::ids::{ActionId, ClusterId, TaskId};
 use perilog_core::job::{Terms, Tolerance};
 use perilog_core::message::{FromAgent, Held, HeldState, Hello};
 use perilog_core::task::{Check, Ended};
-use perilog_core::{ActionName, Attempt, BootId, HostList, HostName, IdSet, JobId, Outcome, Rank, ResourceSet};
+use perilog_core::{ActionName, Attempt, HostList, IdSet, JobId, Outcome, Rank, ResourceSet};
 use rustix::time::{ClockId, clock_gettime};
 use stats_alloc::{Region, StatsAlloc};
 
+use crate::disk::{Disk, kind};
+use crate::nodes::{hello, message, names};
 use crate::size;
 
 /// The time (ms since 1970) at which a site begins.
 pub(crate) const NOW_MS: u64 = 1_700_000_000_000;
+/// Start-grace (ms) of a site. A batch takes a millisecond, and there are more ranks than milliseconds in a minute.
+pub(crate) const START_GRACE_MS: u64 = 86_400_000;
 /// Number of Hellos in a batch: as many inputs as the controller's writer takes at once.
 const BATCH: usize = 1_024;
 /// Number of batches after which the simulated resource manager again asks for new entries of the outbox.
@@ -54,31 +58,8 @@ pub(crate) struct Site<'a> {
     pub(crate) released: IdSet,
     pub(crate) finals: u64,
     pub(crate) spent: Spent,
-}
-
-/// Returns `count` host names with numbers in the middle, as on many sites; such names fold badly into a hostlist.
-fn names(count: u32) -> impl Iterator<Item = String> {
-    (0..count).map(|n| format!("x{}c{}s{}b{}n{}", 1000 + n / 256, n / 32 % 8, n / 4 % 8, n / 2 % 2, n % 2))
-}
-
-fn action(name: &str) -> Result<ActionName> {
-    Ok(ActionName::new(name)?)
-}
-
-/// Returns the Hello of the node `host`, which has no tasks. `link` is the number of its session, and must grow.
-/// `node`, the number of the node's first session, serves as machine id and boot id.
-fn hello(host: &str, node: SessionId, link: u64) -> Result<Hello> {
-    Ok(Hello {
-        host: HostName::new(host)?,
-        machine: MachineId::new(&format!("{:032x}", node.0))?,
-        boot: BootId::new(&format!("{:032x}", node.0))?,
-        link,
-        version: "0".to_owned(),
-        actions: None,
-        newest: None,
-        tasks: Vec::new(),
-        more: false,
-    })
+    /// The store to which every batch is committed; `None`: batches are not stored.
+    pub(crate) disk: Option<Disk>,
 }
 
 impl<'a> Site<'a> {
@@ -103,8 +84,7 @@ impl<'a> Site<'a> {
     ) -> Result<Self> {
         let settings = Settings {
             cluster: ClusterId::from_name("bench"),
-            // A batch is a millisecond here, and there are more ranks than milliseconds in a minute.
-            start_grace_ms: 86_400_000,
+            start_grace_ms: START_GRACE_MS,
             unreachable_grace_ms: 300_000,
             not_after_ms: 3_600_000,
             probe_ms: 2_000,
@@ -141,6 +121,7 @@ impl<'a> Site<'a> {
             released: IdSet::new(),
             finals: 0,
             spent: Spent::default(),
+            disk: None,
         };
         site.come_up()?;
         site.spent = Spent::default();
@@ -210,16 +191,17 @@ impl<'a> Site<'a> {
             self.wake_ms = None;
             inputs.push(Input::Tick);
         }
+        let kind = kind(&inputs);
         let began = cpu_us();
         let output = self.machine.handle(inputs, self.now);
         let us = cpu_us() - began;
         self.spent.us += us;
         self.spent.slowest_us = self.spent.slowest_us.max(us);
         self.spent.batches += 1;
-        self.look_at(output)
+        self.look_at(kind, us, output)
     }
 
-    fn look_at(&mut self, output: Output) -> Result<Vec<Reply>> {
+    fn look_at(&mut self, kind: &'static str, us: f64, output: Output) -> Result<Vec<Reply>> {
         for record in &output.records {
             self.spent.bytes += size::of(record) as u64;
             if let Record::Event { event, .. } = record
@@ -228,7 +210,10 @@ impl<'a> Site<'a> {
                 self.release(event.context().map(|context| (&context["ranks"], &context["final"])))?;
             }
         }
-        drop(output.records);
+        match &mut self.disk {
+            Some(disk) => disk.commit(kind, output.records, us)?,
+            None => drop(output.records),
+        }
         let mut replies = Vec::new();
         for effect in output.effects {
             match effect {
@@ -304,6 +289,10 @@ impl<'a> Site<'a> {
         self.job.clone()
     }
 
+    pub(crate) fn hosts(&self) -> HostList {
+        self.hosts.clone()
+    }
+
     /// Lets each rank report Accepted of its task, then each rank Finished: one rank per batch, in random order. About
     /// `failing` of a hundred ranks report a failed check, which the job may tolerate.
     pub(crate) fn accepted_and_finished(&mut self, name: &str, attempt: u64, failing: u32) -> Result<()> {
@@ -354,7 +343,13 @@ impl<'a> Site<'a> {
 
     /// Moves the clock ten minutes ahead: then every batch of releases is due.
     pub(crate) fn wait(&mut self) -> Result<()> {
-        self.now.mono_ms += 600_000;
+        self.wait_for(600_000)
+    }
+
+    /// Moves the clock ahead, and lets the machine do what is due then.
+    pub(crate) fn wait_for(&mut self, ms: u64) -> Result<()> {
+        self.now.mono_ms += ms;
+        self.now.wall_ms += ms;
         self.handle(Vec::new())?;
         Ok(())
     }
@@ -380,8 +375,8 @@ impl<'a> Site<'a> {
     }
 }
 
-fn message(session: SessionId, message: FromAgent) -> Input {
-    Input::Message { session, names: None, peer: "10.0.0.1:5115".to_owned(), message }
+fn action(name: &str) -> Result<ActionName> {
+    Ok(ActionName::new(name)?)
 }
 
 /// Returns this thread's CPU time in microseconds, to leave out other work of this computer.

@@ -19,7 +19,7 @@ const ARROWS: [(&str, Option<&[&str]>); 15] = [
     // Every `cargo xtask` builds it first: what it depends on is what README's first command waits for.
     ("perilog-tests", Some(&["perilog-core"])),
     ("perilog-disk", Some(&["perilog-core", "perilog-host", "perilog-controller"])),
-    ("perilog-bench", Some(&["perilog-core", "perilog-proto", "perilog-host", "perilog-tests"])),
+    ("perilog-bench", Some(&["perilog-core", "perilog-proto", "perilog-host", "perilog-controller", "perilog-tests"])),
     (
         "perilog-pages",
         Some(&["perilog-core", "perilog-host", "perilog-agent", "perilog-controller", "perilog-flux", "perilog"]),
