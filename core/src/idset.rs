@@ -2,7 +2,7 @@
 //!
 //! The set is stored as sorted, disjoint ranges that do not touch. The cost of a set depends on the number of ranges,
 //! never on the size of the ids: `0-4294967295` is one entry. Equal sets have equal ranges, so equality and hashing are
-//! those of the map.
+//! those of the ranges.
 //!
 //! Copies share the ranges until one copy changes: the ranks of a job go to each of the job's nodes, and are often
 //! compared with their own copies.
@@ -12,10 +12,10 @@
 
 mod parse;
 mod positions;
+mod ranges;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -23,16 +23,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub use positions::Positions;
+use ranges::Ranges;
 
 /// A set of `u32`. The order of sets has no meaning; it lets sets be keys of a map.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdSet {
-    /// `None` for the empty set, never an empty map, so that equal sets have equal fields.
+    /// `None` for the empty set, never empty ranges, so that equal sets have equal fields.
     ranges: Option<Arc<Ranges>>,
 }
-
-/// Maps the first id of each range to its last id. No two ranges overlap or touch.
-type Ranges = BTreeMap<u32, u32>;
 
 static NO_RANGES: Ranges = Ranges::new();
 
@@ -59,7 +57,7 @@ impl IdSet {
         Self { ranges: (!ranges.is_empty()).then(|| Arc::new(ranges)) }
     }
 
-    fn map(&self) -> &Ranges {
+    fn kept(&self) -> &Ranges {
         self.ranges.as_deref().unwrap_or(&NO_RANGES)
     }
 
@@ -84,21 +82,21 @@ impl IdSet {
     /// Adds the ids from `lo` to `hi`, both included; adds none if `lo > hi`.
     pub fn insert_range(&mut self, lo: u32, hi: u32) {
         // Changes nothing if the set has the range already: a change would copy shared ranges.
-        if lo > hi || self.map().range(..=lo).next_back().is_some_and(|(_, &end)| hi <= end) {
+        if lo > hi || self.kept().before(lo).is_some_and(|(_, end)| hi <= end) {
             return;
         }
         let (mut lo, mut hi) = (lo, hi);
         let ranges = Arc::make_mut(self.ranges.get_or_insert_default());
         // Merges, from the right, every range that overlaps or touches the new range.
-        while let Some((&start, &end)) = ranges.range(..=hi.saturating_add(1)).next_back() {
+        while let Some((start, end)) = ranges.before(hi.saturating_add(1)) {
             if end.saturating_add(1) < lo {
                 break;
             }
-            ranges.remove(&start);
+            ranges.remove(start);
             lo = lo.min(start);
             hi = hi.max(end);
         }
-        ranges.insert(lo, hi);
+        ranges.insert((lo, hi));
     }
 
     /// Removes the ids from `lo` to `hi`, both included; removes none if `lo > hi`.
@@ -108,16 +106,16 @@ impl IdSet {
             return;
         }
         let ranges = Arc::make_mut(self.ranges.get_or_insert_default());
-        while let Some((&start, &end)) = ranges.range(..=hi).next_back() {
+        while let Some((start, end)) = ranges.before(hi) {
             if end < lo {
                 break;
             }
-            ranges.remove(&start);
+            ranges.remove(start);
             if end > hi {
-                ranges.insert(hi + 1, end);
+                ranges.insert((hi + 1, end));
             }
             if start < lo {
-                ranges.insert(start, lo - 1);
+                ranges.insert((start, lo - 1));
                 break;
             }
         }
@@ -127,7 +125,7 @@ impl IdSet {
     }
 
     pub fn contains(&self, id: u32) -> bool {
-        self.map().range(..=id).next_back().is_some_and(|(_, &end)| id <= end)
+        self.kept().before(id).is_some_and(|(_, end)| id <= end)
     }
 
     /// Returns the number of ids, in a time that grows with the number of ranges.
@@ -140,11 +138,11 @@ impl IdSet {
     }
 
     pub fn first(&self) -> Option<u32> {
-        self.map().first_key_value().map(|(&lo, _)| lo)
+        self.kept().first().map(|(lo, _)| lo)
     }
 
     pub fn last(&self) -> Option<u32> {
-        self.map().last_key_value().map(|(_, &hi)| hi)
+        self.kept().last().map(|(_, hi)| hi)
     }
 
     /// Iterates over the ids in ascending order. A set from outside may contain four billion ids: the caller checks its
@@ -155,7 +153,7 @@ impl IdSet {
 
     /// Iterates over the ranges (first, last) in ascending order; at least one id is missing between two ranges.
     pub fn ranges(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.map().iter().map(|(&lo, &hi)| (lo, hi))
+        self.kept().iter()
     }
 
     pub fn union(&self, other: &Self) -> Self {
@@ -210,7 +208,7 @@ impl IdSet {
     /// Returns `true` if every id of `self` is in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         // Ranges do not touch: a range of `self` either lies within one range of `other`, or is not fully contained.
-        let there = |(lo, hi)| other.map().range(..=lo).next_back().is_some_and(|(_, &end)| hi <= end);
+        let there = |(lo, hi)| other.kept().before(lo).is_some_and(|(_, end)| hi <= end);
         self.ranges().all(there)
     }
 
@@ -224,7 +222,7 @@ impl IdSet {
 
     /// Returns the number of ranges: the cost of storing, walking or writing the set grows with this number.
     pub fn pieces(&self) -> usize {
-        self.map().len()
+        self.kept().len()
     }
 
     /// Returns `true` if looking up each range of `self` in `other` is cheaper than walking both sets. Operations on
@@ -236,9 +234,8 @@ impl IdSet {
     /// Iterates over the ranges of those ids of the set that lie between `lo` and `hi`, both included, in ascending
     /// order.
     fn within(&self, lo: u32, hi: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let first = self.map().range(..=lo).next_back().map_or(lo, |(&start, _)| start);
-        let cut = move |(&start, &end): (&u32, &u32)| (start.max(lo), end.min(hi));
-        self.map().range(first..=hi).map(cut).filter(|(lo, hi)| lo <= hi)
+        let reached = self.kept().from(lo).take_while(move |(start, _)| *start <= hi);
+        reached.map(move |(start, end)| (start.max(lo), end.min(hi))).filter(|(lo, hi)| lo <= hi)
     }
 
     /// Returns the RFC 22 text in optional brackets: `[0-3,7]`.

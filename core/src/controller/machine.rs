@@ -189,7 +189,7 @@ impl Machine {
         self.jobs.log_milestones(&mut self.cx);
         loop {
             let mut in_force = std::mem::take(&mut self.cx.in_force);
-            in_force.retain(|host| !self.drains.is_draining(host));
+            in_force.retain(|host| !self.drains.is_draining(host.as_str()));
             // A drain for a missing clean-up kept other jobs' setup actions waiting.
             for host in in_force.iter().filter(|host| self.nodes.uncleaned_hosts.contains(*host)) {
                 self.jobs.reordered_on(host, &mut self.cx);

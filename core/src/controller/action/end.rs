@@ -129,7 +129,7 @@ impl Machine {
         }
         let ranks = IdSet::from(task.rank.0..=task.rank.0);
         let resolution = Resolving { overdue: true, ..Resolving::new(ranks, false, what, 0) };
-        match self.jobs.host_of(task).is_some_and(|host| self.drains.is_draining(&host)) {
+        match self.jobs.name_of(task).is_some_and(|host| self.drains.is_draining(host)) {
             true => self
                 .jobs
                 .action_mut(task.action)

@@ -124,7 +124,7 @@ impl Drains {
     }
 
     /// Returns `true` if the host has a drain that is not in force yet.
-    pub(crate) fn is_draining(&self, host: &HostName) -> bool {
+    pub(crate) fn is_draining(&self, host: &str) -> bool {
         self.by_host.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
     }
 

@@ -195,8 +195,8 @@ impl Facts<'_> {
         let held =
             |rank: u32| attempt.hold.ranks.contains(rank) || actions.iter().any(|a| a.row.held.ranks.contains(rank));
         for rank in part.ranks.iter().filter(|rank| !held(*rank) && !attempt.released.ranks.contains(*rank)) {
-            let draining = |host: &HostName| self.drains.is_draining(host) && !defect!(ReleaseUndrained);
-            match attempt.layout.host(Rank(rank)).filter(draining) {
+            let draining = |host: &&str| self.drains.is_draining(host) && !defect!(ReleaseUndrained);
+            match attempt.layout.name(Rank(rank)).filter(draining).and_then(|host| HostName::new(host).ok()) {
                 None => drop(free.ranks.insert(rank)),
                 Some(host) => waiting.push((host, Rank(rank))),
             }

@@ -66,8 +66,13 @@ impl Layout {
 
     /// Returns the host of a rank; `None`: the rank is outside the layout.
     pub fn host(&self, rank: Rank) -> Option<HostName> {
+        self.name(rank).and_then(|host| HostName::new(host).ok())
+    }
+
+    /// Returns the name of a rank's host, for a look-up; `None`: the rank is outside the layout.
+    pub(crate) fn name(&self, rank: Rank) -> Option<&str> {
         let position = usize::try_from(self.0.positions.position(rank.0)?).ok()?;
-        self.hosts().get(position).and_then(|host| HostName::new(host).ok())
+        self.hosts().get(position)
     }
 
     /// Returns the rank of a host; `None`: the host is outside the layout.

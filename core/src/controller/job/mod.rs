@@ -145,6 +145,11 @@ impl Jobs {
         self.layout(task.action)?.host(task.rank)
     }
 
+    /// Returns the name of a task's host, for a look-up.
+    pub(crate) fn name_of(&self, task: TaskId) -> Option<&str> {
+        self.layout(task.action)?.name(task.rank)
+    }
+
     /// Returns the tasks of `host` for the task list of a node that connects for the first time. These are the host's
     /// tasks in two kinds of actions: those in which a rank of any host still waits for its Start, and external actions
     /// without a verdict.

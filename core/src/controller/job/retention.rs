@@ -196,7 +196,7 @@ impl<'a> Facts<'a> {
 
     fn drains(&self) -> DrainsOfJobs<'a> {
         let waiting = self.0.drains.waiting.values().flatten();
-        let draining = self.0.drains.keys().filter(|host| self.drains.is_draining(host)).map(HostName::as_str);
+        let draining = self.0.drains.keys().map(HostName::as_str).filter(|host| self.drains.is_draining(host));
         DrainsOfJobs {
             undrained: waiting.map(|(job, attempt, _)| (job, *attempt)).collect(),
             draining: draining.collect(),

@@ -22,7 +22,7 @@ impl Machine {
     pub(crate) fn node_forget(&mut self, hosts: &HostList, uid: u32) -> Result<Reply, Refusal> {
         let mut dismantled = Vec::new();
         for name in hosts.iter() {
-            let host = self.nodes.get_key_value(name).map(|(host, _)| host.clone());
+            let host = self.nodes.get(name).map(|node| node.row.host.clone());
             let host = host.ok_or_else(|| self.nodes.never_seen(name))?;
             if let Some(why) = self.facts().in_use(&host) {
                 return Err(Refusal::Conflict(format!("{host} {why}; no node is forgotten")));

@@ -1,5 +1,6 @@
 //! Nodes: decides which session speaks for a host, and how the tasks in a node's Hello differ from the store.
 
+mod by_host;
 pub(crate) mod configured;
 mod dismantled;
 pub(crate) mod duplicate_session;
@@ -11,7 +12,7 @@ mod reconcile;
 pub(crate) mod session;
 mod spelling;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Deref, DerefMut};
 
 use crate::agent::io::Level;
@@ -19,6 +20,7 @@ use crate::controller::action::Action;
 use crate::controller::context::Context;
 use crate::controller::io::{NodeRow, SessionId};
 use crate::controller::job::Jobs;
+use crate::controller::node::by_host::ByHost;
 use crate::controller::node::session::Session;
 use crate::controller::node::spelling::Spellings;
 use crate::controller::recovery::Unsettled;
@@ -83,9 +85,9 @@ impl Node {
 /// All nodes by host, and the sessions of their agents.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Nodes {
-    by_host: BTreeMap<HostName, Node>,
+    by_host: ByHost,
     spellings: Spellings,
-    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) sessions: HashMap<SessionId, Session>,
     /// Sessions that wait for the result of a liveness probe of their host's older session.
     pub(crate) probing: BTreeSet<SessionId>,
     probe_last: u64,
@@ -102,7 +104,7 @@ pub(crate) struct Nodes {
 }
 
 impl Deref for Nodes {
-    type Target = BTreeMap<HostName, Node>;
+    type Target = ByHost;
 
     fn deref(&self) -> &Self::Target {
         &self.by_host
@@ -119,7 +121,7 @@ impl Nodes {
     /// Returns the node of a host. The host becomes known if it is not.
     pub(crate) fn learn(&mut self, host: &HostName, new: impl FnOnce() -> Node) -> &mut Node {
         self.spellings.learn(host);
-        self.by_host.entry(host.clone()).or_insert_with(new)
+        self.by_host.get_or_insert_with(host, new)
     }
 
     /// Removes a host from the known hosts, and returns its node.
@@ -146,7 +148,7 @@ impl Nodes {
 
     /// Returns the node of a task; `None`: the store does not know the task, or its node.
     pub(crate) fn of(&self, jobs: &Jobs, task: TaskId) -> Option<&Node> {
-        self.get(&jobs.host_of(task)?)
+        self.get(jobs.name_of(task)?)
     }
 
     /// Returns the session of the task's node; `None`: the node is not connected, or the action is external and runs on
@@ -156,7 +158,7 @@ impl Nodes {
     }
 
     pub(crate) fn of_mut(&mut self, jobs: &Jobs, task: TaskId) -> Option<&mut Node> {
-        self.get_mut(&jobs.host_of(task)?)
+        self.get_mut(jobs.name_of(task)?)
     }
 
     /// Adds `ranks` of an action to the task lists of the ranks' nodes.
@@ -205,7 +207,7 @@ impl Nodes {
     /// Returns `true` if `host` may report about the task: the store has the task on `host`, and no service carries it
     /// out. A report of `host` about any other known task goes into the node's note.
     pub(crate) fn speaks_for(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, cx: &mut Context) -> bool {
-        jobs.host_of(task).is_some() && !self.is_anothers(host, task, jobs, cx)
+        jobs.name_of(task).is_some() && !self.is_anothers(host, task, jobs, cx)
     }
 
     /// Returns `true` if the task is not this host's: the store has the task on another host, or a service carries it
@@ -214,7 +216,7 @@ impl Nodes {
     /// or a reused job number, the attempt can have other hosts.
     pub(crate) fn is_anothers(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, cx: &mut Context) -> bool {
         let external = jobs.is_external(task.action);
-        let Some(of) = jobs.host_of(task).filter(|of| of != host || external) else { return false };
+        let Some(of) = jobs.name_of(task).filter(|of| *of != host.as_str() || external) else { return false };
         let whose = if external { "run by a service outside".to_owned() } else { format!("of {of}") };
         let text = format!("spoke for task {task}, which is {whose}");
         let news = |node: &&mut Node| node.note.as_ref() != Some(&text);

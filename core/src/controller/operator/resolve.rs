@@ -142,7 +142,7 @@ impl Machine {
         if let Some(session) = self.nodes.session_of(&self.jobs, task).filter(|_| !begun && !defect!(ResolvedBegins)) {
             self.cx.send_cancel(session, &self.jobs, task, &before_its_begin(reason));
         }
-        host.is_some_and(|host| self.drains.is_draining(&host)) && !defect!(ResolveBeforeDrain)
+        host.is_some_and(|host| self.drains.is_draining(host.as_str())) && !defect!(ResolveBeforeDrain)
     }
 }
 

@@ -19,6 +19,8 @@
 //! A commit is foreign if this store never made it ([`crate::mark`]). The batch that sends a Welcome also commits the
 //! generation, because the Welcome makes the node forget the evidence.
 
+use std::collections::BTreeSet;
+
 use crate::agent::io::Level;
 use crate::controller::facts::Facts;
 use crate::controller::io::{Record, SessionId};
@@ -110,7 +112,7 @@ impl Machine {
         self.cx.outbox.begin(self.epoch.number, self.cx.now.wall_ms);
         self.history.begin(self.epoch, self.history.last + 1);
         self.cx.records.push(Record::Epoch(self.epoch));
-        let sessions: Vec<SessionId> = self.nodes.sessions.keys().copied().collect();
+        let sessions: BTreeSet<SessionId> = self.nodes.sessions.keys().copied().collect();
         for id in sessions {
             self.nodes.end_session(id, "this controller takes over: a new epoch", &mut self.cx);
         }

@@ -116,7 +116,7 @@ impl Facts<'_> {
     pub(super) fn uncleaned_before(&self, job: &JobId, host: &HostName) -> Option<HeldBack> {
         let node = self.nodes.get(host).filter(|_| self.nodes.uncleaned_hosts.contains(host))?;
         let (of, _) = node.unsettled.uncleaned.iter().find(|(of, _)| of != job)?;
-        let waits = self.drains.is_draining(host) && !defect!(UncleanedIgnored);
+        let waits = self.drains.is_draining(host.as_str()) && !defect!(UncleanedIgnored);
         waits.then(|| HeldBack::Uncleaned(host.clone(), of.clone()))
     }
 

@@ -98,7 +98,7 @@ impl Facts<'_> {
     /// `NoSuchNode` for the first page, as of [`Self::node_named`]. A later page leaves out a node that is forgotten.
     pub(crate) fn nodes_page(&self, targets: Option<&HostList>, after: Option<&HostName>) -> Result<Reply, Refusal> {
         let Some(targets) = targets else {
-            return Ok(self.page_of_nodes(self.nodes.range::<HostName, _>(later(after)).map(|(_, node)| node)));
+            return Ok(self.page_of_nodes(self.nodes.range(later(after))));
         };
         if after.is_none() {
             targets.iter().try_for_each(|host| self.node_named(host).map(drop))?;

@@ -177,7 +177,7 @@ fn hello_may_come_in_pages_and_nothing_before_it_counts() {
     page.more = true;
     assert_eq!(b.says(s, FromAgent::Hello(page)), []);
     b.says(s, FromAgent::Hello(hello("n0", "b", 1, vec![held("epilog", "k", 0, live())])));
-    assert_eq!(b.m.nodes["n0"].unsettled.unknown.len(), 2);
+    assert_eq!(b.m.nodes.get("n0").unwrap().unsettled.unknown.len(), 2);
 }
 
 /// A Hello is refused if all its pages together list more tasks than a node can hold, even if each page fits into a

@@ -132,7 +132,7 @@ fn the_unknown_setup_task_of_a_taken_up_job_is_adopted() {
             b.up("n0", "b", there());
         }
         b.ask(finish("j", None)).0.unwrap();
-        let n0 = if before { b.m.nodes["n0"].session.unwrap() } else { b.up("n0", "b", there()).0 };
+        let n0 = if before { b.m.nodes.get("n0").unwrap().session.unwrap() } else { b.up("n0", "b", there()).0 };
         assert_eq!(b.action("prolog", "j", 0).accepted.to_string(), "0");
         let effects = b.ends(n0, task("prolog", "j", 0));
         assert!(effects.contains(&ack(n0, task("prolog", "j", 0))) && starts(&effects) == [(n0, 0)], "{effects:?}");
