@@ -11,6 +11,8 @@ use crate::controller::giveback::outbox::Outbox;
 use crate::controller::io::{Client, Effect, Now, Passing, Record, Refusal, Reply, SessionId, Settings};
 use crate::controller::job::Jobs;
 use crate::controller::job::milestones::MilestoneEntry;
+use crate::controller::operator::drain::Order;
+use crate::controller::quota::Quota;
 use crate::defect;
 use crate::eventlog::Event;
 use crate::hostlist::HostList;
@@ -55,6 +57,8 @@ pub(super) struct Context {
     /// Time (ms, monotonic) at which the last `WakeAt` effect asked for a tick; `None`: that tick has come, or no
     /// effect has asked for one.
     pub(super) wake_ms: Option<u64>,
+    /// How many ranks the batch may still start or end by itself.
+    pub(super) quota: Quota,
 }
 
 /// Consequence of an act for another part of the machine, which the acting part cannot reach. `Machine::react` carries
@@ -82,6 +86,10 @@ pub(super) enum Change {
     /// These ranks of the action may be able to begin. Each waits for its Start, or its task is unclaimed on the node.
     /// A rank begins unless an earlier action, its node or recovery keeps it waiting.
     Ready(ActionId, IdSet),
+    /// An earlier batch left the Starts of these ranks for this one. Their limits count from this time (monotonic).
+    Continuing(ActionId, IdSet, u64),
+    /// An operator's request to drain hosts, or to lift drains, is to be carried out.
+    Ordered(Box<Order>),
     /// The action's attempt proceeds. The action's waiting tasks may begin.
     Proceeds(ActionId),
     /// The action has its verdict. Its tasks leave the task lists of their nodes.
@@ -134,6 +142,7 @@ impl Context {
             noted: BTreeMap::new(),
             in_force: BTreeSet::new(),
             wake_ms: None,
+            quota: Quota::default(),
         }
     }
 

@@ -128,6 +128,9 @@ impl Machine {
     /// The caller must commit the records before any effect leaves.
     pub fn handle(&mut self, inputs: Vec<Input>, now: Now) -> Output {
         self.cx.now = now;
+        let later = self.cx.quota.begin();
+        self.cx.changes.extend(later);
+        self.react();
         for input in inputs {
             match input {
                 Input::Message { session, names, peer, message } => {
@@ -248,7 +251,20 @@ impl Machine {
                 }
                 Change::Joined(action, ranks) => self.adopt(action, &ranks),
                 Change::Ready(action, ranks) => {
-                    self.start_ready(action, &ranks);
+                    self.start_ready(action, &ranks, self.cx.now.mono_ms);
+                }
+                Change::Continuing(action, ranks, since_ms) => {
+                    self.start_ready(action, &ranks, since_ms);
+                }
+                Change::Ordered(mut order) => {
+                    let (client, uid) = (order.client, order.uid);
+                    for host in self.drains.carry_out(&mut order, &mut self.cx) {
+                        self.undrained(&host, uid);
+                    }
+                    match order.is_done() {
+                        true => self.cx.reply(client, Ok(order.reply())),
+                        false => self.cx.quota.carry_out_later(*order),
+                    }
                 }
                 Change::Cancelled(task, why) => {
                     let session = self.nodes.session_of(&self.jobs, task);

@@ -19,7 +19,8 @@
 //!
 //! Files: `machine` is the state and the way of a batch through it; `context` is the batch's time, settings and output;
 //! `facts` answers questions that need several parts; `requests` passes each client's request to the part that decides;
-//! `events` writes ends and verdicts to the event log; `writer` commits batches.
+//! `events` writes ends and verdicts to the event log; `quota` bounds what a batch does by itself; `writer` commits
+//! batches.
 
 mod action;
 mod context;
@@ -33,6 +34,7 @@ mod machine;
 mod memory;
 mod node;
 mod operator;
+mod quota;
 mod recovery;
 mod requests;
 mod show;

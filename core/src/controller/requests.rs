@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::context::Context;
+use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
 use crate::controller::io::{
     AskWhich, Client, FailedNotice, OutboxEntry, Record, Recover, Refusal, Reply, Request, Which,
@@ -101,15 +101,16 @@ impl Machine {
             }
             Request::PendingDrains => Ok(Reply::PendingDrains(self.drains.pending().cloned().collect())),
             Request::Drain { hosts, reason, force } => {
-                self.drains.drain_by_hand(&hosts, &reason, force, uid, &self.nodes, &mut self.cx)
+                match self.drains.drain_by_hand((client, uid), &hosts, &reason, force, &self.nodes) {
+                    Ok(order) => return self.cx.changes.push_back(Change::Ordered(Box::new(order))),
+                    Err(refusal) => Err(refusal),
+                }
             }
             Request::Undrain { hosts, forget, notice_id } => {
-                let reply = self.drains.undrain(&hosts, forget, notice_id, uid, &self.nodes, &mut self.cx);
-                if reply.is_ok() {
-                    let hosts: Vec<HostName> = hosts.iter().filter_map(|host| HostName::new(host).ok()).collect();
-                    hosts.iter().for_each(|host| self.undrained(host, uid));
+                match self.drains.undrain((client, uid), &hosts, forget, notice_id, &self.nodes, self.cx.now) {
+                    Ok(order) => return self.cx.changes.push_back(Change::Ordered(Box::new(order))),
+                    Err(refusal) => Err(refusal),
                 }
-                reply
             }
             Request::DrainDone { drains, lifted } => {
                 for (host, notice_id) in drains {

@@ -14,6 +14,7 @@
 use crate::controller::io::{AttemptsOf, Effect, Fetched, Input, Now, Output, Record, Reply, Settings, Snapshot};
 use crate::controller::machine::Machine;
 use crate::controller::memory::{Holding, Needs};
+use crate::controller::quota::RANKS;
 use crate::mark::Commit;
 
 /// Interval (ms) at which a driver checks whether a full disk has room again.
@@ -34,6 +35,7 @@ pub struct Writer {
     /// `true` if the machine was told last that the disk is full.
     full: bool,
     holding: Holding,
+    quota: u64,
 }
 
 /// The machine's answer to inputs: records to commit, and effects that wait for the commit.
@@ -75,13 +77,19 @@ pub struct Left {
 impl Writer {
     /// Creates a writer without a machine; the caller draws `nonce` at random.
     pub fn new(settings: Settings, nonce: u64) -> Self {
-        Self { settings, nonce, machine: None, full: false, holding: Holding::default() }
+        Self { settings, nonce, machine: None, full: false, holding: Holding::default(), quota: RANKS }
     }
 
     /// Sets which jobs stay in memory although they have ended, for tests.
     #[must_use]
     pub fn holding(self, holding: Holding) -> Self {
         Self { holding, ..self }
+    }
+
+    /// Sets how many ranks a batch starts or ends by itself, for tests.
+    #[must_use]
+    pub fn quota(self, quota: u64) -> Self {
+        Self { quota, ..self }
     }
 
     /// Returns the machine; `None` before the first `begin` and after a failed commit, when the driver accepts no
@@ -97,7 +105,8 @@ impl Writer {
 
     /// Builds a machine from the store in place of the old one. The returned batch begins an epoch.
     pub fn begin(&mut self, stored: Snapshot, now: Now) -> Batch {
-        let (machine, output) = Machine::load(stored, self.settings.clone(), self.nonce, now);
+        let (mut machine, output) = Machine::load(stored, self.settings.clone(), self.nonce, now);
+        machine.cx.quota.set(self.quota);
         self.machine = Some(machine);
         self.full = false;
         Batch { output }

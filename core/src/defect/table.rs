@@ -214,6 +214,12 @@ table! {
         "a reply does not grow with the cluster", Hunt::Unit { program: "core", filter: "lists" };
     UnknownUnfolded: "each unknown task has a row of its own in what a restore has left",
         "a reply does not grow with the cluster", Hunt::Unit { program: "core", filter: "lists" };
+    BatchUnbounded: "a batch starts, loses or drains all ranks of a job at once",
+        "no request waits for a job of 65,536 ranks",
+        Hunt::Unit { program: "core", filter: "no_batch_of_the_daemon" };
+    RestForgotten: "what a batch leaves for a later one is forgotten",
+        "docs/semantics.md: what was begun is carried out",
+        Hunt::Unit { program: "core", filter: "the_starts_of_a_large_job" };
     EndedStaysLive: "what has ended stays in the index of what is live",
         "the cost of a request does not grow with the finished jobs",
         Hunt::Unit { program: "core", filter: "what_has_ended_is_live_no_more" };

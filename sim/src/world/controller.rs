@@ -124,8 +124,9 @@ impl World {
         controller.incarnation += 1;
         let incarnation = controller.incarnation;
         let (settings, nonce) = (site::settings(self.settings), incarnation + 1_000 * which as u64);
-        controller.whole = Some(Whole::new(settings.clone(), nonce));
-        controller.writer = Some(Writer::new(settings, nonce).holding(whole::holding(incarnation)));
+        controller.whole = Some(Whole::new(settings.clone(), nonce, whole::quota(incarnation)));
+        controller.writer =
+            Some(Writer::new(settings, nonce).holding(whole::holding(incarnation)).quota(whole::quota(incarnation)));
         self.say(|| format!("c{which} {incarnation} is up"));
         self.load(which);
     }

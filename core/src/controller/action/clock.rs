@@ -13,9 +13,26 @@ use crate::task::Ended;
 /// Sorts items by their limits, each of which is a time. Returns the earliest limit after `now_ms` (`None`: there is
 /// none), and the items whose limit has passed.
 fn split<T>(limits: impl Iterator<Item = (u64, T)>, now_ms: u64) -> (Option<u64>, Vec<T>) {
-    let (mut next, mut due) = (None::<u64>, Vec::new());
+    split_some(limits, now_ms, u64::MAX, |_| true)
+}
+
+/// Sorts items by their limits, as [`split`] does, but stops once more than `most` items have passed their limit: the
+/// next time is then `now_ms`. `ends`: returns `true` for an item that its limit ends; no other item counts, because it
+/// would be found again.
+fn split_some<T>(
+    limits: impl Iterator<Item = (u64, T)>,
+    now_ms: u64,
+    most: u64,
+    ends: impl Fn(&T) -> bool,
+) -> (Option<u64>, Vec<T>) {
+    let (mut next, mut due, mut left) = (None::<u64>, Vec::new(), most);
     for (at, what) in limits {
         if at <= now_ms {
+            let counts = ends(&what);
+            if counts && left == 0 {
+                return (Some(now_ms), due);
+            }
+            left -= u64::from(counts);
             due.push(what);
         } else {
             next = Some(next.map_or(at, |next| next.min(at)));
@@ -38,10 +55,11 @@ impl Machine {
     }
 
     /// Checks the limits of an action: ends tasks and drains nodes whose limit has passed, and schedules the next
-    /// check.
+    /// check. Tasks past the quota of the batch end in the next one, which comes at once.
     fn check(&mut self, id: ActionId) {
         self.jobs.action_mut(id).into_iter().for_each(|action| action.check_ms = None);
         let (start_at, late) = self.facts().late_starts(id);
+        self.cx.quota.spend(late.len() as u64);
         for task in late {
             let (node, session) = (self.nodes.of(&self.jobs, task), self.nodes.session_of(&self.jobs, task));
             let why = if node.is_some() { Loss::Offline } else { Loss::UnknownNode };
@@ -52,6 +70,7 @@ impl Machine {
             }
         }
         let (absent_at, lost) = self.facts().unreachable(id);
+        self.cx.quota.spend(lost.len() as u64);
         lost.into_iter().for_each(|task| self.jobs.mark_lost(task, Loss::Unreachable, &mut self.cx));
         let (lingering_at, lingering) = self.facts().lingering_too_long(id);
         for (task, what) in lingering {
@@ -88,7 +107,9 @@ impl Facts<'_> {
             true => now.mono_ms.saturating_add(action.row.began_ms.saturating_add(grace).saturating_sub(now.wall_ms)),
             false => action.armed(rank).saturating_add(grace),
         };
-        split(unaccepted.map(|rank| (at(rank), action.task(rank))), now.mono_ms)
+        // A waiting resolution keeps a task open.
+        let ends = |task: &TaskId| action.resolving(task.rank).is_none();
+        split_some(unaccepted.map(|rank| (at(rank), action.task(rank))), now.mono_ms, self.cx.quota.left(), ends)
     }
 
     /// Returns the accepted tasks of absent nodes that are to end as `lost (unreachable)` now, and the time (monotonic)
@@ -112,7 +133,8 @@ impl Facts<'_> {
             let away = self.nodes.of(&self.jobs, task).filter(|node| node.session.is_none())?;
             Some((away.since_ms.saturating_add(grace), task))
         });
-        split(limits, now.mono_ms)
+        let ends = |task: &TaskId| action.resolving(task.rank).is_none();
+        split_some(limits, now.mono_ms, self.cx.quota.left(), ends)
     }
 
     /// Returns the tasks whose processes linger longer than the task's time limit, each with the reason to drain its
@@ -167,7 +189,8 @@ impl Facts<'_> {
     /// retention. `None`: nothing waits for a time.
     pub(crate) fn next_check(&self) -> Option<u64> {
         let limits = self.jobs.table.next_deadline();
+        let rest = self.cx.quota.continues().then_some(self.cx.now.mono_ms);
         let others = [self.nodes.next_probe(), self.recovery.next_check(), self.lists.next_drop(), self.next_prune()];
-        others.into_iter().chain([limits]).flatten().min()
+        others.into_iter().chain([limits, rest]).flatten().min()
     }
 }

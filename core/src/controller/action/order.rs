@@ -160,14 +160,29 @@ impl Machine {
     /// ago, announced a reboot, has just come back and is not settled, or is unknown shortly after a start with a store
     /// that knows no node. Also sends a Begin for unclaimed tasks of `ranks` ([`Self::begin_unclaimed`]). Returns
     /// `true` if a Begin was sent or a rank waits no longer.
-    pub(crate) fn start_ready(&mut self, id: ActionId, ranks: &IdSet) -> bool {
+    ///
+    /// The limits of the ranks count from `since_ms` (monotonic). Ranks past the quota of the batch are left for the
+    /// next one.
+    pub(crate) fn start_ready(&mut self, id: ActionId, ranks: &IdSet, since_ms: u64) -> bool {
         let begun = self.begin_unclaimed(id, ranks);
         let Some(action) = self.jobs.action(id) else { return begun };
         let waiting = action.row.waiting.intersection(ranks);
         let held = self.facts().may_be_held_back(id);
         let is_held = |rank| held && self.facts().held_back(id, rank).is_some();
         let may = |rank: &u32| !self.jobs.is_behind(id, Rank(*rank)) && !is_held(Rank(*rank));
-        let mut ready: IdSet = waiting.iter().filter(may).collect();
+        let (mut ready, mut later, mut left) = (IdSet::new(), waiting.clone(), self.cx.quota.left());
+        for rank in waiting.iter() {
+            if left == 0 {
+                break;
+            }
+            later.remove_range(0, rank);
+            if may(&rank) {
+                ready.insert(rank);
+                left -= 1;
+            }
+        }
+        self.cx.quota.spend(ready.len());
+        self.cx.quota.start_later(id, &later, since_ms);
         for task in ready.clone().iter().map(|rank| TaskId { action: id, rank: Rank(rank) }) {
             // Without a session the node may still know how the task of a given-up rank ended, until it counts as down.
             let is_known = || self.nodes.session_of(&self.jobs, task).is_some() && !self.facts().is_absent(task);
@@ -182,11 +197,11 @@ impl Machine {
         }
         let Some(layout) = self.jobs.layout(id).cloned().filter(|_| !ready.is_empty()) else { return begun };
         if let Some(action) = self.jobs.action_mut(id) {
-            action.ready(&ready, self.cx.now.mono_ms);
+            action.ready(&ready, since_ms);
         }
         // The batch commits the Start before the Start leaves.
         self.jobs.touch(id, &mut self.cx);
-        self.jobs.check_by(id, self.cx.now.mono_ms.saturating_add(self.cx.settings.start_grace_ms));
+        self.jobs.check_by(id, since_ms.saturating_add(self.cx.settings.start_grace_ms));
         let mut to: Vec<(SessionId, Rank, BootId)> = Vec::new();
         let (mut unknown, mut down) = (Vec::new(), Vec::new());
         for (rank, host) in layout.pairs(&ready) {

@@ -130,7 +130,7 @@ impl Machine {
                         ready.insert(rank);
                     }
                 }
-                changed |= self.start_ready(id, &ready);
+                changed |= self.start_ready(id, &ready, self.cx.now.mono_ms);
             }
         }
         changed

@@ -1,12 +1,12 @@
 //! `drain` and `undrain`: decides whether an operator's request to drain hosts, or to lift their drains, is carried
 //! out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::agent::io::Level;
 use crate::controller::context::Context;
 use crate::controller::giveback::drain::{Cause, DrainChange, Drains, Fault, MAX_REASON};
-use crate::controller::io::{DrainRow, Now, Refusal, Reply};
+use crate::controller::io::{Client, DrainRow, Now, Refusal, Reply};
 use crate::controller::node::Nodes;
 use crate::defect;
 use crate::hostlist::HostList;
@@ -17,20 +17,61 @@ use crate::output;
 /// `undrain` this soon cannot have read the reason.
 const UNSEEN_MS: u64 = 1_000;
 
+/// An operator's request to drain hosts, or to lift their drains, that is being carried out. A request for all hosts of
+/// a large cluster takes several batches ([`crate::controller::quota`]).
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Order {
+    pub(crate) client: Client,
+    pub(crate) uid: u32,
+    act: Act,
+    /// Hosts that are still to be drained, or whose drains are still to be lifted.
+    hosts: VecDeque<HostName>,
+    done: u64,
+    already: Vec<HostName>,
+    lifting: Vec<HostName>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Act {
+    Drain { reason: String },
+    Undrain { forget: bool, notice_id: Option<u64> },
+}
+
+impl Order {
+    fn new(client: Client, uid: u32, act: Act, hosts: impl IntoIterator<Item = HostName>) -> Self {
+        let (hosts, already, lifting) = (hosts.into_iter().collect(), Vec::new(), Vec::new());
+        Self { client, uid, act, hosts, done: 0, already, lifting }
+    }
+
+    /// Returns `true` if the order has to do with no further host.
+    pub(crate) fn is_done(&self) -> bool {
+        self.hosts.is_empty()
+    }
+
+    /// Returns the reply to the request, once the order is done.
+    pub(crate) fn reply(&self) -> Reply {
+        let list = |hosts: &[HostName]| HostList::sorted(hosts.iter().map(HostName::as_str));
+        let (tasks, already) = (self.done, list(&self.already));
+        match self.act {
+            Act::Drain { .. } => Reply::Drained { tasks, already },
+            Act::Undrain { .. } => Reply::Undrained { tasks, already, lifting: list(&self.lifting) },
+        }
+    }
+}
+
 impl Drains {
-    /// Drains hosts by an operator's request.
+    /// Checks an operator's request to drain hosts.
     ///
     /// # Errors
     /// The reason is empty, or without `force` a host is unknown: its agent has never connected, and it has no drain.
     pub(crate) fn drain_by_hand(
-        &mut self,
+        &self,
+        (client, uid): (Client, u32),
         hosts: &HostList,
         reason: &str,
         force: bool,
-        uid: u32,
         nodes: &Nodes,
-        cx: &mut Context,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<Order, Refusal> {
         if reason.trim().is_empty() {
             return Err(Refusal::Invalid("drain needs a reason".to_owned()));
         }
@@ -38,56 +79,90 @@ impl Drains {
         if !force {
             nodes.check_known(hosts, self, "nothing was drained; to drain such hosts too:")?;
         }
-        let (list, hosts) = (hosts, names(hosts)?);
-        let (mut tasks, mut already) = (0, Vec::new());
-        for host in &hosts {
-            let cause = Cause { reason: reason.clone(), by: Some(uid), fault: Fault::Other };
-            match self.drain(host, cause, cx) {
-                DrainChange::New => tasks += 1,
-                DrainChange::ReasonAdded | DrainChange::Unchanged => already.push(host.as_str()),
-            }
-        }
-        cx.note(Level::Warning, None, None, format!("uid {uid} drained {list}: {reason}"));
-        Ok(Reply::Drained { tasks, already: HostList::sorted(already) })
+        Ok(Order::new(client, uid, Act::Drain { reason }, names(hosts)?))
     }
 
-    /// Lifts the drains of those of `hosts` that have one; after an error, no drain is lifted. With `forget`, the drain
-    /// hook gets no notice, also of a drain that is lifted already. An operator sets `forget` for example for a host
-    /// that the resource manager does not know. With `notice_id`, lifts only a drain whose newest notice has this
-    /// number.
+    /// Checks a request to lift the drains of those of `hosts` that have one; after an error, no drain is lifted. With
+    /// `forget`, the drain hook gets no notice, also of a drain that is lifted already. An operator sets `forget` for
+    /// example for a host that the resource manager does not know. With `notice_id`, lifts only a drain whose newest
+    /// notice has this number.
     ///
     /// # Errors
     /// A host has no drain and is unknown, its drain has a newer notice than `notice_id`, or the operator cannot have
     /// read the newest reason yet ([`Self::check_seen`]).
     pub(crate) fn undrain(
-        &mut self,
+        &self,
+        (client, uid): (Client, u32),
         hosts: &HostList,
         forget: bool,
         notice_id: Option<u64>,
-        uid: u32,
         nodes: &Nodes,
-        cx: &mut Context,
-    ) -> Result<Reply, Refusal> {
+        now: Now,
+    ) -> Result<Order, Refusal> {
         let hosts: BTreeSet<HostName> = names(hosts)?.into_iter().collect();
-        let (mut lifts, mut already, mut lifting) = (Vec::new(), Vec::new(), Vec::new());
         for host in &hosts {
             match self.get(host) {
-                None if nodes.contains_key(host) => already.push(host.as_str()),
+                None if nodes.contains_key(host) => {}
                 None => {
                     let meant = nodes.did_you_mean(host.as_str());
                     let text =
                         format!("no host {host} is drained, and no node has that name; nothing was lifted{meant}");
                     return Err(Refusal::NoSuchNode(text));
                 }
-                Some(drain) if drain.lifted && !forget => lifting.push(host.as_str()),
+                Some(drain) if drain.lifted && !forget => {}
                 Some(drain) if notice_id.is_some_and(|notice_id| notice_id != drain.notice_id) => {
                     let text = format!("{host} was drained again, and nothing was lifted: {}", drain.newest().reason);
                     return Err(Refusal::Conflict(text));
                 }
-                Some(drain) => {
-                    self.check_seen(drain, forget, cx.now)?;
-                    lifts.push(host);
+                Some(drain) => self.check_seen(drain, forget, now)?,
+            }
+        }
+        Ok(Order::new(client, uid, Act::Undrain { forget, notice_id }, hosts))
+    }
+
+    /// Carries an order out for as many of its hosts as the batch may still change. Returns the hosts that an operator
+    /// undrained.
+    pub(crate) fn carry_out(&mut self, order: &mut Order, cx: &mut Context) -> Vec<HostName> {
+        let count = usize::try_from(cx.quota.left()).unwrap_or(usize::MAX).min(order.hosts.len());
+        cx.quota.spend(count as u64);
+        let part: Vec<HostName> = order.hosts.drain(..count).collect();
+        match order.act.clone() {
+            Act::Drain { reason } => {
+                for host in &part {
+                    let cause = Cause { reason: reason.clone(), by: Some(order.uid), fault: Fault::Other };
+                    match self.drain(host, cause, cx) {
+                        DrainChange::New => order.done += 1,
+                        DrainChange::ReasonAdded | DrainChange::Unchanged => order.already.push(host.clone()),
+                    }
                 }
+                let list = HostList::from_names(part.iter().map(HostName::as_str)).unwrap_or_default();
+                cx.note(Level::Warning, None, None, format!("uid {} drained {list}: {reason}", order.uid));
+                Vec::new()
+            }
+            Act::Undrain { forget, notice_id } => {
+                self.lift_part(order, &part, forget, notice_id, cx);
+                part
+            }
+        }
+    }
+
+    fn lift_part(
+        &mut self,
+        order: &mut Order,
+        part: &[HostName],
+        forget: bool,
+        notice_id: Option<u64>,
+        cx: &mut Context,
+    ) {
+        let mut lifts = Vec::new();
+        for host in part {
+            match self.get(host) {
+                None => order.already.push(host.clone()),
+                Some(drain) if drain.lifted && !forget => order.lifting.push(host.clone()),
+                // The host was drained again since the request was checked, in an earlier batch: that drain stays.
+                Some(drain) if notice_id.is_some_and(|notice_id| notice_id != drain.notice_id) => {}
+                Some(drain) if self.check_seen(drain, forget, cx.now).is_err() => {}
+                Some(_) => lifts.push(host),
             }
         }
         for host in &lifts {
@@ -101,10 +176,9 @@ impl Drains {
         if !lifts.is_empty() {
             let list = HostList::sorted(lifts.iter().map(|host| host.as_str()));
             let without = if forget { ", without the drain hook" } else { "" };
-            cx.note(Level::Warning, None, None, format!("uid {uid} lifted the drain of {list}{without}"));
+            cx.note(Level::Warning, None, None, format!("uid {} lifted the drain of {list}{without}", order.uid));
         }
-        let (already, lifting) = (HostList::sorted(already), HostList::sorted(lifting));
-        Ok(Reply::Undrained { tasks: lifts.len() as u64, already, lifting })
+        order.done += lifts.len() as u64;
     }
 
     /// Fails if the operator cannot have read the newest reason of the drain, which the controller found a moment ago.

@@ -2,6 +2,6 @@
 //! [`crate::controller::recovery`].
 
 mod cancel;
-mod drain;
+pub(super) mod drain;
 pub(crate) mod quiesce;
 pub(crate) mod resolve;

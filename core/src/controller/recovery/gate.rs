@@ -132,7 +132,7 @@ impl Machine {
                 }
             }
         }
-        self.start_ready(id, &ranks);
+        self.start_ready(id, &ranks, self.cx.now.mono_ms);
     }
 }
 

@@ -20,6 +20,7 @@ mod milestones;
 mod order;
 mod overview;
 mod pages;
+mod quota;
 mod recovery;
 mod release;
 mod retention;
