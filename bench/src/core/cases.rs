@@ -4,7 +4,8 @@
 //! and Finished for one rank per batch, in random order, until everything is released. The case takes turns between few
 //! ranks, many, and few again; the two measurements with few ranks show the noise.
 //!
-//! `history` is a job beside thousands of finished ones. `slowest` plays the cases again with a store behind the machine.
+//! `history` is a job beside thousands of finished ones. `slowest` plays the cases again with a store behind the
+//! machine.
 //!
 //! The case `bad` adds trouble: the job has only every second rank, some ranks fail within the tolerance, and the job
 //! is requeued before the epilog ends. Operators make requests after the prolog and after the epilog.

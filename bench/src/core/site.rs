@@ -238,7 +238,8 @@ impl<'a> Site<'a> {
     }
 
     pub(crate) fn ask(&mut self, request: Request) -> Result<Reply> {
-        let replies = self.handle(vec![Input::Request { client: 1, uid: 0, request }])?;
+        let mut replies = self.handle(vec![Input::Request { client: 1, uid: 0, request }])?;
+        replies.extend(self.go_on()?);
         replies.into_iter().next().ok_or_else(|| anyhow::anyhow!("no answer"))
     }
 
@@ -351,7 +352,16 @@ impl<'a> Site<'a> {
         self.now.mono_ms += ms;
         self.now.wall_ms += ms;
         self.handle(Vec::new())?;
-        Ok(())
+        self.go_on().map(drop)
+    }
+
+    /// Lets the machine go on with what it has left for later batches; returns the replies.
+    fn go_on(&mut self) -> Result<Vec<Reply>> {
+        let mut replies = Vec::new();
+        while self.wake_ms.is_some_and(|at| at <= self.now.mono_ms) {
+            replies.extend(self.handle(Vec::new())?);
+        }
+        Ok(replies)
     }
 
     /// Carries out all pending releases one by one, like a release hook after an outage: the hook's first run fails.

@@ -6,9 +6,9 @@
 //!        │ the first ones, up to the quota ──> this batch
 //!        └ the others ──> later ──(the next batch goes on at once, beside new inputs)
 //! ```
-//! What is left for later is in memory only. A rank that may begin waits for its Start in the store too, and a limit that
-//! has passed passes again, so a restarted controller carries on with both. A request has its reply only when all of it
-//! is done.
+//! What is left for later is in memory only. A rank that may begin waits for its Start in the store too, and a limit
+//! that has passed passes again, so a restarted controller carries on with both. A request has its reply only when all
+//! of it is done.
 
 use std::collections::BTreeMap;
 

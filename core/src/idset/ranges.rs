@@ -1,8 +1,8 @@
 //! Sorted ranges in chunks: what an [`IdSet`](super::IdSet) keeps.
 //!
 //! A set of a large job has some ten thousand ranges while its ranks end in any order, and each message of a node looks
-//! into a dozen such sets. A chunk is one piece of memory, and the first ids of all chunks are another: a look-up touches
-//! two, where a tree of maps touches one for each of its levels, twice.
+//! into a dozen such sets. A chunk is one piece of memory, and the first ids of all chunks are another: a look-up
+//! touches two, where a tree touches one for each of its levels, twice.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
