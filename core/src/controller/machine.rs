@@ -43,7 +43,8 @@ pub struct Machine {
     pub(super) unknown_node_grace_until_ms: u64,
     /// Time (monotonic) of the last search for attempts past their retention.
     pub(super) pruned_ms: u64,
-    /// `true` if that search left attempts that are past their retention: the next batch goes on at once.
+    /// `true` if that search left attempts that are past their retention, or if the settings keep fewer since: the next
+    /// batch goes on at once.
     pub(super) prunes_on: bool,
 }
 

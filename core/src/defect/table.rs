@@ -445,6 +445,9 @@ table! {
     DamageUnchecked: "a start after a kill or an error of the store goes on with a damaged store",
         "docs/decisions/0024: a damaged store is rebuilt from its rows, or refused",
         Hunt::Unit { program: "controller", filter: "a_store_whose_rows_can_all_be_read_is_rebuilt_and_may_be_behind" };
+    LessKeptLater: "a shorter retention of a reload is in force an hour later",
+        "docs/semantics.md: an attempt is forgotten past retention and keep-attempts",
+        Hunt::Unit { program: "core", filter: "a_shorter_retention_is_in_force_at_once" };
     StoreCommitsEach: "each record is a transaction of its own",
         "5: a batch is there whole or not at all",
         Hunt::Unit { program: "controller", filter: "a_failed_batch_leaves_nothing_behind" };

@@ -17,6 +17,7 @@ use crate::controller::action::verdict::{blamed, last_line};
 use crate::controller::facts::Facts;
 use crate::controller::giveback::drain::{Cause, DrainChange, Fault, MAX_REASON};
 use crate::controller::io::Settings;
+use crate::controller::job::keeps_less;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::TaskId;
@@ -133,6 +134,7 @@ impl Machine {
     /// Applies new settings. Warns if the outbox has notices for the release hook and no release hook is configured.
     pub(crate) fn on_settings(&mut self, settings: Settings) {
         self.jobs.after.clone_from(&settings.after);
+        self.prunes_on |= keeps_less(&settings, &self.cx.settings) && !defect!(LessKeptLater);
         self.cx.settings = settings;
         self.drains.set_hook(self.cx.settings.drain_hook, &mut self.cx);
         let pending = self.cx.outbox.pending();

@@ -15,6 +15,7 @@ pub(crate) mod tolerance;
 mod withdraw;
 
 pub(crate) use finish::no_job;
+pub(crate) use retention::keeps_less;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;

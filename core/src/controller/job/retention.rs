@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::agent::io::Level;
 use crate::controller::context::Context;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Now, Record};
+use crate::controller::io::{Now, Record, Settings};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
@@ -146,7 +146,7 @@ impl Machine {
     }
 
     /// Forgets attempts that retention no longer keeps, at most [`MAX_PRUNED`]. Looks for them once an hour, or at once
-    /// if the batch before has left some; never in a grace.
+    /// if the batch before has left some or new settings keep fewer; never in a grace.
     pub(crate) fn prune(&mut self) {
         if self.facts().prune_ms() > self.cx.now.mono_ms {
             return;
@@ -162,6 +162,11 @@ impl Machine {
             self.forget(&job, attempt, "it is past its retention");
         }
     }
+}
+
+/// Do these settings keep fewer attempts than those `before`? An operator may need the room at once.
+pub(crate) fn keeps_less(settings: &Settings, before: &Settings) -> bool {
+    settings.retention_ms < before.retention_ms || settings.keep_attempts < before.keep_attempts
 }
 
 impl<'a> Facts<'a> {

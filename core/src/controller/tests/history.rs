@@ -158,6 +158,21 @@ fn retention_goes_on_in_small_batches() {
     assert_eq!((b.store.attempts.len(), b.store.outbox.len()), (0, 0));
 }
 
+/// An operator whose disk is filling up shortens the retention.
+#[test]
+fn a_shorter_retention_is_in_force_at_once() {
+    let (mut b, n) = bench(1, |_| {});
+    over(&mut b, n[0], 0..5);
+    let before = b.settings.clone();
+    let fewer = Settings { keep_attempts: 3, ..before.clone() };
+    let shorter = Settings { retention_ms: 0, ..fewer.clone() };
+    for (settings, left) in [(before, 5), (fewer, 3), (shorter.clone(), 0), (shorter, 0)] {
+        b.batch(vec![Input::Settings(settings)]);
+        b.pass(1);
+        assert_eq!(b.store.attempts.len(), left);
+    }
+}
+
 #[test]
 fn the_longest_unchanged_attempts_go_first() {
     let (mut b, n) = bench(1, |settings| settings.keep_attempts = 3);
