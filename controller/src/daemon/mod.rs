@@ -42,8 +42,18 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(3);
 /// [`Fault`]: the controller could not start, or its store failed.
 pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
     let mut signals = Signals::new().map_err(Fault::Signals)?;
-    let Started { inlet, sessions, calls, certificates, mut writer, mut listeners, hooks, mut status, remark } =
-        start::start(&config).await?;
+    let Started {
+        inlet,
+        sessions,
+        calls,
+        certificates,
+        mut writer,
+        mut damage,
+        mut listeners,
+        hooks,
+        mut status,
+        remark,
+    } = start::start(&config).await?;
     let remarks = remark.subscribe();
     let mut reload = Reload::new(file, config, inlet.clone(), certificates, hooks, remark);
     notify::ready(&status.borrow_and_update().clone());
@@ -51,6 +61,7 @@ pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
     loop {
         tokio::select! {
             ended = &mut writer => return Err(start::ended(ended).err().unwrap_or(Fault::WriterEnded)),
+            Some(found) = damage.recv() => return Err(Fault::Store(found)),
             signal = signals.next() => match signal {
                 Signal::Reload => reload.now(&status).await,
                 Signal::Terminate => break,

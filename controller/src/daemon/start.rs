@@ -13,7 +13,7 @@ use perilog_host::activation::{self, Activated, ActivationError};
 use perilog_host::link::{self, Keepalive, LinkError, Listener};
 use perilog_host::tls::{ServerTls, TlsError};
 use perilog_host::varlink::{self, SocketError};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::inlet::Inlet;
@@ -25,7 +25,7 @@ use crate::hooks::{self, Command, Kind};
 use crate::http::{self, Names, Page, PageCache, Site};
 use crate::listener::{self, Expiries, Sessions};
 use crate::metrics::{Metrics, Source};
-use crate::store::{EventReader, OpenError, StepReader, Store, StoreError};
+use crate::store::{EventReader, OpenError, Search, StepReader, Store, StoreError};
 
 /// The name of the agents' socket in perilog-controller.socket (`FileDescriptorName=`).
 const SOCKET: &str = "agents";
@@ -59,8 +59,8 @@ pub enum Fault {
     EdgeGroup(#[source] AccountError),
     #[error("[metrics] listen {address}: {source}")]
     Metrics { address: SocketAddr, source: io::Error },
-    #[error("cannot start the writer's thread: {0}")]
-    Thread(#[source] io::Error),
+    #[error("cannot start the {name}'s thread: {source}")]
+    Thread { name: &'static str, source: io::Error },
     #[error("the writer ended without being told to")]
     WriterEnded,
 }
@@ -82,6 +82,9 @@ pub(super) struct Started {
     pub(super) calls: Calls,
     pub(super) certificates: Certificates,
     pub(super) writer: oneshot::Receiver<Result<(), StoreError>>,
+    /// What the search of the store for damage found; closed without a value if the store is whole, or if no search was
+    /// due.
+    pub(super) damage: mpsc::Receiver<StoreError>,
     /// The tokio tasks that accept agents, nodes to enrol, and clients.
     pub(super) listeners: Listeners,
     pub(super) hooks: Hooks,
@@ -206,6 +209,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     let (outbox, outbox_grew) = watch::channel(());
     let nonce = uuid::Uuid::new_v4().as_u64_pair().0;
     let (status_line, status) = watch::channel(String::new());
+    let search = store.search();
     let writer = Writer::new(store, config.settings(), nonce, outbox, status_line, metrics.clone())?;
     let logged = writer.logged();
     let (inlet, entries) = Inlet::new();
@@ -218,7 +222,8 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
             // The send fails if the daemon was dropped.
             let _ = last_word.send(result);
         })
-        .map_err(Fault::Thread)?;
+        .map_err(|source| Fault::Thread { name: "writer", source })?;
+    let damage = begin_search(search)?;
 
     let (tls, tls_changes) = watch::channel(server_tls.clone());
     let sessions = Sessions::new(inlet.clone(), RELEASE, expiries.clone());
@@ -275,11 +280,28 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         calls,
         certificates: Certificates { tls, enroll_tls, enrolment },
         writer: writer_ended,
+        damage,
         listeners: Listeners { agents, _clients: clients },
         hooks,
         status,
         remark,
     })
+}
+
+/// Searches the store for damage in a thread of its own, if a search is due.
+fn begin_search(search: Option<Search>) -> Result<mpsc::Receiver<StoreError>, Fault> {
+    let (found, damage) = mpsc::channel(1);
+    if let Some(search) = search {
+        let name = "search";
+        let run = move || {
+            if let Err(error) = search.run() {
+                // The send fails if the daemon was dropped.
+                let _ = found.try_send(error);
+            }
+        };
+        thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|source| Fault::Thread { name, source })?;
+    }
+    Ok(damage)
 }
 
 /// Builds the contents of the HTTP listener: metrics, health, and the page if configured.

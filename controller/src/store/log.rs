@@ -101,6 +101,24 @@ pub(super) fn checkpoint_if_long(db: &Connection) -> rusqlite::Result<()> {
     if defect!(CheckpointErrorsIgnored) { Ok(()) } else { copied }
 }
 
+/// Copies the whole log to the store's file and empties the log, before `db` is closed. An empty log shows a clean end.
+/// SQLite does the same when the last connection is closed, but readers may have one. Leaves a log that is to stay.
+pub(super) fn end(db: &Connection) {
+    // SQLite refuses the question only of a connection that is closed.
+    if db.db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE).unwrap_or(true) || defect!(LogLeftToReaders) {
+        return;
+    }
+    let is_busy: rusqlite::Result<bool> = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+    if is_busy.unwrap_or(true) {
+        keep(db, true);
+    }
+}
+
+/// Returns `true` if the store at `path` has a log with contents: its last controller did not end cleanly.
+pub(super) fn is_left(path: &Path) -> bool {
+    place::beside(path, "wal").metadata().is_ok_and(|log| log.len() > 0)
+}
+
 /// Sets whether the log stays when `db` is closed. Otherwise SQLite copies it to the store's file and removes it; the
 /// copy omits what a failed checkpoint lost.
 pub(super) fn keep(db: &Connection, keeps: bool) {

@@ -13,6 +13,7 @@
 //! | `load` | rows to a snapshot |
 //! | `part` | what a start loads, and the jobs that a batch needs |
 //! | `log` | the write-ahead log on a disk that can fail |
+//! | `search` | when a store is searched for damage, and the search beside the controller |
 //! | `rebuild` | a damaged store at a start |
 //! | `events` | a second, read-only connection for the API's event logs |
 //! | `order` | the order of all events, over all jobs |
@@ -36,6 +37,7 @@ mod place;
 mod rebuild;
 mod reserve;
 mod schema;
+mod search;
 mod skew;
 mod steps;
 #[cfg(test)]
@@ -45,6 +47,8 @@ mod walk;
 mod write;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use perilog_core::controller::io::Fetched;
@@ -59,6 +63,7 @@ pub use events::{EventReader, Numbered};
 pub use export::{Exporter, Wanted, head as export_head};
 pub use jobs::{Listed, Newest};
 pub(crate) use order::{Ordered, Spot};
+pub use search::Search;
 pub use skew::Skew;
 pub use steps::Ran;
 pub use timings::{Page, Pending, Place, Since, StepReader, Which};
@@ -66,6 +71,7 @@ pub use timings::{Page, Pending, Place, Since, StepReader, Which};
 use anchor::Anchor;
 use place::Lock;
 use reserve::Reserve;
+use search::When;
 use steps::Known;
 
 /// Number of prepared statements to keep: more than the writer uses.
@@ -113,7 +119,9 @@ pub struct Store {
     reserve: Reserve,
     anchor: Anchor,
     known: Known,
-    _lock: Lock,
+    lock: Lock,
+    /// Whether the store is still to be searched for damage beside the controller.
+    is_unsearched: Arc<AtomicBool>,
 }
 
 impl Store {
@@ -126,26 +134,40 @@ impl Store {
         let lock = place::lock(path)?;
         let mut reserve = Reserve::new(path);
         let anchor = Anchor::open(path)?;
-        // A controller that ends cleanly removes the log.
-        let mut is_to_check = place::beside(path, "wal").exists() && !defect!(DamageUnchecked);
+        let mut when = search::when(path, &lock);
         loop {
-            match open_whole(path, is_to_check).map_err(|error| error.at(path)) {
+            match open_whole(path, when == When::First).map_err(|error| error.at(path)) {
                 // The store has been rebuilt: opens the new file.
-                Ok(None) => is_to_check = false,
+                Ok(None) => when = When::Never,
                 Ok(Some(db)) => {
                     match log::checkpoint(&db) {
                         // A full disk has no room for that, and the log is on the disk.
                         Err(error) if !reserve.disk_is_full() => return Err(OpenError::from(error).at(path)),
                         _ => log::sync_names(path)?,
                     }
+                    search::trust(&lock);
+                    let is_unsearched = Arc::new(AtomicBool::new(when == When::Beside));
                     let (path, known) = (path.to_owned(), Known::default());
-                    return Ok(Self { path, db, reserve, anchor, known, _lock: lock });
+                    return Ok(Self { path, db, reserve, anchor, known, lock, is_unsearched });
                 }
                 // SQLite needs a little room even to open its log.
                 Err(_) if reserve.disk_is_full() && reserve.release() => {}
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Returns the search for damage that is due beside the controller; `None`: none is due.
+    pub fn search(&self) -> Option<Search> {
+        let is_due = self.is_unsearched.load(Ordering::Relaxed) && !defect!(SearchSkipped);
+        is_due.then(|| Search::new(&self.path, self.is_unsearched.clone()))
+    }
+
+    /// Has the next start search the store for damage before it reads a row.
+    fn distrust(&self) {
+        // With the log, the next start searches.
+        log::keep(&self.db, true);
+        self.lock.forget_note();
     }
 
     fn write(&mut self, records: &[Record], ran: &mut Vec<Ran>) -> rusqlite::Result<()> {
@@ -163,7 +185,10 @@ impl Store {
     /// Copies a long log to the store's file. A full disk may have no room for that, and the log grows meanwhile.
     fn shorten_log(&self) -> Result<(), StoreError> {
         match log::checkpoint_if_long(&self.db).map_err(|error| self.classify(error)) {
-            Err(error @ StoreError::Other(_)) => Err(error),
+            Err(error @ StoreError::Other(_)) => {
+                self.distrust();
+                Err(error)
+            }
             Ok(()) | Err(StoreError::Full) => Ok(()),
         }
     }
@@ -184,20 +209,19 @@ impl Store {
 
 impl Durable for Store {
     fn load(&mut self) -> Result<Snapshot, StoreError> {
-        // With the log, the next start checks the store.
-        let stored = load::snapshot(&self.db).inspect_err(|_| log::keep(&self.db, true));
+        let stored = load::snapshot(&self.db).inspect_err(|_| self.distrust());
         let stored = stored.map_err(|error| error.at(&self.path))?;
         Ok(Snapshot { anchor: self.anchor.read(), ..stored })
     }
 
     fn load_open(&mut self, holding: Holding) -> Result<Snapshot, StoreError> {
-        let stored = part::open(&self.db, holding).inspect_err(|_| log::keep(&self.db, true));
+        let stored = part::open(&self.db, holding).inspect_err(|_| self.distrust());
         let stored = stored.map_err(|error| error.at(&self.path))?;
         Ok(Snapshot { anchor: self.anchor.read(), ..stored })
     }
 
     fn fetch(&mut self, needs: &Needs) -> Result<Fetched, StoreError> {
-        let fetched = part::fetch(&self.db, needs).inspect_err(|_| log::keep(&self.db, true));
+        let fetched = part::fetch(&self.db, needs).inspect_err(|_| self.distrust());
         fetched.map_err(|error| error.at(&self.path))
     }
 
@@ -215,8 +239,7 @@ impl Durable for Store {
             let Err(error) = self.write(records, ran) else { return self.shorten_log() };
             self.known.forget();
             if rebuild::is_damage(&error) {
-                // With the log, the next start checks the store.
-                log::keep(&self.db, true);
+                self.distrust();
             }
             // SQLite rolled back the whole transaction. No outcome may be lost because of durations, so the next try
             // omits the durations.
@@ -230,7 +253,7 @@ impl Durable for Store {
                 StoreError::Full if self.reserve.release() => {}
                 StoreError::Full => return Err(StoreError::Full),
                 error => {
-                    log::keep(&self.db, true);
+                    self.distrust();
                     return Err(error);
                 }
             }
@@ -239,6 +262,16 @@ impl Durable for Store {
 
     fn is_full(&mut self) -> bool {
         !(self.reserve.is_held() || self.reserve.refill())
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if self.is_unsearched.load(Ordering::Relaxed) && !defect!(SearchForgotten) {
+            // With the log, the next start searches.
+            log::keep(&self.db, true);
+        }
+        log::end(&self.db);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock, statfs};
@@ -20,6 +20,8 @@ const NETWORK: &[(u32, &str)] = &[
     (0x0116_1970, "GFS2"), (0x7461_636f, "OCFS2"), (0xaad7_aaea, "PanFS"), (0x2003_0528, "OrangeFS"), (0x564c, "NCP"),
 ];
 const TMPFS: u32 = 0x0102_1994;
+/// Maximum length in bytes of the text in the file of the lock: the id of a boot is a UUID.
+const MOST_NOTED: usize = 64;
 
 /// Refuses a directory on a network file system, and warns about a directory in memory (tmpfs).
 pub(super) fn check_file_system(dir: &Path) -> Result<(), OpenError> {
@@ -49,6 +51,34 @@ pub(super) fn create_private(path: &Path) -> Result<(), OpenError> {
 #[derive(Debug)]
 pub(super) struct Lock(File);
 
+impl Lock {
+    /// Returns the text that [`Lock::note`] wrote, and removes it.
+    pub(super) fn take_note(&self) -> String {
+        let mut bytes = [0; MOST_NOTED];
+        let read = self.0.read_at(&mut bytes, 0).unwrap_or(0);
+        self.forget_note();
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    }
+
+    /// Writes a text of at most [`MOST_NOTED`] bytes to the lock's file. A disk without room leaves no text there.
+    pub(super) fn note(&self, text: &str) {
+        self.forget_note();
+        if self.0.write_all_at(text.as_bytes(), 0).is_err() {
+            self.forget_note();
+        }
+    }
+
+    pub(super) fn forget_note(&self) {
+        // A disk that does not take this ends the controller at its next commit.
+        let _ = self.0.set_len(0);
+    }
+}
+
+/// Removes the text in the file of the lock of this store, which a controller may hold.
+pub(super) fn forget_note(store: &Path) {
+    let _ = OpenOptions::new().write(true).truncate(true).open(beside(store, "lock"));
+}
+
 /// Releases the lock explicitly: a child about to exec (a hook) has the file open for a moment longer, and would hold
 /// the lock.
 impl Drop for Lock {
@@ -61,7 +91,8 @@ impl Drop for Lock {
 pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
     let path = beside(path, "lock");
     let failed = |source| OpenError::Place { path: path.clone(), source };
-    let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path).map_err(failed)?;
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = file.map_err(failed)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Lock(file)),
         Err(errno) if errno.kind() == io::ErrorKind::WouldBlock => Err(OpenError::InUse { path: path.clone() }),

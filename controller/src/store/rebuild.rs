@@ -1,11 +1,10 @@
 //! A damaged store: found at a start, and rebuilt where every row can still be read.
 //!
-//! | the controller before | the check at the start | then |
-//! |---|---|---|
-//! | ended cleanly: the log is gone | none: it costs a read of the whole file | the start goes on |
-//! | was cut off, or met an error | the store is whole | the start goes on |
-//! | | damaged, and every row of each table can be read | the rows are copied to a new file; recovery |
-//! | | damaged, and a row cannot be read or is missing | the start is refused, and the text names the way back |
+//! | the search at the start (`search`) | then |
+//! |---|---|
+//! | none, or the store is whole | the start goes on |
+//! | damaged, and every row of each table can be read | the rows are copied to a new file; recovery |
+//! | damaged, and a row cannot be read or is missing | the start is refused, and the text names the way back |
 //!
 //! The new file has a stamp, so the controller treats it as a store that may be behind: a row that can be read may be
 //! an old one. The damaged file stays beside it.
@@ -41,7 +40,7 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
 /// log had.
 pub(super) fn rebuild(db: Connection, store: &Path, wrong: &str) -> Result<(), OpenError> {
     let to = place::beside(store, "rebuilding");
-    // With the log, the next start checks the store again.
+    // With the log, the next start searches the store again.
     log::keep(&db, true);
     let rebuilt = write(&db, &to).and_then(|()| Ok(replace(db, store, &to)?));
     let kept = rebuilt.map_err(|failed| {

@@ -445,6 +445,18 @@ table! {
     DamageUnchecked: "a start after a kill or an error of the store goes on with a damaged store",
         "docs/decisions/0024: a damaged store is rebuilt from its rows, or refused",
         Hunt::Unit { program: "controller", filter: "a_store_whose_rows_can_all_be_read_is_rebuilt_and_may_be_behind" };
+    SearchSkipped: "the store of a controller that was killed is never searched for damage",
+        "docs/decisions/0024: damage is found after the start",
+        Hunt::Unit { program: "controller", filter: "a_killed_controllers_store_is_searched_beside_the_next_one" };
+    SearchForgotten: "a clean end removes the log before the search for damage is over",
+        "docs/decisions/0024: damage is found after the start",
+        Hunt::Unit { program: "controller", filter: "a_clean_end_before_the_search_is_over_leaves_the_log" };
+    LogLeftToReaders: "a clean end leaves the log where a reader has the store open",
+        "docs/decisions/0024: after a clean end no start reads the whole store",
+        Hunt::Unit { program: "controller", filter: "a_clean_end_beside_a_reader_is_known_at_the_next_start" };
+    CutTrusted: "a store that a power cut may have damaged is read before it is searched",
+        "docs/decisions/0024: a damaged store is rebuilt from its rows, or refused",
+        Hunt::Unit { program: "controller", filter: "after_a_cut_or_an_error_a_store_is_searched_first" };
     LessKeptLater: "a shorter retention of a reload is in force an hour later",
         "docs/semantics.md: an attempt is forgotten past retention and keep-attempts",
         Hunt::Unit { program: "core", filter: "a_shorter_retention_is_in_force_at_once" };
