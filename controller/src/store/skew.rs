@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::StoreError;
 use super::timings::{Since, StepReader, scripts};
-use super::walk::{parse, walk};
+use super::walk::{at, parse, walk};
 
 /// A script that differs between the nodes that ran its action.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -49,23 +49,25 @@ impl StepReader {
     pub fn skew(&self, of: &Since) -> Result<Skew, StoreError> {
         let db = self.db();
         let names = scripts(&db)?;
-        let mut newest: BTreeMap<String, HashMap<String, Newest>> = BTreeMap::new();
+        let mut newest: Vec<HashMap<String, Newest>> = Vec::new();
         let mut steps = Vec::new();
-        let (_, truncated) = walk(&db, of, |task| {
-            let Some(host) = task.host else { return };
+        let walked = walk(&db, of, |task| {
+            let Some(host) = task.host() else { return };
+            let hosts = at(&mut newest, task.action);
             // The newest action comes first.
-            if newest.get(task.action).is_some_and(|hosts| hosts.contains_key(host)) {
+            if hosts.contains_key(host) {
                 return;
             }
-            parse(task.steps, &mut steps);
+            parse(task.steps(), &mut steps);
             let of_host = Newest {
-                whole: matches!(task.outcome, "ok" | "tolerable"),
-                began_ms: task.began_ms,
+                whole: matches!(task.outcome(), "ok" | "tolerable"),
+                began_ms: task.began_ms(),
                 scripts: steps.iter().map(|step| step.script).collect(),
             };
-            newest.entry(task.action.to_owned()).or_default().insert(host.to_owned(), of_host);
+            hosts.insert(host.to_owned(), of_host);
         })?;
-        Ok(compare(&newest, &names, truncated))
+        let newest = (0..).zip(newest).map(|(action, hosts)| (walked.names.get(action).to_owned(), hosts)).collect();
+        Ok(compare(&newest, &names, walked.truncated))
     }
 }
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::StoreError;
 use super::steps::TOLERABLE;
-use super::walk::{Step, parse, walk};
+use super::walk::{Step, at, parse, walk};
 
 /// Read-only connection for the durations of tasks and scripts. Cheap to clone; concurrent reads wait for each other.
 #[derive(Debug, Clone)]
@@ -108,6 +108,25 @@ struct Times {
     timed_out: u64,
 }
 
+/// The times of an action's scripts.
+#[derive(Default)]
+struct ByScript {
+    all: Vec<(i64, Times)>,
+    places: HashMap<i64, usize>,
+}
+
+impl ByScript {
+    /// Returns the times of a script. `place`: of the script in its task; most tasks of an action run the same scripts.
+    fn of(&mut self, script: i64, place: usize) -> &mut Times {
+        let is_there = self.all.get(place).is_some_and(|(known, _)| *known == script);
+        let place = if is_there { place } else { *self.places.entry(script).or_insert(self.all.len()) };
+        if place == self.all.len() {
+            self.all.push((script, Times::default()));
+        }
+        &mut self.all[place].1
+    }
+}
+
 impl StepReader {
     /// Opens a read-only connection to the store at `path`.
     ///
@@ -186,31 +205,29 @@ impl StepReader {
     /// [`StoreError`] if the file cannot be read.
     pub fn totals(&self, of: &Since) -> Result<Totals, StoreError> {
         let db = self.db();
-        let names = scripts(&db)?;
-        let mut times: BTreeMap<String, (Times, HashMap<i64, Times>)> = BTreeMap::new();
+        let scripts = scripts(&db)?;
+        let mut times: Vec<(Times, ByScript)> = Vec::new();
         let mut steps = Vec::new();
-        let (tasks, truncated) = walk(&db, of, |task| {
-            if !times.contains_key(task.action) {
-                times.insert(task.action.to_owned(), Default::default());
-            }
-            let Some((whole, by_script)) = times.get_mut(task.action) else { return };
-            parse(task.steps, &mut steps);
-            whole.add(task.elapsed_ms, task.outcome != "ok", steps.iter().any(Step::timed_out));
-            for step in &steps {
-                by_script.entry(step.script).or_default().add(step.elapsed_ms, step.failed(), step.timed_out());
+        let walked = walk(&db, of, |task| {
+            let (whole, by_script) = at(&mut times, task.action);
+            parse(task.steps(), &mut steps);
+            whole.add(task.elapsed_ms(), task.outcome() != "ok", steps.iter().any(Step::timed_out));
+            for (place, step) in steps.iter().enumerate() {
+                by_script.of(step.script, place).add(step.elapsed_ms, step.failed(), step.timed_out());
             }
         })?;
         let mut totals: BTreeMap<Key, Times> = BTreeMap::new();
-        for (action, (whole, by_script)) in times {
-            totals.insert(Key { action: action.clone(), host: None, script: None }, whole);
-            for (id, of_script) in by_script {
+        for (action, (whole, by_script)) in times.into_iter().enumerate() {
+            let key = |script| Key { action: walked.names.get(action).to_owned(), host: None, script };
+            totals.insert(key(None), whole);
+            for (id, of_script) in by_script.all {
                 // Sums over all digests of the script.
-                let script = Some(names.get(&id).map_or_else(|| format!("#{id}"), |(name, _)| name.clone()));
-                totals.entry(Key { action: action.clone(), host: None, script }).or_default().join(of_script);
+                let script = scripts.get(&id).map_or_else(|| format!("#{id}"), |(name, _)| name.clone());
+                totals.entry(key(Some(script))).or_default().join(of_script);
             }
         }
         let rows = totals.into_iter().filter_map(|(key, times)| times.total(key)).collect();
-        Ok(Totals { rows, tasks, truncated })
+        Ok(Totals { rows, tasks: walked.tasks, truncated: walked.truncated })
     }
 
     /// Returns counts, failures and times by action and node, the worst node of each action first. Leaves out a task if
@@ -220,27 +237,28 @@ impl StepReader {
     /// [`StoreError`] if the file cannot be read.
     pub fn totals_by_node(&self, of: &Since) -> Result<Totals, StoreError> {
         let db = self.db();
-        let mut times: BTreeMap<String, HashMap<String, Times>> = BTreeMap::new();
+        let mut times: Vec<HashMap<String, Times>> = Vec::new();
         let mut steps = Vec::new();
-        let (tasks, truncated) = walk(&db, of, |task| {
-            let Some(host) = task.host else { return };
-            if !times.get(task.action).is_some_and(|hosts| hosts.contains_key(host)) {
-                times.entry(task.action.to_owned()).or_default().entry(host.to_owned()).or_default();
+        let walked = walk(&db, of, |task| {
+            let Some(host) = task.host() else { return };
+            let hosts = at(&mut times, task.action);
+            if !hosts.contains_key(host) {
+                hosts.insert(host.to_owned(), Times::default());
             }
-            let Some(times) = times.get_mut(task.action).and_then(|hosts| hosts.get_mut(host)) else { return };
-            parse(task.steps, &mut steps);
-            times.add(task.elapsed_ms, task.outcome != "ok", steps.iter().any(Step::timed_out));
+            let Some(times) = hosts.get_mut(host) else { return };
+            parse(task.steps(), &mut steps);
+            times.add(task.elapsed_ms(), task.outcome() != "ok", steps.iter().any(Step::timed_out));
         })?;
-        let key = |action: &str, host| Key { action: action.to_owned(), host: Some(host), script: None };
-        let times = times.into_iter().flat_map(|(action, hosts)| {
+        let key = |action, host| Key { action: walked.names.get(action).to_owned(), host: Some(host), script: None };
+        let times = times.into_iter().enumerate().flat_map(|(action, hosts)| {
             let hosts: BTreeMap<String, Times> = hosts.into_iter().collect();
-            hosts.into_iter().map(move |(host, times)| (key(&action, host), times))
+            hosts.into_iter().map(move |(host, times)| (key(action, host), times))
         });
         let mut rows: Vec<Total> = times.filter_map(|(key, times)| times.total(key)).collect();
         let worst = |row: &Total| (std::cmp::Reverse(row.failed), std::cmp::Reverse(row.p95_ms));
         // Stable: nodes that are alike stay in the order of their names.
         rows.sort_by(|a, b| a.action.cmp(&b.action).then(worst(a).cmp(&worst(b))));
-        Ok(Totals { rows, tasks, truncated })
+        Ok(Totals { rows, tasks: walked.tasks, truncated: walked.truncated })
     }
 
     /// Returns how many notices and drains no hook or edge has carried out yet, and when the oldest open action began.
@@ -277,13 +295,14 @@ impl Times {
     }
 
     fn total(mut self, key: Key) -> Option<Total> {
-        // The smallest value with at least this share of all values at or below it.
-        let mut at = |hundredths: usize| {
-            let place = (self.millis.len() * hundredths).div_ceil(100).saturating_sub(1);
-            self.millis.get(place)?;
-            Some(u64::from(*self.millis.select_nth_unstable(place).1))
-        };
-        let [min_ms, median_ms, p95_ms, max_ms] = [at(0)?, at(50)?, at(95)?, at(100)?];
+        let (min, max) = (*self.millis.iter().min()?, *self.millis.iter().max()?);
+        // The smallest value with at least this share of all values at or below it. The 95th comes first: then the
+        // values of the median are before its place.
+        let place = |hundredths: usize| (self.millis.len() * hundredths).div_ceil(100).saturating_sub(1);
+        let (median, p95) = (place(50), place(95));
+        let p95_ms = *self.millis.select_nth_unstable(p95).1;
+        let median_ms = *self.millis.get_mut(..=p95)?.select_nth_unstable(median).1;
+        let [min_ms, median_ms, p95_ms, max_ms] = [min, median_ms, p95_ms, max].map(u64::from);
         Some(Total {
             action: key.action,
             host: key.host,

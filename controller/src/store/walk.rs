@@ -1,16 +1,15 @@
-//! Walks the tasks of a time, for sums and comparisons. One query visits them in the order of an index that has all it
-//! needs of the actions, and no text of a row is copied: a month has a million tasks.
+//! Walks the tasks of a time, for sums and comparisons. An index has all that is needed of the actions, the rows of the
+//! tasks are read in the order of their table, and no text of a row is copied: a month has a million tasks.
 
 use perilog_core::ActionName;
-use rusqlite::types::ValueRef;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
 use super::StoreError;
 use super::steps::TIMED_OUT;
 use super::timings::Since;
 
-/// Maximum number of tasks that `perilog stats` sums up or `perilog skew` compares: the newest ones. They take about a
-/// second of one core.
+/// Maximum number of tasks that `perilog stats` sums up or `perilog skew` compares, and of their actions: the newest
+/// ones. They take about half a second of one core.
 const MOST: u64 = 1_000_000;
 
 /// One try of a script in a task, read from the column `steps` of the task's row.
@@ -35,45 +34,134 @@ impl Step {
     }
 }
 
-/// A task of an action, as [`walk`] passes it on.
-pub(super) struct Task<'a> {
-    pub(super) action: &'a str,
-    /// The host of the task's rank; `None`: the store has no readable layout of its attempt.
-    pub(super) host: Option<&'a str>,
-    pub(super) outcome: &'a str,
-    pub(super) began_ms: u64,
-    pub(super) elapsed_ms: u64,
-    /// The durations of its scripts, for [`parse`].
-    pub(super) steps: &'a str,
+/// The names of the actions that [`walk`] has met. A task has the place of its action's name.
+#[derive(Debug, Default)]
+pub(super) struct Names(Vec<String>);
+
+impl Names {
+    pub(super) fn get(&self, place: usize) -> &str {
+        self.0.get(place).map_or("", String::as_str)
+    }
+
+    /// Returns the place of a name; adds a new name. A site has a handful of names.
+    fn place(&mut self, name: &str) -> usize {
+        let known = self.0.iter().position(|known| known == name);
+        known.unwrap_or_else(|| {
+            self.0.push(name.to_owned());
+            self.0.len() - 1
+        })
+    }
 }
 
-/// Visits the selected tasks, those of the newest action first, but at most [`MOST`]. Returns the number of visited
-/// tasks, and `true` if more exist.
-pub(super) fn walk(db: &Connection, of: &Since, mut take: impl FnMut(Task<'_>)) -> Result<(u64, bool), StoreError> {
+/// A task of an action, as [`walk`] passes it on: a row that is read column by column.
+pub(super) struct Task<'a> {
+    /// The place of the action's name.
+    pub(super) action: usize,
+    row: &'a Row<'a>,
+}
+
+impl Task<'_> {
+    /// Returns the host of the task's rank; `None`: the store has no readable layout of its attempt.
+    pub(super) fn host(&self) -> Option<&str> {
+        self.text(1)
+    }
+
+    pub(super) fn outcome(&self) -> &str {
+        self.text(2).unwrap_or_default()
+    }
+
+    pub(super) fn began_ms(&self) -> u64 {
+        self.number(3)
+    }
+
+    pub(super) fn elapsed_ms(&self) -> u64 {
+        self.number(4)
+    }
+
+    /// Returns the durations of the task's scripts, for [`parse`].
+    pub(super) fn steps(&self) -> &str {
+        self.text(5).unwrap_or_default()
+    }
+
+    fn text(&self, column: usize) -> Option<&str> {
+        self.row.get_ref(column).ok().and_then(|value| value.as_str().ok())
+    }
+
+    fn number(&self, column: usize) -> u64 {
+        self.row.get_ref(column).ok().and_then(|value| value.as_i64().ok()).unwrap_or(0).unsigned_abs()
+    }
+}
+
+/// Returns the entry at a place of a list; makes it, and those before it.
+pub(super) fn at<T: Default>(list: &mut Vec<T>, place: usize) -> &mut T {
+    if place >= list.len() {
+        list.resize_with(place + 1, T::default);
+    }
+    &mut list[place]
+}
+
+/// What [`walk`] has visited: the names of the actions, the number of tasks, and whether more tasks exist.
+#[derive(Debug, Default)]
+pub(super) struct Walked {
+    pub(super) names: Names,
+    pub(super) tasks: u64,
+    pub(super) truncated: bool,
+}
+
+/// Visits the selected tasks, those of the newest action first, but at most [`MOST`].
+pub(super) fn walk(db: &Connection, of: &Since, mut take: impl FnMut(&Task<'_>)) -> Result<Walked, StoreError> {
+    // Both queries see the store at one time.
+    let db = db.unchecked_transaction()?;
+    let mut walked = Walked::default();
+    let mut actions = actions(&db, of, &mut walked)?;
+    let (Some(first), Some(last)) = (actions.first(), actions.last()) else { return Ok(walked) };
+    // From row to row of one table: a search for the rows of each action costs twice as much.
     let mut tasks = db.prepare_cached(
-        "SELECT actions.name, host, outcome, steps.began_ms, elapsed_ms, steps
-         FROM actions INDEXED BY actions_by_begin CROSS JOIN steps ON action = number
-         WHERE actions.began_ms >= ?1 AND (?2 IS NULL OR name = ?2) ORDER BY actions.began_ms DESC",
+        "SELECT action, host, outcome, began_ms, elapsed_ms, steps FROM steps WHERE action BETWEEN ?1 AND ?2 \
+         ORDER BY action DESC",
+    )?;
+    let mut rows = tasks.query([first.number, last.number])?;
+    while let Some(row) = rows.next()? {
+        let number: i64 = row.get(0)?;
+        while actions.last().is_some_and(|action| action.number > number) {
+            actions.pop();
+        }
+        let Some(action) = actions.last().filter(|action| action.number == number) else { continue };
+        if walked.tasks == MOST {
+            walked.truncated = true;
+            break;
+        }
+        walked.tasks += 1;
+        take(&Task { action: action.name, row });
+    }
+    Ok(walked)
+}
+
+struct Action {
+    number: i64,
+    /// The place of its name.
+    name: usize,
+}
+
+/// Returns the selected actions, the newest [`MOST`], ordered by number. Actions are numbered as they begin.
+fn actions(db: &Connection, of: &Since, walked: &mut Walked) -> rusqlite::Result<Vec<Action>> {
+    let mut select = db.prepare_cached(
+        "SELECT number, name FROM actions INDEXED BY actions_by_begin
+         WHERE began_ms >= ?1 AND (?2 IS NULL OR name = ?2) ORDER BY began_ms DESC",
     )?;
     let since = i64::try_from(of.since_ms).unwrap_or(i64::MAX);
-    let mut rows = tasks.query(params![since, of.action.as_ref().map(ActionName::as_str)])?;
-    let mut count = 0;
+    let mut rows = select.query(params![since, of.action.as_ref().map(ActionName::as_str)])?;
+    let mut actions = Vec::new();
     while let Some(row) = rows.next()? {
-        if count == MOST {
-            return Ok((count, true));
+        if actions.len() as u64 == MOST {
+            walked.truncated = true;
+            break;
         }
-        count += 1;
-        let text = |column| row.get_ref(column).ok().and_then(|value: ValueRef<'_>| value.as_str().ok());
-        take(Task {
-            action: text(0).unwrap_or_default(),
-            host: text(1),
-            outcome: text(2).unwrap_or_default(),
-            began_ms: row.get::<_, i64>(3)?.unsigned_abs(),
-            elapsed_ms: row.get::<_, i64>(4)?.unsigned_abs(),
-            steps: text(5).unwrap_or_default(),
-        });
+        let name = row.get_ref(1)?.as_str().unwrap_or_default();
+        actions.push(Action { number: row.get(0)?, name: walked.names.place(name) });
     }
-    Ok((count, false))
+    actions.sort_unstable_by_key(|action| action.number);
+    Ok(actions)
 }
 
 /// Parses the column `steps` of a task into `steps`; leaves out unreadable steps.
