@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use perilog_host::varlink::Client;
 use perilog_tests::wait_until;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::authority;
 
@@ -65,6 +66,26 @@ impl Controller {
         self.child.wait().context("killing the controller")?;
         self.child = Self::spawn(&self.directory)?;
         self.wait()
+    }
+
+    /// Ends the controller with SIGTERM, and starts another at once.
+    pub(crate) fn end_and_restart(&mut self) -> Result<()> {
+        self.signal(Signal::TERM)?;
+        self.child.wait().context("ending the controller")?;
+        self.child = Self::spawn(&self.directory)?;
+        self.wait()
+    }
+
+    /// Adds a key to the configuration, and has the controller read it.
+    pub(crate) fn reload_with(&self, key: &str) -> Result<()> {
+        let path = self.directory.join("controller.toml");
+        let config = std::fs::read_to_string(&path).context("reading its configuration")?;
+        std::fs::write(&path, format!("{key}\n{config}")).context("writing its configuration")?;
+        self.signal(Signal::HUP)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), signal).context("signalling the controller")
     }
 
     pub(crate) fn pid(&self) -> u32 {

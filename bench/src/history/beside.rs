@@ -1,5 +1,5 @@
-//! Slowest commit: how long a request that writes waits beside one that reads much. The one writer answers both, or the
-//! reader has a connection of its own and shares the disk.
+//! Slowest commit: how long a request that writes waits beside one that reads much, and beside the retention that
+//! forgets. The one writer answers both, or the reader has a connection of its own and shares the disk.
 //!
 //! The base is a bare durable write on the same disk: one page appended to a file, and fdatasync(2).
 
@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use perilog_bench::report::Table;
 use perilog_bench::stats::{Samples, figure};
 use perilog_host::clock;
@@ -17,10 +17,16 @@ use serde_json::{Value, json};
 
 use super::{Bench, ask, seed};
 
-/// Requests that go on beside the writes; "nothing" comes first and last.
-const BESIDE: [&str; 6] = ["nothing", "Show", "Stats", "Skew", "Backup", "nothing"];
-/// Time of the writes beside each of these.
+/// Requests that go on beside the writes; "nothing" comes first and last. After that the controller forgets all
+/// finished jobs.
+const BESIDE: [&str; 7] = ["nothing", "Show", "Stats", "Skew", "Backup", "nothing", FORGETTING];
+const FORGETTING: &str = "forgetting";
+/// Shortest time of the writes beside each of these.
 const EACH_MS: u64 = 4_000;
+/// Time limit for the controller to forget all finished jobs.
+const FORGOTTEN_MS: u64 = 120_000;
+/// Time between two looks at whether it has.
+const LOOK_MS: u64 = 250;
 /// Target (docs/performance.md): the slowest write, over the median of the bare ones.
 const MOST: f64 = 10.0;
 const PAGE: [u8; 4096] = [7; 4096];
@@ -71,18 +77,27 @@ fn writes_beside(bench: &mut Bench, what: &str) -> Result<Samples> {
     let (mut other, over) = (bench.new_client()?, AtomicBool::new(false));
     thread::scope(|scope| {
         let reading = scope.spawn(|| -> Result<()> {
-            while !over.load(Ordering::Relaxed) && what != "nothing" {
+            while !over.load(Ordering::Relaxed) && !matches!(what, "nothing" | FORGETTING) {
                 read(&mut other, what)?;
             }
             Ok(())
         });
         let mut ms = Samples::default();
-        let began_ms = clock::mono_ms();
         let mut write = || -> Result<()> {
-            while clock::mono_ms() - began_ms < EACH_MS {
+            if what == FORGETTING {
+                bench.controller.reload_with("keep-attempts = 1")?;
+            }
+            let began_ms = clock::mono_ms();
+            let (mut forgets, mut look_ms) = (what == FORGETTING, began_ms + LOOK_MS);
+            while forgets || clock::mono_ms() - began_ms < EACH_MS {
                 let at = clock::mono_us();
                 bench.add_job()?;
                 ms.push((clock::mono_us() - at) as f64 / 1000.0);
+                if forgets && clock::mono_ms() >= look_ms {
+                    forgets = bench.has_seeded();
+                    look_ms = clock::mono_ms() + LOOK_MS;
+                    ensure!(!forgets || clock::mono_ms() - began_ms < FORGOTTEN_MS, "finished jobs are not forgotten");
+                }
             }
             Ok(())
         };

@@ -50,7 +50,8 @@ struct Bench {
     added: usize,
     /// CPU time of each kind of request, microseconds each.
     us: [Samples; REQUESTS.len()],
-    restart_ms: Samples,
+    /// Time from a kill, and from a signal to end, until the next controller answers.
+    restart_ms: [Samples; 2],
     memory: Memory,
 }
 
@@ -100,7 +101,8 @@ fn report(benches: &[Bench]) -> Table {
     for (at, (name, _)) in REQUESTS.iter().enumerate() {
         line(name, &|bench| &bench.us[at]);
     }
-    line("restart until it answers, ms", &|bench| &bench.restart_ms);
+    line("kill -9 until the next answers, ms", &|bench| &bench.restart_ms[0]);
+    line("SIGTERM until the next answers, ms", &|bench| &bench.restart_ms[1]);
     let rss = benches.iter().map(|of| of.memory.rss.to_string());
     table.row("VmRSS after a restart, KiB", rss);
     for (at, (name, _)) in REQUESTS.iter().enumerate().take(FLAT) {
@@ -122,12 +124,18 @@ impl Bench {
         drop(Controller::start(directory.path())?);
         seed::fill(&directory.path().join("controller.db"), jobs)?;
         let mut controller = Controller::start(directory.path())?;
-        let mut restart_ms = Samples::default();
-        for _ in 0..RESTARTS {
-            let began = clock::mono_us();
-            controller.kill_and_restart()?;
-            ask(&mut controller.client()?, "Status", json!({}))?;
-            restart_ms.push((clock::mono_us() - began) as f64 / 1000.0);
+        let mut restart_ms: [Samples; 2] = Default::default();
+        for (samples, is_killed) in restart_ms.iter_mut().zip([true, false]) {
+            for _ in 0..RESTARTS {
+                let began = clock::mono_us();
+                if is_killed {
+                    controller.kill_and_restart()?
+                } else {
+                    controller.end_and_restart()?
+                }
+                ask(&mut controller.client()?, "Status", json!({}))?;
+                samples.push((clock::mono_us() - began) as f64 / 1000.0);
+            }
         }
         let (client, memory) = (controller.client()?, Memory::of(controller.pid())?);
         let us = Default::default();
@@ -189,6 +197,11 @@ impl Bench {
         Ok(job)
     }
 
+    /// Returns `true` while the store has the newest of the seeded jobs.
+    fn has_seeded(&mut self) -> bool {
+        ask(&mut self.client, "Show", json!({"job": seed::job(self.jobs - 1)})).is_ok()
+    }
+
     fn new_client(&self) -> Result<Client> {
         self.controller.client()
     }
@@ -206,7 +219,8 @@ impl Bench {
     fn json(&self) -> Value {
         let us: serde_json::Map<String, Value> =
             REQUESTS.iter().zip(&self.us).map(|((name, _), of)| ((*name).to_owned(), of.json())).collect();
-        json!({"jobs": self.jobs, "cpu_us": us, "restart_ms": self.restart_ms.json(), "memory": self.memory.json()})
+        json!({"jobs": self.jobs, "cpu_us": us, "restart_ms": self.restart_ms[0].json(),
+               "clean_restart_ms": self.restart_ms[1].json(), "memory": self.memory.json()})
     }
 }
 
