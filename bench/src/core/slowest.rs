@@ -106,7 +106,7 @@ fn at_once(site: &mut Site<'_>, ranks: u32) -> Result<()> {
     else {
         bail!("drain")
     };
-    let Reply::Undrained { tasks, .. } = site.ask(Request::Undrain { hosts, forget: false, telling: None })? else {
+    let Reply::Undrained { tasks, .. } = site.ask(Request::Undrain { hosts, forget: false, notice_id: None })? else {
         bail!("undrain")
     };
     ensure!(tasks == u64::from(ranks), "{tasks} drains were lifted");

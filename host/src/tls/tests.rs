@@ -101,14 +101,14 @@ async fn meet(
     let accept = async {
         let mut link = listener.next().await.handshake().await?;
         link.writer.send("hello".into()).await?;
-        Ok(link.names)
+        Ok(link.identity.names)
     };
     let dial =
         Dial { server_name: name.to_owned(), tls: Some(ClientTls::load(client).unwrap()), ..Dial::plain(address) };
     let connect = async {
         let mut link = link::dial(&dial).await?;
         link.reader.next().await?;
-        Ok(link.names)
+        Ok(link.identity.names)
     };
     tokio::join!(connect, accept)
 }
