@@ -25,7 +25,9 @@ const OPEN: &str = "
     UNION SELECT job FROM (SELECT job FROM actions WHERE verdict IS NOT NULL ORDER BY ended_ms DESC LIMIT ?1)";
 
 const OF_ACTIONS: &str = "SELECT job FROM actions WHERE id IN (SELECT value FROM json_each(?1))";
-const OLDEST: &str = "SELECT job FROM attempts WHERE touched_ms <= ?1 ORDER BY touched_ms, job, attempt LIMIT ?2";
+/// All other attempts are in memory.
+const OLDEST: &str = "SELECT job FROM attempts WHERE complete AND NOT abandoned AND touched_ms <= ?1
+    ORDER BY touched_ms, job, attempt LIMIT ?2";
 /// Failed tasks, the newest first.
 const FAILED: &str = "
     SELECT job, attempt, rank, outcome, CASE outcome WHEN 'resolved' THEN ranks.ended END FROM ranks

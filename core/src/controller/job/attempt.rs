@@ -58,6 +58,11 @@ pub(crate) struct JobAttempt {
 }
 
 impl JobAttempt {
+    /// Returns `true` if the attempt is released whole and no generation abandoned it ([`AttemptRow::is_over`]).
+    pub(crate) const fn is_over(&self) -> bool {
+        self.complete && !self.abandoned
+    }
+
     /// Creates an open attempt whose job holds every rank and named resource. `added`: a resource manager will finish
     /// the attempt.
     pub(crate) fn new(layout: Layout, userid: Option<u32>, terms: Terms, added: bool, wall_ms: u64) -> Self {

@@ -40,8 +40,9 @@ use crate::message::ToAgent;
 /// Interval (ms) at which the controller looks for attempts to forget.
 const PRUNE_EVERY_MS: u64 = 3_600_000;
 /// Maximum number of attempts that a batch forgets: the store removes their rows in one transaction, and no request is
-/// answered meanwhile. If more are past their retention, the next batch goes on at once.
-const MAX_PRUNED: usize = 200;
+/// answered meanwhile. If more are past their retention, the next batch goes on at once, with the requests that came
+/// since.
+const MAX_PRUNED: usize = 20;
 
 /// Condition under which the controller may forget an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -195,8 +196,10 @@ impl<'a> Facts<'a> {
             true => u64::MAX,
             false => now.wall_ms.saturating_sub(self.cx.settings.retention_ms),
         };
-        // The attempts in memory may be the oldest ones, and may have to stay.
-        Some(Oldest { until_ms, limit: MAX_PRUNED.saturating_add(table.count_held()) })
+        // Those of them that are in memory may be the oldest ones, and may have to stay.
+        let live = table.live_attempts().filter(|(.., attempt)| attempt.is_over()).count();
+        let held = live + table.ended_attempts().count();
+        Some(Oldest { until_ms, limit: MAX_PRUNED.saturating_add(held) })
     }
 
     fn drains(&self) -> DrainsOfJobs<'a> {

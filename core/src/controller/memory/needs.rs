@@ -24,7 +24,8 @@ pub struct Needs {
     pub page: Option<(u64, usize)>,
 }
 
-/// The attempts of the store that have been unchanged for the longest time.
+/// The attempts of the store that are over and have been unchanged for the longest time. Those that are not over are in
+/// memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Oldest {
     /// Only attempts that have not changed after this time (milliseconds since 1970).

@@ -76,7 +76,8 @@ impl Snapshot {
         let of_actions = self.actions.iter().filter(|row| needs.actions.contains(&row.id)).map(|row| row.job.clone());
         let mut jobs: BTreeSet<JobId> = needs.jobs.iter().cloned().chain(of_actions).collect();
         if let Some(oldest) = needs.oldest {
-            let mut attempts: Vec<_> = self.attempts.iter().filter(|row| row.touched_ms <= oldest.until_ms).collect();
+            let mut attempts: Vec<_> =
+                self.attempts.iter().filter(|row| row.is_over() && row.touched_ms <= oldest.until_ms).collect();
             attempts.sort_by(|a, b| (a.touched_ms, &a.job, a.attempt).cmp(&(b.touched_ms, &b.job, b.attempt)));
             jobs.extend(attempts.into_iter().take(oldest.limit).map(|row| row.job.clone()));
         }

@@ -61,6 +61,13 @@ pub struct AttemptRow {
     pub recovered: Recovered,
 }
 
+impl AttemptRow {
+    /// Returns `true` if the attempt may be in the store alone: it is released whole, and not abandoned.
+    pub const fn is_over(&self) -> bool {
+        self.complete && !self.abandoned
+    }
+}
+
 /// How a generation met an attempt. Unless `No`, the store may lack tasks that had begun, so a setup action counts as
 /// begun on every rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
