@@ -70,8 +70,8 @@ impl Jobs {
         }
     }
 
-    /// Logs the drains of the batch, in the jobs' event logs and in the journal. Hosts that were drained for the same
-    /// reason share an event and a line: a job on two thousand hosts that never connected is one of each.
+    /// Logs the drains of the batch, in the jobs' event logs and in the journal. Hosts that a batch drained for the
+    /// same reason share an event and a line.
     pub(super) fn log_drains(&mut self, cx: &mut Context) {
         let drained = std::mem::take(&mut cx.drained).into_iter().flat_map(|(of, ranks)| {
             let parts = if defect!(DrainsLoggedApart) { each(&ranks) } else { vec![ranks] };

@@ -101,7 +101,7 @@ impl Machine {
             }
             Request::PendingDrains => Ok(Reply::PendingDrains(self.drains.pending().cloned().collect())),
             Request::Drain { hosts, reason, force } => {
-                match self.drains.drain_by_hand((client, uid), &hosts, &reason, force, &self.nodes) {
+                match self.drains.drain_by_hand((client, uid), &hosts, &reason, force, &self.nodes, self.cx.now) {
                     Ok(order) => return self.cx.changes.push_back(Change::Ordered(Box::new(order))),
                     Err(refusal) => Err(refusal),
                 }

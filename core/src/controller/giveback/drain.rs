@@ -130,10 +130,15 @@ impl Drains {
 
     /// Drains a host. If the host is drained already, its drain may get the reason as a later reason.
     pub(crate) fn drain(&mut self, host: &HostName, cause: Cause, cx: &mut Context) -> DrainChange {
+        self.drain_at(host, cause, cx.now.wall_ms, cx)
+    }
+
+    /// Drains a host as [`Self::drain`] does, for a request of the time `at_ms` (milliseconds since 1970).
+    pub(crate) fn drain_at(&mut self, host: &HostName, cause: Cause, at_ms: u64, cx: &mut Context) -> DrainChange {
         let Cause { reason, by, fault } = cause;
         let standing = self.by_host.get(host).filter(|drain| !drain.lifted && !defect!(DrainOverwritten)).cloned();
         if let Some(drain) = standing {
-            return self.drain_again(drain, Again { at_ms: cx.now.wall_ms, reason, by }, fault, cx);
+            return self.drain_again(drain, Again { at_ms, reason, by }, fault, cx);
         }
         let stuck = fault.stuck();
         // A drain that is lifted, without confirmation of the lift, makes room for the new one. Time and number of the
@@ -141,7 +146,7 @@ impl Drains {
         let before =
             self.by_host.get(host).map(|drain| (drain.since_ms.saturating_add(1), drain.notice_id.saturating_add(1)));
         let (earliest_ms, notice_id) = before.unwrap_or_default();
-        let since_ms = cx.now.wall_ms.max(earliest_ms);
+        let since_ms = at_ms.max(earliest_ms);
         let confirmed = !self.hook;
         self.failed.remove(host);
         let row = DrainRow::new(host.clone(), reason, by, since_ms);

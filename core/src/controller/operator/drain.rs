@@ -24,6 +24,10 @@ pub(crate) struct Order {
     pub(crate) client: Client,
     pub(crate) uid: u32,
     act: Act,
+    /// Time of the request (milliseconds since 1970): all its drains have this time, so lists show them in one row.
+    at_ms: u64,
+    /// All hosts of the request.
+    asked: HostList,
     /// Hosts that are still to be drained, or whose drains are still to be lifted.
     hosts: VecDeque<HostName>,
     done: u64,
@@ -38,9 +42,15 @@ enum Act {
 }
 
 impl Order {
-    fn new(client: Client, uid: u32, act: Act, hosts: impl IntoIterator<Item = HostName>) -> Self {
+    fn new(
+        (client, uid): (Client, u32),
+        act: Act,
+        asked: &HostList,
+        hosts: impl IntoIterator<Item = HostName>,
+        now: Now,
+    ) -> Self {
         let (hosts, already, lifting) = (hosts.into_iter().collect(), Vec::new(), Vec::new());
-        Self { client, uid, act, hosts, done: 0, already, lifting }
+        Self { client, uid, act, at_ms: now.wall_ms, asked: asked.clone(), hosts, done: 0, already, lifting }
     }
 
     /// Returns `true` if the order has to do with no further host.
@@ -66,11 +76,12 @@ impl Drains {
     /// The reason is empty, or without `force` a host is unknown: its agent has never connected, and it has no drain.
     pub(crate) fn drain_by_hand(
         &self,
-        (client, uid): (Client, u32),
+        by: (Client, u32),
         hosts: &HostList,
         reason: &str,
         force: bool,
         nodes: &Nodes,
+        now: Now,
     ) -> Result<Order, Refusal> {
         if reason.trim().is_empty() {
             return Err(Refusal::Invalid("drain needs a reason".to_owned()));
@@ -79,7 +90,7 @@ impl Drains {
         if !force {
             nodes.check_known(hosts, self, "nothing was drained; to drain such hosts too:")?;
         }
-        Ok(Order::new(client, uid, Act::Drain { reason }, names(hosts)?))
+        Ok(Order::new(by, Act::Drain { reason }, hosts, names(hosts)?, now))
     }
 
     /// Checks a request to lift the drains of those of `hosts` that have one; after an error, no drain is lifted. With
@@ -92,14 +103,14 @@ impl Drains {
     /// read the newest reason yet ([`Self::check_seen`]).
     pub(crate) fn undrain(
         &self,
-        (client, uid): (Client, u32),
-        hosts: &HostList,
+        by: (Client, u32),
+        list: &HostList,
         forget: bool,
         notice_id: Option<u64>,
         nodes: &Nodes,
         now: Now,
     ) -> Result<Order, Refusal> {
-        let hosts: BTreeSet<HostName> = names(hosts)?.into_iter().collect();
+        let hosts: BTreeSet<HostName> = names(list)?.into_iter().collect();
         for host in &hosts {
             match self.get(host) {
                 None if nodes.contains_key(host) => {}
@@ -117,7 +128,7 @@ impl Drains {
                 Some(drain) => self.check_seen(drain, forget, now)?,
             }
         }
-        Ok(Order::new(client, uid, Act::Undrain { forget, notice_id }, hosts))
+        Ok(Order::new(by, Act::Undrain { forget, notice_id }, list, hosts, now))
     }
 
     /// Carries an order out for as many of its hosts as the batch may still change. Returns the hosts that an operator
@@ -130,13 +141,15 @@ impl Drains {
             Act::Drain { reason } => {
                 for host in &part {
                     let cause = Cause { reason: reason.clone(), by: Some(order.uid), fault: Fault::Other };
-                    match self.drain(host, cause, cx) {
+                    match self.drain_at(host, cause, order.at_ms, cx) {
                         DrainChange::New => order.done += 1,
                         DrainChange::ReasonAdded | DrainChange::Unchanged => order.already.push(host.clone()),
                     }
                 }
-                let list = HostList::from_names(part.iter().map(HostName::as_str)).unwrap_or_default();
-                cx.note(Level::Warning, None, None, format!("uid {} drained {list}: {reason}", order.uid));
+                if order.is_done() {
+                    let (uid, list) = (order.uid, &order.asked);
+                    cx.note(Level::Warning, None, None, format!("uid {uid} drained {list}: {reason}"));
+                }
                 Vec::new()
             }
             Act::Undrain { forget, notice_id } => {
