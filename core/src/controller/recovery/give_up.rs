@@ -2,6 +2,8 @@
 //! store counts the rank as released, and nobody is told that it is free. Running tasks go on, and no other task of the
 //! rank begins.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use crate::controller::action::RankState;
@@ -12,7 +14,7 @@ use crate::controller::job::Jobs;
 use crate::controller::node::Nodes;
 use crate::controller::operator::resolve::may_still_begin;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, JobId, Rank, TaskId};
+use crate::ids::{ActionId, Attempt, JobId, Rank, ResourceName, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
 
@@ -42,16 +44,14 @@ impl Jobs {
         }
         let begun = self.begun(job, number).intersection(&ranks);
         self.hand_over(job, number, &Part::of_ranks(begun), cx);
-        let Some(attempt) = self.attempt_mut(job, number) else { return };
-        attempt.hold.ranks.subtract(&ranks);
-        let last = attempt.hold.ranks.is_empty();
         self.release_silently(job, number, &ranks, why, cx);
-        if last {
+        if self.attempt(job, number).is_some_and(|attempt| attempt.hold.ranks.is_empty()) {
             self.seal(job, number, cx);
         }
     }
 
-    /// Counts ranks as released without a notice, and drops all holds on them. `why`: the reason, for the event log.
+    /// Counts ranks as released without a notice, and drops all holds on them. With the last ranks that the job holds,
+    /// this includes its named resources: nobody would name them later. `why`: the reason, for the event log.
     pub(super) fn release_silently(
         &mut self,
         job: &JobId,
@@ -60,9 +60,13 @@ impl Jobs {
         why: &str,
         cx: &mut Context,
     ) {
+        let Some(attempt) = self.attempt(job, number) else { return };
+        let held: BTreeSet<ResourceName> =
+            self.of(attempt).flat_map(|action| action.row.held.resources.iter().cloned()).collect();
         let Some(attempt) = self.attempt_mut(job, number) else { return };
-        attempt.hold.ranks.subtract(ranks);
+        let dropped = attempt.drop_hold(&Part::of_ranks(ranks.clone()));
         attempt.released.ranks.extend_with(ranks);
+        attempt.released.resources.extend(dropped.resources.difference(&held).cloned());
         attempt.complete = attempt.released == attempt.whole();
         attempt.touched_ms = cx.now.wall_ms;
         let (complete, actions) = (attempt.complete, attempt.actions.clone());

@@ -469,6 +469,30 @@ fn an_undrain_answers_for_a_missing_clean_up() {
     assert_eq!(b.drained(), []);
 }
 
+/// Regression test: the last host of an abandoned attempt counted as released, and its named resources stayed held by a
+/// job that had no rank to finish.
+#[test]
+fn the_last_undrained_host_takes_the_named_resources_along() {
+    let (mut b, n) = bench(2, |_| {});
+    let resources = [ResourceName::new("rabbit1").unwrap()].into();
+    b.ask(add("j", "n[0-1]", Terms { resources, ..Terms::default() })).0.unwrap();
+    b.run("prolog", "j", "n[0-1]");
+    b.ends(n[0], task("prolog", "j", 0));
+    b.ends(n[1], task("prolog", "j", 1));
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    b.up("n0", "b", vec![]);
+    b.up("n1", "b", vec![]);
+    b.grace();
+    b.pass(2_000);
+    b.ask(undrain("n0")).0.unwrap();
+    let row = &b.store.attempts[0];
+    assert_eq!((row.hold.to_string(), row.complete), ("rank 1 and rabbit1".to_owned(), false));
+    b.ask(undrain("n1")).0.unwrap();
+    let row = &b.store.attempts[0];
+    assert!(row.complete && row.hold.is_empty() && contexts(&b, "release").is_empty(), "{row:?}");
+}
+
 /// F3: no other job's setup action begins before the drain for a missing clean-up is in force.
 #[test]
 fn a_new_job_waits_for_the_drain_for_a_missing_clean_up() {
