@@ -1,27 +1,24 @@
-//! Events: writes the task ends of a batch to the job's event log, and decides the verdict once every rank of an action
-//! has ended. Ranks that ended alike share one `finish` event. The resource manager normally gets a notice of the
-//! verdict.
+//! Events: writes the task ends and the drains of a batch to the event logs of their jobs. Ranks that ended alike share
+//! one `finish` event.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use crate::agent::io::Level;
-use crate::controller::action::{Action, Fresh};
-use crate::controller::context::{Change, Context};
+use crate::controller::action::Fresh;
+use crate::controller::context::Context;
 use crate::controller::job::Jobs;
 use crate::defect;
 use crate::ids::{ActionId, HostName};
 use crate::idset::IdSet;
-use crate::outcome::Verdict;
 
 /// Maximum number of characters of a message in an event. The message is the last line that a script wrote.
 const MAX_MESSAGE: usize = 200;
 
 impl Jobs {
-    /// Writes the action's ends of this batch to the job's event log, and decides the verdict if every rank has ended.
-    /// An action of a frozen attempt gets no verdict.
-    pub(super) fn record_ends(&mut self, id: ActionId, cx: &mut Context) {
+    /// Writes the action's ends of this batch to the job's event log.
+    pub(super) fn log_ends(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action_mut(id) else {
             return;
         };
@@ -36,37 +33,6 @@ impl Jobs {
             context.insert("hosts".into(), json!(hosts));
             folded.describe(&mut context);
             self.event(&job, "finish", Value::Object(context), cx);
-        }
-        let may = !self.is_suspended_action(id) || defect!(SuspendedJudged);
-        if !(may && self.action(id).is_some_and(Action::is_to_be_decided)) {
-            return;
-        }
-        let forgiveness = self.forgiveness(id, cx);
-        let Some(verdict) = self.action_mut(id).and_then(|action| action.decide(forgiveness, cx.now.wall_ms)) else {
-            return;
-        };
-        let Some(action) = self.action(id) else { return };
-        cx.changes.push_back(Change::Decided(id));
-        let (ok, by_outcome, status) = (action.row.ok.clone(), action.by_outcome(), action.status());
-        let resources = action.bad_resources();
-        let bad = action.row.ranks.difference(&action.row.ok);
-        let bad = self.layout(id).filter(|_| !bad.is_empty()).map(|layout| layout.hosts_of(&bad));
-        let mut context = json!({"action": name, "attempt": attempt, "verdict": verdict, "status": status, "ok": ok,
-            "by_outcome": by_outcome});
-        if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
-            context.insert("resources".to_owned(), resources);
-        }
-        if let (Some(hosts), Some(context)) = (bad, context.as_object_mut()) {
-            context.insert("hosts".to_owned(), json!(hosts));
-        }
-        self.event(&job, "verdict", context.clone(), cx);
-        self.notify_manager(&job, attempt, "verdict", context, cx);
-        if let Some(entry) = self.attempt_mut(&job, attempt) {
-            entry.touched_ms = cx.now.wall_ms;
-            cx.attempt_changed(&job, attempt);
-        }
-        if verdict == Verdict::Ok {
-            self.forgive(id, cx);
         }
     }
 

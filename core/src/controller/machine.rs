@@ -7,15 +7,15 @@ use std::collections::BTreeSet;
 use crate::controller::action::Action;
 use crate::controller::context::{Change, Context, End};
 use crate::controller::edge::Lists;
-use crate::controller::giveback::drain::Drains;
-use crate::controller::giveback::drain::Fault;
-use crate::controller::giveback::outbox::Outbox;
 use crate::controller::io::{Effect, Input, Now, Output, Passing, Record, Settings, Snapshot};
 use crate::controller::job::Jobs;
 use crate::controller::node::{Node, Nodes};
 use crate::controller::operator::quiesce::Quiesce;
 use crate::controller::operator::resolve::is_before_its_begin;
 use crate::controller::recovery::Recovery;
+use crate::controller::releases::drain::Drains;
+use crate::controller::releases::drain::Fault;
+use crate::controller::releases::outbox::Outbox;
 use crate::defect;
 use crate::ids::{ActionId, Epoch, HostName};
 use crate::idset::IdSet;
@@ -162,6 +162,18 @@ impl Machine {
         self.close_batch()
     }
 
+    /// Carries out everything that is due now: checks the limits of actions, and forgets attempts
+    /// past their retention.
+    pub(crate) fn on_tick(&mut self) {
+        // The end of the batch asks for the next tick.
+        self.cx.wake_ms = None;
+        self.lists.drop_old(self.cx.now);
+        for id in self.jobs.table.due(self.cx.now.mono_ms) {
+            self.check(id);
+        }
+        self.prune();
+    }
+
     /// Returns the sizes of collections that grow with the work, by name, for tests of leaks. A test expects small
     /// sizes once every job is past its retention.
     pub fn sizes(&self) -> [(&'static str, usize); 13] {
@@ -202,7 +214,8 @@ impl Machine {
             self.react();
             self.jobs.log_drains(&mut self.cx);
             if let Some(id) = self.cx.touched.pop_first() {
-                self.jobs.record_ends(id, &mut self.cx);
+                self.jobs.log_ends(id, &mut self.cx);
+                self.jobs.decide_verdict(id, &mut self.cx);
                 self.jobs.settle_action(id, &mut self.cx);
                 self.jobs.start_later(id, &mut self.cx);
                 changed.insert(id);

@@ -11,7 +11,7 @@
 //! | `action` | actions: rank states, the order of ranks, limits, verdicts; external actions |
 //! | `memory` | which jobs that have ended the machine holds, and which are in the store alone |
 //! | `node` | nodes: the session that speaks for a host; differences between a node's tasks and the store |
-//! | `giveback` | released ranks, drained hosts, notices to the resource manager |
+//! | `releases` | released ranks, drained hosts, notices to the resource manager |
 //! | `edge` | which attempts an edge's list adds, takes up or ends; which requests an edge may make |
 //! | `recovery` | what the controller may do while its store may be behind |
 //! | `operator` | resolutions, cancels, drains by hand, and the quiesced state |
@@ -27,7 +27,6 @@ mod context;
 mod edge;
 mod events;
 mod facts;
-mod giveback;
 mod interface;
 mod job;
 mod machine;
@@ -36,7 +35,9 @@ mod node;
 mod operator;
 mod quota;
 mod recovery;
+mod releases;
 mod requests;
+mod settings;
 mod show;
 mod stored;
 #[cfg(test)]

@@ -150,18 +150,6 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Ends a task as its node reports, unless the rank still waits for an announced reboot or for a resolution.
-    pub(crate) fn end_reported(&mut self, task: TaskId, ended: Ended) {
-        let Some(ended) = self.end_or_boot(task, ended) else { return };
-        let Some(ended) = self.jobs.apply_resolution(task, ended, &self.cx) else { return };
-        let ended = if self.facts().is_invalidated(task, &ended) {
-            Ended::bare(Outcome::Lost { why: Loss::Rebooted }, self.cx.now.wall_ms)
-        } else {
-            ended
-        };
-        self.jobs.give_outcome(task, ended, &mut self.cx);
-    }
-
     /// Records that a script of the task has announced a reboot of the node, and confirms the announcement to the node.
     /// `ended`: the end that the task gets once the node has rebooted.
     pub(crate) fn on_expects_boot(

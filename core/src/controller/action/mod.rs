@@ -8,7 +8,8 @@
 //! Each rank is in exactly one of these states. All changes of a rank's state are methods of [`Action`].
 
 pub(crate) mod announced_reboot;
-mod clock;
+mod begin;
+mod deadlines;
 pub(crate) mod delta;
 mod end;
 pub(crate) mod external;
@@ -16,16 +17,17 @@ pub(crate) mod limits;
 pub(crate) mod order;
 mod progress;
 mod report;
+mod reported_end;
 pub(crate) mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::action::announced_reboot::Expected;
 use crate::controller::action::delta::take_out;
-use crate::controller::giveback::release::Batches;
 use crate::controller::io::{ActionRow, External, RankRow, Record};
 use crate::controller::job::layout::Layout;
 use crate::controller::operator::resolve::before_its_begin;
+use crate::controller::releases::release::Batches;
 use crate::defect;
 use crate::ids::{Rank, TaskId};
 use crate::idset::IdSet;

@@ -1,5 +1,5 @@
-//! Progress: decides what a node's report (accepted, moved, finished) changes for a task. [`super::end`] gives the task
-//! its outcome.
+//! Progress: decides what a report of a node (accepted, phase changed, finished) changes for a task. [`super::end`]
+//! gives the task its outcome.
 
 use serde_json::json;
 

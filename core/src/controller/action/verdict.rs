@@ -3,10 +3,15 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::json;
+
 use crate::controller::action::Action;
+use crate::controller::context::{Change, Context};
 use crate::controller::io::RankRow;
+use crate::controller::job::Jobs;
 use crate::controller::job::tolerance::Forgiveness;
 use crate::defect;
+use crate::ids::ActionId;
 use crate::idset::IdSet;
 use crate::outcome::{ExitStatus, Outcome, Verdict};
 use crate::output;
@@ -115,6 +120,45 @@ pub fn last_line(ended: &Ended) -> Option<String> {
         None => ended.tails.last()?,
     };
     output::last_line(&tail.text)
+}
+
+impl Jobs {
+    /// Decides the verdict of an action if every rank has ended, logs it, and normally sends the resource manager a
+    /// notice. An action of a suspended attempt gets no verdict.
+    pub(crate) fn decide_verdict(&mut self, id: ActionId, cx: &mut Context) {
+        let may = !self.is_suspended_action(id) || defect!(SuspendedJudged);
+        if !(may && self.action(id).is_some_and(Action::is_to_be_decided)) {
+            return;
+        }
+        let forgiveness = self.forgiveness(id, cx);
+        let Some(verdict) = self.action_mut(id).and_then(|action| action.decide(forgiveness, cx.now.wall_ms)) else {
+            return;
+        };
+        let Some(action) = self.action(id) else { return };
+        let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
+        cx.changes.push_back(Change::Decided(id));
+        let (ok, by_outcome, status) = (action.row.ok.clone(), action.by_outcome(), action.status());
+        let resources = action.bad_resources();
+        let bad = action.row.ranks.difference(&action.row.ok);
+        let bad = self.layout(id).filter(|_| !bad.is_empty()).map(|layout| layout.hosts_of(&bad));
+        let mut context = json!({"action": name, "attempt": attempt, "verdict": verdict, "status": status, "ok": ok,
+            "by_outcome": by_outcome});
+        if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
+            context.insert("resources".to_owned(), resources);
+        }
+        if let (Some(hosts), Some(context)) = (bad, context.as_object_mut()) {
+            context.insert("hosts".to_owned(), json!(hosts));
+        }
+        self.event(&job, "verdict", context.clone(), cx);
+        self.notify_manager(&job, attempt, "verdict", context, cx);
+        if let Some(entry) = self.attempt_mut(&job, attempt) {
+            entry.touched_ms = cx.now.wall_ms;
+            cx.attempt_changed(&job, attempt);
+        }
+        if verdict == Verdict::Ok {
+            self.forgive(id, cx);
+        }
+    }
 }
 
 #[cfg(test)]

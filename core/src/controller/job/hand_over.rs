@@ -8,10 +8,9 @@ use serde_json::json;
 use crate::agent::io::Level;
 use crate::controller::action::Action;
 use crate::controller::context::{Change, Context};
-use crate::controller::io::{ActionRow, Record};
+use crate::controller::io::ActionRow;
 use crate::controller::job::Jobs;
 use crate::defect;
-use crate::duration::Span;
 use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
@@ -110,7 +109,7 @@ impl Jobs {
         if defect!(HoldDropped) {
             row.held = Part::default();
         }
-        self.begin(row, cx);
+        self.begin_action(row, cx);
     }
 
     /// Returns the environment for an after-action that no request began, for example because its attempt was lost. It
@@ -130,28 +129,5 @@ impl Jobs {
             self.touch(id, cx);
             self.ready(id, new.clone(), cx);
         }
-    }
-
-    /// Adds a new action. On each rank the action begins when the actions that go first have ended there
-    /// (`action/order.rs`); an external action begins at once.
-    pub(crate) fn begin(&mut self, mut row: ActionRow, cx: &mut Context) {
-        let (id, ranks) = (row.id, row.ranks.clone());
-        row.events_from = self.get(&row.job).map_or(0, |j| j.events_last);
-        let external = row.external.clone();
-        // The store keeps actions in the order in which they began, because the order decides which action waits for
-        // which.
-        cx.records.push(Record::Action(Box::new(row.clone())));
-        self.add_action(Action::new(row, cx.now.mono_ms));
-        cx.changes.push_back(Change::Joined(id, ranks.clone()));
-        self.arm(id, cx);
-        self.touch(id, cx);
-        let hosts = self.layout(id).map(|layout| layout.hosts_of(&ranks));
-        let mut context = json!({"id": id, "ranks": ranks, "hosts": hosts});
-        if let (Some(external), Some(context)) = (external, context.as_object_mut()) {
-            context.insert("resources".to_owned(), json!(external.resources));
-            context.insert("lease".to_owned(), json!(Span::from_millis(external.lease_ms)));
-        }
-        self.action_event(id, "action-start", context, cx);
-        self.ready(id, ranks, cx);
     }
 }

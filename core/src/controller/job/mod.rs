@@ -20,12 +20,16 @@ pub(crate) use retention::keeps_less;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
+use serde_json::{Value, json};
+
 use crate::controller::action::Action;
-use crate::controller::io::{AttemptRow, Settings};
+use crate::controller::context::Context;
+use crate::controller::io::{AttemptRow, Effect, Record, Settings};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::attempts::Attempts;
 use crate::controller::job::index::Table;
 use crate::controller::job::layout::Layout;
+use crate::eventlog::Event;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::job::Part;
 
@@ -179,5 +183,46 @@ impl Job {
     /// `None`: the job has no attempt.
     pub(crate) fn before_the_next(&self) -> Option<&JobAttempt> {
         self.attempts.values().next_back()
+    }
+}
+
+impl Jobs {
+    /// Marks an action as changed in this batch: the end of the batch logs its ends, decides its verdict and stores its
+    /// records. Also renews `touched_ms` of the action's attempt, from which retention counts, if it is older than a
+    /// minute.
+    pub(in crate::controller) fn touch(&mut self, id: ActionId, cx: &mut Context) {
+        cx.touched.insert(id);
+        let Some(action) = self.action(id) else { return };
+        let (job, number) = (action.row.job.clone(), action.row.attempt);
+        let Some(attempt) = self.attempt_mut(&job, number) else { return };
+        // Retention needs a precision of a minute; to store the row in every batch would cost too much.
+        if cx.now.wall_ms.abs_diff(attempt.touched_ms) > 60_000 {
+            attempt.touched_ms = cx.now.wall_ms;
+            cx.attempt_changed(&job, number);
+        }
+    }
+
+    /// Appends an event about an action to the log of the action's job. `more`: a JSON object with further members of
+    /// the event's context; the action's name and attempt are added to it.
+    pub(in crate::controller) fn action_event(&mut self, id: ActionId, name: &str, mut more: Value, cx: &mut Context) {
+        let Some(row) = self.action(id).map(|action| &action.row) else { return };
+        let job = row.job.clone();
+        if let Some(context) = more.as_object_mut() {
+            context.insert("action".to_owned(), json!(row.name));
+            context.insert("attempt".to_owned(), json!(row.attempt));
+        }
+        self.event(&job, name, more, cx);
+    }
+
+    /// Appends an event to the job's log, and publishes it to clients that follow the log.
+    pub(in crate::controller) fn event(&mut self, job: &JobId, name: &str, context: Value, cx: &mut Context) {
+        let sequence = self.table.count_event(job);
+        let context = match context {
+            Value::Object(map) => Some(map),
+            _ => None,
+        };
+        let event = Event::at_millis(cx.now.wall_ms, name, context);
+        cx.records.push(Record::Event { job: job.clone(), sequence, event: event.clone() });
+        cx.effects.push(Effect::Publish { job: job.clone(), sequence, event });
     }
 }

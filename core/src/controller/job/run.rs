@@ -302,7 +302,7 @@ impl Machine {
         let userid = run.userid.or(owner);
         let row = ActionRow::new(id, run.job, attempt, run.action, ranks, self.cx.now.wall_ms);
         let row = ActionRow { userid, env: run.env, timeout_ms, ..row };
-        self.jobs.begin(external.map_or(row.clone(), |external| external::row(row, external)), &mut self.cx);
+        self.jobs.begin_action(external.map_or(row.clone(), |external| external::row(row, external)), &mut self.cx);
         match (self.jobs.action(id), self.jobs.layout(id)) {
             (Some(action), Some(layout)) => Ok(self.facts().running(id, &action.row, layout, false)),
             _ => Err(Refusal::NoSuchAction("it could not begin".to_owned())),

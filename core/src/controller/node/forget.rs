@@ -1,54 +1,127 @@
-//! `job forget`: decides whether an operator may drop releases that the release hook keeps refusing. The job and its
-//! attempts stay.
-
-use serde_json::json;
+//! `node forget`: decides whether an operator may remove a dismantled node from the list of nodes. A node that is
+//! connected, holds unknown tasks, or has open tasks or unreleased ranks stays. While the gate is shut after a start,
+//! every node stays. With `--reports` the node stays, and the controller drops what it reported.
 
 use crate::agent::io::Level;
 use crate::controller::context::Context;
-use crate::controller::io::{Refusal, Reply};
-use crate::controller::job::Jobs;
-use crate::ids::{Attempt, JobId};
+use crate::controller::facts::Facts;
+use crate::controller::io::{Record, Refusal, Reply};
+use crate::controller::job::attempt::JobAttempt;
+use crate::controller::machine::Machine;
+use crate::controller::node::Nodes;
+use crate::duration::age;
+use crate::hostlist::HostList;
+use crate::ids::HostName;
 
-impl Jobs {
-    /// Drops the releases of a job or attempt that the release hook has not carried out; returns the number of dropped
-    /// releases.
+impl Machine {
+    /// Removes all of `hosts` from the list of nodes, or no host. A host's drain stays. A removed node that says Hello
+    /// later is a new node.
     ///
     /// # Errors
-    /// The reason is empty, `releases` is not set, or the hook has carried out every release.
-    pub(crate) fn job_forget(
-        &mut self,
-        job: &JobId,
-        attempt: Option<Attempt>,
-        releases: bool,
-        reason: &str,
-        uid: u32,
-        cx: &mut Context,
-    ) -> Result<Reply, Refusal> {
-        let reason = reason.trim();
-        if reason.is_empty() {
-            return Err(Refusal::Invalid("forget needs a reason".to_owned()));
+    /// The first node that is unknown or must stay.
+    pub(crate) fn node_forget(&mut self, hosts: &HostList, uid: u32) -> Result<Reply, Refusal> {
+        let mut dismantled = Vec::new();
+        for name in hosts.iter() {
+            let host = self.nodes.get(name).map(|node| node.row.host.clone());
+            let host = host.ok_or_else(|| self.nodes.never_seen(name))?;
+            if let Some(why) = self.facts().in_use(&host) {
+                return Err(Refusal::Conflict(format!("{host} {why}; no node is forgotten")));
+            }
+            dismantled.push(host);
         }
-        if !releases {
-            return Err(Refusal::Invalid(
-                "name what is dropped: what is owed to the release hook (--releases)".to_owned(),
+        for host in &dismantled {
+            let age_ms =
+                self.nodes.unlearn(host).map_or(0, |node| self.cx.now.wall_ms.saturating_sub(node.row.seen_ms));
+            self.cx.records.push(Record::NodeForgotten { host: host.clone() });
+            let text = format!("uid {uid} had the controller forget this node; it said hello {} ago", age(age_ms));
+            self.cx.note(Level::Info, None, Some(host), text);
+        }
+        Ok(Reply::Reached { tasks: dismantled.len() as u64 })
+    }
+}
+
+impl Machine {
+    /// Forgets what the agents of these hosts have reported and the store does not know. That is the unknown tasks of
+    /// each host, its suspect commit and earlier boots, the number of its last session, and the epoch for which its
+    /// agent refused this controller. Ends the sessions; the agents then connect and report again.
+    ///
+    /// # Errors
+    /// A host never said Hello. Then nothing is forgotten.
+    pub(crate) fn forget_reports(&mut self, hosts: &HostList, uid: u32) -> Result<Reply, Refusal> {
+        let suspects = &self.recovery.suspects;
+        let is_known = |name: &str| self.nodes.get(name).is_some() || suspects.keys().any(|of| of.as_str() == name);
+        if let Some(name) = hosts.iter().find(|name| !is_known(name)) {
+            return Err(self.nodes.never_seen(name));
+        }
+        let hosts: Vec<HostName> = hosts.iter().filter_map(|name| HostName::new(name).ok()).collect();
+        let mut all = 0;
+        for host in &hosts {
+            self.recovery.suspects.remove(host);
+            self.highest_seen.take_if(|(of, _)| of == host);
+            let tasks = self.nodes.forget_reports(host, &mut self.cx);
+            if let Some(passing) = self.drains.get(host).and_then(|drain| drain.passing.clone()) {
+                self.drains.lift_passing(host, &passing, &mut self.cx);
+            }
+            let text =
+                format!("uid {uid} had the controller forget its reports: {tasks} tasks that the store does not know");
+            self.cx.note(Level::Warning, None, Some(host), text);
+            all += tasks;
+        }
+        self.jobs.reordered(&mut self.cx);
+        Ok(Reply::Reached { tasks: all })
+    }
+}
+
+impl Nodes {
+    /// Forgets what the agent of this host has reported and the store does not know, and ends its session. Returns the
+    /// number of unknown tasks.
+    fn forget_reports(&mut self, host: &HostName, cx: &mut Context) -> u64 {
+        let Some(node) = self.get_mut(host) else { return 0 };
+        let unknown = std::mem::take(&mut node.unsettled.unknown);
+        node.unsettled.uncleaned.clear();
+        (node.link, node.note) = (None, None);
+        node.over.clear();
+        if let Some(session) = node.session {
+            self.end_session(session, "an operator had the controller forget its reports", cx);
+        }
+        self.unknown_hosts.remove(host);
+        self.uncleaned_hosts.remove(host);
+        unknown.len() as u64
+    }
+
+    fn never_seen(&self, name: &str) -> Refusal {
+        let meant = self.did_you_mean(name);
+        Refusal::NoSuchNode(format!("no node {name} has ever said hello to this controller{meant}"))
+    }
+}
+
+impl Facts<'_> {
+    /// Returns the reason why the host must stay in the list of nodes, with what to do about it. `None`: nothing keeps
+    /// the host there.
+    fn in_use(&self, host: &HostName) -> Option<String> {
+        let node = self.nodes.get(host)?;
+        if node.session.is_some() {
+            return Some("is connected: stop its agent first (systemctl disable --now perilog-agent)".to_owned());
+        }
+        if self.nodes.unknown_hosts.contains(host) {
+            return Some(format!(
+                "told of tasks that the store does not know: perilog ps --abandoned; to drop them: perilog node \
+                 forget {host} --reports"
             ));
         }
-        let of = |number: Attempt| attempt.is_none_or(|attempt| attempt == number);
-        let pending = cx.outbox.releases().filter(|entry| entry.job == *job && of(entry.attempt));
-        let pending: Vec<u64> = pending.map(|entry| entry.sequence).collect();
-        if pending.is_empty() {
-            return Err(Refusal::Conflict(format!("the release hook is owed nothing of job {job}")));
+        if self.recovery.is_settling() {
+            return Some("may still come: the controller has just started; ask again in a minute".to_owned());
         }
-        for sequence in &pending {
-            cx.finish_notice(*sequence);
+        let unreleased = |attempt: &JobAttempt| {
+            let mut left = attempt.whole();
+            left.subtract(&attempt.released);
+            attempt.layout.rank(host.as_str()).is_some_and(|rank| left.ranks.contains(rank))
+        };
+        let mut open = self.jobs.table.live_attempts().filter(|(.., attempt)| !attempt.complete);
+        if let Some((job, ..)) = open.find(|(.., attempt)| unreleased(attempt)) {
+            return Some(format!("is held by job {job}: perilog why {host}"));
         }
-        let text = format!(
-            "uid {uid} dropped {} of its releases, of which the release hook has not heard: {reason}",
-            pending.len()
-        );
-        cx.note(Level::Warning, Some(job), None, text);
-        let context = json!({"sequences": pending, "why": reason, "by": uid});
-        self.event(job, "release-forgotten", context, cx);
-        Ok(Reply::Reached { tasks: pending.len() as u64 })
+        // Only open tasks on released ranks are left to look for.
+        (!node.tasks.is_empty()).then(|| format!("has tasks that have not ended: perilog why {host}"))
     }
 }

@@ -1,9 +1,9 @@
 //! Known hosts: hosts that have said hello to this controller, and drained hosts. An operator's request for another
 //! host is most often a typing mistake, so the controller refuses the request, unless the operator insists.
 
-use crate::controller::giveback::drain::Drains;
 use crate::controller::io::{Refusal, Reply};
 use crate::controller::node::Nodes;
+use crate::controller::releases::drain::Drains;
 use crate::hostlist::HostList;
 
 /// Maximum number of unknown hosts of a job for which the reply names the known host that was meant: for each, the

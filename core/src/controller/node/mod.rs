@@ -2,7 +2,6 @@
 
 mod by_host;
 pub(crate) mod configured;
-mod dismantled;
 pub(crate) mod duplicate_session;
 mod forget;
 mod hello;

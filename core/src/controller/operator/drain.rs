@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::agent::io::Level;
 use crate::controller::context::Context;
-use crate::controller::giveback::drain::{Cause, DrainChange, Drains, Fault, MAX_REASON};
 use crate::controller::io::{Client, DrainRow, Now, Refusal, Reply};
 use crate::controller::node::Nodes;
+use crate::controller::releases::drain::{Cause, DrainChange, Drains, Fault, MAX_REASON};
 use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::HostName;

@@ -18,10 +18,10 @@ use serde_json::json;
 
 use crate::controller::action::{Action, RankState};
 use crate::controller::context::Context;
-use crate::controller::giveback::drain::Fault;
 use crate::controller::io::{Refusal, Reply, Resolving, Which};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
+use crate::controller::releases::drain::Fault;
 use crate::defect;
 use crate::ids::{HostName, Rank, TaskId};
 use crate::idset::IdSet;

@@ -20,12 +20,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
-use crate::controller::giveback::drain::Drains;
 use crate::controller::io::{ActionRow, Effect, Now, Passing, Recovered, SessionId};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
 use crate::controller::node::{Node, Nodes};
+use crate::controller::releases::drain::Drains;
 use crate::defect;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
@@ -279,7 +279,7 @@ impl Jobs {
                 None => {
                     let timeout_ms = cx.settings.timeouts.get(&name).copied();
                     let row = ActionRow::new(id, job.clone(), number, name, ranks.clone(), cx.now.wall_ms);
-                    self.begin(ActionRow { userid, timeout_ms, ..row }, cx);
+                    self.begin_action(ActionRow { userid, timeout_ms, ..row }, cx);
                 }
             }
             adopted.push((id, ranks));

@@ -4,10 +4,10 @@
 use serde_json::Value;
 
 use crate::controller::context::Context;
-use crate::controller::giveback::outbox::{Outbox, first_sequence};
 use crate::controller::io::{Effect, OutboxEntry, Reader, Record};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
+use crate::controller::releases::outbox::{Outbox, first_sequence};
 use crate::controller::stored::body::Body;
 use crate::defect;
 use crate::ids::{Attempt, JobId};

@@ -1,4 +1,4 @@
-//! Clock: decides which limits have passed, and then ends tasks or drains nodes. [`super::limits`] keeps the times.
+//! Deadlines: decides which limits have passed, and then ends tasks or drains nodes. [`super::limits`] keeps the times.
 
 use crate::controller::facts::Facts;
 use crate::controller::machine::Machine;
@@ -42,21 +42,9 @@ fn split_some<T>(
 }
 
 impl Machine {
-    /// Carries out everything that is due now: checks the limits of actions, and forgets
-    /// attempts past their retention.
-    pub(crate) fn on_tick(&mut self) {
-        // The end of the batch asks for the next tick.
-        self.cx.wake_ms = None;
-        self.lists.drop_old(self.cx.now);
-        for id in self.jobs.table.due(self.cx.now.mono_ms) {
-            self.check(id);
-        }
-        self.prune();
-    }
-
     /// Checks the limits of an action: ends tasks and drains nodes whose limit has passed, and schedules the next
     /// check. Tasks past the quota of the batch end in the next one, which comes at once.
-    fn check(&mut self, id: ActionId) {
+    pub(crate) fn check(&mut self, id: ActionId) {
         self.jobs.action_mut(id).into_iter().for_each(|action| action.check_ms = None);
         let (start_at, late) = self.facts().late_starts(id);
         self.cx.quota.spend(late.len() as u64);

@@ -6,19 +6,16 @@
 //! |---|---|
 //! | how a task ended: script, outcome, first check or last line | `fault_of` below |
 //! | a script is past its limit; a task that was lost lives | `action/end.rs` |
-//! | processes outlive their scripts | `action/clock.rs` |
+//! | processes outlive their scripts | `action/deadlines.rs` |
 //! | a task was resolved by hand while it may be alive | `operator/resolve.rs` |
 //! | an after-action had ended before ranks joined | `job/hand_over.rs` |
 //! | an unknown task is there; a clean-up may be missing; an unlisted attempt is cleaned up | `recovery/` |
-//! | what an operator typed, or the resource manager says | `operator/drain.rs`, `giveback/drain.rs` |
+//! | what an operator typed, or the resource manager says | `operator/drain.rs`, `releases/drain.rs` |
 
-use crate::agent::io::Level;
 use crate::controller::action::verdict::{blamed, last_line};
 use crate::controller::facts::Facts;
-use crate::controller::giveback::drain::{Cause, DrainChange, Fault, MAX_REASON};
-use crate::controller::io::Settings;
-use crate::controller::job::keeps_less;
 use crate::controller::machine::Machine;
+use crate::controller::releases::drain::{Cause, DrainChange, Fault, MAX_REASON};
 use crate::defect;
 use crate::ids::TaskId;
 use crate::outcome::{Loss, Outcome};
@@ -129,22 +126,5 @@ impl Machine {
         }
         let newest = self.drains.get(&host).map(|drain| drain.newest().reason).unwrap_or_default();
         self.cx.drained.entry((task.action, newest)).or_default().insert(task.rank.0);
-    }
-
-    /// Applies new settings. Warns if the outbox has notices for the release hook and no release hook is configured.
-    pub(crate) fn on_settings(&mut self, settings: Settings) {
-        self.jobs.after.clone_from(&settings.after);
-        self.prunes_on |= keeps_less(&settings, &self.cx.settings) && !defect!(LessKeptLater);
-        self.cx.settings = settings;
-        self.drains.set_hook(self.cx.settings.drain_hook, &mut self.cx);
-        let pending = self.cx.outbox.pending();
-        if !self.cx.settings.release_hook && pending > 0 {
-            let were = if pending == 1 { "release is" } else { "releases are" };
-            let text = format!(
-                "{pending} {were} owed to a release hook, and none is configured: configured again it is told; to drop \
-                 them: perilog job forget JOB --releases --reason TEXT"
-            );
-            self.cx.note(Level::Warning, None, None, text);
-        }
     }
 }

@@ -1,8 +1,0 @@
-//! Giving back: decides which ranks and named resources are released and when, which hosts are drained, and which
-//! notices report both.
-
-pub(crate) mod drain;
-pub(crate) mod fault;
-mod notices;
-pub(crate) mod outbox;
-pub(crate) mod release;

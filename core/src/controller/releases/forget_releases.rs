@@ -1,0 +1,54 @@
+//! `job forget`: decides whether an operator may drop releases that the release hook keeps refusing. The job and its
+//! attempts stay.
+
+use serde_json::json;
+
+use crate::agent::io::Level;
+use crate::controller::context::Context;
+use crate::controller::io::{Refusal, Reply};
+use crate::controller::job::Jobs;
+use crate::ids::{Attempt, JobId};
+
+impl Jobs {
+    /// Drops the releases of a job or attempt that the release hook has not carried out; returns the number of dropped
+    /// releases.
+    ///
+    /// # Errors
+    /// The reason is empty, `releases` is not set, or the hook has carried out every release.
+    pub(crate) fn job_forget(
+        &mut self,
+        job: &JobId,
+        attempt: Option<Attempt>,
+        releases: bool,
+        reason: &str,
+        uid: u32,
+        cx: &mut Context,
+    ) -> Result<Reply, Refusal> {
+        let reason = reason.trim();
+        if reason.is_empty() {
+            return Err(Refusal::Invalid("forget needs a reason".to_owned()));
+        }
+        if !releases {
+            return Err(Refusal::Invalid(
+                "name what is dropped: what is owed to the release hook (--releases)".to_owned(),
+            ));
+        }
+        let of = |number: Attempt| attempt.is_none_or(|attempt| attempt == number);
+        let pending = cx.outbox.releases().filter(|entry| entry.job == *job && of(entry.attempt));
+        let pending: Vec<u64> = pending.map(|entry| entry.sequence).collect();
+        if pending.is_empty() {
+            return Err(Refusal::Conflict(format!("the release hook is owed nothing of job {job}")));
+        }
+        for sequence in &pending {
+            cx.finish_notice(*sequence);
+        }
+        let text = format!(
+            "uid {uid} dropped {} of its releases, of which the release hook has not heard: {reason}",
+            pending.len()
+        );
+        cx.note(Level::Warning, Some(job), None, text);
+        let context = json!({"sequences": pending, "why": reason, "by": uid});
+        self.event(job, "release-forgotten", context, cx);
+        Ok(Reply::Reached { tasks: pending.len() as u64 })
+    }
+}
