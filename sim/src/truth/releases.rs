@@ -44,7 +44,8 @@ pub(super) struct Releases {
     given_up: BTreeMap<(JobId, Attempt), IdSet>,
     /// Ranks that a batch gives up, by attempt, until its commit is checked.
     newly_given_up: BTreeMap<(JobId, Attempt), IdSet>,
-    /// Tasks whose Start had left when their ranks were given up: the node may begin one before the Cancel comes.
+    /// Tasks whose Start had left when their ranks were given up, also those that were lost by then: the node may begin
+    /// one before the Cancel comes.
     in_flight: BTreeSet<TaskId>,
     /// Whether settings were ever in force under which jobs tolerate the outcome `lost` and have a second after-action,
     /// `sweep`.
@@ -387,7 +388,10 @@ impl Truth {
         let newly = self.releases.newly_given_up.remove(&(job.clone(), attempt)).unwrap_or_default();
         for action in actions() {
             let tasks = newly.iter().map(|rank| TaskId { action: action.id, rank: Rank(rank) });
-            let has = |task: &TaskId| action.sent.contains(task.rank.0) || self.stops.has_read_start(*task);
+            let is_lost = |row: &RankRow| matches!(row.ended.outcome, Outcome::Lost { .. });
+            let lost = |task: &TaskId| store.ranks.iter().any(|row| row.task == *task && is_lost(row));
+            let sent = |task: &TaskId| action.sent.contains(task.rank.0) || lost(task);
+            let has = |task: &TaskId| sent(task) || self.stops.has_read_start(*task);
             self.releases.in_flight.extend(tasks.filter(has));
         }
         let wrong = [
