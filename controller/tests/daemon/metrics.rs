@@ -167,7 +167,9 @@ fn scrapers_have_a_connection_of_their_own_to_the_store() {
     let mut bed = Bed::new();
     let controller = bed.start();
     let without = connections(&bed, &controller);
-    drop(controller);
+    // A controller that was killed would be followed by a search for damage, over one more connection.
+    controller.signal(rustix::process::Signal::TERM);
+    assert_eq!(controller.terminated().code(), Some(0));
     bed.extra = "[metrics]\nlisten = \"127.0.0.1:0\"\n".to_owned();
     let controller = bed.start();
     assert_eq!(connections(&bed, &controller), without + 1);
