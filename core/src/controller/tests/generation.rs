@@ -501,7 +501,7 @@ fn a_new_job_waits_for_the_drain_for_a_missing_clean_up() {
     b.grace();
     assert_eq!(starts(&b.run("prolog", "k", "n0")), []);
     let (host, notice_id) = (HostName::new("n0").unwrap(), b.store.drains[0].notice_id);
-    let (_, effects) = b.ask(Request::DrainDone { drains: vec![(host, notice_id)], lifted: false });
+    let (_, effects) = b.ask(Request::DrainsDone { drains: vec![(host, notice_id)], lifted: false });
     assert_eq!(starts(&effects), [(n0, 0)]);
 }
 
@@ -599,11 +599,8 @@ fn drains_of_a_copy_wait_for_the_list_or_the_grace() {
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
     assert_eq!(stands(&b), [("n0".to_owned(), false, true)]);
-    let drains = [("n0", true), ("n1", true), ("n2", false)].map(|(host, ours)| ListedDrain {
-        host: HostName::new(host).unwrap(),
-        reason: "why".into(),
-        ours,
-    });
+    let drains = [("n0", "[perilog: 1] fan"), ("n1", "fan [perilog: 2]"), ("n2", "perilog")]
+        .map(|(host, reason)| ListedDrain { host: HostName::new(host).unwrap(), reason: reason.into() });
     let Request::Sync(page) = list(vec![listed("a", "n0", JobPhase::Running)]) else { panic!() };
     b.ask(Request::Sync(Box::new(SyncPage { drains: drains.to_vec(), ..*page }))).0.unwrap();
     assert_eq!(stands(&b), [("n0".to_owned(), true, false), ("n1".to_owned(), true, false)]);
