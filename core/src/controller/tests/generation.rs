@@ -5,7 +5,7 @@ use super::release::{add, bench, contexts, finish};
 use super::*;
 use crate::controller::io::ReleasePolicy;
 use crate::job::Terms;
-use crate::outcome::Loss;
+use crate::outcome::{Loss, Verdict};
 
 /// Creates a bench with a finished job on n[0-1]. Its epilog has ended on n0, and waits on n1, which is away.
 pub(super) fn owing() -> (Bench, SessionId) {
@@ -243,6 +243,20 @@ fn a_newer_attempt_leaves_an_abandoned_one_alone() {
     b.ends(sessions[1], task("epilog", "j", 1));
     let told: Vec<_> = contexts(&b, "release").iter().map(|release| release["hosts"].clone()).collect();
     assert_eq!(told, ["n1"]);
+}
+
+/// A node's tombstone of an attempt that was taken up after the grace goes when the controller forgets the attempt.
+#[test]
+fn a_tombstone_goes_with_its_attempt() {
+    let mut b = prepared(|_| {});
+    let unsettled = |b: &Bench| b.m.sizes().iter().find(|(of, _)| *of == "tasks that are not settled").unwrap().1;
+    b.up("n0", "b", vec![tombstone("epilog", "j", 0, exit(3))]);
+    b.grace();
+    b.ask(add("k", "n0", Terms::default())).0.unwrap();
+    b.ask(finish("j", None)).0.unwrap();
+    assert_eq!((unsettled(&b), b.action("epilog", "j", 0).verdict), (1, Some(Verdict::Cancelled)));
+    b.pass(30 * 86_400_000);
+    assert_eq!((unsettled(&b), b.store.attempts.len()), (0, 1));
 }
 
 /// F4: the lost life gave the host of a job to another job. An operator who finishes the first begins nothing there.
