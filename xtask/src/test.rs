@@ -1,5 +1,6 @@
 //! `cargo xtask test`: all tests and checks; `test packages`, `test quick` and `test NAME`: a part of them.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -15,6 +16,8 @@ use crate::{dependencies, dist, nodes, prerequisites, tidy};
 const PURE_LIMIT_SECONDS: &str = "600";
 /// Modules of the tests on nodes that install packages.
 const OF_PACKAGES: [&str; 2] = ["packages_come_and_go", "rpms_install_into_a_root"];
+/// Test program of the runner.
+const OF_RUNNER: &str = "agent: runner";
 /// Module of the test on nodes that is among the quick ones: four nodes, an epilog that hangs, and a kill -9 of the
 /// controller.
 const QUICK: &str = "hung_epilog_holds_its_own_node";
@@ -48,6 +51,7 @@ pub(crate) fn run() -> Result<bool> {
     stages.run("dependencies", dependencies::check)?;
     if let Some(built) = built {
         stages.run("pure tests", |tally| pure_tests(pure(&built), tally))?;
+        stages.run("static runner", |tally| static_runner(&built, tally))?;
         stages.run("documentation tests", documentation_tests)?;
         let packed = history && pack(&mut stages, &built)?;
         stages.run("tests on real nodes", |tally| on_nodes(&built, packed, tally))?;
@@ -202,7 +206,7 @@ fn pure_tests(programs: Vec<&TestProgram>, total: &mut Tally) -> Result<()> {
     beside(
         programs,
         cores,
-        |_, program| Ok((program, pure_test(program)?)),
+        |_, program| Ok((program, pure_test(program, None)?)),
         |(program, (tally, text, seconds))| {
             *total += tally;
             if tally.failed > 0 {
@@ -216,12 +220,31 @@ fn pure_tests(programs: Vec<&TestProgram>, total: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Runs a test program; returns its counts, its output, and how many seconds it took.
-fn pure_test(program: &TestProgram) -> Result<(Tally, String, f64)> {
+/// Runs the tests of the runner with the two builds that packages have where the toolchain has musl.
+fn static_runner(built: &Built, total: &mut Tally) -> Result<()> {
+    let Some(runner) = dist::static_runner::build_for_tests(&cargo::target()?, &built.binaries)? else {
+        total.skipped += 1;
+        return Ok(());
+    };
+    let program = built.tests.iter().find(|program| program.name == OF_RUNNER);
+    let program = program.with_context(|| format!("no test program {OF_RUNNER}"))?;
+    let (tally, text, _) = pure_test(program, Some(&runner))?;
+    *total += tally;
+    if tally.failed > 0 {
+        say(&text)?;
+    }
+    ensure!(tally.failed == 0, "failed with {}", runner.display());
+    Ok(())
+}
+
+/// Runs a test program; returns its counts, its output, and how many seconds it took. `runner`: the runner that the
+/// tests of the runner execute, other than the one built with them.
+fn pure_test(program: &TestProgram, runner: Option<&Path>) -> Result<(Tally, String, f64)> {
     let watch = Stopwatch::start();
     let mut command = Command::new("timeout");
     command.args(["--foreground", "-k", "10", PURE_LIMIT_SECONDS]).arg(&program.path);
     command.current_dir(&program.directory).env("CARGO_MANIFEST_DIR", &program.directory);
+    command.envs(runner.map(|runner| ("PERILOG_RUNNER", runner)));
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("running {}", program.name))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let tally = Tally::judge(&text, output.status.success());

@@ -1,7 +1,7 @@
 //! Static runner of a package: `perilog-runner` for musl, beside the one that asks the host's NSS
 //! (`agent/src/runner/second.rs`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -13,6 +13,9 @@ use crate::stages::say;
 /// File name of the static runner beside the other programs, as `packaging/install.sh` expects it.
 const NAME: &str = "perilog-runner-static";
 
+/// What cargo builds: the runner, without the parts that only daemons need.
+const PACKAGE: [&str; 5] = ["-p", "perilog-agent", "--bin", "perilog-runner", "--no-default-features"];
+
 /// Builds the runner in release for musl on this kind of processor, and puts it beside the other programs in `target`.
 /// If the toolchain has no standard library for musl, prints how to get it; packages then have one runner.
 pub(crate) fn build(target: &Path) -> Result<()> {
@@ -21,14 +24,32 @@ pub(crate) fn build(target: &Path) -> Result<()> {
         // It may be of an earlier commit.
         std::fs::remove_file(&program).with_context(|| format!("removing {}", program.display()))?;
     }
-    let triple = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-    let sysroot = succeed(Command::new("rustc").args(["--print", "sysroot"]))?;
-    if !Path::new(sysroot.trim()).join("lib/rustlib").join(&triple).is_dir() {
-        return say(&format!("no static runner, which begins in half the time: rustup target add {triple}"));
-    }
-    let package = ["-p", "perilog-agent", "--bin", "perilog-runner", "--no-default-features"];
-    cargo::run(&[&["build", "--release", "--locked", "--target", &triple], &package[..]].concat())?;
+    let Some(triple) = triple()? else { return Ok(()) };
+    cargo::run(&[&["build", "--release", "--locked", "--target", &triple], &PACKAGE[..]].concat())?;
     let built = target.join(&triple).join("release/perilog-runner");
     std::fs::copy(&built, &program).with_context(|| format!("copying {}", built.display()))?;
     Ok(())
+}
+
+/// Builds the static runner for tests, without optimization, and puts the runner of `binaries` beside it, as a package
+/// has both. Returns the path of the static one; `None`: the toolchain has no standard library for musl.
+pub(crate) fn build_for_tests(target: &Path, binaries: &Path) -> Result<Option<PathBuf>> {
+    let Some(triple) = triple()? else { return Ok(None) };
+    cargo::run(&[&["build", "--quiet", "--target", &triple], &PACKAGE[..]].concat())?;
+    let built = target.join(&triple).join("debug/perilog-runner");
+    let (own, beside) = (binaries.join("perilog-runner"), built.with_file_name("perilog-runner-nss"));
+    std::fs::copy(&own, &beside).with_context(|| format!("copying {}", own.display()))?;
+    Ok(Some(built))
+}
+
+/// Returns the toolchain's target for musl on this kind of processor. `None`: the toolchain has no standard library for
+/// it, and the function has printed how to get it.
+fn triple() -> Result<Option<String>> {
+    let triple = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let sysroot = succeed(Command::new("rustc").args(["--print", "sysroot"]))?;
+    if Path::new(sysroot.trim()).join("lib/rustlib").join(&triple).is_dir() {
+        return Ok(Some(triple));
+    }
+    say(&format!("no static runner, which begins in half the time: rustup target add {triple}"))?;
+    Ok(None)
 }
