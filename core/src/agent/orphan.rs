@@ -191,7 +191,7 @@ impl Task {
         let reason = match ended {
             Some(ended) => format!("{name}: {}", headline(ended)),
             None => {
-                format!("{name} goes on, and nobody waits for its end (perilog: job {} {})", start.job, start.action)
+                format!("{name} goes on, and no hook waits for its end (perilog: job {} {})", start.job, start.action)
             }
         };
         let is_end_received = self.orphan.end_received && !self.orphan.bereft;
@@ -219,7 +219,7 @@ impl Task {
 
     fn hook_failed(&mut self, event: HookEvent, text: &str, cx: &mut Cx) {
         let program = self.intent.hook.orphaned.as_deref().unwrap_or_default();
-        let text = format!("cannot tell `{program} {event}` of {}, trying again: {text}", self.name());
+        let text = format!("`{program} {event}` failed for {}, will retry: {text}", self.name());
         let is_news = self.orphan.noted_ms.is_none_or(|at| cx.now.boot_ms.saturating_sub(at) >= NOTE_EVERY_MS);
         if is_news {
             self.orphan.noted_ms = Some(cx.now.boot_ms);

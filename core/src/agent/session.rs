@@ -124,7 +124,7 @@ impl Machine {
     /// session can report the new actions.
     pub(super) fn greet_anew(&mut self, cx: &mut Cx) {
         if self.session.is_greeted() {
-            self.hang("this node configures other actions than it has told the controller", cx);
+            self.hang("this node configures other actions than it has reported to the controller", cx);
         }
     }
 
@@ -163,21 +163,21 @@ impl Machine {
             cx.push(Effect::Send(FromAgent::EpochRefused { seen }));
             let ours = welcome.epoch;
             let why = format!(
-                "its epoch is {} (nonce {:x}), and this host has obeyed {} (nonce {:x}): if it is to stand, `perilog \
-                 controller recover --take-over`",
+                "its epoch is {} (nonce {:x}), and this host has accepted {} (nonce {:x}): to make it the controller, \
+                 `perilog controller recover --take-over`",
                 ours.number, ours.nonce, seen.number, seen.nonce
             );
-            cx.note(Level::Error, None, None, format!("the controller is not obeyed: {why}"));
+            cx.note(Level::Error, None, None, format!("the controller was rejected: {why}"));
             return self.hang(why, cx);
         }
         let limit = Epoch::highest_acceptable(cx.now.wall_ms);
         if highest != Some(welcome.epoch) && welcome.epoch.number > limit && !defect!(AnyEpochAccepted) {
             let why = format!(
                 "its epoch {} is above {limit}, which no controller reaches that adds one at each start: is this \
-                 host's clock right (timedatectl), or has somebody the controller's key?",
+                 host's clock right (timedatectl), or was the controller's key stolen?",
                 welcome.epoch.number
             );
-            cx.note(Level::Error, None, None, format!("the controller is not obeyed: {why}"));
+            cx.note(Level::Error, None, None, format!("the controller was rejected: {why}"));
             return self.hang(why, cx);
         }
         let (epoch, cluster) = (welcome.epoch, Some(welcome.cluster));

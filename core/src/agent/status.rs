@@ -110,9 +110,7 @@ impl Task {
             },
             State::Withdrawing => waits_for("its claim"),
             State::Concluding { .. } => waits_for("its outcome to be on disk"),
-            State::Ended { .. } if self.has_program() => {
-                waits_for("its hook, or to tell of its end who asked to be told")
-            }
+            State::Ended { .. } if self.has_program() => waits_for("its hook, or to notify it of the end"),
             State::Ended { .. } => waits_for("the controller to acknowledge it"),
             State::Burying { .. } | State::Starting => None,
         }

@@ -64,7 +64,7 @@ impl Report<'_> {
             cut.push("forensics".to_owned());
         }
         ended.forensics = (!told.forensics.is_empty()).then(|| crop(std::mem::take(&mut told.forensics), MAX_TAILS));
-        let cut = (!cut.is_empty()).then(|| format!("too much to tell all: {}", cut.join(", ")));
+        let cut = (!cut.is_empty()).then(|| format!("too long to report in full: {}", cut.join(", ")));
         let notes: Vec<String> = note.into_iter().chain(cut).collect();
         ended.note = (!notes.is_empty()).then(|| crop(notes.join("; "), MAX_TEXT));
         ended

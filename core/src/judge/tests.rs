@@ -75,7 +75,7 @@ fn ok_needs_everything_and_anything_missing_is_something_else() {
     #[rustfmt::skip]
     let table = [
         ("all of it", fine.clone(), Outcome::Ok),
-        // If the judge does not believe the unit, the runner's result stands.
+        // If the judge does not believe the unit, the runner's result counts.
         ("a unit that is not loaded", with_unit(|u| u.loaded = false), Outcome::Ok),
         ("a unit whose start is pending", with_unit(|u| { u.job_pending = true; u.main_code = 0 }), Outcome::Ok),
         ("a unit of another invocation", with_unit(|u| u.invocation = Some(invocation(OTHER))), Outcome::Ok),
@@ -166,7 +166,7 @@ fn a_unit_that_is_gone_reads_success_and_is_not_believed() {
         }
         let stands = ended(&evidence(unit, Some(&runner), Some(&result(3))));
         assert_eq!(stands.outcome, failed(F::Exit(3)));
-        assert!(stands.note.unwrap().contains("the runner's result stands"));
+        assert!(stands.note.unwrap().contains("the runner's result counts"));
         // Without a claim, a result proves nothing.
         assert_eq!(ended(&evidence(unit, None, Some(&result(0)))).outcome, LOST);
     }
@@ -251,7 +251,7 @@ fn a_term_that_nobody_asked_perilog_for_is_a_failure() {
         let stray = Evidence { steps: &steps, ..evidence(Some(&unit), Some(&runner), result.as_ref()) };
         let stopped = ended(&stray);
         assert_eq!(stopped.outcome, expect);
-        assert!(stopped.note.is_some_and(|note| note.contains("nobody had asked perilog")), "{unit:?}");
+        assert!(stopped.note.is_some_and(|note| note.contains("perilog was not asked for that")), "{unit:?}");
         let asked = ended(&Evidence { cancelled: true, ..stray });
         assert_eq!((asked.outcome, asked.note), (Outcome::Cancelled { status: by_us }, None));
     }

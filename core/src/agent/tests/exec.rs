@@ -212,7 +212,7 @@ fn an_unclaimed_task_begins_after_a_restart_for_its_caller() {
 fn an_unclaimed_task_without_a_caller_is_given_up_on_restart() {
     let mut bed = Bed::cold();
     bed.check(joined(vec![found(&local_intent("j", 1, "prolog", 0), seen_nothing())], vec![]), &["wake 10001"]);
-    let refused = "refused (it is too late to begin: since the agent was restarted nobody has asked for it)";
+    let refused = "refused (it is too late to begin: it was not asked for since the agent was restarted)";
     bed.pass(10_001, &[&format!("take-claim local:j.1.prolog.0 {refused}")]);
     bed.check(claim_taken(id(), true), &[&format!("write-outcome local:j.1.prolog.0 {refused}")]);
     bed.check(outcome_written(id()), &["bury local:j.1.prolog.0 refused*"]);

@@ -77,7 +77,7 @@ fn of_a_hook_that_is_gone_the_program_is_told_until_it_knows() {
     assert!(telling.env["PERILOG_REASON"].starts_with("epilog of j: failed (exit 3)"), "{:?}", telling.env);
     // The agent does not bury the task before the program knows the end, however long that takes. The agent logs once
     // an hour.
-    let note = "error: cannot tell `/p ended` of epilog of job j, attempt 1, rank 0, trying again: exit status: 1";
+    let note = "error: `/p ended` failed for epilog of job j, attempt 1, rank 0, will retry: exit status: 1";
     bed.check(told(HookEvent::Ended, Err("exit status: 1")), &[note, "wake 10250"]);
     bed.pass(250, &[TELL_ENDED]);
     for _ in 0..100 {

@@ -130,7 +130,7 @@ fn an_unclaimed_task_past_its_not_after_is_refused_and_claimed() {
     let intent = intent("j", 1, "prolog", 0);
     let mut bed = Bed::cold();
     bed.now.boot_ms = 10_001;
-    let refused = "refused (it is too late to begin: since the agent was restarted nobody has asked for it)";
+    let refused = "refused (it is too late to begin: it was not asked for since the agent was restarted)";
     bed.check(joined(vec![found(&intent, seen_nothing())], vec![]), &[&format!("take-claim j.1.prolog.0 {refused}")]);
     bed.check(claim_taken(intent.start.task, true), &[&format!("write-outcome j.1.prolog.0 {refused}")]);
 }

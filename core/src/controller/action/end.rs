@@ -108,7 +108,7 @@ impl Jobs {
         let Some(action) = self.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
         if action.mark_alive_after_loss(task.rank) && !defect!(LostMayLive) {
             self.touch(task.action, cx);
-            let what = "lives, and had been given up as lost".to_owned();
+            let what = "still runs, and had been given up as lost".to_owned();
             cx.changes.push_back(Change::Drain { task, what, is_stuck: true });
         }
     }

@@ -71,7 +71,7 @@ impl Lists {
     /// The list that the page continues is not under way, or the page makes a list exceed a bound.
     pub(super) fn turn(&mut self, page: &SyncPage, now: Now) -> Result<Half, Refusal> {
         if !self.by_source.contains_key(&page.source) && self.by_source.len() >= MAX_SOURCES {
-            let most = format!("at most {MAX_SOURCES} sources are listed in one life of the controller");
+            let most = format!("at most {MAX_SOURCES} sources are listed in one run of the controller");
             return Err(Refusal::Invalid(most));
         }
         let of = self.by_source.entry(page.source.clone()).or_default();

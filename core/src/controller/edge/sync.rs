@@ -74,7 +74,7 @@ impl Jobs {
                 JobPhase::Running | JobPhase::Ended => self.take_up_begun(&job, number, cx),
             }
             if !defect!(UnlistedRankKept) {
-                self.give_up(&job, number, &gone, "its resource manager does not list its host for it", cx);
+                self.give_up(&job, number, &gone, "its resource manager does not list this host for it", cx);
             }
             self.release_again(&job, number, &of.ranks, cx);
         }

@@ -72,10 +72,8 @@ impl Jobs {
             }
             Some(there) if there.added => true,
             Some(there) if there.hold != there.whole() => {
-                let text = format!(
-                    "job {} attempt {number} has let go of something already: it cannot be added any more",
-                    add.job
-                );
+                let text =
+                    format!("job {} attempt {number} has dropped a part already: it can no longer be added", add.job);
                 return Err(Refusal::Conflict(text));
             }
             Some(_) if let Some(text) = missing => return Err(Refusal::Conflict(text)),
@@ -103,7 +101,7 @@ impl Jobs {
         let was_abandoned = self.is_abandoned(&add.job, number);
         self.take_up(&add.job, number, cx);
         if was_abandoned {
-            let why = format!("the request of uid {uid} does not name its host for it");
+            let why = format!("the request of uid {uid} does not name this host for it");
             self.give_up(&add.job, number, &gone, &why, cx);
             if self.attempt(&add.job, number).is_some_and(|there| there.source.is_some()) {
                 self.release_again(&add.job, number, &ranks, cx);

@@ -49,7 +49,7 @@ impl Jobs {
         // With the job's last ranks, waiting setup tasks are not withdrawn: they still begin, and the after-actions
         // wait for them.
         if !last && !defect!(BeginsWhereDropped) {
-            self.withdraw(job, number, &part.ranks, "the job has let go of them", cx);
+            self.withdraw(job, number, &part.ranks, "the job dropped its hold on them", cx);
         }
         for name in cx.settings.after.clone() {
             self.follow(job, number, &name, &part.ranks, last, cx);
@@ -89,7 +89,7 @@ impl Jobs {
                 self.grow(id, &new, cx);
             } else if (action.row.verdict.is_some() || is_external) && !new.is_empty() {
                 let why = if is_external { "is carried out by a service" } else { "had ended before" };
-                let text = format!("{name} {why}, and ranks {new} were let go: it does not follow there");
+                let text = format!("{name} {why}, and the job dropped ranks {new}: {name} does not follow there");
                 cx.note(Level::Warning, Some(job), None, text);
                 let begun = self.begun(job, number);
                 for rank in begun.intersection(&new).iter().map(Rank) {

@@ -146,7 +146,7 @@ impl Jobs {
         let entry = self.attempt_mut(job, number);
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
         if !std::mem::replace(&mut entry.too_many_milestones, true) {
-            let text = format!("attempt {number} has {MAX_NAMES} milestones: others are not told");
+            let text = format!("attempt {number} has {MAX_NAMES} milestones: further ones are not reported");
             cx.note(Level::Warning, Some(job), None, text);
             self.event(job, "milestones-full", json!({"attempt": number, "most": MAX_NAMES}), cx);
         }

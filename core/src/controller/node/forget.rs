@@ -105,7 +105,7 @@ impl Facts<'_> {
         }
         if self.nodes.unknown_hosts.contains(host) {
             return Some(format!(
-                "told of tasks that the store does not know: perilog ps --abandoned; to drop them: perilog node \
+                "reported tasks that the store does not know: perilog ps --abandoned; to drop them: perilog node \
                  forget {host} --reports"
             ));
         }

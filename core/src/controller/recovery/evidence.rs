@@ -56,7 +56,7 @@ impl Machine {
     pub(crate) fn judge_hello(&mut self, id: SessionId, hello: &Hello) -> bool {
         let Some(mark) = hello.newest.filter(|_| !defect!(MarksIgnored)) else { return true };
         if mark.cluster != self.cx.settings.cluster {
-            let text = "has obeyed the controller of another cluster before";
+            let text = "has accepted the controller of another cluster before";
             self.cx.note_of_node(Level::Warning, &hello.host, text);
             return true;
         }
@@ -72,14 +72,14 @@ impl Machine {
         let enough = self.recovery.suspects.len() > 1 || self.nodes.len() < FEW_NODES || is_new;
         if is_rival || !enough && !defect!(LoneMarkBelieved) {
             let what = format!(
-                "it has obeyed commit {} of epoch {}, which this store never made",
+                "it has accepted commit {} of epoch {}, which this store never made",
                 commit.number, commit.epoch.number
             );
             let why = if is_rival {
                 format!("{what}: if no other controller runs, perilog controller recover --take-over")
             } else {
                 format!(
-                    "{what}, and no other node says so: if the store was put back, perilog controller recover \
+                    "{what}, and no other node says so: if the store was restored, perilog controller recover \
                      --take-over"
                 )
             };
@@ -91,7 +91,7 @@ impl Machine {
         }
         let hosts: Vec<&str> = self.recovery.suspects.keys().map(HostName::as_str).take(4).collect();
         let why = format!(
-            "nodes have obeyed commits that this store never made: {} (commit {} of epoch {})",
+            "nodes have accepted commits that this store never made: {} (commit {} of epoch {})",
             hosts.join(", "),
             commit.number,
             commit.epoch.number

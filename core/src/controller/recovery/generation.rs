@@ -28,7 +28,7 @@ use super::gate::shut_ms;
 /// Minimum length (ms) of the grace. The edges and the waiting clients connect again within seconds.
 const GRACE_MS: u64 = 60_000;
 /// Reason for which a setup task never begins: its attempt was taken up, and the job had begun or ended already.
-pub(super) const BEGUN_BEFORE: &str = "the store was put back, and the job had begun before";
+pub(super) const BEGUN_BEFORE: &str = "the store was restored, and the job had begun before";
 
 impl Jobs {
     /// Abandons every attempt that owes anything. `why`: the evidence, as a text for people.
@@ -107,7 +107,7 @@ impl Machine {
     /// Begins a generation: drops what the store owes, and starts the grace. `why`: the evidence, as a text for people.
     pub(crate) fn begin_generation(&mut self, why: String) {
         let text = format!(
-            "a new generation: {why}; what this store owed is dropped until somebody asks for it again: perilog ps \
+            "a new generation: {why}; pending work of this store is dropped until it is asked for again: perilog ps \
              --abandoned"
         );
         self.cx.note(Level::Error, None, None, text);
@@ -139,7 +139,7 @@ impl Machine {
         self.judge_hosts(None);
         let left = self.jobs.table.live_attempts().filter(|(_, _, attempt)| attempt.abandoned).count();
         let text = match left {
-            0 => "the grace of the new generation is over: nothing is abandoned any more".to_owned(),
+            0 => "the grace of the new generation is over: no attempt is abandoned".to_owned(),
             1 => "the grace of the new generation is over: 1 attempt is abandoned: perilog ps --abandoned".to_owned(),
             n => format!("the grace of the new generation is over: {n} attempts are abandoned: perilog ps --abandoned"),
         };

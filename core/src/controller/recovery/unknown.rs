@@ -136,7 +136,7 @@ impl Nodes {
         let (job, attempt, action) = (unknown.job.clone(), unknown.attempt, unknown.action.clone());
         match (&unknown.state, session) {
             (HeldState::Unclaimed, Some(session)) => {
-                let why = "an operator gave it up after the store was put back".to_owned();
+                let why = "an operator gave it up after the store was restored".to_owned();
                 let message = ToAgent::Cancel { task, job, attempt, action, why, commit: 0 };
                 cx.effects.push(Effect::Send { session, message });
             }

@@ -50,7 +50,7 @@ impl Alike {
 
     fn rows(self, now_ms: u64) -> impl Iterator<Item = PsRow> {
         self.0.into_iter().map(move |((job, attempt, state, why, _), of)| {
-            let release = ActionName::new("release").expect("a word of small letters is an action");
+            let release = ActionName::new("release").expect("lower-case letters make an action's name");
             let (hosts, age_ms) =
                 (HostList::sorted(of.hosts.iter().map(String::as_str)), now_ms - of.since_ms.min(now_ms));
             PsRow { ranks: of.ranks, hosts, ..PsRow::new(Some(job), attempt, release, state, why, age_ms) }
@@ -67,8 +67,8 @@ impl Facts<'_> {
             let told: Told<'_> = entry.body.read().unwrap_or_default();
             let why = match self.cx.outbox.failure(entry.sequence) {
                 _ if !self.cx.settings.release_hook => format!(
-                    "no release hook is configured: configured again it is told; or perilog job forget {} --releases \
-                     --reason TEXT",
+                    "no release hook is configured: once configured it is notified; or perilog job forget {} \
+                     --releases --reason TEXT",
                     entry.job
                 ),
                 Some(why) => format!("the release hook failed, and is tried again: {why}"),
@@ -123,7 +123,7 @@ impl Facts<'_> {
         }
         alike.into_iter().map(move |((lifted, why), (hosts, since_ms))| {
             let name = ActionName::new(if lifted { "undrain" } else { "drain" });
-            let name = name.expect("a word of small letters is an action");
+            let name = name.expect("lower-case letters make an action's name");
             let hosts = HostList::from_names(hosts.iter().map(|host| host.as_str())).unwrap_or_default();
             let age_ms = self.cx.now.wall_ms.saturating_sub(since_ms);
             PsRow { hosts, ..PsRow::new(None, Attempt::default(), name, "notifying", why, age_ms) }

@@ -63,7 +63,7 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
         states.sort();
         assert_eq!((states[0].0, states[0].1, states.len()), ("drain", "notifying", 2));
         assert_eq!((states[1].0, states[1].1), ("prolog", "resolving"));
-        assert_eq!(states[1].2, "resolved by hand (power-cycled) once the drain of its node is in force");
+        assert_eq!(states[1].2, "resolved by an operator (power-cycled) once the drain of its node is in force");
         assert_eq!(contexts(&b, "resolve").len(), 1);
         if restart {
             b = b.restart();
@@ -240,7 +240,7 @@ fn what_is_resolved_before_it_began_never_begins() {
         Effect::Send { message: ToAgent::Cancel { why, .. }, .. } => why.clone(),
         _ => String::new(),
     };
-    assert_eq!(said(&effects[0]), "resolved by hand before it began: power-cycled");
+    assert_eq!(said(&effects[0]), "resolved by an operator before it began: power-cycled");
 }
 
 fn run(action: &str, name: &str) -> Request {

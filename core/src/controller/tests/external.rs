@@ -273,8 +273,8 @@ fn who_is_silent_for_its_lease_loses_the_rest() {
     let row = b.action("stage", "j", 0);
     assert_eq!((row.ok.to_string(), row.ended.to_string()), ("1".to_owned(), "0,2".to_owned()));
     assert_eq!(row.external.as_ref().unwrap().ended[&names("rabbit1").pop_first().unwrap()].ended.outcome, lost);
-    let reason = "stage: lost (the lease of its service ran out): its lease was 30s, its service was last heard of at \
-        2023-11-14T22:13:30Z (job j attempt 0)";
+    let reason = "stage: lost (the lease of its service ran out): its lease was 30s, its service last reported at \
+                  2023-11-14T22:13:30Z (job j attempt 0)";
     let drains: Vec<_> = b.store.drains.iter().map(|d| (d.host.as_str(), d.reason.as_str())).collect();
     assert_eq!(drains, [("n0", reason), ("n2", reason)]);
     let expired = &contexts(&b, "lease-expired")[0];
@@ -346,7 +346,7 @@ fn the_rest_of_a_lease_is_shown_in_whole_seconds() {
     b.ask(Request::ActionStart(Box::new(ActionStart { run, resources: names(""), lease_ms }))).0.unwrap();
     b.pass(2_000);
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!("no ps") };
-    assert_eq!(rows[0].why, "its service must be heard of within 4m57s (lease 5m)");
+    assert_eq!(rows[0].why, "its service must report within 4m57s (lease 5m)");
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn an_operator_settles_it_and_everything_shows_it() {
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!("no ps") };
     let shown: Vec<_> =
         rows.iter().map(|r| (r.state.as_str(), r.why.as_str(), r.ranks.to_string(), r.resources.len())).collect();
-    let why = "its service must be heard of within 19s (lease 30s)";
+    let why = "its service must report within 19s (lease 30s)";
     assert_eq!(shown, [("external", why, String::new(), 1), ("external", why, "0-1".to_owned(), 0)]);
     assert!(rows.iter().all(|row| row.lease_left_ms.is_some_and(|left| left < 20_000)));
     let Ok(Reply::Why(view)) = b.ask(Request::Why { host: HostName::new("n1").unwrap() }).0 else { panic!("no why") };

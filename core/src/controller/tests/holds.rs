@@ -97,8 +97,8 @@ fn what_is_held_is_shown_with_who_holds_it_and_until_when() {
     let mut rows = held_rows(&mut b, true);
     rows.sort();
     let row = |by: &str, what: &str, why: &str| (by.to_owned(), what.to_owned(), why.to_owned());
-    let bare = "a job that perilog run has made; to give it back: perilog job finish bare";
-    let done = "done here; given back together with n1 (sent: the node has not accepted it yet), by release in \
+    let bare = "a job that perilog run has made; to release it: perilog job finish bare";
+    let done = "done here; released together with n1 (sent: the node has not accepted it yet), by release in \
                 [action.epilog]";
     assert_eq!(
         rows,

@@ -190,7 +190,10 @@ fn what_a_release_hook_is_owed_stays_when_it_is_taken_out() {
     assert_eq!(pending(&b), 1);
     b.settings.release_hook = false;
     let output = b.m.handle(vec![Input::Settings(b.settings.clone())], b.now);
-    let warned = |effect: &Effect| matches!(effect, Effect::Note { text, .. } if text.starts_with("1 release is owed"));
+    let warned = |effect: &Effect| {
+        matches!(effect, Effect::Note { text, .. } if text.starts_with("1 release is \
+                                                                                                   pending"))
+    };
     assert!(output.effects.iter().any(warned), "{:?}", output.effects);
     b.commit(output);
     let mut b = b.restart();
