@@ -155,7 +155,7 @@ function tick() {
   document.body.className = link.away ? "lost" : heard === null ? "" : "live";
   $("away").hidden = !link.away;
   $("word").textContent = link.away ? "away" : heard === null ? "connecting" : "live";
-  $("heard").textContent = heard === null ? "" : `last heard ${heard} ago`;
+  $("heard").textContent = heard === null ? "" : `last answer ${heard} ago`;
   if (link.away) {
     $("away-heard").textContent = heard === null ? "which was never" : `${heard} ago`;
     const next = link.next === null ? 0 : Math.ceil((link.next - now()) / 1000);
@@ -336,7 +336,7 @@ const jobLink = (job, attempt) => job
   ? make("a", { href: `#job=${encodeURIComponent(job)}`, class: "name" }, text(job), attempt ? ` (${attempt})` : null)
   : null;
 
-/** The hosts of a row. `counted`: their number stands beside them already. */
+/** The hosts of a row. `counted`: their number is beside them already. */
 function hosts(row, counted) {
   const resources = (row.resources || []).join(",");
   const shown = [row.hosts, resources].filter(Boolean).join(" ");
@@ -399,7 +399,7 @@ function draw(status) {
     age(row.age_ms, at), tag("drained", many(row.count, "node")), make("span", { class: "what" }, hosts(row, true)), make("span", { class: "why" }, text(row.reason)),
   ]);
   fill($("foot"), `perilog ${of.version}, epoch ${of.epoch}; ${many(of.jobs, "job")} remembered, ${many(of.actions_open, "action")} and ` +
-    `${many(of.tasks_open, "task")} open; ${many(of.outbox, "release")} to be told.`);
+    `${many(of.tasks_open, "task")} open; ${many(of.outbox, "release")} pending.`);
   document.title = `${stuck ? `(${stuck} stuck) ` : ""}perilog ${status.cluster}`;
   if (link.stuck !== null && stuck > link.stuck) say(`${many(stuck, "entry is", "entries are")} stuck.`);
   link.stuck = stuck;
@@ -451,7 +451,7 @@ function timeline(job) {
     shown.push(facts(
       ["nodes", hosts(attempt)],
       ["held", attempt.held ? `${attempt.held} of ${attempt.count} by the job` : null],
-      ["given back", attempt.released ? `${attempt.released} of ${attempt.count}` : null],
+      ["released", attempt.released ? `${attempt.released} of ${attempt.count}` : null],
       ["user", job.userid === undefined ? null : String(job.userid)],
       ["milestones", (attempt.milestones || []).join(", ")],
       ["waits", attempt.waits ? text(attempt.waits) : null],
