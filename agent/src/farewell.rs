@@ -174,7 +174,7 @@ fn look(spool: &Spool, cgroups: &Cgroups) -> Result<Seen, SpoolError> {
 fn line(seen: &Seen) -> String {
     let names = |stems: &BTreeSet<String>| stems.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
     match (seen.running.len(), seen.untold.len()) {
-        (0, 0) => "no script runs, and every outcome is told".to_owned(),
+        (0, 0) => "no script runs, and the controller has every outcome".to_owned(),
         (0, untold) => format!("{untold} outcomes are on their way to the controller: {}", names(&seen.untold)),
         (running, _) => format!("waiting for {running} to end: {}", names(&seen.running)),
     }

@@ -106,7 +106,7 @@ fn packaged_drop_ins_fit_the_installed_configuration_as_links() {
         let of = |key: &str| text.lines().position(|line| line.starts_with(key)).unwrap() + 1;
         assert_from(&printed, "serialize = \"host\"", &at(&drop_in, of("serialize")));
         assert_from(&printed, "env-allow = [\"", &at(&drop_in, of("env-allow")));
-        // Programs of Slurm and Flux obey these.
+        // Programs of Slurm and Flux read these.
         for accepted in ["SLURM_CONF", "FLUX_URI", "FLUX_CONNECTOR_PATH", "SPANK_"] {
             assert!(!text.contains(&format!("\"{accepted}")), "{name} has {accepted}");
         }

@@ -55,7 +55,8 @@ pub enum Asked {
         stem: String,
         reply: oneshot::Sender<Result<(), String>>,
     },
-    /// The resource manager's daemon that waits for a hook's status has died: no caller hears how the hook's task ends.
+    /// The resource manager's daemon that waits for a hook's status has died: no caller learns how the hook's task
+    /// ends.
     Orphaned {
         stem: String,
         reply: oneshot::Sender<Result<(), String>>,

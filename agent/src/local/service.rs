@@ -170,7 +170,7 @@ impl Agent {
             policy.actions.get(action).cloned().unwrap_or_else(Config::default_plan)
         };
         let own = |job: &JobId, rank| {
-            let text = |error| format!("cannot tell which attempt of {job} this is: {error}");
+            let text = |error| format!("cannot determine which attempt of {job} this is: {error}");
             self.spool.own(job, rank).map_err(text)
         };
         let exec = match parameters.exec(plan_of, own) {
@@ -220,7 +220,8 @@ impl Agent {
             let known = match self.spool.controllers(&parameters.job) {
                 Ok(known) => known,
                 Err(error) => {
-                    return refuse(reply, &format!("cannot tell which tasks {} has: {error}", parameters.job)).await;
+                    let text = format!("cannot determine which tasks {} has: {error}", parameters.job);
+                    return refuse(reply, &text).await;
                 }
             };
             let told = awaited::reply(&known, parameters);

@@ -328,7 +328,7 @@ impl<'a> Sequence<'a> {
             let is_boot = report == Report::ExpectReboot;
             let mut record =
                 |record: &StepRecord| steps.append(record).map_err(|e| format!("it cannot be recorded: {e}"));
-            match reports.hear(speaker, report, clock::mono_ms(), clock::wall_ms())? {
+            match reports.handle(speaker, report, clock::mono_ms(), clock::wall_ms())? {
                 Verdict::Record { record: line, text } => {
                     record(&line)?;
                     reports.taken();

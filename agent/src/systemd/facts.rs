@@ -80,7 +80,7 @@ impl Properties {
     }
 
     /// Returns three values: the facts (`None` if systemd knows no such unit and answers with a stub), the ids in the
-    /// unit's LogExtraFields, and `true` if the unit has no cgroup any more, and so no process.
+    /// unit's LogExtraFields, and `true` if the unit has no cgroup, and so no process.
     pub(super) fn read(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>, bool), BusError> {
         let body = self.0.body();
         let Read(all) = body.deserialize()?;

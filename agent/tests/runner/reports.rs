@@ -94,7 +94,7 @@ fn a_report_that_nobody_hears_fails() {
     let (status, text) = say(None, &["milestone", "m"]);
     assert!(status == Some(7) && text.contains("PERILOG_CONTROL is not set"), "{text}");
     let (status, text) = say(Some("/nowhere/x.sock"), &["milestone", "m"]);
-    assert!(status == Some(7) && text.contains("not heard: /nowhere/x.sock"), "{text}");
+    assert!(status == Some(7) && text.contains("not acknowledged: /nowhere/x.sock"), "{text}");
     let (status, text) = say(None, &["milestone", "a b"]);
     assert!(status == Some(2) && text.contains("at character 2"), "{text}");
     let (status, text) = say(None, &["user", &"x".repeat(5000)]);
