@@ -85,7 +85,7 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
             Ok(SessionEvent::Back(back)) => aside(back),
             Ok(SessionEvent::Over(fault)) => return Err(fault),
             Ok(SessionEvent::Interrupted) => {
-                aside("not waiting any more; it stays quiet until: perilog resume");
+                aside("no longer waiting; the controller stays quiesced until: perilog resume");
                 return Ok(Exit::Detached);
             }
             Ok(SessionEvent::Done) | Err(RecvTimeoutError::Disconnected) => {

@@ -179,7 +179,7 @@ impl Waiting {
 }
 
 fn ended_by_itself<T>() -> Result<T, Fault> {
-    Err(Fault::Other("the watch over the job ended by itself: perilog show says how it stands".to_owned()))
+    Err(Fault::Other("the connection that followed the job ended: perilog show has the job's state".to_owned()))
 }
 
 /// Runs the job's prolog and waits for its verdict.
@@ -200,8 +200,8 @@ pub(super) fn prolog(mut call: Call, endpoint: Endpoint, out: Out) -> Result<Exi
                 // The earlier prolog prepared nodes that are released now, and is no prolog of the job that begins now.
                 let (job, attempt) = (&call.job, added.attempt);
                 let text = format!(
-                    "attempt {attempt} of job {job} is over, and holds nothing any more: its prolog says nothing of a \
-                     job that begins now"
+                    "attempt {attempt} of job {job} is over and holds nothing: its prolog is no proof for a job that \
+                     begins now"
                 );
                 return Err(Fault::Refused { code: CONFLICT.to_owned(), text }.into());
             }
@@ -285,7 +285,7 @@ pub(super) fn epilog(mut call: Call, endpoint: Endpoint) -> Result<Exit, Fault> 
                 }
                 match behind.attempt {
                     None if over => aside(format_args!("{job} was over already: attempt {attempt}")),
-                    None if !part.is_empty() => aside(format_args!("{job} has let go of {part}")),
+                    None if !part.is_empty() => aside(format_args!("{job} dropped its hold on {part}")),
                     _ => {}
                 }
                 behind.attempt = Some(attempt);

@@ -360,7 +360,7 @@ impl Hook {
 /// script's last line. Remarks follow, such as the number of variables that the scripts did not get. `followed`: the
 /// agent had answered before the end. `withheld`: the number of variables that are not worth a remark.
 fn summary(name: &str, reply: &Reply, followed: bool, withheld: u32) -> Vec<String> {
-    let Some(outcome) = reply.outcome() else { return vec![format!("{name}: the agent told no outcome")] };
+    let Some(outcome) = reply.outcome() else { return vec![format!("{name}: the agent reported no outcome")] };
     let Some(ended) = &reply.ended else {
         let outcome = text::line(&outcome.to_string());
         // The task ended while the agent was away, or long ago: the tombstone has no more details.

@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
             Ok(SessionEvent::Away(fault)) => aside(format_args!("{fault}; waiting for it, at most {}", args.limit)),
             Ok(SessionEvent::Back(_)) => aside("the agent is back"),
             Ok(SessionEvent::Interrupted) => {
-                aside(format_args!("{name}: told to end; it goes on"));
+                aside(format_args!("{name}: a signal ended this wait; the epilog goes on"));
                 return Ok(Exit::Detached);
             }
             Ok(SessionEvent::Over(fault)) => break End { exit: Exit::Other, drain: Some(format!("{name}: {fault}")) },
@@ -126,7 +126,7 @@ fn end(name: &str, limit: &str, reply: &Reply) -> End {
         return End { exit: Exit::Timeout, drain: Some(format!("{name}: {what}")) };
     }
     let Some(outcome) = &reply.outcome else {
-        return End { exit: Exit::Other, drain: Some(format!("{name}: the agent told no outcome")) };
+        return End { exit: Exit::Other, drain: Some(format!("{name}: the agent reported no outcome")) };
     };
     if outcome.is_ok() {
         return End { exit: Exit::Ok, drain: None };
@@ -154,7 +154,7 @@ mod tests {
             (over(Outcome::Cancelled { status: Some(ExitStatus::Signal(15)) }, Some(143)), 143, None),
             (late(Some("perilog-task-x.service")), 3, Some("epilog of f1: not over after 1h: perilog-task-x.service")),
             (late(None), 3, Some("epilog of f1: has not begun here within 1h")),
-            (Reply { over: true, ..late(None) }, 8, Some("epilog of f1: the agent told no outcome")),
+            (Reply { over: true, ..late(None) }, 8, Some("epilog of f1: the agent reported no outcome")),
         ] {
             let end = end("epilog of f1", "1h", &reply);
             assert_eq!((end.exit.code(), end.drain.as_deref()), (exit, drain), "{reply:?}");
