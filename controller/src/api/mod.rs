@@ -265,8 +265,8 @@ impl Api {
         }
     }
 
-    /// Serves the method `Quiesce`. With `wait`, replies once no action is open any more, or refuses, for example after
-    /// a `Resume`. If the client disconnects before the reply, the machine forgets the call, so that other clients can
+    /// Serves the method `Quiesce`. With `wait`, replies once no action is open, or refuses, for example after a
+    /// `Resume`. If the client disconnects before the reply, the machine forgets the call, so that other clients can
     /// wait.
     async fn quiesce(&self, call: Call) -> Result<(), Gone> {
         let Some((parameters, peer, mut reply)) = call.parse::<parameters::Quiesce>().await else { return Ok(()) };

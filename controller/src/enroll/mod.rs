@@ -51,7 +51,7 @@ const LOCKED: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 4_00
 const MOST_AN_HOUR: usize = 10;
 
 /// The text that a visitor gets whose munge credential is rejected, whatever the reason.
-const NOT_MUNGED: &str = "the munge credential does not do; the controller's log says why";
+const NOT_MUNGED: &str = "munge credential rejected, see the controller's log";
 
 /// The port at which `perilog init node` enrols where nothing else is said.
 const PORT: u16 = 5117;
@@ -104,7 +104,7 @@ impl No {
 
     /// Makes a refusal for an error of the controller; the visitor learns no details.
     fn ours(logged: impl Display) -> Self {
-        let told = "an error of the controller, which its log tells".to_owned();
+        let told = "internal error, see the controller's log".to_owned();
         Self { told, logged: logged.to_string(), weighs: true }
     }
 }
@@ -201,8 +201,8 @@ impl Enrolment {
             Ok(Ok(Err(error))) => Err(No::ours(format_args!("cannot lock {dir}: {error}"))),
             Ok(Err(error)) => Err(No::ours(error)),
             Err(_) => Err(No::ours(format_args!(
-                "{dir} is locked for more than {LOCKED:?}, and nobody is enrolled as long: who is it (fuser -v {dir}; \
-                 a perilog ca that was stopped?)"
+                "{dir} is locked for more than {LOCKED:?}, and no host can enroll meanwhile: find the process that \
+                 holds the lock (fuser -v {dir}; a stopped perilog ca?)"
             ))),
         }
     }
@@ -307,7 +307,7 @@ fn revoked(refused: Refused, host: &str) -> No {
 /// only the log names that host.
 fn refusal(bad: &Bad, host: &str) -> No {
     match bad {
-        Bad::Unknown => No::both("the token is not known (any more)"),
+        Bad::Unknown => No::both("the token is unknown, or was forgotten"),
         Bad::OtherHost(other) => {
             let logged = format!("the token is for {other}, not for {host}");
             No { told: format!("the token is not for {host}"), logged, weighs: true }

@@ -77,7 +77,7 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
         "the token was used already; if that was not this node, revoke the host's certificates (perilog ca revoke)";
     for (shown, host, token, key, told) in [
         (&[][..], "n0", None, &key, "neither a token nor a certificate of an earlier enrolment"),
-        (&[], "n0", Some("abc"), &key, "the token is not known (any more)"),
+        (&[], "n0", Some("abc"), &key, "the token is unknown, or was forgotten"),
         (&[], "n1", Some(token.as_str()), &key, "the token is not for n1"),
         (&[], "n 0", Some(&token), &key, "malformed host name"),
         (&[], "n0", Some(&token), &"no key".to_owned(), "no good request"),
@@ -89,7 +89,7 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
         (&["n0"], "n0", None, &key, "a certificate"),
         (&["n0"], "n1", None, &key, "the certificate is for n0, not for n1"),
         // A certificate does not replace an invalid token.
-        (&["n0"], "n0", Some("abc"), &key, "the token is not known (any more)"),
+        (&["n0"], "n0", Some("abc"), &key, "the token is unknown, or was forgotten"),
     ] {
         let said = bed.ask(shown, host, token, key).await;
         assert!(said.starts_with(told), "{shown:?} {host} {token:?}: {said}");
@@ -185,8 +185,8 @@ async fn who_cannot_tell_what_is_revoked_renews_nothing() {
     bed.answer(None, "n0", Some(&bed.token("n0")), &key).await.unwrap();
 }
 
-/// No process revokes between the check of the list and the signature. The test holds the lock in the place of `perilog
-/// ca revoke`.
+/// No process revokes between the check of the list and the signature. The test holds the lock in place of `perilog ca
+/// revoke`.
 #[tokio::test]
 async fn who_revokes_is_waited_for_and_nothing_is_signed_meanwhile() {
     let bed = Bed::new();
@@ -380,7 +380,7 @@ async fn a_used_token_re_enrols_no_host_even_after_a_new_one() {
     let no = bed.answer(None, "n0", Some(&stolen), &thief).await.unwrap_err();
     assert!(no.told == "the certificate was revoked", "the host is back, and the thief is not: {no:?}");
     assert_eq!(bed.enrolment.tokens.take_back(&"n0".parse().unwrap(), NOW).unwrap(), 2);
-    assert_eq!(bed.ask(&[], "n0", Some(&stolen), &thief).await, "the token is not known (any more)");
+    assert_eq!(bed.ask(&[], "n0", Some(&stolen), &thief).await, "the token is unknown, or was forgotten");
     assert_eq!(bed.known().len(), 3);
 }
 

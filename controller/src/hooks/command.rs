@@ -43,7 +43,7 @@ impl Command {
             return Err(NotifyError::new("no command".to_owned(), &[]));
         };
         let stdin = schedule(body)
-            .map_err(|error| NotifyError::new(format!("cannot hold what {program} is told: {error}"), &[]))?;
+            .map_err(|error| NotifyError::new(format!("cannot pass the notice to {program}: {error}"), &[]))?;
         let mut child = process::Command::new(program)
             .args(arguments)
             .stdin(stdin)
@@ -139,8 +139,8 @@ impl Group {
         if tokio::time::timeout(KILLED, &mut gone).await.is_err() {
             let group = group.as_raw_nonzero();
             tracing::warn!(
-                "{program} was killed past its limit and does not end; nothing is told again before it has: ps -o \
-                 pid,stat,wchan,args --pgroup {group}"
+                "{program} was killed past its limit and does not end; perilog does not retry before it has ended: ps \
+                 -o pid,stat,wchan,args --pgroup {group}"
             );
             gone.await;
         }

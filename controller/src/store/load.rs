@@ -1,5 +1,5 @@
 //! Loads a snapshot from rows. Every value passes the constructor of its type, so an error names a row that was damaged
-//! or edited by hand.
+//! or edited manually.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +106,7 @@ fn attempt_delta(row: &Cells<'_>) -> Result<((JobId, Attempt), AttemptDelta), Wr
     Ok(((parsed(row, "job")?, parsed(row, "attempt")?), json(row, "holds")?))
 }
 
-/// Loads the lives of the controller in this store, and the number of the last commit.
+/// Loads the epochs of the controller in this store, and the number of the last commit.
 pub(super) fn history(db: &Connection) -> Result<History, StoreError> {
     Ok(History {
         epochs: rows(db, "lives", "SELECT * FROM lives ORDER BY first", epoch_range)?,

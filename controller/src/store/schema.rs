@@ -249,8 +249,8 @@ pub(super) fn check(db: &Connection) -> Result<(), OpenError> {
     }
 }
 
-/// Checks that the database has tables and indexes alone. A trigger or a view of somebody else would act when the
-/// controller writes or reads.
+/// Checks that the database has tables and indexes alone. A foreign trigger or view would act when the controller
+/// writes or reads.
 pub(super) fn check_kinds(db: &Connection) -> Result<(), OpenError> {
     const OTHER: &str = "SELECT type, name FROM sqlite_schema WHERE type NOT IN ('table', 'index') ORDER BY name";
     match objects(db, OTHER)?.into_iter().next() {
@@ -361,7 +361,8 @@ UPDATE drains SET telling = since_ms, asked_ms = since_ms;
 ",
     "ALTER TABLE actions ADD COLUMN limits TEXT NOT NULL DEFAULT '{}';",
     "ALTER TABLE actions ADD COLUMN remarks TEXT NOT NULL DEFAULT '{}';",
-    // An earlier version did not number its commits: its last life counts as one commit, and earlier lives are unknown.
+    // An earlier version did not number its commits: its last epoch counts as one commit, and earlier epochs are
+    // unknown.
     "
 CREATE TABLE lives (first INTEGER PRIMARY KEY, number INTEGER NOT NULL, nonce TEXT NOT NULL) STRICT;
 INSERT INTO lives SELECT 0, number, nonce FROM epoch;
@@ -449,7 +450,7 @@ fn ask_unknown_again(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         select.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?)))?;
     for row in rows {
         let (number, sent, unknown) = row?;
-        // A text edited by hand stays unchanged: loading the text reports an error.
+        // A text edited manually stays unchanged: loading the text reports an error.
         let (Ok(sent), Ok(unknown)) = (sent.parse::<IdSet>(), unknown.parse::<IdSet>()) else { continue };
         let sent = sent.union(&unknown).to_string();
         transaction.execute("UPDATE actions SET sent = ?2 WHERE number = ?1", rusqlite::params![number, sent])?;

@@ -66,7 +66,8 @@ fn word(value: impl Serialize) -> Result<String> {
     json(&value).map(|text| text.trim_matches('"').to_owned())
 }
 
-/// Writes that a life of the controller begins with the present commit, and forgets the oldest lives past the maximum.
+/// Writes that an epoch of the controller begins with the present commit, and forgets the oldest epochs past the
+/// maximum.
 fn epoch_range(db: &Connection, epoch: Epoch) -> Result<()> {
     let nonce = format!("{:016x}", epoch.nonce);
     run(

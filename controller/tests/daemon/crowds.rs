@@ -231,7 +231,7 @@ fn a_misbehaving_user_does_not_fill_the_journal() {
         }
     };
     as_user(65534, 65534, misbehave);
-    // Another user is heard beside all of them, and after them.
+    // Another user is served beside all of them, and after them.
     as_user(65533, 65533, || {
         let mut stream = UnixStream::connect(&socket).unwrap();
         let _ = stream.write_all(b"no json\0");

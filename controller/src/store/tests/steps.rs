@@ -199,7 +199,7 @@ fn what_differs_is_named_by_the_newest_task_of_each_node() {
     commit(&mut store, (0..4).map(|rank| ran(1, rank, &format!("n{rank}"), "ok", scripts("old"))).collect());
     assert_eq!(reader(dir.path()).skew(&ALL).unwrap(), Skew { rows: vec![], nodes: 4, scripts: 2, truncated: false });
     begin(&mut store, 2, 2_000);
-    // n3 did not take part; n1's new task fails and stops there; n2 has no 20-gpu.sh any more.
+    // n3 did not take part; n1's new task fails and stops there; n2 has no 20-gpu.sh.
     let failed = vec![step("10-mount.sh", "odd", 1, Some(ExitStatus::Exit(1)))];
     let newer = vec![
         ran(2, 0, "n0", "ok", scripts("new")),
