@@ -4,8 +4,8 @@
 //! systemd 252). So the judge believes a unit only if the unit is loaded, has the claim's invocation, and waits for no
 //! start. The outcome `ok` requires a runner's claim, and a complete `result.json` of the same invocation that says
 //! that every script ran and ended with 0. A believed unit must agree: exit 0 and systemd's `success`. If unit and
-//! result differ, the worse outcome stands and the note shows both. If systemd does not know the unit any more, the
-//! result stands alone, with a note.
+//! result differ, the worse outcome stands and the note shows both. If systemd does not know the unit, the result
+//! stands alone, with a note.
 
 mod boot;
 mod report;

@@ -65,7 +65,7 @@ impl Machine {
             cx.push(Effect::ExecReply { caller, reply });
         }
         if task.has_program() {
-            // `call_orphaned_hooks` buries the task once its program knows the end.
+            // `call_orphaned_hooks` writes the task's tombstone once its program knows the end.
             return;
         }
         if task.intent.local {

@@ -34,7 +34,7 @@ impl Machine {
         }
         if let Some(task) = self.tasks.get(&id) {
             // The task is of a boot before a soft reboot, which may have undone its work. The caller waits until the
-            // agent has buried the task.
+            // agent has written the task's tombstone.
             return match task.intent.start.boot == self.node.boot {
                 true => self.attach(caller, id, exec.bereft, cx),
                 false => self.wait_early(caller, exec, cx),

@@ -146,8 +146,7 @@ impl Machine {
         cx.push(start);
     }
 
-    /// Withdraws tasks that must not begin any more: past their not-after, meant for another boot, or of a forgotten
-    /// attempt.
+    /// Withdraws tasks that must not begin: past their not-after, meant for another boot, or of a forgotten attempt.
     pub(super) fn expire(&mut self, cx: &mut Cx) {
         let mut given_up = Vec::new();
         for (id, task) in &self.tasks {

@@ -133,7 +133,7 @@ impl Task {
         self.orphan.bereft |= bereft;
     }
 
-    /// If no caller waits for the task any more, sets the time from which the resource manager's hook counts as gone:
+    /// If no caller waits for the task, sets the time from which the resource manager's hook counts as gone:
     /// [`GONE_AFTER_MS`] from now.
     pub(super) fn left_alone(&mut self, now: Now) {
         if self.callers.is_empty() {

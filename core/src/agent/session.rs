@@ -1,11 +1,11 @@
-//! Session with the controller: decides which controller the agent obeys, and from when. The agent says Hello and gets
-//! the Welcome. Before the Welcome, any message but TurnedAway and Unsupported is a protocol error. Messages after the
-//! Welcome wait until the epoch is on disk.
+//! Session with the controller: decides which controller the agent accepts, and from when. The agent says Hello and
+//! gets the Welcome. Before the Welcome, any message but TurnedAway and Unsupported is a protocol error. Messages after
+//! the Welcome wait until the epoch is on disk.
 //!
 //! ```text
 //!   down --LinkUp--> waiting --Joined--> greeted --Welcome--> pending --EpochWritten--> open
 //!                    (Hello)                 |                 (a higher epoch)
-//!                                            +--Welcome, the epoch last obeyed---> open
+//!                                            +--Welcome, the epoch last accepted---> open
 //!   any --LinkDown--> down      any --Hang--> hung (deaf until the next LinkUp)
 //! ```
 
@@ -56,7 +56,7 @@ pub(super) struct Session {
     link: Link,
     /// The cluster of the last session that opened.
     pub(super) cluster: Option<ClusterId>,
-    /// The contents of `epoch.json` on disk, with the highest epoch that the agents of this host have obeyed; `None`:
+    /// The contents of `epoch.json` on disk, with the highest epoch that the agents of this host have accepted; `None`:
     /// there is no such file.
     pub(super) accepted: Option<AcceptedEpoch>,
     /// The contents of `epoch.json` that the daemon is writing now; `None`: it is writing none.
@@ -67,7 +67,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Returns the newest contents of `epoch.json`, even if the daemon is still writing them; `None`: no agent of this
-    /// host has obeyed an epoch.
+    /// host has accepted an epoch.
     pub(super) fn highest(&self) -> Option<AcceptedEpoch> {
         self.writing.or(self.accepted)
     }

@@ -255,7 +255,7 @@ impl Machine {
             task.requeue(cx);
             return self.retire_unit(stem, false, cx);
         }
-        // No runner has claimed the task. With the agent's claim, no runner can any more.
+        // No runner has claimed the task. With the agent's claim, no runner can.
         let claim = if task.cancelled { Claim::Cancelled } else { Claim::Withdrawn(ended.outcome) };
         self.withdraw(id, claim, cx);
     }

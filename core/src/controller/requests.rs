@@ -150,8 +150,8 @@ impl Machine {
             Request::Sync(page) => self.sync(*page),
             Request::Recover(Recover::List) => Ok(Reply::Recovery(Box::new(self.facts().show_recovery()))),
             Request::Recover(Recover::TakeOver) => {
-                // An epoch above every reported epoch: the agents obey this controller. The reported epochs prove a
-                // lost life, so a generation begins.
+                // An epoch above every reported epoch: the agents accept this controller. The reported epochs prove a
+                // lost epoch, so a generation begins.
                 self.raise_epoch(self.facts().highest_reported());
                 self.begin_generation(format!("uid {uid} said that this controller takes over"));
                 Ok(Reply::TookOver { epoch: self.epoch.number })
@@ -199,7 +199,7 @@ impl Machine {
 
 impl Machine {
     /// Names the attempt in a request that names none, if a node holds tasks of a newer attempt than the store knows: a
-    /// lost life added it, and the request is about it.
+    /// lost epoch added it, and the request is about it.
     fn with_attempt(&self, mut request: Request) -> Request {
         let of = match &mut request {
             Request::Run(run) => Some((&run.job, &mut run.attempt)),

@@ -217,7 +217,7 @@ mod tests {
         writer.failed(batch);
         assert!(writer.machine().is_none());
         assert!(writer.handle(vec![Input::Tick], NOW).output().effects.is_empty());
-        // The same process begins another life: the nonce stays, the epoch is new.
+        // The same process begins another epoch: the nonce stays, the epoch is new.
         let batch = writer.begin(store.clone(), NOW);
         let newest = commit(&mut store, &mut writer, batch).anchor.unwrap();
         assert_eq!((newest.epoch.number, newest.epoch.nonce), (2, 7));

@@ -29,7 +29,7 @@ impl Bed {
         Self { machine: Machine::new(node), now: Now::default(), unloads: true, watches: false }
     }
 
-    /// Makes a machine that found no tasks on its host and obeys the controller of epoch 1.
+    /// Makes a machine that found no tasks on its host and accepts the controller of epoch 1.
     pub(super) fn up() -> Self {
         Self::up_as(node())
     }

@@ -77,7 +77,7 @@ fn what_a_boot_undid_is_done_again() {
         if boot == BOOT {
             continue;
         }
-        // The task is not buried yet: a caller waits for the burial.
+        // The task has no tombstone yet: a caller waits for that.
         let ended = Some(Ended::bare(outcome.clone(), 7));
         let mut bed = cold();
         bed.check(

@@ -13,7 +13,7 @@ fn welcome_at(number: u64, commit: u64) -> Input {
     message(ToAgent::Welcome { epoch: epoch(number), cluster: cluster(), redial_window_ms: 1000, commit })
 }
 
-/// Makes a machine that obeys epoch 1 since a Welcome with commit 4.
+/// Makes a machine that accepts epoch 1 since a Welcome with commit 4.
 fn bed() -> Bed {
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);

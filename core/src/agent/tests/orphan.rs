@@ -75,8 +75,8 @@ fn of_a_hook_that_is_gone_the_program_is_told_until_it_knows() {
     };
     assert_eq!(telling.env["PERILOG_ATTEMPT"], "1");
     assert!(telling.env["PERILOG_REASON"].starts_with("epilog of j: failed (exit 3)"), "{:?}", telling.env);
-    // The agent does not bury the task before the program knows the end, however long that takes. The agent logs once
-    // an hour.
+    // The agent does not write the task's tombstone before the program knows the end, however long that takes. The
+    // agent logs once an hour.
     let note = "error: `/p ended` failed for epilog of job j, attempt 1, rank 0, will retry: exit status: 1";
     bed.check(told(HookEvent::Ended, Err("exit status: 1")), &[note, "wake 10250"]);
     bed.pass(250, &[TELL_ENDED]);
@@ -120,7 +120,7 @@ fn a_returning_hook_hears_the_end_and_the_start_is_undone() {
 }
 
 /// The agent runs the program in `Hook::orphaned` if the resource manager's daemon has died, even if the hook lives and
-/// learns the end: no process reads the hook's exit status any more.
+/// learns the end: no process reads the hook's exit status.
 #[test]
 fn a_hook_whose_daemon_has_died_is_as_good_as_gone() {
     let mut bed = running();

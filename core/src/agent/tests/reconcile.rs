@@ -195,8 +195,8 @@ fn a_unit_whose_runner_had_no_task_is_only_unloaded() {
     let intent = intent("j", 1, "prolog", 0);
     let exited = |code| without_directory(&intent, Seen { claim: None, result: None, ..seen_exited(&intent, 1, code) });
     let late = || exited(NO_TASK);
-    // A runner may also have found the task claimed: a start delivered twice left that unit loaded when the task was
-    // buried. Or /run was full when the unit started, and had room again when the task was withdrawn (found by the
+    // A runner may also have found the task claimed: a start delivered twice left that unit loaded when the tombstone
+    // was written. Or /run was full when the unit started, and had room again when the task was withdrawn (found by the
     // simulator).
     for unit in [late(), exited(NOT_OURS), exited(NO_CLAIM)] {
         let mut bed = Bed::cold();
@@ -274,7 +274,7 @@ fn failed_units_are_kept_over_a_restart_and_are_no_tasks() {
         units.push(without_directory(&intent, seen_exited(&intent, 1, code)));
     }
     let strangers = Found { unit_ids: None, claim: None, ..units[0].clone() };
-    // A kept unit that an operator reset by hand makes room, also if another program's unit has the same name.
+    // A kept unit that an operator reset manually makes room, also if another program's unit has the same name.
     for left in [vec![units[1].clone()], vec![strangers, units[1].clone()]] {
         let mut bed = Bed::cold();
         // The oldest of three failed units is one too many; the unit that did not fail has no reason to stay.
@@ -312,7 +312,7 @@ fn a_change_during_a_scan_is_newer_than_the_scan() {
     bed.check(outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
     bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
     bed.check(tombstone_written(id), &[]);
-    // The task is buried: the findings are no task any more, only a unit to unload.
+    // The task has its tombstone: the findings are no task, only a unit to unload.
     bed.check(joined(vec![stale()], vec![]), &["unload j.1.prolog.0"]);
     bed.check(joined(vec![found(&intent, seen_nothing())], vec![]), &[]);
 }
@@ -410,7 +410,7 @@ fn a_foreign_unit_of_an_ended_tasks_name_is_left_alone() {
     let of_nobody = Seen { unit_ids: None, claim: None, ..seen_running(&intent, 2) };
     let of_another = Seen { unit_ids: Some(unit_ids(&other)), ..of_nobody.clone() };
     for seen in [of_nobody, of_another, Seen { unit_ids: None, claim: Some(claim(1)), ..seen_running(&intent, 2) }] {
-        // The task has ended; is buried; and ended in the lifetime of the agent that finds it again.
+        // The task has ended; has its tombstone; and ended in the lifetime of the agent that finds it again.
         let directory = || Found { ended: ended(refused()), ..found(&intent, seen.clone()) };
         let mut bed = come_up(vec![directory()], &[]);
         bed.check(joined(vec![directory()], vec![]), &[]);

@@ -98,7 +98,7 @@ fn an_epoch_that_no_controller_can_have_is_not_accepted() {
             bed.check(welcome(4), &["write-epoch 4"]);
         }
     }
-    // The agent goes on obeying its controller when its own clock goes back.
+    // The agent keeps accepting its controller when its own clock is set back.
     let mut bed = Bed::cold();
     bed.check(Input::Joined { found: vec![], tombstones: vec![], accepted: Some(accepted(right)) }, &[]);
     bed.check(up(1), &["hello 1 []"]);

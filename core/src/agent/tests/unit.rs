@@ -284,7 +284,7 @@ fn lingering_processes_are_killed_by_plan_and_inspected_again() {
 }
 
 /// Regression test: `perilog kill -s KILL` reported "sent" and reached no process, because a task with lingering
-/// processes has no runner any more.
+/// processes has no runner.
 #[test]
 fn what_lingers_is_killed_when_an_operator_says_so() {
     let mut bed = Bed::up();

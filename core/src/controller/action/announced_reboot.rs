@@ -299,7 +299,7 @@ impl Action {
             // the announcement.
             self.seen_in(rank, boot_number);
         } else if ended.reboot() == Reboot::Since {
-            // A life of the controller that the store has lost sent the Start, and only the node knows in which boot.
+            // A lost epoch of the controller sent the Start, and only the node knows in which boot.
             self.seen_in(rank, EARLIER);
         }
     }

@@ -271,7 +271,7 @@ impl Jobs {
     /// request names, which replaces the earlier one.
     pub(crate) fn renew(&mut self, id: ActionId, lease_ms: u64, cx: &mut Context) {
         let Some(action) = self.action_mut(id) else { return };
-        // An action with a verdict has no lease any more.
+        // An action with a verdict has no lease.
         if action.row.verdict.is_none()
             && let Some(external) = action.external_mut()
         {

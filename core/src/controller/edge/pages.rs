@@ -33,7 +33,7 @@ const DROPPED_MS: u64 = 60_000;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Lists {
     by_source: BTreeMap<Source, List>,
-    /// The number of the newest list. Numbers grow over the lives of the controller, so no page of an earlier life
+    /// The number of the newest list. Numbers grow over the epochs of the controller, so no page of an earlier epoch
     /// continues a list of this one.
     last: u64,
 }
@@ -99,7 +99,7 @@ impl Lists {
         Ok(half)
     }
 
-    /// Puts back a list of which further pages follow.
+    /// Stores a list again of which further pages follow.
     pub(super) fn is_half(&mut self, source: &Source, half: Half) {
         self.by_source.entry(source.clone()).or_default().half = Some(half);
     }

@@ -121,7 +121,7 @@ pub enum Input {
         uid: u32,
         request: Request,
     },
-    /// These clients have disconnected, so they get no reply any more.
+    /// These clients have disconnected, so they get no reply.
     HungUp {
         clients: Vec<Client>,
     },
@@ -237,7 +237,7 @@ pub enum Effect {
 pub enum Record {
     /// The number of the batch's commit. It is the first record of every batch that has records.
     Commit(u64),
-    /// The epoch of a new life of the controller, which begins with this commit.
+    /// A new epoch of the controller, which begins with this commit.
     Epoch(Epoch),
     /// The row of a recovery that begins or is over. The record also clears the stamp of a copied store.
     Recovery(RecoveryRow),
@@ -301,7 +301,7 @@ pub struct Output {
 /// Content of a store, from which [`crate::controller::Machine::load`] rebuilds the machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Snapshot {
-    /// The controller's lives, and the number of the last commit.
+    /// The controller's epochs, and the number of the last commit.
     pub history: History,
     /// Time at which `perilog controller backup` or `restore` made this copy, in milliseconds since 1970; `None`: the
     /// store is no copy, or its recovery has begun.

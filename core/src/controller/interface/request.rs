@@ -347,7 +347,7 @@ pub struct ListedDrain {
 pub enum Recover {
     /// Shows the abandoned attempts, the unknown tasks and the hosts without a Welcome.
     List,
-    /// Begins an epoch above every epoch that agents have reported, and a new generation. Then all agents obey this
+    /// Begins an epoch above every epoch that agents have reported, and a new generation. Then all agents accept this
     /// controller.
     TakeOver,
 }

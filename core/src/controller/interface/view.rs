@@ -305,7 +305,7 @@ pub struct RecoveryView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryRow>,
     pub epoch: u64,
-    /// The highest epoch of another controller that a node has obeyed, if the node refuses this controller. Only a
+    /// The highest epoch of another controller that a node has accepted, if the node refuses this controller. Only a
     /// take-over helps then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_epoch: Option<u64>,

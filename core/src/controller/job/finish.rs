@@ -59,7 +59,7 @@ impl Jobs {
                 let text = format!("job {} attempt {number} is of another user: its number came again?", add.job);
                 return Err(Refusal::Conflict(text));
             }
-            // A lost life had released the ranks that the request does not name.
+            // A lost epoch had released the ranks that the request does not name.
             Some(there) if there.abandoned && layout.is_part_of(&there.layout) => true,
             Some(there) if there.layout != layout => {
                 let on = |layout: &Layout| format!("{} ({})", Part::of_ranks(layout.ranks().clone()), layout.hosts());

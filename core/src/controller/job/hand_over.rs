@@ -16,7 +16,7 @@ use crate::idset::IdSet;
 use crate::job::Part;
 
 impl Jobs {
-    /// Seals all actions of an attempt: no rank joins them any more, because the job holds no rank.
+    /// Seals all actions of an attempt: no rank joins them, because the job holds no rank.
     pub(crate) fn seal(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let ids = self.attempt(job, number).map(|attempt| attempt.actions.clone());
         for id in ids.into_iter().flatten() {
@@ -82,7 +82,7 @@ impl Jobs {
             return;
         }
         if let Some(action) = self.action(id) {
-            // If an operator began the after-action by hand, it covers some of the ranks already.
+            // If an operator began the after-action manually, it covers some of the ranks already.
             let new = ranks.difference(&action.row.ranks);
             let is_external = action.row.external.is_some() && !defect!(ServiceFollows);
             if action.row.verdict.is_none() && action.row.external.is_none() {

@@ -234,7 +234,7 @@ impl Machine {
         let may_begin = self.quiesce.may_begin(&run.action, &self.cx);
         let (layout, mut ranks) = self.jobs.choose_ranks(&run, attempt)?;
         if let Err(refusal) = may_begin {
-            // The request shows all the same that somebody has the attempt.
+            // The request shows all the same that a client has the attempt.
             self.jobs.take_up(&run.job, attempt, &mut self.cx);
             return Err(refusal);
         }

@@ -1,4 +1,4 @@
-//! Memory: which jobs the machine holds. It holds a job while the job owes anything; a job that has ended is in the
+//! Memory: which jobs the machine holds. It holds a job while the job has pending work; a job that has ended is in the
 //! store alone, until a batch needs it.
 //!
 //! ```text

@@ -82,7 +82,7 @@ impl Jobs {
         }
     }
 
-    /// Returns `true` if the task's rank was given up or released: the task must not begin any more.
+    /// Returns `true` if the task's rank was given up or released: the task must not begin.
     pub(crate) fn is_given_up(&self, task: TaskId) -> bool {
         let attempt = self.action(task.action).and_then(|action| self.attempt_of(action));
         attempt.is_some_and(|attempt| attempt.released.ranks.contains(task.rank.0)) && !defect!(GivenUpBegins)

@@ -3,7 +3,7 @@
 //! newest later reason.
 //!
 //! ```text
-//!   at fault, or by hand --> notice to the hook --confirmed--> in force --undrain--> notice --confirmed--> gone
+//!   at fault, or manual --> notice to the hook --confirmed--> in force --undrain--> notice --confirmed--> gone
 //! ```
 //! Without a drain hook, the list of drains is the controller's own, and a drain is in force at once.
 //!

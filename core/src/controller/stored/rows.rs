@@ -79,7 +79,7 @@ pub enum Recovered {
     Added,
     /// It was abandoned, and taken up by a request that begins or goes on with its setup actions.
     TakenUp,
-    /// It was abandoned, and taken up when its job had begun or ended: no setup task of the store begins any more.
+    /// It was abandoned, and taken up when its job had begun or ended: no setup task of the store begins.
     Begun,
 }
 
@@ -160,7 +160,7 @@ pub struct DrainRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Passing {
-    /// An unknown task is on the host. The cause ends when the host has none any more.
+    /// An unknown task is on the host. The cause ends when the host has none.
     #[serde(alias = "orphan")]
     Unknown,
     /// The after-actions of this attempt may not have run on the host. The cause ends when the attempt is taken up, or

@@ -201,7 +201,7 @@ fn an_undrain_leaves_a_fault_that_nobody_can_have_seen() {
 }
 
 /// Regression test: while the drain hook carried out an undrain, an epilog failed, and the next undrain lifted that
-/// drain too. The rank went back, and the resource manager never heard of the fault.
+/// drain too. The rank was released, and the resource manager was never notified of the fault.
 #[test]
 fn an_undrain_waits_for_the_hook_of_a_fault_that_came_under_a_lift() {
     let (mut b, n) = bench(1, hooked);

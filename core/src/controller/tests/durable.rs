@@ -180,7 +180,7 @@ fn a_store_that_was_put_back_uses_no_sequence_again() {
     let mut back = Bench::load(copy, b.now);
     let (n0, _) = back.up("n0", "b", vec![]);
     assert!(verdicts(&mut back, "k", n0) > used);
-    // An agent has obeyed a later epoch; a take-over continues past every number of that epoch.
+    // An agent has accepted a later epoch; a take-over continues past every number of that epoch.
     let seen = Epoch { number: 7, nonce: 1 };
     back.says(n0, FromAgent::EpochRefused { seen });
     let base = back.now.wall_ms * 1_000;

@@ -89,7 +89,7 @@ fn a_generation_outlives_a_restart() {
     assert_eq!(starts(&b.ask(finish("j", None)).1), [(n1, 1)]);
 }
 
-/// F9: a release that the hook has not carried out waits until somebody finishes the job again.
+/// F9: a release that the hook has not carried out waits until the job is finished again.
 #[test]
 fn a_pending_release_is_sent_when_its_job_is_finished_again() {
     let (mut b, n) = bench(1, |s| s.release_hook = true);
@@ -161,7 +161,7 @@ fn an_absent_task_is_lost_once_its_attempt_is_taken_up() {
     assert_eq!(b.outcome(task("prolog", "j", 1)), lost(Loss::Rebooted));
 }
 
-/// The epilog of a taken-up attempt runs on all its ranks: a lost life may have begun a prolog there that the store
+/// The epilog of a taken-up attempt runs on all its ranks: a lost epoch may have begun a prolog there that the store
 /// does not have.
 #[test]
 fn a_taken_up_attempt_is_cleaned_up_on_all_its_ranks() {
@@ -176,7 +176,7 @@ fn a_taken_up_attempt_is_cleaned_up_on_all_its_ranks() {
     assert_eq!(starts(&effects), [(sessions[0], 0), (sessions[1], 1)], "the epilog of attempt 0");
 }
 
-/// A request may take up fewer hosts than the copy has: a lost life had released the others.
+/// A request may take up fewer hosts than the copy has: a lost epoch had released the others.
 #[test]
 fn hosts_that_a_request_does_not_name_are_given_up() {
     let (mut b, _) = bench(3, |_| {});
@@ -218,7 +218,7 @@ fn a_request_without_a_number_means_the_newest_that_a_node_knows() {
     }
 }
 
-/// F3: a newer attempt leaves an abandoned one as it is: somebody may still ask for it.
+/// F3: a newer attempt leaves an abandoned one as it is: a client may still ask for it.
 #[test]
 fn a_newer_attempt_leaves_an_abandoned_one_alone() {
     let (mut b, _) = bench(2, |_| {});
@@ -231,7 +231,7 @@ fn a_newer_attempt_leaves_an_abandoned_one_alone() {
     let row = &b.store.attempts[0];
     assert!(row.abandoned && row.open && !row.complete);
     b.ask(Request::Run(request("prolog", "j", None, Some(1)))).0.unwrap();
-    // By hand: n0 is attempt 1's, so the epilog of attempt 0 runs on n1 alone.
+    // An operator's run: n0 is attempt 1's, so the epilog of attempt 0 runs on n1 alone.
     let over = Request::JobFinish {
         job: JobId::new("j").unwrap(),
         attempt: Some(Attempt::FIRST),
@@ -245,7 +245,7 @@ fn a_newer_attempt_leaves_an_abandoned_one_alone() {
     assert_eq!(told, ["n1"]);
 }
 
-/// F4: the lost life gave the host of a job to another job. An operator who finishes the first begins nothing there.
+/// F4: the lost epoch gave the host of a job to another job. An operator who finishes the first begins nothing there.
 #[test]
 fn nothing_is_cleaned_up_beside_another_job() {
     for other_is_known in [true, false] {
@@ -297,7 +297,7 @@ fn an_unbegun_clean_up_does_not_begin_beside_another_job() {
     }
 }
 
-/// Two jobs of the copy shared the host: whoever asks for them again shares it still.
+/// Two jobs of the copy shared the host: clients that ask for them again still share it.
 #[test]
 fn jobs_that_shared_a_host_in_the_copy_share_it_still() {
     let (mut b, _) = bench(1, |_| {});
@@ -315,7 +315,7 @@ fn jobs_that_shared_a_host_in_the_copy_share_it_still() {
     assert_eq!(starts(&b.ask(finish("j", None)).1), [(n0, 0)]);
 }
 
-/// F3: a host is drained where a setup action began in this boot, or in the lost life, and no clean-up is shown.
+/// F3: a host is drained where a setup action began in this boot, or in the lost epoch, and no clean-up is shown.
 #[test]
 fn a_host_whose_clean_up_may_be_missing_is_drained_after_the_grace() {
     let ok = || Outcome::Ok;
@@ -521,7 +521,7 @@ fn a_quiesced_controller_takes_attempts_up() {
     assert_eq!(starts(&b.ask(finish("j", None)).1), [(n0, 0)], "an epilog is taken");
 }
 
-/// F7: a lost life founds one generation. A node that comes later with its marks has unknown tasks only.
+/// F7: a lost epoch founds one generation. A node that comes later with its marks has unknown tasks only.
 #[test]
 fn a_lost_life_founds_one_generation() {
     let (b, _) = owing();
@@ -548,7 +548,7 @@ fn a_grace_prunes_nothing() {
         (c.restored(&copy), s)
     };
     let (n0, _) = b.up("n0", "b", vec![]);
-    // An agent that obeys another controller keeps the grace from ending.
+    // An agent that accepts another controller keeps the grace from ending.
     b.says(n0, FromAgent::EpochRefused { seen: Epoch { number: 99, nonce: 0 } });
     b.pass(2 * 3_600_000);
     assert_eq!(b.store.attempts.len(), 1);
@@ -638,7 +638,7 @@ fn why_names_the_abandoned_attempts_as_the_next_step() {
     assert!(notes.iter().any(|note| note.starts_with("1 attempt is abandoned")), "{notes:?} {rows:?}");
 }
 
-/// An edge's epilog of one rank was released by the lost life, and the copy lacks that. Each release is told once.
+/// An edge's epilog of one rank was released by the lost epoch, and the copy lacks that. Each release is told once.
 #[test]
 fn a_list_gives_up_what_it_lacks_and_tells_again_what_it_names() {
     let (mut b, n) = bench(3, |s| {

@@ -177,7 +177,7 @@ fn an_undrain_of_a_stuck_script_outlives_a_restart() {
         let phase = Phase::Overdue { script: "20-sync".into(), limit_ms: 600_000, doing: String::new() };
         b.says(n0, FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
         assert_eq!(b.store.drains.len(), 1);
-        // An ended task has no stuck scripts any more.
+        // An ended task has no stuck scripts.
         b.says(n0, finished(t, Outcome::Ok));
         let row = b.action("epilog", "j", 0);
         assert!(row.overdue.is_empty() && row.lingering.is_empty(), "{row:?}");

@@ -213,7 +213,7 @@ fn lists_of_releases_that_wait_are_folded() {
     assert_eq!(rows, [row("draining", "100-199", "n[100-199]"), row("notifying", "0-99", "n[0-99]")].into());
 }
 
-/// The drain hook asks for what it owes alone: a cluster may have had drained hosts for months.
+/// The drain hook asks only for pending drains: a cluster may have had drained hosts for months.
 #[test]
 fn lists_for_the_drain_hook_have_what_is_owed_alone() {
     let (mut b, _) = bench(5, |settings| settings.drain_hook = true);

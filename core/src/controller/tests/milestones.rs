@@ -125,7 +125,7 @@ fn given_back_early_each_as_it_comes() {
     assert_eq!(who(&b), ["0-1"]);
     ends(&mut b, n[2], "epilog", 2, Outcome::Ok, &[]);
     assert_eq!(who(&b), ["0-1", "job"]);
-    // After the job's end no rank leaves the milestone any more: a rank that fails in its epilog has not reached it.
+    // After the job's end no rank leaves the milestone: a rank that fails in its epilog has not reached it.
     b.ask(finish("j", None)).0.unwrap();
     ends(&mut b, n[0], "epilog", 0, Outcome::Ok, &["data-out"]);
     ends(&mut b, n[1], "epilog", 1, exit(1), &[]);
@@ -245,7 +245,7 @@ fn a_start_brings_the_milestones_that_its_attempt_has() {
         says(&mut b, n[0], "prolog", 0, &format!("m{}", 10 + number));
     }
     let most: Vec<String> = (10..74).map(|number| format!("m{number}")).collect();
-    // A node that has not heard of its Start is sent it again.
+    // A node that has not received its Start is sent it again.
     b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
     let (n1, effects) = b.up("n1", "b", vec![]);
     assert_eq!(starts(&effects), [(n1, 1)]);

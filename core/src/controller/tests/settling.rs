@@ -341,7 +341,7 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     away(&mut b, n0);
     let (_, effects) = b.up("n0", "b", vec![told(HeldState::Unclaimed)]);
     assert!(effects.iter().any(|e| is_cancel(e, t)), "{effects:?}");
-    // The action does not have this rank any more.
+    // The action no longer has this rank.
     let old = held("epilog", "j", 2, tombstone(settings().retention_ms));
     let (_, effects) = b.up("n2", "b", vec![old]);
     assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");

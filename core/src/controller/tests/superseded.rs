@@ -180,7 +180,7 @@ fn without_anything_begun_it_goes_back_at_once() {
     assert_eq!(released(&b), [("0".to_owned(), "0-1".to_owned())]);
 }
 
-/// An operator runs the epilog of an attempt by hand. A newer attempt that supersedes this one waits for that epilog,
+/// An operator runs the epilog of an attempt manually. A newer attempt that supersedes this one waits for that epilog,
 /// and no second epilog begins.
 #[test]
 fn an_epilog_that_was_asked_for_is_the_one() {

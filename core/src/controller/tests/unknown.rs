@@ -91,7 +91,7 @@ fn an_adopted_task_waits_for_nothing() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![held("epilog", "j", 0, HeldState::Ended)]);
     assert_eq!(starts(&b.run("prolog", "j", "n0")), [(n0, 0)]);
-    // In a normal order the epilog would wait for the prolog. This epilog ended in a lost life, and its node reports
+    // In a normal order the epilog would wait for the prolog. This epilog ended in a lost epoch, and its node reports
     // the end now.
     let (_, effects) = b.ask(finish("j", None));
     assert_eq!(starts(&effects), [(n0, 0)]);
@@ -102,7 +102,7 @@ fn an_adopted_task_waits_for_nothing() {
 }
 
 /// Regression test: a store was lost, and a prolog of job `j` waited for an unknown task of another job. The node then
-/// reported that an epilog of `j` had already ended in the lost life. The prolog began after that epilog.
+/// reported that an epilog of `j` had already ended in the lost epoch. The prolog began after that epilog.
 #[test]
 fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
     let (mut b, _) = bench(0, |_| {});
@@ -119,7 +119,7 @@ fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
     assert_eq!(starts(&effects), [], "its rank was cleaned up");
 }
 
-/// The unknown setup task of a job that was taken up becomes the job's, whoever took it up.
+/// The unknown setup task of a job that was taken up becomes the job's, no matter which client took it up.
 #[test]
 fn the_unknown_setup_task_of_a_taken_up_job_is_adopted() {
     for before in [true, false] {

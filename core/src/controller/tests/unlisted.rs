@@ -32,7 +32,7 @@ fn an_attempt_that_an_edge_does_not_list_is_over_in_silence() {
     assert!(b.store.outbox.iter().all(|entry| entry.job.as_str() == "c"), "{:?}", b.store.outbox);
 }
 
-/// After a restore, what the lost life cleaned up is not cleaned up again, and the rest is, after the grace.
+/// After a restore, what the lost epoch cleaned up is not cleaned up again, and the rest is, after the grace.
 #[test]
 fn an_abandoned_attempt_that_its_edge_does_not_list_is_cleaned_up_after_the_grace() {
     let (mut b, _) = bench(2, |_| {});
