@@ -72,8 +72,8 @@ pub struct Job {
     pub fatal: Option<String>,
     /// Time of the job's first fatal exception, in seconds since 1970.
     fatal_at: Option<f64>,
-    /// Whether the job had an exception that is not perilog's, fatal or not. Without one, Flux has heard the end of
-    /// each of the job's shells.
+    /// Whether the job had an exception that is not perilog's, fatal or not. Without one, Flux has a report of the end
+    /// of each of the job's shells.
     pub had_exception: bool,
     /// Findings of the edge about the job's tasks after their end in Flux.
     pub looked: Looked,
@@ -201,7 +201,7 @@ impl Job {
 
     /// Returns `true` if processes of the job's user may have outlived a restart of rank 0: the job existed before Flux
     /// loaded the plugin, and may have started processes. Where jobs are children of their brokers, a node has none of
-    /// them any more once its broker has joined anew.
+    /// them once its broker has joined anew.
     pub const fn needs_rejoin(&self) -> bool {
         self.before && self.may_have_tasks
     }

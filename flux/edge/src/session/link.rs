@@ -73,7 +73,7 @@ impl Session {
         }
         for row in rows("over") {
             let job = row["job"].as_str();
-            tracing::warn!(job, "{}: Flux has it no more: perilog cleans up after it", job.unwrap_or_default());
+            tracing::warn!(job, "{}: Flux no longer has it: perilog cleans up after it", job.unwrap_or_default());
         }
     }
 
@@ -84,7 +84,7 @@ impl Session {
         if is_due {
             let why = match std::mem::take(&mut self.view.has_lost) {
                 true => "Flux has freed a job's nodes while their brokers were away",
-                false => "perilog asks which jobs Flux has: its store was put back",
+                false => "perilog asks which jobs Flux has: its store was restored",
             };
             self.away(why);
         }

@@ -226,8 +226,8 @@ fn line(action: &Action, reply: &Value) -> Option<String> {
         Action::Start { name, .. } => format!("{name} begins: its service is awaited"),
         Action::Cancel { name, .. } => format!("{name} is cancelled: the job does not go on"),
         Action::Post { name, mark, context, .. } => match context["note"].as_str() {
-            Some(note) => format!("told the user: {name} ({mark}): {note}"),
-            None => format!("told the user: {name} ({mark})"),
+            Some(note) => format!("notified the user: {name} ({mark}): {note}"),
+            None => format!("notified the user: {name} ({mark})"),
         },
         Action::Drain { reason, .. } => format!("drained in Flux: {reason}"),
         Action::Undrain { .. } => "undrained in Flux".to_owned(),
