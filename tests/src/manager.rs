@@ -38,8 +38,8 @@ pub const CONFIGURATION: &str = "[release]\ncommand = [\"/usr/local/libexec/reso
 pub const BUSY: &str = "if [ -e /var/lib/perilog/busy ]; then rm /var/lib/perilog/busy; echo busy >&2; exit 1; fi; \
                         : >/var/lib/perilog/busy";
 
-/// Resources of a job: R, and the same resources rank by rank. The ranks are written out by hand, because the code that
-/// cuts R into fragments is under test.
+/// Resources of a job: R, and the same resources rank by rank. The ranks are written out one by one, because the code
+/// that cuts R into fragments is under test.
 #[derive(Debug, Clone, Copy)]
 pub struct Handed {
     pub r: &'static str,
@@ -150,7 +150,7 @@ pub struct Release {
 }
 
 impl Release {
-    /// Returns the resources that this release gives back, rank by rank.
+    /// Returns the resources that this release frees, rank by rank.
     pub fn fragment(&self) -> Result<Ranks> {
         ranks_of(self.r.as_ref().context("a release without R")?)
     }

@@ -51,7 +51,7 @@ fn unreported_parts_are_lost_with_the_services_lease() -> Result<()> {
     cluster.bed().wait_until("the service has started its action", SOON, begun)?;
     cluster.perilog(&["job", "finish", "j"])?.ok()?;
     let shown = cluster.perilog(&["ps"])?.ok()?;
-    ensure!(shown.contains("n[0-2]") && shown.contains("its service must be heard of within"), "{shown}");
+    ensure!(shown.contains("n[0-2]") && shown.contains("its service must report within"), "{shown}");
     ensure!(released(&cluster)?.is_empty(), "what is held was released");
     // The ranks end part by part.
     open("n1", "0")?;
@@ -72,9 +72,8 @@ fn unreported_parts_are_lost_with_the_services_lease() -> Result<()> {
         [part("1", "[]", false), part("", "[\"rabbit1\"]", false), part("0", "[]", false), part("2", "[]", true)];
     ensure!(released(&cluster)? == expect, "{:?}", released(&cluster)?);
     let drains = cluster.perilog(&["drain"])?.ok()?;
-    let reason = format!(
-        "stage: lost (the lease of its service ran out): its lease was {LEASE}s, its service was last heard of at"
-    );
+    let reason =
+        format!("stage: lost (the lease of its service ran out): its lease was {LEASE}s, its service last reported at");
     ensure!(drains.contains("n2") && drains.contains(&reason), "{drains}");
     ensure!(!drains.contains("n0") && !drains.contains("n1"), "{drains}");
     let verdicts = told(&cluster, "verdict")?;

@@ -52,10 +52,10 @@ fn a_job_is_let_go_by_hand_while_the_edge_is_away() -> Result<()> {
     let job = flux.submit(2, &[], &["true"])?;
     flux.wait_event(&job, "prolog-start")?;
     let said = let_go(&job)?.ok()?;
-    ensure!(said.contains(&format!("{} on n[0-1]: prolog is let go", flux::plain(&job))), "{said}");
+    ensure!(said.contains(&format!("{} on n[0-1]: prolog is released", flux::plain(&job))), "{said}");
     flux.wait_event(&job, "epilog-start")?;
     let said = let_go("all")?.ok()?;
-    ensure!(said.contains("epilog is let go"), "{said}");
+    ensure!(said.contains("epilog is released"), "{said}");
     flux.wait_clean(&job)?;
     ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
     let said = let_go(&job)?;

@@ -107,7 +107,7 @@ fn a_service_names_bad_nodes_and_resources() -> Result<()> {
 }
 
 /// Epilogs run as Flux's housekeeping, and the service of the job's rabbit (a named resource) reports node by node.
-/// Each node goes back when the rabbit's work and the scripts for that node are done, and the next job gets it. The
+/// Each node is released when the rabbit's work and the scripts for that node are done, and the next job gets it. The
 /// released fragments are disjoint, and the last is marked as final.
 #[test]
 fn each_report_of_a_rabbit_frees_its_own_part() -> Result<()> {

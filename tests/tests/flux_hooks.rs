@@ -208,7 +208,7 @@ fn an_epilog_is_waited_for_over_kills_of_the_controller() -> Result<()> {
     // An old attempt's prolog does not count for a job that begins now.
     let mut late = perilog_so(&cluster, "flux-prolog")?;
     ensure!(cluster.wait_end(&mut late)? == 10, "{}", late.output()?);
-    ensure!(late.output()?.stderr.contains("is over, and holds nothing any more"), "{}", late.output()?);
+    ensure!(late.output()?.stderr.contains("is over and holds nothing"), "{}", late.output()?);
     let ends: Vec<_> = ends(&cluster)?.into_iter().map(|(action, rank, _)| (action, rank)).collect();
     let once = ["epilog", "prolog"].map(|action| [(action.to_owned(), 1), (action.to_owned(), 2)]).concat();
     ensure!(ends == once, "{ends:?}");

@@ -40,6 +40,6 @@ fn a_waiter_is_answered_when_all_ranks_have_said_it() -> Result<()> {
     // A wait for a milestone that never comes ends with the job.
     let mut never = cluster.start_perilog(&["wait", "j", "--for", "never"])?;
     cluster.open_gate(0)?;
-    ensure!(cluster.wait_end(&mut never)? == 1, "everything was given back without it");
+    ensure!(cluster.wait_end(&mut never)? == 1, "everything was released without it");
     Ok(())
 }

@@ -176,7 +176,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     assert_eq!(controller.sh("ls /var/lib/perilog")?, "enroll");
     controller.install(Release::Current, &["perilog-controller"])?;
     start_controller(controller)?;
-    // Nodes obey a new store only after an operator's take-over.
+    // Nodes accept a new store only after an operator's take-over.
     cluster.perilog(&["controller", "recover", "--take-over"])?.ok()?;
     cluster.wait_online()
 }

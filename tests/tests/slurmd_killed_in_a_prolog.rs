@@ -122,7 +122,7 @@ fn an_allocation_of_salloc_is_revoked() -> Result<()> {
 }
 
 /// `systemctl kill -s KILL slurmd` kills every process of the unit by default, also perilog's hook. The agent notices
-/// that no hook waits for the prolog any more. Slurm begins the job again when the prolog has ended.
+/// that no hook waits for the prolog. Slurm begins the job again when the prolog has ended.
 #[test]
 fn a_job_begins_again_though_its_hook_was_killed_with_slurmd() -> Result<()> {
     let cluster = gated(1).boot()?;

@@ -148,7 +148,7 @@ fn hook(cluster: &Cluster, kind: &str) -> Result<Running> {
     cluster.controller()?.spawn(&[&["env"], &job[..], &["perilog", "hook", kind]].concat())
 }
 
-/// The store is put back to a copy from before the job: only the hook knows that the job exists.
+/// The store is restored from a copy from before the job: only the hook knows that the job exists.
 #[test]
 fn a_hook_goes_on_over_a_restore() -> Result<()> {
     let cluster = cluster()?;

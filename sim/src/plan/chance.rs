@@ -389,8 +389,8 @@ fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> V
 
 /// Returns a `Run`, and its cancel while systemd starts the tasks' units. Each agent dies just before the cancel, so
 /// its next process may get the Cancel of a task without a claim. Traps may also delay the start ([`late`]), or kill
-/// the controller before it acknowledges the end. PID 1 then starts the unit when the task has its outcome and is not
-/// buried yet. `span`: index of the plan's time span, whose jobs the steps use.
+/// the controller before it acknowledges the end. PID 1 then starts the unit when the task has its outcome and no
+/// tombstone yet. `span`: index of the plan's time span, whose jobs the steps use.
 fn cancelled_in_flight(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };
@@ -456,7 +456,7 @@ fn grown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let lost_at = at_ms + dice.range(1, 20_000);
     steps.push(Step { at_ms: lost_at, what: What::Fault(Fault::Restore { empty: dice.below(4) > 0 }) });
     if dice.one_in(2) {
-        // The nodes have obeyed the lost controller.
+        // The nodes have accepted the lost controller.
         let accepted_at = lost_at + dice.skewed(100, 10_000);
         steps.push(Step { at_ms: accepted_at, what: What::Do(Op::TakeOver { to: 0 }) });
     }
@@ -506,7 +506,7 @@ fn remembered(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
         _ => Fault::CopyPutBack { raw: true, ms },
     };
     steps.push(Step { at_ms: copied_at, what: What::Fault(fault) });
-    // These jobs belong to the life that the fault loses.
+    // These jobs belong to the epoch that the fault loses.
     for job in 2..4 {
         steps.push(step(copied_at + dice.range(0, ms), launch(dice, job)));
     }
@@ -525,8 +525,8 @@ fn remembered(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
 }
 
 /// Returns the steps of [`remembered`], which include a rollback, and a fault that cuts off or suspends a node about
-/// that time, for one to five minutes. The node may keep tasks of the lost life. `span`: index of the plan's time span,
-/// whose jobs the steps use.
+/// that time, for one to five minutes. The node may keep tasks of the lost epoch. `span`: index of the plan's time
+/// span, whose jobs the steps use.
 fn away_over_a_recovery(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let mut steps = remembered(dice, nodes, span, at_ms);
     let (node, ms) = (dice.below(nodes), dice.range(60_000, 300_000));

@@ -351,7 +351,7 @@ pub enum Fault {
         ms: u64,
     },
     /// A thief has the node's key. For `ms` milliseconds the node's Hello names a forged commit: of an epoch above all
-    /// others (`far`), or of the obeyed epoch with a number that no controller reached.
+    /// others (`far`), or of the accepted epoch with a number that no controller reached.
     ForgedMark {
         node: usize,
         far: bool,

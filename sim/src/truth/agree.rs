@@ -146,8 +146,8 @@ impl Run {
     }
 
     /// Returns `true` if an announced reboot ended the run well: the last script had begun, and no script had failed
-    /// before the announcement. Failures after the announcement do not count, because the controller may never hear of
-    /// them. `sure`: the node must have rebooted already; otherwise the announcement suffices.
+    /// before the announcement. Failures after the announcement do not count, because the controller may never get a
+    /// report of them. `sure`: the node must have rebooted already; otherwise the announcement suffices.
     fn is_ended_by_boot(&self, sure: bool) -> bool {
         self.announced && (self.boots > 0 || !sure) && !self.failed_before && self.last_begun
     }

@@ -202,8 +202,8 @@ impl Truth {
         }
     }
 
-    /// Returns what the controller still owes a pruned attempt, as text; `None`: nothing. `before`: the earlier records
-    /// of the batch.
+    /// Returns the pending work of a pruned attempt, as text; `None`: nothing. `before`: the earlier records of the
+    /// batch.
     fn pending_of(&self, store: &Snapshot, row: &AttemptRow, before: &[Record]) -> Option<String> {
         if let Some(sequence) = self.unheard(&row.job, row.attempt) {
             return Some(format!("the hook has not heard of release {sequence}"));

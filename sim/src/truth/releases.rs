@@ -303,7 +303,7 @@ impl Truth {
     }
 
     /// Records that the notice with this sequence number has left the outbox. Without a configured hook, no hook has to
-    /// carry out the notice's release any more.
+    /// carry out the notice's release.
     pub(super) fn done(&mut self, sequence: u64) {
         if self.releases.hook != Some(true) {
             self.releases.pending.retain(|(_, of), _| *of != sequence);

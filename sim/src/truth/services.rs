@@ -135,7 +135,7 @@ impl Truth {
             Outcome::Failed { why: Failure::Reported } => word == Some("failed"),
             Outcome::Cancelled { .. } => word == Some("failed") && asked,
             // A report in the same batch may have come after the tick at which the lease ended. A process that was
-            // restored with its memory does not know the reports of its lost life.
+            // restored with its memory does not know the reports of its lost epoch.
             Outcome::Lost { why: Loss::Lease } => {
                 !self.reports_lost_tasks()
                     || reports.is_none_or(|(_, at)| *at == t)

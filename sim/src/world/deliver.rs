@@ -216,7 +216,7 @@ impl World {
         }
     }
 
-    /// Returns `true` if `row` is an epilog that may have got the task's rank in a lost life, in which the job handed
+    /// Returns `true` if `row` is an epilog that may have got the task's rank in a lost epoch, in which the job handed
     /// over its ranks one by one. The evidence is the Start that node `at` keeps in its intent: all ranks and hosts of
     /// the Start must fit the attempt. An epilog with a verdict does not count, because it gets no more ranks.
     fn had_grown(&self, at: usize, task: TaskId, row: &ActionRow, attempt: &AttemptRow) -> bool {

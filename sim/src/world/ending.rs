@@ -25,7 +25,7 @@ const RECONNECT_MS: u64 = 120_000;
 /// (invariant `9 idle`). The time ends when the simulator makes all agents say their last Hello ([`RECONNECT_MS`]).
 const IDLE_MS: u64 = 1_800_000;
 /// Time (ms) after the faults stop by which the nodes have reported to a restored store the commits that they have
-/// obeyed.
+/// accepted.
 const NODES_TELL_MS: u64 = 60_000;
 const TIDY_UP_EVERY_MS: u64 = 30_000;
 
@@ -69,7 +69,7 @@ impl World {
         self.after(REST_MS, Event::Rest);
     }
 
-    /// Acts as an operator at the end of a world. Makes the first controller take over if agents obey another one.
+    /// Acts as an operator at the end of a world. Makes the first controller take over if agents accept another one.
     /// Resolves tasks that nothing else would end, such as those without a limit on dead nodes.
     pub(crate) fn tidy_up(&mut self) {
         if self.nodes.iter().any(|node| node.on && node.agent.is_some()) && self.is_fenced() {
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// Returns `true` if an agent has obeyed an epoch after which it refuses the first controller's epoch.
+    /// Returns `true` if an agent has accepted an epoch after which it refuses the first controller's epoch.
     fn is_fenced(&self) -> bool {
         let Some(ours) = self.controllers[0].store.history.newest().map(|commit| commit.epoch) else { return false };
         // This check avoids `Epoch::admits`, which belongs to the machine under test.

@@ -40,8 +40,8 @@ pub(crate) struct Conn {
     agent_at: u64,
     /// World time (ms) at which the last frame to the controller arrives.
     controller_at: u64,
-    /// Whether the connection carries no frame any more, not even a FIN: the agent's kernel died, or the world dropped
-    /// the connection.
+    /// Whether the connection carries no frame, not even a FIN: the agent's kernel died, or the world dropped the
+    /// connection.
     dead: bool,
     /// World time (ms) at which the agent made the connection.
     opened_at: u64,

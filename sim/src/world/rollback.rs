@@ -111,7 +111,7 @@ impl World {
         match copy {
             Copy::File(store) => {
                 let anchor = self.controllers[0].anchor;
-                // The anchor exposes an older store, unless the host's memory was rolled back before: then two lives
+                // The anchor exposes an older store, unless the host's memory was rolled back before: then two epochs
                 // have commits of the same numbers.
                 if !self.truth.reports_lost_tasks() {
                     self.truth.lost_unseen();

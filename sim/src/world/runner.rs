@@ -180,7 +180,7 @@ impl World {
         if self.t < node.full_until {
             return false;
         }
-        // The directory may have no name any more: the write works, and no process reads it.
+        // The directory may have no name: the write works, and no process reads it.
         if let Some(dir) = node.spool.opened(stem, opened) {
             dir.steps.push(step);
             self.directory_changed(at, stem);

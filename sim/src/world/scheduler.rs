@@ -431,7 +431,7 @@ impl World {
                 self.is_added(&of);
                 self.enter_again(&of);
             }
-            // The job is over for the controller. Its ranks become free with their releases, or did so in a lost life.
+            // The job is over for the controller. Its ranks become free with their releases, or did so in a lost epoch.
             (Asked::Add(of), Ok(Reply::Added { over: true, .. })) => {
                 self.truth.asked_to_end(of.0.clone());
                 self.moves(&of, Phase::Ended);
@@ -531,7 +531,7 @@ impl World {
     }
 
     /// Returns `true` if the first controller may repeat a release without a violation: it may have sent the release in
-    /// a lost life, and cannot know.
+    /// a lost epoch, and cannot know.
     fn may_repeat(&self) -> bool {
         let hooks = self.plan.scheduler == Some(Kind::Hooks);
         self.truth.is_unseen() || hooks && !self.truth.reports_lost_tasks()
@@ -569,8 +569,8 @@ impl World {
         }
     }
 
-    /// Returns `true` if an operator who looks into the resource manager finishes this job by hand: the job is over, no
-    /// hook or edge asks for it, and no other job has one of `hosts`, the hosts that the controller knows for it.
+    /// Returns `true` if an operator who looks into the resource manager finishes this job manually: the job is over,
+    /// no hook or edge asks for it, and no other job has one of `hosts`, the hosts that the controller knows for it.
     pub(crate) fn is_gone(&mut self, of: &Of, hosts: &HostList) -> bool {
         let book = &self.scheduler.book.jobs;
         let has = |one: &Job| {
@@ -581,7 +581,7 @@ impl World {
         };
         let is_over = !book.contains_key(of) && !book.iter().any(|(other, one)| other != of && has(one));
         if is_over {
-            // A lost life may have told the release.
+            // A lost epoch may have sent the release.
             self.scheduler.forgotten.insert(of.clone());
         }
         is_over

@@ -80,7 +80,8 @@ impl Comparison {
 /// * `failed` without a code: at least one script did not end with 0.
 /// * Where the controller lists the exit codes of single scripts, the ledger has the same codes.
 /// * `refused`: no script started.
-/// * `lost`: not every script ended. Some scripts may have started, and the controller may never have heard of them.
+/// * `lost`: not every script ended. Some scripts may have started, and the controller may never have got a report of
+///   them.
 /// * The controller knows everything in the ledger, and calls no task open whose scripts have all ended.
 /// * Each rank of an action has a state: [`NOWHERE`] is a fault, whatever ran there.
 pub fn compare(ledger: &Ledger, known: &[Known], scripts: &[(&str, &[&str])]) -> Comparison {

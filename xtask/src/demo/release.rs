@@ -1,5 +1,5 @@
 //! `cargo xtask demo release`: an epilog hangs on one node of four. The other three are released as each ends, over two
-//! kills of the controller; the fourth is held, drained when its limit is over, and settled by hand.
+//! kills of the controller; the fourth is held, drained when its limit is over, and settled manually.
 //!
 //! Between a script and its release lie an agent, a network, a controller and a hook. At the end, the demo compares the
 //! ledgers at both ends: of the scripts on their nodes, and of the resource manager.
@@ -145,7 +145,7 @@ fn by_hand(narrator: &Narrator<'_>) -> Result<()> {
 }
 
 /// Compares the ledgers that the scripts wrote on the nodes with the ledger of notices that the resource manager got.
-/// Shows both and counts checks on them, such as that each node was given back after its own script's end.
+/// Shows both and counts checks on them, such as that each node was released after its own script's end.
 fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
     let (handed, heard, ledger) = (stage::HANDED, cluster.heard()?, cluster.ledger()?);

@@ -7,7 +7,7 @@ impl World {
     pub(crate) fn scheduler_down(&mut self, ms: u64) {
         self.scheduler.down_until = self.scheduler.down_until.max(self.t + ms);
         self.scheduler.link = Link::Down;
-        // Nobody hears the answers: after the outage, the resource manager makes these requests again.
+        // The answers are lost: after the outage, the resource manager makes these requests again.
         for asked in std::mem::take(&mut self.scheduler.asked).into_values() {
             if let Asked::Add(of) | Asked::Other(of) = asked
                 && let Some(job) = self.scheduler.book.jobs.get_mut(&of)
