@@ -3,6 +3,7 @@
 use perilog_core::ExitStatus;
 use perilog_core::task::Step;
 
+use super::versions::undo_version_12;
 use super::*;
 
 fn id(job: u8) -> ActionId {
@@ -268,7 +269,7 @@ fn on_a_full_disk_it_is_the_first_to_go() {
     };
     let mut ran: Vec<Ran> = (0..4).map(many).collect();
     store.commit_with(&[event(&job(1), 1)], &mut ran).unwrap();
-    assert!(ran.is_empty(), "nobody believes that it was written");
+    assert!(ran.is_empty(), "the store does not believe that it was written");
     assert_eq!((store.load().unwrap().events_last[&job(1)], count(&store, "steps")), (1, 0));
     assert!(dir.path().join("controller.db-reserve").exists(), "the reserve is for outcomes");
     // While in use, the reserve is only for outcomes.
