@@ -1,6 +1,6 @@
 //! Chooses the random requests and faults of a plan, and its traps: faults that strike at an effect of a daemon.
 
-use super::spring::CAN_FAIL;
+use super::spring::{CAN_FAIL, HALVES};
 use super::{ACTIONS, AGENT_EFFECTS, CONTROLLER_EFFECTS, Fault, Op, Side, Spring, Step, Trap, What};
 use crate::rng::Rng;
 use crate::world::site;
@@ -124,7 +124,7 @@ fn memory_fault(dice: &mut Rng, nodes: usize) -> Fault {
     let ms = dice.skewed(500, 90_000);
     match dice.below(14) {
         0..=1 => Fault::Restore { empty: dice.one_in(2) },
-        2..=4 => Fault::CopyPutBack { raw: dice.one_in(2), ms },
+        2..=4 => Fault::CopyRestored { raw: dice.one_in(2), ms },
         5..=6 => Fault::DirectoryRolledBack { ms },
         7..=8 => Fault::MemoryRolledBack { ms },
         9..=10 => Fault::ForgedMark { node: dice.below(nodes), far: dice.one_in(2), ms },
@@ -169,7 +169,7 @@ pub(super) fn node_fault(dice: &mut Rng, nodes: usize) -> Fault {
         32 => Fault::Reexec { node, ms: dice.skewed(20, 5_000) },
         33..=34 => Fault::Suspend { node, ms: dice.skewed(1_000, 180_000) },
         35 => Fault::OomKill { node },
-        31 if dice.one_in(2) => Fault::LoseSpool { node },
+        31 if dice.one_in(2) => Fault::RemoveSpool { node },
         30 if dice.one_in(2) => Fault::Clone { node, ms: dice.range(1_000, 60_000) },
         _ => Fault::KillAgent { node, down_ms: dice.skewed(1, 2_000) },
     }
@@ -201,7 +201,7 @@ pub(super) fn trap_at(dice: &mut Rng, nodes: usize, effect: &'static str) -> Tra
     let start = effect == "start-unit";
     let spring = match dice.below(18) {
         0 | 1 if CAN_FAIL.contains(&effect) => Spring::Fail,
-        2 if effect == "bury" => Spring::CrashWithin { down_ms },
+        2 if effect == HALVES => Spring::CrashWithin { down_ms },
         2..=4 if start => Spring::Unanswered { happens: dice.one_in(2) },
         5..=6 if start => Spring::Late { ms: dice.skewed(1_000, 200_000) },
         0..=8 => Spring::CrashBefore { down_ms },
@@ -342,7 +342,7 @@ pub(super) fn pruned_early(dice: &mut Rng, nodes: usize, (from, to): (u64, u64))
     steps
 }
 
-/// Returns a `Run`, and a fault that removes the directories of a node's tasks ([`Fault::LoseSpool`]). The agent
+/// Returns a `Run`, and a fault that removes the directories of a node's tasks ([`Fault::RemoveSpool`]). The agent
 /// notices the loss at its next start, or at the end of the task. `span`: index of the plan's time span, whose jobs the
 /// steps use.
 fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
@@ -352,7 +352,7 @@ fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let lost_at = at_ms + dice.skewed(1, 20_000);
     let mut steps = vec![
         Step { at_ms, what: What::Do(run) },
-        Step { at_ms: lost_at, what: What::Fault(Fault::LoseSpool { node }) },
+        Step { at_ms: lost_at, what: What::Fault(Fault::RemoveSpool { node }) },
     ];
     if dice.one_in(4) {
         // The unit that remains is an orphan.
@@ -499,11 +499,11 @@ fn remembered(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     let copied_at = at_ms + dice.skewed(1, 30_000);
     let ms = dice.range(3_000, 60_000);
     let fault = match dice.below(6) {
-        0..=1 => Fault::CopyPutBack { raw: dice.one_in(2), ms },
+        0..=1 => Fault::CopyRestored { raw: dice.one_in(2), ms },
         2 => Fault::DirectoryRolledBack { ms },
         3 => Fault::MemoryRolledBack { ms },
         4 => Fault::SchedulerRolledBack { ms },
-        _ => Fault::CopyPutBack { raw: true, ms },
+        _ => Fault::CopyRestored { raw: true, ms },
     };
     steps.push(Step { at_ms: copied_at, what: What::Fault(fault) });
     // These jobs belong to the epoch that the fault loses.
