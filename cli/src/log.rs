@@ -430,7 +430,7 @@ mod tests {
              "expect-reboot  prolog        n3: its node is to boot within 10m, and that is its end"),
             ("milestone", prolog(json!({"name": "data-out"})), "milestone     prolog        n3: reached data-out"),
             ("milestone", json!({"attempt": "0", "name": "data-out", "ranks": "0-1", "hosts": "n[0-1]", "by": 0}),
-             "milestone                   n[0-1]: reached data-out, by the word of uid 0"),
+             "milestone                   n[0-1]: reached data-out, reported by uid 0"),
             ("milestone", json!({"attempt": "0", "name": "data-out", "without": "3"}),
              "milestone                   the job has reached data-out, without rank 3"),
             ("overdue", prolog(json!({"script": "10-mount.sh", "limit_ms": 600_000})),

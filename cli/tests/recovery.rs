@@ -68,7 +68,7 @@ fn a_run_of_a_lost_job_asks_until_the_job_is_back() {
     let lines: Vec<&str> = said.err.lines().collect();
     assert!(lines[1].contains("no longer knows f1") && lines[1].contains("job add"), "{lines:?}");
     assert_eq!(lines[2], "perilog: f1 is there again");
-    assert!(lines[3].contains("asked for again"), "{lines:?}");
+    assert!(lines[3].contains("asked for it again"), "{lines:?}");
 }
 
 /// A `perilog run` takes its attempt up: it repeats its request when the attempt is abandoned.
@@ -124,7 +124,7 @@ fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
             Call("Events"),
             Done(events(&[begun, of_attempt(3, 2.0, "attempt-abandoned")])),
             Call("Show"),
-            Done(shown(Some("nobody has asked for f1 since"))),
+            Done(shown(Some("job f1 needs confirmation"))),
             Call("Events"),
             More(events(&[of_attempt(4, 2.0, "attempt-taken-up"), verdict(5)])),
             Hold,
@@ -138,7 +138,7 @@ fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
         [
             "perilog: f1 is there again",
             "perilog: the controller's store was restored: the log of f1 is read from its start",
-            "perilog: f1: nobody has asked for f1 since",
+            "perilog: f1: job f1 needs confirmation",
             "perilog: f1: attempt 0 was asked for again",
         ]
     );

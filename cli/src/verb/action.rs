@@ -175,18 +175,18 @@ struct Standing {
 
 impl Sentence for Standing {
     fn of(&self, of: &Of) -> String {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         if !self.ended.is_empty() {
-            told.push(format!("ended: {}", self.ended));
+            reported.push(format!("ended: {}", self.ended));
         }
         if !self.late.is_empty() {
-            told.push(format!("too late, and recorded as that: {}", self.late));
+            reported.push(format!("too late, and recorded as that: {}", self.late));
         }
-        told.push(format!("open: {}", self.open));
+        reported.push(format!("open: {}", self.open));
         if !self.cancelling.is_empty() {
-            told.push(format!("cancel requested: {}", self.cancelling));
+            reported.push(format!("cancel requested: {}", self.cancelling));
         }
-        format!("{} of {}: {}", of.action, of.job, told.join("; "))
+        format!("{} of {}: {}", of.action, of.job, reported.join("; "))
     }
 }
 

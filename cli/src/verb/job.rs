@@ -133,7 +133,7 @@ pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit,
                 let unknown = HostList::sorted(unknown.iter());
                 let meant = if meant.is_empty() { String::new() } else { format!("; did you mean {meant}?") };
                 aside(format_args!(
-                    "{unknown} has never connected to this controller: tasks of {} wait there{meant}",
+                    "never connected to this controller: {unknown} (tasks of {} wait there){meant}",
                     add.job
                 ));
             }

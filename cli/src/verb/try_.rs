@@ -85,9 +85,9 @@ pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
     let session_endpoint = endpoint.clone();
     let session =
         move |client: &mut _, sender: &mut _| exec::session(&session_endpoint, client, &request, sender, |_| {});
-    let happenings = keep(endpoint.clone(), true, session)?;
+    let session_events = keep(endpoint.clone(), true, session)?;
     loop {
-        match happenings.recv_timeout(LOOK) {
+        match session_events.recv_timeout(LOOK) {
             Ok(SessionEvent::Message(reply)) => {
                 if let Some(exit) = trial.reply(&reply)? {
                     return Ok(exit);

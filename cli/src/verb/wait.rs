@@ -61,7 +61,7 @@ fn help() -> String {
 pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let deadline_ms = args.timeout.and_then(Span::as_millis).map(|ms| clock::mono_ms().saturating_add(ms));
     let mut tail = Tail::new(endpoint.clone(), args.job.clone(), 0);
-    let happenings = keep(endpoint, false, move |client, sender| {
+    let session_events = keep(endpoint, false, move |client, sender| {
         if tail.resume(client)? {
             sender.send_message(News::Anew)?;
         }
@@ -73,8 +73,8 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
     loop {
         // Reads the whole existing log first, with any limit: `--timeout 0s` asks about now.
         let event = match deadline_ms.filter(|_| ledger.caught_up) {
-            None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(deadline_ms) => happenings.recv_timeout(clock::until(deadline_ms)),
+            None => session_events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(deadline_ms) => session_events.recv_timeout(clock::until(deadline_ms)),
         };
         match event {
             Ok(SessionEvent::Message(News::Event(entry))) => {

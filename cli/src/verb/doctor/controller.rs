@@ -155,7 +155,7 @@ fn said(status: &StatusView) -> Vec<Finding> {
     });
     let away = status.nodes.saturating_sub(status.online);
     findings.push(match (status.nodes, away) {
-        (0, _) => Finding::warning("nodes", "no node has ever said hello", "on a node: perilog doctor node"),
+        (0, _) => Finding::warning("nodes", "no node has ever connected", "on a node: perilog doctor node"),
         (_, 0) => Finding::ok("nodes", format!("{} online", text::count(status.nodes, "node"))),
         _ => Finding::warning(
             "nodes",

@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
     let until_ms = args.limit.as_millis().map(|ms| clock::mono_ms().saturating_add(ms));
     let (endpoint, asked) = (args.agent.endpoint(), json!({ "job": id.job(), "action": action }));
     let at = endpoint.clone();
-    let happenings = keep_from_the_start(endpoint, ANY, move |client, sender| {
+    let session_events = keep_from_the_start(endpoint, ANY, move |client, sender| {
         at.wait_for_ever(client)?;
         let mut asked = asked.clone();
         if let Some(until_ms) = until_ms {
@@ -81,9 +81,9 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
     })?;
     let end = loop {
         let event = match until_ms {
-            None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            None => session_events.recv().map_err(|_| RecvTimeoutError::Disconnected),
             // The agent enforces the limit, if the call has one.
-            Some(until_ms) => happenings.recv_timeout(clock::until(until_ms.saturating_add(AGENT_MS))),
+            Some(until_ms) => session_events.recv_timeout(clock::until(until_ms.saturating_add(AGENT_MS))),
         };
         match event {
             Ok(SessionEvent::Message(reply)) => break end(&name, &args.limit.to_string(), &reply.body),

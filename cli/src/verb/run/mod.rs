@@ -85,11 +85,11 @@ struct Request {
 pub(crate) fn run(args: Args, endpoint: Endpoint, out: Out) -> Result<Exit, Fault> {
     let mut watch = Watch::new(out, args.job.clone(), args.action.clone(), args.propagate);
     let mut session = Session::new(endpoint.clone(), args.request()?);
-    let happenings = keep(endpoint, true, move |client, sender| session.run(client, sender))?;
+    let session_events = keep(endpoint, true, move |client, sender| session.run(client, sender))?;
     loop {
         let event = match watch.due_ms() {
-            None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(due_ms) => happenings.recv_timeout(clock::until(due_ms)),
+            None => session_events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(due_ms) => session_events.recv_timeout(clock::until(due_ms)),
         };
         let exit = match event {
             Ok(SessionEvent::Message(News::Attached(running))) => watch.attached(running)?,
