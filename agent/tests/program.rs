@@ -88,8 +88,8 @@ fn a_wrong_configuration_is_pointed_at_and_the_status_is_2() {
     assert_eq!(etc.agent("--frob").0, Some(2));
 }
 
-/// Regression test: a guide told administrators to write `env-allow` into agent.toml, which already had that key. Then
-/// no agent of the cluster started.
+/// Regression test: a guide had administrators write `env-allow` into agent.toml, which already had that key. Then no
+/// agent of the cluster started.
 #[test]
 fn packaged_drop_ins_fit_the_installed_configuration_as_links() {
     for (name, guide) in DROP_INS {

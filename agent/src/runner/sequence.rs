@@ -238,7 +238,7 @@ impl<'a> Sequence<'a> {
                 (Ready::Signals, running) => {
                     for asked in self.signals.take() {
                         let running = running.as_mut().map(|(script, dog)| (&mut **script, &mut **dog));
-                        self.obey(asked, running);
+                        self.carry_out(asked, running);
                     }
                 }
                 (Ready::Pipe(stream), Some((script, _))) => {
@@ -265,7 +265,7 @@ impl<'a> Sequence<'a> {
         self.sinks.flush(now);
     }
 
-    fn obey(&mut self, asked: Asked, running: Option<(&mut Running, &mut Watchdog)>) {
+    fn carry_out(&mut self, asked: Asked, running: Option<(&mut Running, &mut Watchdog)>) {
         match (asked, running) {
             (Asked::Cancel, None) if self.leftovers.is_some() => self.leftovers.iter_mut().for_each(Leftovers::term),
             (Asked::Cancel, running) => {

@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(properties(&stub).read("x").unwrap(), (None, None, true));
         let queued = [("LoadState", "loaded".into()), ("Job", job(7)), ("InvocationID", Vec::<u8>::new().into())];
         let (facts, _, let_go) = properties(&queued).read("x").unwrap();
-        assert!(!let_go, "what is not told is not known");
+        assert!(!let_go, "what is not reported is not known");
         let facts = facts.unwrap();
         assert!(facts.job_pending && facts.invocation.is_none() && !facts.main_ended());
     }
