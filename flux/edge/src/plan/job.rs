@@ -84,7 +84,7 @@ pub struct Job {
     pub before: bool,
     /// Marks of the events that the edge has posted for this attempt, for example `tolerated`: the edge posts the event
     /// of each mark once.
-    pub told: BTreeSet<String>,
+    pub reported: BTreeSet<String>,
     /// Actions for which the edge has asked the controller for `Cancel`.
     pub cancel_asked: BTreeSet<ActionName>,
 }
@@ -123,7 +123,7 @@ impl Job {
             && event.get(MARK).and_then(|mark| mark.get("attempt")).and_then(Value::as_str)
                 == self.alloc.map(|of| of.to_string()).as_deref()
         {
-            self.told.insert(mark.to_owned());
+            self.reported.insert(mark.to_owned());
         }
         match event.name() {
             "submit" => self.userid = event.get("userid").and_then(Value::as_u64).and_then(|id| id.try_into().ok()),
