@@ -138,7 +138,7 @@ impl Machine {
         let mut reply = |reply| cx.push(Effect::ExecReply { caller, reply });
         reply(ExecReply::Attached { task: id, stem: task.stem.clone(), attached: true });
         match &task.state {
-            State::Ended { ended } | State::Burying { ended } => {
+            State::Ended { ended } | State::WritingTombstone { ended } => {
                 reply(ExecReply::Ended(ended.clone()));
                 task.end_received();
             }
@@ -191,7 +191,7 @@ impl Machine {
             return refuse(caller, why, cx);
         }
         let reply = match &task.state {
-            State::Concluding { ended } | State::Ended { ended } | State::Burying { ended } => {
+            State::Concluding { ended } | State::Ended { ended } | State::WritingTombstone { ended } => {
                 ExecReply::EndedBefore(ended.outcome.clone())
             }
             _ => ExecReply::Cancelling,

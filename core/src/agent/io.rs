@@ -329,7 +329,7 @@ pub enum Effect {
         signal: u8,
     },
     /// Create `boot-expected` in the task's directory: the runner then tells the script that the controller knows of
-    /// the announced boot. If the daemon cannot create the file, it logs that, and the script is not told.
+    /// the announced boot. If the daemon cannot create the file, it logs that, and the script does not learn it.
     MarkBootExpected {
         stem: String,
     },
@@ -395,7 +395,7 @@ pub enum Effect {
         ask: crate::message::Ask,
         tasks: Vec<TaskStatus>,
     },
-    /// Run the program in [`Hook::orphaned`] of a task. Answer: `Told`.
+    /// Run the program in [`Hook::orphaned`] of a task. Answer: `HookCalled`.
     CallHook(Box<HookCall>),
     /// Write a line for the operator to the journal.
     Note {

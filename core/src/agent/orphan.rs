@@ -169,7 +169,7 @@ impl Task {
         }
         let is_gone = orphan.gone_at_ms.is_some_and(|at| at <= now.boot_ms);
         match &self.state {
-            State::Recording | State::Concluding { .. } | State::Burying { .. } => Due::Nothing,
+            State::Recording | State::Concluding { .. } | State::WritingTombstone { .. } => Due::Nothing,
             State::Ended { .. } if orphan.bereft || (is_gone && !orphan.end_received) => Due::Call(HookEvent::Ended),
             // The program has run for `begun`, and still has to undo that work.
             State::Ended { .. } if orphan.end_received && orphan.known => Due::Call(HookEvent::Ended),

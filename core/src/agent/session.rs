@@ -231,7 +231,7 @@ impl Machine {
             match &task.state {
                 State::Ended { .. } if !defect!(DropFinishedOnReconnect) => self.send_end(id, cx),
                 State::Ended { .. } => {}
-                State::Burying { .. } | State::Recording => {}
+                State::WritingTombstone { .. } | State::Recording => {}
                 _ => {
                     if unsaid {
                         let age_ms = task.phase_age_ms(cx.now);

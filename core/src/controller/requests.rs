@@ -169,10 +169,10 @@ impl Machine {
                 Ok(Reply::Done)
             }
             Request::Releases { first, except, limit } => {
-                let told = |entry: &OutboxEntry| {
+                let reported = |entry: &OutboxEntry| {
                     !self.jobs.is_suspended(&entry.job, entry.attempt) || defect!(SuspendedNoticed)
                 };
-                Ok(Reply::Outbox(self.cx.outbox.oldest_releases(&first, &except, limit, told)))
+                Ok(Reply::Outbox(self.cx.outbox.oldest_releases(&first, &except, limit, reported)))
             }
             Request::HookFailed { what, why } => {
                 for what in what {

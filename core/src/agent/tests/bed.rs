@@ -155,7 +155,7 @@ impl Bed {
     pub(super) fn tombstone_written(&mut self, j: &str, attempt: u64, a: &str) -> TaskId {
         let name = name(task(j, attempt, a, 0));
         let id = self.ended(j, attempt, a, 0, &[&format!("unload {name}"), &format!("finished {name} ok")]);
-        self.check(ack(id), &[&format!("bury {name} ok")]);
+        self.check(ack(id), &[&format!("write-tombstone {name} ok")]);
         self.check(tombstone_written(id), &[]);
         id
     }

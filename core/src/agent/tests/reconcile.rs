@@ -37,7 +37,7 @@ fn a_written_outcome_unloads_and_reports_until_acknowledged() {
         let expect: &[&str] = if unload { &["unload j.1.prolog.0"] } else { &[] };
         let mut bed = come_up(vec![found], expect);
         bed.connect(&["hello 1 [j.1.prolog.0 ended]"], &["redial 1000", "finished j.1.prolog.0 ok"]);
-        bed.check(ack(intent.start.task), &["bury j.1.prolog.0 ok"]);
+        bed.check(ack(intent.start.task), &["write-tombstone j.1.prolog.0 ok"]);
     }
 }
 
@@ -45,7 +45,7 @@ fn a_written_outcome_unloads_and_reports_until_acknowledged() {
 fn an_outcome_of_the_hosts_own_is_buried_at_once() {
     let intent = local_intent("j", 1, "prolog", 0);
     let found = Found { ended: ended(Outcome::Ok), ..found(&intent, seen_nothing()) };
-    come_up(vec![found], &["bury local:j.1.prolog.0 ok"]);
+    come_up(vec![found], &["write-tombstone local:j.1.prolog.0 ok"]);
 }
 
 #[test]
@@ -226,11 +226,11 @@ fn a_rebuilt_task_of_an_unconfigured_action_is_held() {
 fn an_orphan_is_reported_once_and_nothing_is_done_to_it() {
     let intent = intent("j", 1, "prolog", 0);
     let orphan = || Found { unit_ids: None, ..without_directory(&intent, seen_running(&intent, 1)) };
-    let told = "warning: perilog-task-prolog-j-0-*";
-    let mut bed = come_up(vec![orphan()], &[told]);
+    let reported = "warning: perilog-task-prolog-j-0-*";
+    let mut bed = come_up(vec![orphan()], &[reported]);
     bed.check(joined(vec![orphan()], vec![]), &[]);
     bed.check(joined(vec![], vec![]), &[]);
-    bed.check(joined(vec![orphan()], vec![]), &[told]);
+    bed.check(joined(vec![orphan()], vec![]), &[reported]);
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn a_change_during_a_scan_is_newer_than_the_scan() {
     bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]);
     bed.check(outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
-    bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
+    bed.check(ack(id), &["write-tombstone j.1.prolog.0 ok"]);
     bed.check(tombstone_written(id), &[]);
     // The task has its tombstone: the findings are no task, only a unit to unload.
     bed.check(joined(vec![stale()], vec![]), &["unload j.1.prolog.0"]);
@@ -396,7 +396,7 @@ fn a_burial_that_a_crash_cut_short_is_finished() {
     let intent = intent("j", 1, "prolog", 0);
     let directory = || Found { ended: ended(Outcome::Ok), ..found(&intent, seen_nothing()) };
     let mut bed = Bed::cold();
-    bed.check(joined(vec![directory()], vec![tombstone(&intent, Outcome::Ok)]), &["bury j.1.prolog.0 ok"]);
+    bed.check(joined(vec![directory()], vec![tombstone(&intent, Outcome::Ok)]), &["write-tombstone j.1.prolog.0 ok"]);
     bed.check(tombstone_written(intent.start.task), &[]);
     bed.connect(&["hello 1 [j.1.prolog.0 tombstone ok]"], &["redial 1000"]);
 }

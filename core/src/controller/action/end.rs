@@ -49,10 +49,10 @@ impl Jobs {
         // overdue start is none for its script: an operator may have lifted it while no script had begun.
         let overdue =
             action.overdue(task.rank).filter(|script| *script != ITS_START || given_up || defect!(StartCounts));
-        let told = overdue.is_some() && matches!(ended.outcome, Outcome::Timeout { .. });
-        let blame = (!is_ok && !told || lacks_after_action).then(|| ended.clone());
+        let reported = overdue.is_some() && matches!(ended.outcome, Outcome::Timeout { .. });
+        let blame = (!is_ok && !reported || lacks_after_action).then(|| ended.clone());
         let rebooted = action.expected.contains_key(&task.rank);
-        let continues = matches!(ended.outcome, Outcome::Resolved { .. }) || told && given_up;
+        let continues = matches!(ended.outcome, Outcome::Resolved { .. }) || reported && given_up;
         action.end(task.rank, ended);
         cx.changes.push_back(Change::Ended(End { task, rebooted, continues, is_ok, blame }));
         for name in milestones {

@@ -166,15 +166,15 @@ impl OutboxEntry {
     /// Returns the ranks and resources of a release; `None` if the entry is not a release.
     pub(crate) fn released(&self) -> Option<Part> {
         #[derive(Deserialize)]
-        struct Told<'a> {
+        struct NoticeBody<'a> {
             event: &'a str,
             #[serde(default)]
             ranks: IdSet,
             #[serde(default)]
             resources: BTreeSet<ResourceName>,
         }
-        let told = self.body.read::<Told>().filter(|told| told.event == "release")?;
-        Some(Part { ranks: told.ranks, resources: told.resources })
+        let reported = self.body.read::<NoticeBody>().filter(|reported| reported.event == "release")?;
+        Some(Part { ranks: reported.ranks, resources: reported.resources })
     }
 }
 
@@ -242,7 +242,7 @@ pub enum Record {
     /// The row of a recovery that begins or is over. The record also clears the stamp of a copied store.
     Recovery(RecoveryRow),
     Node(NodeRow),
-    /// Removes the row of a node, because an operator told the controller to forget the node.
+    /// Removes the row of a node, because an operator ordered the controller to forget the node.
     NodeForgotten {
         host: HostName,
     },

@@ -206,8 +206,8 @@ fn layout_of(add: &JobAdd) -> Result<Layout, Refusal> {
     }
 }
 
-fn differ(known: Option<u32>, told: Option<u32>) -> bool {
-    known.zip(told).is_some_and(|(known, told)| known != told)
+fn differ(known: Option<u32>, reported: Option<u32>) -> bool {
+    known.zip(reported).is_some_and(|(known, reported)| known != reported)
 }
 
 fn check(terms: &Terms, layout: &Layout) -> Result<(), Refusal> {

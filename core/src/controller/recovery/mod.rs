@@ -18,7 +18,8 @@
 //!   it is over.
 //! * **A lost epoch** is an epoch of the controller whose commits this store lacks. Tasks of a lost epoch may run on
 //!   nodes.
-//! * **An unknown task** is a task that a node holds and the store lacks, or of an attempt that nobody has taken up.
+//! * **An unknown task** is a task that a node holds and the store lacks, or of an attempt that no request has taken
+//!   up.
 //!
 //! Files: `evidence` (is the store behind?), `gate` (the wait after a start), `generation` (abandoning and taking up),
 //! `held_back` (why a task waits), `unknown` (tasks that the store lacks), `missing` (clean-ups that may not have run),

@@ -279,9 +279,9 @@ mod tests {
         for (first, except, limit, expect) in cases {
             let first: Vec<_> = first.iter().map(|name| job(name)).collect();
             let except = except.iter().map(|name| job(name)).collect();
-            let told: Vec<_> =
+            let reported: Vec<_> =
                 outbox.oldest_releases(&first, &except, limit, |_| true).iter().map(|e| e.sequence).collect();
-            assert_eq!(told, expect, "{first:?} {except:?} {limit}");
+            assert_eq!(reported, expect, "{first:?} {except:?} {limit}");
         }
     }
 

@@ -16,7 +16,7 @@ use crate::idset::IdSet;
 /// The members of a release notice that `perilog ps` shows. All other members, such as the fragment of R, are ignored.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Told<'a> {
+struct NoticeBody<'a> {
     #[serde(borrow)]
     ranks: Cow<'a, str>,
     #[serde(borrow)]
@@ -64,7 +64,7 @@ impl Facts<'_> {
     pub(crate) fn pending_notices(&self) -> Vec<PsRow> {
         let mut alike = Alike::default();
         for entry in self.cx.outbox.releases() {
-            let told: Told<'_> = entry.body.read().unwrap_or_default();
+            let reported: NoticeBody<'_> = entry.body.read().unwrap_or_default();
             let why = match self.cx.outbox.failure(entry.sequence) {
                 _ if !self.cx.settings.release_hook => format!(
                     "no release hook is configured: once configured it is notified; or perilog job forget {} \
@@ -74,9 +74,9 @@ impl Facts<'_> {
                 Some(why) => format!("the release hook failed, and is tried again: {why}"),
                 None => "the release hook has not carried it out yet".to_owned(),
             };
-            let since_ms = told.at_ms.unwrap_or(self.cx.now.wall_ms);
+            let since_ms = reported.at_ms.unwrap_or(self.cx.now.wall_ms);
             let (ranks, hosts): (IdSet, HostList) =
-                (told.ranks.parse().unwrap_or_default(), told.hosts.parse().unwrap_or_default());
+                (reported.ranks.parse().unwrap_or_default(), reported.hosts.parse().unwrap_or_default());
             let row = alike.row(&entry.job, entry.attempt, "notifying", why, since_ms);
             row.ranks.extend_with(&ranks);
             row.hosts.extend(hosts.iter().map(str::to_owned));

@@ -51,7 +51,7 @@ pub struct AttemptRow {
     pub milestones: Milestones,
     /// The source whose edge added or listed the attempt; `None`: a hook, a request or an operator added it.
     pub source: Option<Source>,
-    /// `true` if a generation abandoned the attempt, and nobody has taken it up since. The controller begins, sends and
+    /// `true` if a generation abandoned the attempt, and it was not taken up since. The controller begins, sends and
     /// releases nothing of it.
     pub abandoned: bool,
     /// `true` if the list of the attempt's edge lacks it: the resource manager gets no notice, and after-actions begin

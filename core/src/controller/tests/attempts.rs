@@ -38,8 +38,9 @@ fn attempts_are_ordered_and_a_closed_one_is_refused() {
     // A request without a number means the open attempt.
     b.run("epilog", "j", "n0");
     assert_eq!(b.action("epilog", "j", 3).attempt, Attempt::from_number(3));
-    let told = ["attempt", "action-start", "action-start", "attempt-closed", "attempt", "action-start", "action-start"];
-    assert_eq!(b.told("j"), told);
+    let reported =
+        ["attempt", "action-start", "action-start", "attempt-closed", "attempt", "action-start", "action-start"];
+    assert_eq!(b.reported("j"), reported);
 }
 
 #[test]

@@ -212,8 +212,8 @@ fn what_is_resolved_before_it_began_never_begins() {
             b.settings.drain_hook = hook;
             b.batch(vec![Input::Settings(b.settings.clone())]);
             let (_, effects) = b.ask(resolve(true));
-            let told = effects.iter().filter(|effect| is_cancel(effect, t)).count();
-            assert_eq!(told, usize::from(cancelled), "{phase:?}");
+            let reported = effects.iter().filter(|effect| is_cancel(effect, t)).count();
+            assert_eq!(reported, usize::from(cancelled), "{phase:?}");
             // The Cancel is repeated when the node comes back, unless the scripts run.
             let mut b = b.restart();
             for (held_as, cancelled) in [
@@ -222,8 +222,8 @@ fn what_is_resolved_before_it_began_never_begins() {
                 (HeldState::Live { phase: running(), age_ms: 1 }, false),
             ] {
                 let (_, effects) = again(&mut b, vec![held("prolog", "j", 0, held_as.clone())]);
-                let told = effects.iter().filter(|effect| is_cancel(effect, t)).count();
-                assert_eq!(told, usize::from(cancelled), "{held_as:?}: {effects:?}");
+                let reported = effects.iter().filter(|effect| is_cancel(effect, t)).count();
+                assert_eq!(reported, usize::from(cancelled), "{held_as:?}: {effects:?}");
                 let begins = |e: &Effect| matches!(e, Effect::Send { message: ToAgent::Begin { .. }, .. });
                 assert!(!effects.iter().any(begins), "{effects:?}");
             }
@@ -357,7 +357,7 @@ fn the_scripts_own_end_is_told_beside_a_resolution() {
     b.says(n0, FromAgent::Finished { task: t, ended: Box::new(stopped) });
     assert!(matches!(b.outcome(t), Outcome::Resolved { ok: true, .. }));
     assert_eq!(b.store.ranks[0].late[0].outcome, Outcome::Cancelled { status: None });
-    assert_eq!(b.told("j").iter().filter(|event| **event == "late").count(), 1);
+    assert_eq!(b.reported("j").iter().filter(|event| **event == "late").count(), 1);
 }
 
 #[test]
@@ -370,5 +370,5 @@ fn a_resolved_and_undrained_task_drains_nothing_at_its_limit() {
     b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     let phase = Phase::Overdue { script: "10".into(), limit_ms: 1, doing: String::new() };
     b.says(n[0], FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
-    assert_eq!((b.store.drains.clone(), b.told("j").contains(&"overdue")), (vec![], true));
+    assert_eq!((b.store.drains.clone(), b.reported("j").contains(&"overdue")), (vec![], true));
 }

@@ -159,9 +159,9 @@ fn reports_are_partial_and_repeated_and_the_first_stands() {
     for (ranks, resources, kind, ended, ended_resources, late, late_resources) in table {
         // Reports survive a crash at any point.
         b = b.restart();
-        let told = reported(&mut b, report(ranks, resources, kind.clone()));
+        let answer = reported(&mut b, report(ranks, resources, kind.clone()));
         let expect = (part(ended, ended_resources), part(late, late_resources));
-        assert_eq!(told, expect, "{ranks:?} {resources:?} {kind:?}");
+        assert_eq!(answer, expect, "{ranks:?} {resources:?} {kind:?}");
     }
     assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Ok));
     assert_eq!(contexts(&b, "late").len(), 2);
@@ -363,7 +363,7 @@ fn an_operator_settles_it_and_everything_shows_it() {
     assert_eq!((view.open[0].why.as_str(), view.open[0].unit.as_str(), view.node.tasks), (why, "", 1));
     let Ok(Reply::Show(view)) = b.ask(Request::Show { job: job("j"), targets: None }).0 else { panic!("no show") };
     assert_eq!(view.attempts[0].actions[0].external.as_ref().unwrap().lease_ms, LEASE_MS);
-    let rest = |targets| Request::Resolve { which: which("j", targets), ok: true, reason: "by hand".into() };
+    let rest = |targets| Request::Resolve { which: which("j", targets), ok: true, reason: "by an operator".into() };
     assert_eq!(b.ask(rest(Some("1"))).0, Ok(Reply::Resolved { tasks: 1, waiting: 0 }));
     assert_eq!(b.ask(rest(None)).0, Ok(Reply::Resolved { tasks: 2, waiting: 0 }));
     assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Ok));
@@ -495,7 +495,8 @@ fn a_service_past_its_cancelled_epilog_drains_its_node_again() {
         } else {
             b.ask(Request::Resolve { which: of("stage"), ok: true, reason: "seen to".into() }).0.unwrap();
         }
-        let told = b.store.drains.iter().any(|row| row.newest().reason.contains(", and epilog had been cancelled: no"));
-        assert_eq!(told, stopped, "{:?}", b.store.drains);
+        let answer =
+            b.store.drains.iter().any(|row| row.newest().reason.contains(", and epilog had been cancelled: no"));
+        assert_eq!(answer, stopped, "{:?}", b.store.drains);
     }
 }

@@ -191,7 +191,7 @@ fn hosts_that_a_request_does_not_name_are_given_up() {
     assert_eq!((row.hold.ranks.to_string(), row.released.ranks.to_string()), ("2".to_owned(), "0-1".to_owned()));
     assert!(b.store.outbox.is_empty(), "{:?}", b.store.outbox);
     let reason = "epilog: cancelled: another job may have its host (job j attempt 0)";
-    assert_eq!(reasons(&b), [("n0", reason)], "n1 was cleaned up in the lost life");
+    assert_eq!(reasons(&b), [("n0", reason)], "n1 was cleaned up in the lost epoch");
     assert_eq!(starts(&b.ask(finish("j", None)).1), [(n2, 2)]);
     b.ends(n2, task("epilog", "j", 2));
     assert_eq!(contexts(&b, "release").len(), 1, "of n2 alone");
@@ -241,8 +241,8 @@ fn a_newer_attempt_leaves_an_abandoned_one_alone() {
     assert_eq!(starts(&b.ask(over).1), [(sessions[1], 1)]);
     assert_eq!(reasons(&b), [("n0", "epilog: cancelled: another job may have its host (job j attempt 0)")]);
     b.ends(sessions[1], task("epilog", "j", 1));
-    let told: Vec<_> = contexts(&b, "release").iter().map(|release| release["hosts"].clone()).collect();
-    assert_eq!(told, ["n1"]);
+    let reported: Vec<_> = contexts(&b, "release").iter().map(|release| release["hosts"].clone()).collect();
+    assert_eq!(reported, ["n1"]);
 }
 
 /// F4: the lost epoch gave the host of a job to another job. An operator who finishes the first begins nothing there.
@@ -319,7 +319,7 @@ fn jobs_that_shared_a_host_in_the_copy_share_it_still() {
 #[test]
 fn a_host_whose_clean_up_may_be_missing_is_drained_after_the_grace() {
     let ok = || Outcome::Ok;
-    for (told, boot, drained) in [
+    for (reported, boot, drained) in [
         (vec![], "b", true),
         (vec![], "b2", false),
         (vec![tombstone("epilog", "j", 0, ok())], "b", false),
@@ -340,12 +340,12 @@ fn a_host_whose_clean_up_may_be_missing_is_drained_after_the_grace() {
                 c.grace();
                 c.pass(86_400_000);
             }
-            c.up("n0", boot, told.clone());
+            c.up("n0", boot, reported.clone());
             if !comes_late {
                 assert_eq!(c.drained(), [], "the grace runs");
                 c.grace();
             }
-            assert_eq!(c.drained().len(), usize::from(drained), "{comes_late} {boot} {told:?}");
+            assert_eq!(c.drained().len(), usize::from(drained), "{comes_late} {boot} {reported:?}");
         }
     }
 }
@@ -395,7 +395,7 @@ fn an_undrain_in_a_grace_forgets_no_tombstone() {
         assert_eq!(effects.iter().any(forgets), !in_grace, "{effects:?}");
         if in_grace {
             b.grace();
-            assert_eq!(b.drained().len(), 1, "nobody has asked for the attempt");
+            assert_eq!(b.drained().len(), 1, "no request for the attempt has arrived");
         }
     }
 }
@@ -418,7 +418,7 @@ fn a_job_that_is_added_after_the_grace_takes_up_its_tasks() {
     assert_eq!(starts(&b.ask(finish("k", None)).1), [(n0, 0)]);
 }
 
-/// Regression test: the copy had a job's epilog, which had ended. The release was told although a job that the copy
+/// Regression test: the copy had a job's epilog, which had ended. The release was sent although a job that the copy
 /// lacked had the host.
 #[test]
 fn nobody_is_told_that_a_host_is_free_which_an_unknown_job_has() {
@@ -430,9 +430,9 @@ fn nobody_is_told_that_a_host_is_free_which_an_unknown_job_has() {
         b.ask(finish("j", None)).0.unwrap();
         let copy = b.store.clone();
         let mut b = b.restored(&copy);
-        let mut told = vec![tombstone("prolog", "j", 0, Outcome::Ok), tombstone("epilog", "j", 0, Outcome::Ok)];
-        told.extend(beside.then(|| tombstone("prolog", "k", 0, Outcome::Ok)));
-        b.up("n0", "b", told);
+        let mut reported = vec![tombstone("prolog", "j", 0, Outcome::Ok), tombstone("epilog", "j", 0, Outcome::Ok)];
+        reported.extend(beside.then(|| tombstone("prolog", "k", 0, Outcome::Ok)));
+        b.up("n0", "b", reported);
         b.grace();
         b.ask(finish("j", None)).0.unwrap();
         b.pass(600_000);
@@ -594,7 +594,7 @@ fn drains_of_a_copy_wait_for_the_list_or_the_grace() {
     };
     let (mut b, _) = bench(3, |s| s.drain_hook = true);
     b.ask(list(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
-    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "by hand".into(), force: false }).0.unwrap();
+    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "by an operator".into(), force: false }).0.unwrap();
     super::by_hand::confirm(&mut b, "n0");
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
@@ -617,7 +617,7 @@ fn drains_of_a_copy_wait_for_the_list_or_the_grace() {
 #[test]
 fn an_undrain_of_the_copy_is_dropped() {
     let (mut b, _) = bench(1, |s| s.drain_hook = true);
-    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "by hand".into(), force: false }).0.unwrap();
+    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "by an operator".into(), force: false }).0.unwrap();
     super::by_hand::confirm(&mut b, "n0");
     b.ask(undrain("n0")).0.unwrap();
     let copy = b.store.clone();
@@ -638,7 +638,7 @@ fn why_names_the_abandoned_attempts_as_the_next_step() {
     assert!(notes.iter().any(|note| note.starts_with("1 attempt is abandoned")), "{notes:?} {rows:?}");
 }
 
-/// An edge's epilog of one rank was released by the lost epoch, and the copy lacks that. Each release is told once.
+/// An edge's epilog of one rank was released by the lost epoch, and the copy lacks that. Each release is sent once.
 #[test]
 fn a_list_gives_up_what_it_lacks_and_tells_again_what_it_names() {
     let (mut b, n) = bench(3, |s| {
@@ -660,7 +660,7 @@ fn a_list_gives_up_what_it_lacks_and_tells_again_what_it_names() {
     let (_, effects) = b.ask(list(vec![part]));
     assert_eq!(starts(&effects), [(up[2], 2)]);
     b.ends(up[2], task("epilog", "j", 2));
-    let told: Vec<String> = b
+    let reported: Vec<String> = b
         .store
         .outbox
         .iter()
@@ -668,6 +668,6 @@ fn a_list_gives_up_what_it_lacks_and_tells_again_what_it_names() {
         .filter(|body| body["event"] == "release")
         .map(|body| body["hosts"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(told, ["n0", "n2"]);
+    assert_eq!(reported, ["n0", "n2"]);
     assert_eq!(b.drained(), [("n1", false)], "the copy does not know its clean-up");
 }

@@ -77,7 +77,7 @@ fn a_resource_is_resolved_alone_or_with_ranks() {
         let start = ActionStart { run, resources: names, lease_ms: 30_000 };
         b.ask(Request::ActionStart(Box::new(start))).0.unwrap();
         let which = Which { resources: Some(rabbits(resources)), ..which("j", targets) };
-        b.ask(Request::Resolve { which, ok: true, reason: "by hand".into() }).0.unwrap();
+        b.ask(Request::Resolve { which, ok: true, reason: "by an operator".into() }).0.unwrap();
         let row = b.action("stage", "j", 0);
         let external = row.external.as_ref().unwrap();
         let left = external.resources.iter().filter(|name| !external.ended.contains_key(*name)).cloned().collect();

@@ -229,8 +229,8 @@ fn one_command_forgets_all_that_a_host_told() {
     let mut b = Bench::new();
     b.up("n1", "b", vec![held("prolog", "one", 0, live())]);
     let thief = b.session();
-    let told = (0..400).map(|n| held("prolog", &format!("x{n}"), 0, live())).collect();
-    b.says(thief, FromAgent::Hello(hello("n0", "b", 1 << 39, told)));
+    let reported = (0..400).map(|n| held("prolog", &format!("x{n}"), 0, live())).collect();
+    b.says(thief, FromAgent::Hello(hello("n0", "b", 1 << 39, reported)));
     b.says(thief, FromAgent::EpochRefused { seen: Epoch { number: 99, nonce: 0 } });
     assert_eq!((b.drained().len(), b.unknown_tasks(), b.view().accepted_epoch), (2, 401, Some(99)));
     assert_eq!(starts(&b.run("prolog", "j", "n0")), []);

@@ -53,8 +53,8 @@ pub(super) fn contexts(b: &Bench, name: &str) -> Vec<Value> {
 
 /// Returns the fields `ranks` and `final` of each `release` event so far.
 fn releases(b: &Bench) -> Vec<(String, bool)> {
-    let told = contexts(b, "release");
-    told.iter().map(|c| (c["ranks"].as_str().unwrap().to_owned(), c["final"].as_bool().unwrap())).collect()
+    let reported = contexts(b, "release");
+    reported.iter().map(|c| (c["ranks"].as_str().unwrap().to_owned(), c["final"].as_bool().unwrap())).collect()
 }
 
 fn done(b: &mut Bench, sessions: &[SessionId], action: &str, rank: u32, outcome: Outcome) -> Vec<Effect> {
@@ -86,7 +86,7 @@ fn a_job_holds_all_and_its_epilog_takes_over_in_the_same_step() {
     done(&mut b, &n, "epilog", 1, Outcome::Ok);
     assert_eq!(releases(&b), [released("0-1", true)]);
     assert_eq!(
-        b.told("j"),
+        b.reported("j"),
         [
             "attempt",
             "action-start",
@@ -179,8 +179,8 @@ fn a_job_may_drop_ranks_and_named_resources_early() {
     assert_eq!(b.action("epilog", "j", 0).verdict, None, "more of it is to come");
     let (_, effects) = b.ask(finish("j", None));
     assert_eq!(starts(&effects), [(n[0], 0), (n[2], 2)]);
-    let told = contexts(&b, "release");
-    assert_eq!((&told[1]["ranks"], &told[1]["resources"]), (&json!(""), &json!(["rabbit1"])));
+    let reported = contexts(&b, "release");
+    assert_eq!((&reported[1]["ranks"], &reported[1]["resources"]), (&json!(""), &json!(["rabbit1"])));
     done(&mut b, &n, "epilog", 0, Outcome::Ok);
     done(&mut b, &n, "epilog", 2, Outcome::Ok);
     assert_eq!(releases(&b)[2..], [released("0", false), released("2", true)]);

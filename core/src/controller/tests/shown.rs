@@ -207,7 +207,7 @@ fn a_job_on_two_thousand_unknown_hosts_is_named_and_makes_one_line() {
     };
     assert_eq!(
         text,
-        "no node m1000 has ever said hello to this controller; job big holds it as one of its 2001 hosts (perilog show \
+        "no node m1000 has ever connected to this controller; job big holds it as one of its 2001 hosts (perilog show \
          big; to end it: perilog job cancel big)"
     );
     b.ask(finish("big", None)).0.unwrap();
@@ -239,7 +239,7 @@ fn an_unknown_host_is_held_or_drained_or_both() {
         let cancel = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", Some("1")) };
         b.ask(Request::Cancel { which: cancel, why: "gone".into() }).0.unwrap();
         let why = b.ask(Request::Why { host: HostName::new("y1").unwrap() }).0;
-        let text = format!("no node y1 has ever said hello to this controller{held}; it is drained: perilog drain");
+        let text = format!("no node y1 has ever connected to this controller{held}; it is drained: perilog drain");
         assert_eq!(why, Err(Refusal::NoSuchNode(text)));
     }
 }

@@ -183,8 +183,8 @@ fn a_nodes_word_makes_no_attempt_and_touches_no_other_host() {
     // The node reports a newer attempt of the job, its epilog on all ranks, and an unknown job.
     let newer = TaskId { action: id("epilog", "j", 9), rank: Rank(0) };
     let newer = Held { task: newer, attempt: Attempt::from_number(9), ..held("epilog", "j", 0, live()) };
-    let told = vec![newer, held("epilog", "j", 1, live()), held("prolog", "other", 0, live())];
-    let (n9, _) = b.up("n9", "b", told);
+    let reported = vec![newer, held("epilog", "j", 1, live()), held("prolog", "other", 0, live())];
+    let (n9, _) = b.up("n9", "b", reported);
     b.says(n9, finished(task("prolog", "j", 0), exit(1)));
     b.pass(2 * super::recovery::GATE_MS);
     assert_eq!((&b.store.attempts, &b.store.actions), (&attempts, &actions));
