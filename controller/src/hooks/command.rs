@@ -60,16 +60,16 @@ impl Command {
             let listening = listen(stderr, &mut said);
             let ended = child.wait();
             tokio::pin!(listening, ended);
-            let heard = async {
+            let received = async {
                 tokio::select! {
                     status = &mut ended => (status, false),
                     () = &mut listening => (ended.await, true),
                 }
             };
-            match tokio::time::timeout(self.limit, heard).await {
-                Ok((status, heard)) => {
+            match tokio::time::timeout(self.limit, received).await {
+                Ok((status, received)) => {
                     group.is_reaped();
-                    if !heard {
+                    if !received {
                         // A background process may hold the pipe for ever.
                         let _ = tokio::time::timeout(PIPE_LIMIT, listening).await;
                     }
@@ -266,7 +266,7 @@ mod tests {
                 tokio::time::sleep(LOOK).await;
             }
         };
-        tokio::time::timeout(KILLED, gone).await.expect("the child of the hook lives when nobody waits for it");
+        tokio::time::timeout(KILLED, gone).await.expect("the child of the hook runs when no task waits for it");
     }
 
     #[tokio::test]

@@ -356,7 +356,7 @@ fn no_question_about_jobs_walks_the_finished_ones() {
             statement.raw_query().mapped(|row| row.get("detail")).collect::<Result<_, _>>().unwrap();
         // These have rows of open jobs alone, or an index of these.
         let walks = |line: &&String| {
-            let small = ["SCAN moved", "SCAN outbox", "SCAN json_each", "SCAN (subquery"];
+            let small = ["SCAN action_deltas", "SCAN outbox", "SCAN json_each", "SCAN (subquery"];
             let indexes = [
                 "attempts_open",
                 "actions_live",

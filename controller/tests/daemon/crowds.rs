@@ -75,8 +75,8 @@ fn ten_thousand_waiting_clients_leave_room_for_commands() {
     assert!(grown < 1_024, "{grown} MiB for {WAITERS} clients that wait");
     ask(&socket, "JobFinish", json!({"job": "j"}));
     for mut waiter in waiters {
-        let told = (0..).map(|_| reply(&mut waiter)).any(|told| told.to_string().contains("job-finish"));
-        assert!(told);
+        let reported = (0..).map(|_| reply(&mut waiter)).any(|reported| reported.to_string().contains("job-finish"));
+        assert!(reported);
     }
 }
 

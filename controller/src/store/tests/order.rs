@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use super::versions::undo_version_12;
+use super::versions::{tables, tables_of_a_new_file, undo_version_12};
 use super::*;
 
 fn reader(dir: &Path) -> EventReader {

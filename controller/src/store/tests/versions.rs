@@ -29,7 +29,7 @@ fn a_store_of_an_earlier_version_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("controller.db");
     let db = Connection::open(&path).unwrap();
-    db.execute_batch(include_str!("tests/tables-1.sql")).unwrap();
+    db.execute_batch(include_str!("tables-1.sql")).unwrap();
     db.execute_batch("PRAGMA application_id = 1885696617; PRAGMA user_version = 1").unwrap();
     drop(db);
     let store = open(dir.path()).load().unwrap();
@@ -52,7 +52,7 @@ fn a_copy_of_an_earlier_version_is_stamped() {
     let dir = tempfile::tempdir().unwrap();
     let old = dir.path().join("old.db");
     let db = Connection::open(&old).unwrap();
-    db.execute_batch(include_str!("tests/tables-1.sql")).unwrap();
+    db.execute_batch(include_str!("tables-1.sql")).unwrap();
     db.execute_batch("PRAGMA application_id = 1885696617; PRAGMA user_version = 1").unwrap();
     drop(db);
     let path = dir.path().join("controller.db");
@@ -188,7 +188,7 @@ fn a_store_of_version_12_goes_on() {
 }
 
 /// Returns each column of each table, as the name of the table, and the name and type of the column.
-fn tables(path: &Path) -> Vec<(String, String)> {
+pub(super) fn tables(path: &Path) -> Vec<(String, String)> {
     let db = Connection::open(path).unwrap();
     let sql = "SELECT m.name, c.name || ' ' || c.type FROM sqlite_schema m, pragma_table_info(m.name) c ORDER BY \
                m.name, c.name";
@@ -196,7 +196,7 @@ fn tables(path: &Path) -> Vec<(String, String)> {
     statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect()
 }
 
-fn tables_of_a_new_file() -> Vec<(String, String)> {
+pub(super) fn tables_of_a_new_file() -> Vec<(String, String)> {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
     tables(&dir.path().join("controller.db"))
