@@ -173,7 +173,7 @@ mod tests {
         // The host has enrolled again: its newest certificate is not revoked. Regression: a session from before the
         // revocation went on here with an expired certificate.
         assert_eq!(gone(&["01", "04"]), ["02"]);
-        assert_eq!(gone(&["01"]), [""; 0], "all that is older is by hand, and on the list if it is to be");
+        assert_eq!(gone(&["01"]), [""; 0], "all that is older is manual, and on the list if it is to be");
         assert_eq!(gone(&["03"]), ["03"]);
     }
 
