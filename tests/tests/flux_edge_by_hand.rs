@@ -30,7 +30,7 @@ fn an_epilog_that_hangs_loses_nothing_and_is_settled_by_a_word() -> Result<()> {
     ensure!(flux.drained_at("n1")? <= flux.wait_event(&job, "free")?.timestamp, "{:?}", flux.story(&job)?);
     ensure!(flux.drained()?.keys().eq(["n1"]), "{:?}", flux.drained()?);
     flux.let_go("epilog")?;
-    cluster.bed().wait_until("its own end is told late", flux::SOON, || {
+    cluster.bed().wait_until("its own end is reported late", flux::SOON, || {
         let job = cluster.job(&name(&job))?;
         let actions = job.attempts.iter().flat_map(|attempt| &attempt.actions);
         let mut late = actions.flat_map(|action| &action.ended).flat_map(|rank| &rank.late);

@@ -277,7 +277,7 @@ fn perilog_drains_in_flux_and_leaves_other_drains_alone() -> Result<()> {
     wait("the drain of n1 is in force", &|| shows(" drained "))?;
     cluster.perilog(&["undrain", "n1"])?.ok()?;
     wait("the drain of n1 is lifted", &|| shows("no node is drained"))?;
-    ensure!(drained("n1")? == "bad DIMM\n", "somebody else's drain was lifted: {:?}", drained("n1")?);
+    ensure!(drained("n1")? == "bad DIMM\n", "another's drain was lifted: {:?}", drained("n1")?);
 
     let run = cluster.perilog(&["run", "prolog", "--job", "f1", "--nodes", "n[0-1]"])?;
     ensure!(run.code() == Some(1), "{run}");

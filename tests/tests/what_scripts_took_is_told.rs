@@ -21,8 +21,8 @@ fn timeline_stats_and_skew_say_what_ran() -> Result<()> {
     cluster.wait_online()?;
 
     let timeline = cluster.perilog(&["--json", "timeline", "first"])?.ok()?;
-    let told: Value = serde_json::from_str(&timeline).context(timeline.clone())?;
-    let tasks = told["tasks"].as_array().context("no tasks")?;
+    let reported: Value = serde_json::from_str(&timeline).context(timeline.clone())?;
+    let tasks = reported["tasks"].as_array().context("no tasks")?;
     ensure!(tasks.len() == 3, "{timeline}");
     for (task, (rank, host)) in tasks.iter().zip([(0, "n0"), (1, "n1"), (2, "n2")]) {
         let steps: Vec<&str> =

@@ -70,7 +70,7 @@ impl Truth {
 /// A text that describes the runs, if they contradict the outcome.
 fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Result<(), String> {
     let one = |fits: &dyn Fn(&Run) -> bool| {
-        if runs.iter().any(|run| fits(run)) { Ok(()) } else { Err(told(runs)) }
+        if runs.iter().any(|run| fits(run)) { Ok(()) } else { Err(reported(runs)) }
     };
     match outcome {
         Outcome::Ok => {
@@ -91,7 +91,7 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
             if runs.iter().all(|run| !run.begun || run.cancelled || run.announced) {
                 Ok(())
             } else {
-                Err(told(runs))
+                Err(reported(runs))
             }
         }
         Outcome::Failed { why } => match why {
@@ -117,7 +117,7 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
                 if runs.is_empty() {
                     Ok(())
                 } else {
-                    Err(told(runs))
+                    Err(reported(runs))
                 }
             }
         },
@@ -125,7 +125,7 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
             if runs.is_empty() {
                 Ok(())
             } else {
-                Err(told(runs))
+                Err(reported(runs))
             }
         }
         // Both outcomes state nothing about scripts.
@@ -167,7 +167,7 @@ impl Run {
     }
 }
 
-fn told(runs: &[&Run]) -> String {
+fn reported(runs: &[&Run]) -> String {
     if runs.is_empty() {
         return "no script of it ever ran".to_owned();
     }

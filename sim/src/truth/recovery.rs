@@ -126,7 +126,7 @@ impl Truth {
         let given_up = |job: &JobId, attempt| self.releases.given_up(job, attempt);
         let wrong = records.iter().find_map(|record| goes_on(store, record, reported, &abandoned, given_up));
         if let Some(what) = wrong {
-            self.broken(|| format!("recovery: c{which} {what}, and nobody has asked for it"));
+            self.broken(|| format!("recovery: c{which} {what}, and no request for it has arrived"));
         }
     }
 
@@ -140,8 +140,8 @@ impl Truth {
             let (sequence, job, attempt) = (entry.sequence, &entry.job, entry.attempt);
             self.broken(|| {
                 format!(
-                    "recovery: c{which} tells entry {sequence} of {job} attempt {attempt}, and nobody has asked for \
-                     it"
+                    "recovery: c{which} sends entry {sequence} of {job} attempt {attempt}, and no request for it has \
+                     arrived"
                 )
             });
         }
@@ -172,7 +172,7 @@ fn goes_on(
                 && entry.reader == Reader::Manager
                 && entry.body.value()["event"] != "milestone" =>
         {
-            Some(format!("has {} of {} attempt {} told", entry.body.value(), entry.job, entry.attempt))
+            Some(format!("has {} of {} attempt {} sent", entry.body.value(), entry.job, entry.attempt))
         }
         Record::Attempt(row) if is_abandoned(&row.job, row.attempt) => {
             let before = store.attempts.iter().find(|of| of.job == row.job && of.attempt == row.attempt)?;

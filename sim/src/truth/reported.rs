@@ -69,7 +69,7 @@ impl Truth {
         }
         if let Some(stem) = missing {
             self.broken(|| {
-                format!("5 told: {stem} ran to its end, its node is there, and the controller was never told")
+                format!("5 reported:  {stem} ran to its end, its node is there, and the controller was never notified")
             });
         }
     }
@@ -143,7 +143,7 @@ impl Truth {
         }
         let before = *self.answers.entry((at, boot, task)).or_insert(outcome.as_str());
         if before != outcome.as_str() && !self.is_cleared(task) {
-            self.broken(|| format!("5 shown: n{at} told a caller that {task} was {before}, and now {outcome}"));
+            self.broken(|| format!("5 shown: n{at} reported to a caller that {task} was {before}, and now {outcome}"));
         }
     }
 }

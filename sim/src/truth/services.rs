@@ -145,9 +145,9 @@ impl Truth {
             _ => false,
         };
         let since = self.lease_since(row.id, t);
-        let told =
+        let reported =
             || format!("its service said {reports:?}, and its lease of {} counts since {since}", external.lease_ms);
-        if fits { Ok(()) } else { Err(told()) }
+        if fits { Ok(()) } else { Err(reported()) }
     }
 
     /// Returns the lease in milliseconds. If a request changed the lease at `t`, the old lease may have ended before

@@ -341,7 +341,7 @@ impl Truth {
             && !self.is_doubtful(task, None)
         {
             return self.broken(|| {
-                format!("3 true: c{which} says rank {rank} of {name} of {job} is {outcome}, and nobody asked for that")
+                format!("3 true: c{which} says rank {rank} of {name} of {job} is {outcome}, and that was not asked for")
             });
         }
         if let Err(truth) = self.agrees(task, outcome) {

@@ -70,7 +70,7 @@ impl World {
             let node = self.nodes.get(at).filter(|node| node.on && self.truth.is_one(at))?;
             let tombstone =
                 node.spool.tombstones.values().find(|tombstone| tombstone.task == task && !tombstone.local)?;
-            // The tombstone may stand for a task that the node never had, or lost itself. Or the node was told to
+            // The tombstone may stand for a task that the node never had, or lost itself. Or the node got the order to
             // forget the task, and another node brought the action back.
             let forgotten = self.truth.ran_before_its_prune(&row.job, row.attempt, task, at);
             let says = tombstone.outcome.is_of_scripts() && !forgotten;

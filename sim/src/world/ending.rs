@@ -113,7 +113,7 @@ impl World {
         let held = held.filter(|row| !row.abandoned && !mine(row));
         let held: Vec<_> = held.cloned().collect();
         for job in pending {
-            let reason = "there is no hook any more".to_owned();
+            let reason = "there is no longer a hook".to_owned();
             self.ask(0, Request::JobForget { job, attempt: None, releases: true, reason });
         }
         for row in held {
@@ -147,8 +147,8 @@ impl World {
     /// ranks.
     fn limited_by_node(&self, row: &ActionRow) -> IdSet {
         let is_limited = row.name.as_str() != "unlimited";
-        let told = |rank: &u32| is_limited && self.truth.is_certain(TaskId { action: row.id, rank: Rank(*rank) });
-        row.accepted.iter().filter(told).collect()
+        let reported = |rank: &u32| is_limited && self.truth.is_certain(TaskId { action: row.id, rank: Rank(*rank) });
+        row.accepted.iter().filter(reported).collect()
     }
 
     fn is_on_dead_node(&self, task: TaskId) -> bool {
@@ -189,7 +189,7 @@ impl World {
             return self.violate("liveness", &format!("the grace is not over: {:?}", store.recovery));
         }
         if let Some(row) = store.attempts.iter().find(|row| row.abandoned) {
-            let text = format!("nobody has taken up {} attempt {}", row.job, row.attempt);
+            let text = format!("no request has taken up {} attempt {}", row.job, row.attempt);
             return self.violate("liveness", &text);
         }
         if let Some(text) = self.unreleased() {
@@ -199,7 +199,7 @@ impl World {
         let kept = store.attempts.iter().find(|row| row.hold.is_empty() && !row.complete);
         if let Some(row) = kept {
             let text = format!(
-                "{} attempt {} is held by nobody, and only {} of it is released",
+                "{} attempt {} has no holder, and only {} of it is released",
                 row.job, row.attempt, row.released
             );
             return self.violate("4 released", &text);

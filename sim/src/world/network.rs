@@ -365,7 +365,7 @@ impl World {
                 self.after(0, Event::Agent { node, incarnation, event: AgentEvent::Message { conn, frame } });
             }
             (Side::Agent, Frame::Fin) => self.close_side(conn, Side::Agent),
-            (Side::Controller, Frame::Bytes(frame)) if c.controller_open => self.hear(conn, &frame),
+            (Side::Controller, Frame::Bytes(frame)) if c.controller_open => self.receive(conn, &frame),
             (Side::Controller, Frame::Fin) => self.close_side(conn, Side::Controller),
             // The kernel of a closed side answers a frame with RST.
             (Side::Agent, Frame::Bytes(_)) => self.close_side(conn, Side::Controller),
@@ -388,7 +388,7 @@ impl World {
         }
     }
 
-    fn hear(&mut self, conn: u64, frame: &[u8]) {
+    fn receive(&mut self, conn: u64, frame: &[u8]) {
         let Some(c) = self.conns.get(&conn) else { return };
         let host = self.nodes[c.node].host.as_str().to_owned();
         let peer = format!("node{}:{conn}", c.node);

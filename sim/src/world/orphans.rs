@@ -39,10 +39,7 @@ impl World {
                     _ => None,
                 };
                 if let Some(what) = wrong {
-                    return self.violate(
-                        "orphan",
-                        &format!("c{which} {what}, which its store does not know, and nobody asked"),
-                    );
+                    return self.violate("orphan", &format!("c{which} {what}, which its store does not know, unasked"));
                 }
                 match message {
                     ToAgent::Start(start) => {
@@ -81,13 +78,13 @@ impl World {
         }
     }
 
-    /// Checks a Welcome of controller `which` to node `at`. `told`: the node's newest commit at its Hello. If the store
-    /// never made that commit, the controller must enter a recovery before it sends the Welcome: a welcomed node
+    /// Checks a Welcome of controller `which` to node `at`. `reported`: the node's newest commit at its Hello. If the
+    /// store never made that commit, the controller must enter a recovery before it sends the Welcome: a welcomed node
     /// accepts this controller, and no longer reports the other commit.
-    pub(crate) fn check_welcome(&mut self, which: usize, at: usize, told: Option<Commit>) {
+    pub(crate) fn check_welcome(&mut self, which: usize, at: usize, reported: Option<Commit>) {
         let store = &self.controllers[which].store;
         let lost_before = store.recovery.as_ref().map_or(0, |row| row.epoch);
-        let newest = told.filter(|commit| commit.epoch.number >= lost_before);
+        let newest = reported.filter(|commit| commit.epoch.number >= lost_before);
         // The controller left recovery with this very Hello: it has no pending work.
         let now_ms = self.wall_of(which);
         let is_entered =
@@ -95,7 +92,7 @@ impl World {
         if is_on(store) || is_entered || !self.is_foreign(which, newest) {
             return;
         }
-        let text = format!("c{which} lets n{at} in, which has obeyed {newest:?}: its store never made that commit");
+        let text = format!("c{which} lets n{at} in, which has accepted {newest:?}: its store never made that commit");
         self.violate("recovery", &text);
     }
 

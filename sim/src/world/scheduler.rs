@@ -404,8 +404,8 @@ impl World {
                 self.send_page(load, list, BTreeSet::new());
             }
             (Asked::Outbox, Ok(Reply::Outbox(entries))) => self.apply(entries),
-            (Asked::Sync(load, pages, mut refused), Ok(Reply::Synced(told))) => {
-                for (job, attempt, why) in &told.refused {
+            (Asked::Sync(load, pages, mut refused), Ok(Reply::Synced(reported))) => {
+                for (job, attempt, why) in &reported.refused {
                     self.say(|| format!("the resource manager is refused {job} attempt {attempt}: {why}"));
                     // The resource manager fails the job, and logs the refusal.
                     let of = (job.clone(), *attempt);
@@ -416,7 +416,7 @@ impl World {
                     refused.insert(of);
                 }
                 if !pages.is_empty() {
-                    let pages = pages.into_iter().map(|page| SyncPage { sync: Some(told.sync), ..page });
+                    let pages = pages.into_iter().map(|page| SyncPage { sync: Some(reported.sync), ..page });
                     self.send_page(load, pages.collect(), refused);
                     return true;
                 }
@@ -544,7 +544,7 @@ impl World {
         let may_repeat = !is_new || self.may_repeat();
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else {
             if !self.scheduler.forgotten.contains(of) && !may_repeat {
-                let text = format!("{} attempt {} is told free again: its hosts were given on", of.0, of.1);
+                let text = format!("{} attempt {} is reported free again: its hosts were given on", of.0, of.1);
                 self.violate("4 released", &text);
             }
             return;
@@ -563,8 +563,11 @@ impl World {
         // A hook's job has ended: its hosts are released in any case.
         let finished = self.plan.scheduler == Some(Kind::Hooks) && is_ended;
         if !again.is_empty() && !finished && !may_repeat {
-            let text =
-                format!("ranks {again} of {} attempt {} are told free again: their hosts were given on", of.0, of.1);
+            let text = format!(
+                "ranks {again} of {} attempt {} are reported free again: their hosts were given \
+                         on",
+                of.0, of.1
+            );
             self.violate("4 released", &text);
         }
     }
@@ -624,7 +627,7 @@ impl World {
         let waits = |one: &&Job| one.added && !one.is_stuck;
         let (of, one) = self.scheduler.book.jobs.iter().find(|(_, one)| waits(one))?;
         Some(format!(
-            "{} attempt {} ended, and the resource manager was never told that ranks {} are free",
+            "{} attempt {} ended, and the resource manager was never notified that ranks {} are free",
             of.0, of.1, one.held
         ))
     }

@@ -223,7 +223,7 @@ impl World {
         let grace = self.shortest_graces();
         let wrong = match why {
             Loss::Rebooted if self.truth.was_awaited(task, at) => {
-                Some("its script had announced that boot, and heard that the controller knew".to_owned())
+                Some("its script had announced that boot, and learned that the controller knew".to_owned())
             }
             Loss::Rebooted => (node.boot < 2 || self.truth.began_in(task, at, node.boot))
                 .then(|| "that boot of its node goes on".to_owned()),

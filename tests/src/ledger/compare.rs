@@ -67,7 +67,7 @@ impl Comparison {
             format!("job {job} attempt {attempt}: {action} of rank {rank}: {fault}")
         };
         let of_rows = self.rows.iter().flat_map(|row| row.faults.iter().map(move |fault| line(row, fault)));
-        of_rows.chain(self.absent.iter().map(|action| format!("nobody knows of any {action}"))).collect()
+        of_rows.chain(self.absent.iter().map(|action| format!("no daemon knows of any {action}"))).collect()
     }
 }
 
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(compare(&ran, &[ok.clone(), ok.clone()], &[]).faults().len(), 1);
         assert!(!compare(&Ledger::default(), &[], &[]).holds(), "nothing compared proves nothing");
         let epilog = compare(&ran, std::slice::from_ref(&ok), &[("prolog", &["a"]), ("epilog", &["a"])]);
-        assert_eq!(epilog.faults(), ["nobody knows of any epilog"]);
+        assert_eq!(epilog.faults(), ["no daemon knows of any epilog"]);
         let steps = Known { scripts: [("a".to_owned(), Some(1))].into(), ..ok };
         assert_eq!(compare(&ran, &[steps], &[]).faults().len(), 1);
     }

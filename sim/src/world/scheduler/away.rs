@@ -30,8 +30,8 @@ impl World {
         let Some(book) = self.scheduler.copies.get(copy).cloned() else { return };
         self.say(|| "the resource manager is rolled back".to_owned());
         let before = std::mem::replace(&mut self.scheduler.book, book);
-        let told = self.controllers[0].store.outbox.iter().map(|entry| (entry.epoch, entry.sequence));
-        self.scheduler.notified_before.extend(told);
+        let reported = self.controllers[0].store.outbox.iter().map(|entry| (entry.epoch, entry.sequence));
+        self.scheduler.notified_before.extend(reported);
         let gone = before.jobs.into_keys().filter(|of| !self.scheduler.book.jobs.contains_key(of));
         self.scheduler.forgotten.extend(gone.collect::<Vec<_>>());
         for job in self.scheduler.book.jobs.values_mut() {
