@@ -250,7 +250,7 @@ fn drained(drains: Vec<DrainRow>, schedule: &Schedule, now: Instant) -> Vec<Task
             true => json!({"event": "undrain", "hosts": hosts}),
             false => json!({"event": "drain", "hosts": hosts, "reason": reason, "by": by}),
         };
-        let done = |rows: &[DrainRow]| Request::DrainDone {
+        let done = |rows: &[DrainRow]| Request::DrainsDone {
             drains: rows.iter().map(|row| (row.host.clone(), row.notice_id)).collect(),
             lifted,
         };

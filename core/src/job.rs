@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{CheckName, ResourceName};
 use crate::idset::IdSet;
-use crate::parse::ParseError;
+use crate::parse::{ParseError, or_default};
 use crate::resource_set::ResourceSet;
 
 /// A part of a job: ranks and named resources.
@@ -144,14 +144,15 @@ impl From<Tolerance> for String {
 pub const MAX_CHECKS: usize = 64;
 
 /// The terms of a job, which the requester states when adding the job: its resources, and the failures that it
-/// forgives.
+/// forgives. The names of the members in JSON are those of the local API. Stores of earlier versions have `r` and
+/// `checks`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
     /// R, from which perilog cuts the fragments of releases; `None`: the resource manager gave none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "R", alias = "r", default, skip_serializing_if = "Option::is_none")]
     pub r: Option<Box<ResourceSet>>,
     /// The named resources of the job.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "BTreeSet::is_empty")]
     pub resources: BTreeSet<ResourceName>,
     /// The number of failed ranks that the job forgives. `None`: with `keep`, the job forgives all ranks beyond `keep`.
     /// Without `keep`, it forgives the sum of `checks`.
@@ -159,7 +160,13 @@ pub struct Terms {
     pub tolerate: Option<Tolerance>,
     /// For each of these checks, the number of ranks that may fail the check, within `tolerate`. Without `tolerate` and
     /// `keep`, the job forgives failures of these checks alone.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        rename = "tolerate_checks",
+        alias = "checks",
+        default,
+        deserialize_with = "or_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub checks: BTreeMap<CheckName, Tolerance>,
     /// The number of good ranks that the job needs. The job goes on with exactly this number of ranks, never with
     /// fewer, and hands over all others. `None`: the job hands over no surplus rank.
@@ -167,7 +174,7 @@ pub struct Terms {
     pub keep: Option<u32>,
     /// Whether the job hands over the ranks that failed within the tolerance, once the action in which they failed has
     /// succeeded without them.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub shrink: bool,
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Deserializer};
+
 /// An error in a text. `at` is a byte offset into `input`; [`ParseError::column`] counts characters from 1 for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseError {
@@ -51,3 +53,12 @@ impl fmt::Display for ParseError {
 }
 
 impl std::error::Error for ParseError {}
+
+/// Reads a value for serde's `deserialize_with`; `null` stands for the default, as the absence of the value does.
+pub(crate) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}

@@ -63,7 +63,7 @@ fn one(jobs: usize, allocator: &'static StatsAlloc<System>) -> Result<(f64, f64)
         site.run("prolog")?;
         site.accepted_and_finished("prolog", attempt, 3)?;
         look(&mut site, RANKS)?;
-        let Reply::Status(_) = site.ask(Request::Status)? else { bail!("status") };
+        let Reply::Status(_) = site.ask(Request::Status {})? else { bail!("status") };
         site.finish()?;
         site.accepted_and_finished("epilog", attempt, 0)?;
         site.wait()?;

@@ -13,8 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::parameters::parse;
-use super::{Api, lists, recovery, refuse};
+use super::{Api, lists, refuse, request};
 use crate::daemon::{Changes, Entry, Followed, feed};
 
 /// Maximum number of attempts in one reply.
@@ -23,21 +22,17 @@ const PAGE: usize = 200;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Attempts {
-    source: recovery::Source,
-    jobs: Option<Vec<String>>,
+    source: Source,
+    jobs: Option<BTreeSet<JobId>>,
     follow: Option<bool>,
 }
 
 pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
-    let Some((parameters, peer, reply)) = call.parse::<Attempts>().await else { return Ok(()) };
-    let jobs = parameters.jobs.unwrap_or_default();
-    let jobs: Result<BTreeSet<JobId>, Refusal> = jobs.iter().map(|job| parse(job)).collect();
-    let (source, jobs) = match (parameters.source.value(), jobs) {
-        (Ok(source), Ok(jobs)) => (source, jobs),
-        (Err(refusal), _) | (_, Err(refusal)) => return refuse(reply, &refusal).await,
-    };
+    let Some((parameters, peer, reply)) = request::parse::<Attempts>(call).await? else { return Ok(()) };
+    let Attempts { source, jobs, follow } = parameters;
+    let jobs = jobs.unwrap_or_default();
     let mut feed = Feed { api, uid: peer.uid, source, reply, drains: None };
-    let ended = match parameters.follow.unwrap_or(false) {
+    let ended = match follow.unwrap_or(false) {
         true => feed.follow(jobs).await,
         false => feed.snapshot(jobs).await,
     };

@@ -10,7 +10,7 @@ use perilog_host::varlink::{Call, Gone};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Api, refuse};
+use super::{Api, refuse, request};
 use crate::store;
 
 /// Maximum number of the copy's bytes in one reply.
@@ -23,7 +23,7 @@ struct Parameters {}
 /// Serves the method `BackupKept`: a client reports that a whole copy is on a disk, and the controller records the
 /// time.
 pub(super) async fn kept(api: &Api, call: Call) -> Result<(), Gone> {
-    let Some((Parameters {}, _, reply)) = call.parse::<Parameters>().await else { return Ok(()) };
+    let Some((Parameters {}, _, reply)) = request::parse(call).await? else { return Ok(()) };
     let path = api.store.clone();
     let noted = tokio::task::spawn_blocking(move || store::note_copy(&path)).await;
     match noted.map_err(|error| error.to_string()).and_then(|noted| noted.map_err(|error| error.to_string())) {
@@ -38,7 +38,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
         let mut reply = call.reply;
         return reply.more(json!({})).await;
     }
-    let Some((Parameters {}, _, mut reply)) = call.parse::<Parameters>().await else { return Ok(()) };
+    let Some((Parameters {}, _, mut reply)) = request::parse(call).await? else { return Ok(()) };
     // One copy at a time, because each copy takes as much disk space as the store.
     let _alone = api.backup.lock().await;
     let path = api.store.clone();

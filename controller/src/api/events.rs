@@ -15,8 +15,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
-use super::parameters::parse;
-use super::{Api, refuse};
+use super::{Api, refuse, request};
 use crate::daemon::{Drain, Entry, events};
 use crate::store::Numbered;
 
@@ -26,20 +25,16 @@ pub(super) const PAGE: usize = 500;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Events {
-    job: String,
+    job: JobId,
     after: Option<u64>,
     follow: Option<bool>,
 }
 
 pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     let more = call.more;
-    let Some((parameters, _, reply)) = call.parse::<Events>().await else { return Ok(()) };
-    let job: JobId = match parse(&parameters.job) {
-        Ok(job) => job,
-        Err(refusal) => return refuse(reply, &refusal).await,
-    };
-    let mut log = Log { api, job, last: parameters.after.unwrap_or(0) };
-    match (more, parameters.follow.unwrap_or(false)) {
+    let Some((Events { job, after, follow }, _, reply)) = request::parse(call).await? else { return Ok(()) };
+    let mut log = Log { api, job, last: after.unwrap_or(0) };
+    match (more, follow.unwrap_or(false)) {
         (false, false) => match log.page().await {
             Ok(page) => reply.done(page_value(&page)).await,
             Err(refusal) => refuse(reply, &refusal).await,

@@ -8,8 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::events::{PAGE, event_value};
-use super::parameters::parse;
-use super::{Api, refuse};
+use super::{Api, invalid, refuse, request};
 use crate::store::{EventReader, Ordered, Spot, StoreError};
 
 #[derive(Deserialize)]
@@ -23,7 +22,7 @@ struct EventsOfAll {
 
 pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     let more = call.more;
-    let Some((parameters, _, mut reply)) = call.parse::<EventsOfAll>().await else { return Ok(()) };
+    let Some((parameters, _, mut reply)) = request::parse::<EventsOfAll>(call).await? else { return Ok(()) };
     let follow = parameters.follow.unwrap_or(false);
     let after = match start(api, &parameters).await {
         Ok(after) => after,
@@ -91,7 +90,7 @@ async fn start(api: &Api, asked: &EventsOfAll) -> Result<Option<Spot>, Refusal> 
         None if since_ms.is_none() && last.is_none() => Ok(None),
         None => read(api, move |reader| reader.back(last, since_ms)).await,
         Some("now") => read(api, |reader| reader.newest()).await.map(Some),
-        Some(spot) => parse(spot).map(Some),
+        Some(spot) => spot.parse().map(Some).map_err(invalid),
     }
 }
 

@@ -8,8 +8,7 @@ use perilog_host::varlink::{Call, Gone};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::parameters::parse;
-use super::{Api, refuse};
+use super::{Api, refuse, request};
 use crate::store::{Exporter, Wanted, export_head};
 
 /// Maximum number of lines in one reply.
@@ -18,7 +17,7 @@ const PAGE: usize = 200;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Export {
-    job: Option<String>,
+    job: Option<JobId>,
     since_ms: Option<u64>,
     until_ms: Option<u64>,
 }
@@ -28,11 +27,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
         let mut reply = call.reply;
         return reply.more(json!({})).await;
     }
-    let Some((Export { job, since_ms, until_ms }, _, mut reply)) = call.parse::<Export>().await else { return Ok(()) };
-    let job: Option<JobId> = match job.as_deref().map(parse).transpose() {
-        Ok(job) => job,
-        Err(refusal) => return refuse(reply, &refusal).await,
-    };
+    let Some((Export { job, since_ms, until_ms }, _, mut reply)) = request::parse(call).await? else { return Ok(()) };
     let (path, wanted) = (api.store.clone(), Wanted { job: job.clone(), since_ms, until_ms });
     let mut exporter = match blocking(move || Exporter::open(&path, wanted)).await {
         Ok(exporter) => exporter,

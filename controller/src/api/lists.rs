@@ -14,16 +14,11 @@ use perilog_core::{HostList, HostName};
 use perilog_host::varlink::{Call, Gone};
 use serde_json::{Value, json};
 
-use super::parameters::{self, Parameters};
-use super::{Api, refuse, to_json, value};
+use super::{Api, refuse, request, to_json, value};
 
-pub(super) async fn serve<P: Parameters>(api: &Api, call: Call) -> Result<(), Gone> {
+pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     let more = call.more;
-    let Some((parameters, peer, mut reply)) = call.parse::<P>().await else { return Ok(()) };
-    let mut request = match parameters::read(parameters, api.max_hosts).await {
-        Ok(request) => request,
-        Err(refusal) => return refuse(reply, &refusal).await,
-    };
+    let Some((mut request, peer, mut reply)) = request::read(call, api.max_hosts).await? else { return Ok(()) };
     loop {
         let answer = match api.answer(&peer, request.clone()).await {
             Ok(answer) => answer,

@@ -1,15 +1,14 @@
 //! The method `Logs`: output of a job's scripts from the nodes. The API sends a question to each node, and passes the
 //! answers on as they arrive.
 
-use perilog_core::controller::io::{AskWhich, Refusal, Reply, Request};
+use perilog_core::controller::io::{AskWhich, Refusal, Reply, Request, Which};
 use perilog_core::message::{Ask, MAX_LOG_LINES};
 use perilog_core::{HostList, HostName, Targets};
 use perilog_host::varlink::{Call, Gone, ReplySink};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::parameters::which;
-use super::{Api, refuse};
+use super::{Api, refuse, request};
 use crate::daemon::{Drain, Part, parts};
 
 /// Default number of lines that each node sends.
@@ -18,16 +17,14 @@ const LINES: u32 = 100;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Logs {
-    job: String,
-    attempt: Option<String>,
-    action: Option<String>,
-    targets: Option<String>,
+    #[serde(flatten)]
+    which: Which,
     lines: Option<u32>,
 }
 
 impl Logs {
-    fn request(self) -> Result<Request, Refusal> {
-        let which = which(&self.job, self.attempt, self.action, self.targets)?;
+    fn request(self) -> Request {
+        let which = self.which;
         let ask = Ask::Logs {
             job: which.job.clone(),
             action: which.action.clone(),
@@ -40,7 +37,7 @@ impl Logs {
             },
             lines: self.lines.unwrap_or(LINES).min(MAX_LOG_LINES),
         };
-        Ok(Request::Ask { which: AskWhich::Tasks(which), ask })
+        Request::Ask { which: AskWhich::Tasks(which), ask }
     }
 }
 
@@ -50,14 +47,9 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
         let mut reply = call.reply;
         return reply.more(json!({})).await;
     }
-    let Some((parameters, peer, mut reply)) = call.parse::<Logs>().await else { return Ok(()) };
+    let Some((logs, peer, mut reply)) = request::bounded::<Logs>(call, api.max_hosts).await? else { return Ok(()) };
     let (queue, mut answers) = parts();
-    let bound = api.max_hosts.check_targets(parameters.targets.as_deref());
-    let asked = match bound.and_then(|()| parameters.request()) {
-        Ok(request) => api.inlet.ask(peer.uid, request, Some(queue)).await,
-        Err(refusal) => Err(refusal),
-    };
-    let (question, asked, unreachable) = match asked {
+    let (question, asked, unreachable) = match api.inlet.ask(peer.uid, logs.request(), Some(queue)).await {
         Ok(Reply::Asked { question, asked, unreachable }) => (question, asked, unreachable),
         Ok(_) => return Ok(()),
         Err(refusal) => return refuse(reply, &refusal).await,

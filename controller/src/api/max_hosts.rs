@@ -3,9 +3,11 @@
 
 use perilog_core::controller::io::Refusal;
 use perilog_core::{HostList, Targets};
-use serde_json::Value;
+use perilog_host::varlink::Call;
+use serde::Deserialize;
 
 use super::invalid;
+use super::request::Wrong;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MaxHosts(pub(crate) usize);
@@ -30,8 +32,33 @@ impl MaxHosts {
         self.check(targets.filter(|text| !Targets::are_ranks(text)))
     }
 
-    /// Checks the hosts of an R (RFC 20).
-    pub(super) fn check_r(self, r: &Value) -> Result<(), Refusal> {
-        self.check(r["execution"]["nodelist"].as_array().into_iter().flatten().filter_map(Value::as_str))
+    /// Checks the number of hosts in each list of a call.
+    pub(super) fn check_call(self, call: &Call) -> Result<(), Wrong> {
+        let Lists { nodes, targets, r } = call.parameters()?;
+        self.check(nodes.as_deref())?;
+        self.check_targets(targets.as_deref())?;
+        Ok(self.check(r.iter().flat_map(|r| &r.execution.nodelist).map(String::as_str))?)
     }
+}
+
+/// The parameters that name hosts, whatever the method is.
+#[derive(Deserialize)]
+struct Lists {
+    nodes: Option<String>,
+    targets: Option<String>,
+    #[serde(rename = "R")]
+    r: Option<R>,
+}
+
+/// The hosts of an R (RFC 20).
+#[derive(Deserialize)]
+struct R {
+    #[serde(default)]
+    execution: Execution,
+}
+
+#[derive(Default, Deserialize)]
+struct Execution {
+    #[serde(default)]
+    nodelist: Vec<String>,
 }

@@ -2,23 +2,22 @@
 //! methods. Most methods are requests to the machine, which decides about jobs. Some methods only read the store, copy
 //! the store, or handle the files of tokens.
 //!
-//! A parameter of a wrong type is `org.varlink.service.InvalidParameter`. A malformed text (an idset, a job's id, a
-//! duration) is `io.perilog.Controller.Refused` with code `invalid` and the position of the mistake.
+//! A parameter that is missing, unknown or of a wrong type is `org.varlink.service.InvalidParameter`. A malformed text
+//! (an idset, a job's id, a duration) is `io.perilog.Controller.Refused` with code `invalid` and the position of the
+//! mistake.
 
-mod actions;
 mod attempts;
 mod backup;
 mod events;
 mod events_of_all;
 mod export;
-mod jobs;
 mod lists;
 mod logs;
 mod max_hosts;
 mod outbox;
-mod parameters;
-mod recovery;
 mod redact;
+mod request;
+mod sync;
 mod timings;
 mod tokens;
 
@@ -187,48 +186,16 @@ impl Api {
             "TokenTakeBack" => tokens::take_back(self, call).await,
             "Attempts" => attempts::serve(self, call).await,
             "Outbox" => outbox::serve(self, call).await,
-            "Run" => self.simple::<parameters::Run>(call).await,
-            "Cancel" => self.simple::<parameters::Cancel>(call).await,
-            "Signal" => self.simple::<parameters::Signal>(call).await,
-            "Resolve" => self.simple::<parameters::Resolve>(call).await,
-            "ActionStart" => self.simple::<actions::ActionStart>(call).await,
-            "ActionReport" => self.simple::<actions::ActionReport>(call).await,
-            "ActionRenew" => self.simple::<actions::ActionRenew>(call).await,
-            "ActionMilestone" => self.simple::<actions::ActionMilestone>(call).await,
-            "JobAdd" => self.simple::<jobs::JobAdd>(call).await,
-            "JobFinish" => self.simple::<jobs::JobFinish>(call).await,
-            "JobCancel" => self.simple::<jobs::JobCancel>(call).await,
-            "JobForget" => self.simple::<jobs::JobForget>(call).await,
-            "Milestone" => self.simple::<jobs::Milestone>(call).await,
-            "Failed" => self.simple::<jobs::Failed>(call).await,
-            "Drains" => lists::serve::<jobs::Drains>(self, call).await,
-            "Drain" => self.simple::<jobs::Drain>(call).await,
-            "Undrain" => self.simple::<jobs::Undrain>(call).await,
-            "DrainDone" => self.simple::<jobs::DrainDone>(call).await,
-            "Ps" => lists::serve::<parameters::Ps>(self, call).await,
-            "Show" => self.simple::<parameters::Show>(call).await,
-            "Nodes" => lists::serve::<parameters::Nodes>(self, call).await,
-            "NodeForget" => self.simple::<parameters::NodeForget>(call).await,
-            "Why" => self.simple::<parameters::Why>(call).await,
-            "Status" => self.simple::<parameters::Status>(call).await,
-            "Sync" => self.simple::<recovery::Page>(call).await,
-            "Recover" => lists::serve::<recovery::Recover>(self, call).await,
+            "Drains" | "Nodes" | "Ps" | "Recover" => lists::serve(self, call).await,
             "Quiesce" => self.quiesce(call).await,
-            "Resume" => self.simple::<parameters::Resume>(call).await,
-            "OutboxApplied" => self.simple::<parameters::OutboxApplied>(call).await,
-            // The interface defines the method, but this table lacks an entry.
-            _ => Ok(()),
+            _ => self.simple(call).await,
         }
     }
 
     /// Handles a method that is one request to the machine with one reply.
-    async fn simple<P: parameters::Parameters>(&self, call: Call) -> Result<(), Gone> {
-        let Some((parameters, peer, reply)) = call.parse::<P>().await else { return Ok(()) };
-        let answer = match parameters::read(parameters, self.max_hosts).await {
-            Ok(request) => self.answer(&peer, request).await,
-            Err(refusal) => Err(refusal),
-        };
-        match answer {
+    async fn simple(&self, call: Call) -> Result<(), Gone> {
+        let Some((request, peer, reply)) = request::read(call, self.max_hosts).await? else { return Ok(()) };
+        match self.answer(&peer, request).await {
             Ok(answer) => reply.done(value(answer)).await,
             Err(refusal) => refuse(reply, &refusal).await,
         }
@@ -269,12 +236,8 @@ impl Api {
     /// `Resume`. If the client disconnects before the reply, the machine forgets the call, so that other clients can
     /// wait.
     async fn quiesce(&self, call: Call) -> Result<(), Gone> {
-        let Some((parameters, peer, mut reply)) = call.parse::<parameters::Quiesce>().await else { return Ok(()) };
+        let Some((request, peer, mut reply)) = request::read(call, self.max_hosts).await? else { return Ok(()) };
         let _waiting = reply.wait().await?;
-        let request = match parameters::Parameters::request(parameters) {
-            Ok(request) => request,
-            Err(refusal) => return refuse(reply, &refusal).await,
-        };
         let answer = tokio::select! {
             biased;
             answer = self.ask(peer.uid, request) => Some(answer),

@@ -6,7 +6,7 @@ use perilog_host::varlink::{Call, Gone};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Api, refuse};
+use super::{Api, refuse, request};
 
 /// Maximum number of entries in one reply.
 const PAGE: usize = 200;
@@ -20,7 +20,7 @@ struct Outbox {
 
 pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     let more = call.more;
-    let Some((Outbox { after, follow }, peer, mut reply)) = call.parse::<Outbox>().await else { return Ok(()) };
+    let Some((Outbox { after, follow }, peer, mut reply)) = request::parse(call).await? else { return Ok(()) };
     let (mut after, follow) = (after.unwrap_or(0), follow.unwrap_or(false));
     let _waiting = if follow { Some(reply.wait().await?) } else { None };
     let mut grew = api.outbox.clone();

@@ -11,8 +11,7 @@ use perilog_host::varlink::{Call, Gone, ReplySink};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::parameters::{parse, perhaps};
-use super::{Api, refuse, to_json};
+use super::{Api, refuse, request, to_json};
 use crate::store::{Newest, Page, Place, Since, StepReader, StoreError, Which};
 
 /// Maximum number of tasks in one reply, which has at most 64 KiB, and of actions in all replies to a call.
@@ -20,27 +19,9 @@ const PAGE: usize = 1_000;
 /// Default of the parameter `since`: the last 24 hours.
 const SINCE: Span = Span::from_millis(24 * 3600 * 1000);
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Timeline {
-    job: String,
-    attempt: Option<String>,
-    action: Option<String>,
-}
-
-impl Timeline {
-    fn which(self) -> Result<Which, Refusal> {
-        Ok(Which { job: parse(&self.job)?, attempt: perhaps(self.attempt)?, action: perhaps(self.action)? })
-    }
-}
-
 pub(super) async fn timeline(api: &Api, call: Call) -> Result<(), Gone> {
     let more = call.more;
-    let Some((parameters, _, mut reply)) = call.parse::<Timeline>().await else { return Ok(()) };
-    let which = match parameters.which() {
-        Ok(which) => which,
-        Err(refusal) => return refuse(reply, &refusal).await,
-    };
+    let Some((which, _, mut reply)) = request::parse::<Which>(call).await? else { return Ok(()) };
     let mut after = None;
     loop {
         match page(api, &which, after).await {
@@ -69,30 +50,29 @@ async fn page(api: &Api, which: &Which, after: Option<Place>) -> Result<Page, Re
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Over {
-    since: Option<String>,
-    action: Option<String>,
+    since: Option<Span>,
+    action: Option<ActionName>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sums {
-    since: Option<String>,
-    action: Option<String>,
+    since: Option<Span>,
+    action: Option<ActionName>,
     by: Option<String>,
 }
 
 impl Over {
-    fn since(self) -> Result<Since, Refusal> {
-        let since: Span = perhaps(self.since)?.unwrap_or(SINCE);
-        let action: Option<ActionName> = perhaps(self.action)?;
+    fn since(self) -> Since {
+        let since = self.since.unwrap_or(SINCE);
         // An infinite period means the whole store.
         let since_ms = since.as_millis().map_or(0, |millis| clock::wall_ms().saturating_sub(millis));
-        Ok(Since { since_ms, action })
+        Since { since_ms, action: self.action }
     }
 }
 
 pub(super) async fn stats(api: &Api, call: Call) -> Result<(), Gone> {
-    let Some((Sums { since, action, by }, _, reply)) = call.parse::<Sums>().await else { return Ok(()) };
+    let Some((Sums { since, action, by }, _, reply)) = request::parse(call).await? else { return Ok(()) };
     let by_node = match by.as_deref() {
         None => false,
         Some("node") => true,
@@ -101,12 +81,9 @@ pub(super) async fn stats(api: &Api, call: Call) -> Result<(), Gone> {
             return refuse(reply, &Refusal::Invalid(text)).await;
         }
     };
-    let answer = match (Over { since, action }).since() {
-        Ok(since) => {
-            read(api, move |steps| if by_node { steps.totals_by_node(&since) } else { steps.totals(&since) }).await
-        }
-        Err(refusal) => Err(refusal),
-    };
+    let since = Over { since, action }.since();
+    let answer =
+        read(api, move |steps| if by_node { steps.totals_by_node(&since) } else { steps.totals(&since) }).await;
     say(reply, answer.map(|answer| to_json(&answer))).await
 }
 
@@ -114,25 +91,19 @@ pub(super) async fn stats(api: &Api, call: Call) -> Result<(), Gone> {
 #[serde(deny_unknown_fields)]
 struct Jobs {
     since_ms: Option<u64>,
-    action: Option<String>,
+    action: Option<ActionName>,
     failed: Option<bool>,
     limit: Option<u32>,
 }
 
 pub(super) async fn jobs(api: &Api, call: Call) -> Result<(), Gone> {
     let more = call.more;
-    let Some((Jobs { since_ms, action, failed, limit }, _, mut reply)) = call.parse::<Jobs>().await else {
-        return Ok(());
-    };
+    let Some((parameters, _, mut reply)) = request::parse(call).await? else { return Ok(()) };
+    let Jobs { since_ms, action, failed, limit } = parameters;
     let limit = limit.map_or(PAGE, |limit| PAGE.min(limit as usize));
-    let answer = match perhaps(action) {
-        Ok(action) => {
-            let of = Since { since_ms: since_ms.unwrap_or(0), action };
-            read(api, move |steps| steps.newest(&of, failed.unwrap_or(false), limit)).await
-        }
-        Err(refusal) => Err(refusal),
-    };
-    let Newest { jobs, truncated } = match answer {
+    let of = Since { since_ms: since_ms.unwrap_or(0), action };
+    let newest = read(api, move |steps| steps.newest(&of, failed.unwrap_or(false), limit)).await;
+    let Newest { jobs, truncated } = match newest {
         Ok(newest) => newest,
         Err(refusal) => return refuse(reply, &refusal).await,
     };
@@ -171,11 +142,9 @@ async fn over<T: Serialize + Send + 'static>(
     call: Call,
     question: impl FnOnce(&StepReader, &Since) -> Result<T, StoreError> + Send + 'static,
 ) -> Result<(), Gone> {
-    let Some((parameters, _, reply)) = call.parse::<Over>().await else { return Ok(()) };
-    let answer = match parameters.since() {
-        Ok(since) => read(api, move |steps| question(steps, &since)).await,
-        Err(refusal) => Err(refusal),
-    };
+    let Some((over, _, reply)) = request::parse::<Over>(call).await? else { return Ok(()) };
+    let since = over.since();
+    let answer = read(api, move |steps| question(steps, &since)).await;
     say(reply, answer.map(|answer| to_json(&answer))).await
 }
 

@@ -11,8 +11,7 @@ use perilog_host::varlink::{Call, Gone};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::parameters::{parse, perhaps};
-use super::{Api, invalid, refuse, to_json};
+use super::{Api, invalid, refuse, request, to_json};
 use crate::enroll::Enrolment;
 
 /// Default life of a token: long enough to boot a rack, short enough that a token in a log is useless the next day.
@@ -21,14 +20,14 @@ const LASTS: Span = Span::from_millis(3_600_000);
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Make {
-    nodes: String,
-    lasts: Option<String>,
+    nodes: HostList,
+    lasts: Option<Span>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TakeBack {
-    nodes: String,
+    nodes: HostList,
 }
 
 #[derive(Deserialize)]
@@ -36,10 +35,12 @@ struct TakeBack {
 struct List {}
 
 pub(super) async fn make(api: &Api, call: Call) -> Result<(), Gone> {
-    let Some((Make { nodes, lasts }, peer, reply)) = call.parse::<Make>().await else { return Ok(()) };
+    let Some((Make { nodes, lasts }, peer, reply)) = request::bounded(call, api.max_hosts).await? else {
+        return Ok(());
+    };
     let asked = || -> Result<(HostList, u64), Refusal> {
-        let lasts = perhaps::<Span>(lasts)?.unwrap_or(LASTS).as_millis().filter(|millis| *millis > 0);
-        Ok((hosts(api, &nodes)?, lasts.ok_or_else(|| invalid("a token's time is above zero, and ends"))?))
+        let lasts = lasts.unwrap_or(LASTS).as_millis().filter(|millis| *millis > 0);
+        Ok((hosts(nodes)?, lasts.ok_or_else(|| invalid("a token's time is above zero, and ends"))?))
     };
     let made = match asked() {
         Ok((hosts, lasts)) => {
@@ -62,7 +63,7 @@ pub(super) async fn make(api: &Api, call: Call) -> Result<(), Gone> {
 }
 
 pub(super) async fn list(api: &Api, call: Call) -> Result<(), Gone> {
-    let Some((List {}, _, reply)) = call.parse::<List>().await else { return Ok(()) };
+    let Some((List {}, _, reply)) = request::parse(call).await? else { return Ok(()) };
     let listed = on_files(api, |enrolment| {
         let tokens = enrolment.tokens.list(clock::wall_ms())?;
         let one = |token: crate::enroll::Token| {
@@ -80,8 +81,8 @@ pub(super) async fn list(api: &Api, call: Call) -> Result<(), Gone> {
 }
 
 pub(super) async fn take_back(api: &Api, call: Call) -> Result<(), Gone> {
-    let Some((TakeBack { nodes }, _, reply)) = call.parse::<TakeBack>().await else { return Ok(()) };
-    let taken = match hosts(api, &nodes) {
+    let Some((TakeBack { nodes }, _, reply)) = request::bounded(call, api.max_hosts).await? else { return Ok(()) };
+    let taken = match hosts(nodes) {
         Ok(hosts) => {
             on_files(api, move |enrolment| {
                 Ok(json!({ "taken": to_json(&enrolment.tokens.take_back(&hosts, clock::wall_ms())?) }))
@@ -96,10 +97,8 @@ pub(super) async fn take_back(api: &Api, call: Call) -> Result<(), Gone> {
     }
 }
 
-/// Parses host names. The function also checks each name, because RFC 29 allows names that no host can have.
-fn hosts(api: &Api, text: &str) -> Result<HostList, Refusal> {
-    api.max_hosts.check([text])?;
-    let hosts: HostList = parse(text)?;
+/// Checks that the list names hosts: RFC 29 allows names that no host can have.
+fn hosts(hosts: HostList) -> Result<HostList, Refusal> {
     if hosts.is_empty() {
         return Err(invalid("no nodes are named"));
     }

@@ -105,7 +105,7 @@ impl PageCache {
 
     async fn ask(&self, question: &Question) -> Seen {
         let request = match question {
-            Question::Health => Request::Status,
+            Question::Health => Request::Status {},
             Question::Overview(look) => Request::Overview(look.clone()),
         };
         match self.inlet.ask(0, request, None).await {

@@ -35,7 +35,7 @@ impl Source {
     pub(crate) const CONTENT_TYPE: &str = text::CONTENT_TYPE;
 
     pub(crate) async fn page(&self) -> String {
-        let asked = tokio::time::timeout(ANSWER, self.inlet.ask(0, Request::Status, None)).await;
+        let asked = tokio::time::timeout(ANSWER, self.inlet.ask(0, Request::Status {}, None)).await;
         let status = match asked {
             Ok(Ok(Reply::Status(status))) => Some(status),
             _ => None,

@@ -10,7 +10,7 @@ use perilog_core::controller::Layout;
 use perilog_core::controller::view::PAGE_BYTES;
 use perilog_core::{ActionName, Attempt, JobId, Rank, defect};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::StoreError;
@@ -24,7 +24,8 @@ pub struct StepReader {
 }
 
 /// Selects tasks of a job.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Which {
     pub job: JobId,
     /// The attempt of the job; `None`: the attempt of the job's newest action. If the job has no action, there is

@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
-use crate::controller::io::{
-    AskWhich, Client, FailedNotice, OutboxEntry, Record, Recover, Refusal, Reply, Request, Which,
-};
+use crate::controller::io::{AskWhich, Client, FailedNotice, OutboxEntry, Record, Refusal, Reply, Request, Which};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::controller::node::Nodes;
@@ -77,7 +75,9 @@ impl Machine {
             },
             Request::Run(run) => self.begin_or_attach(run, None),
             Request::ActionStart(start) => self.action_start(*start),
-            Request::Report(report) => self.jobs.report(&report, &mut self.cx),
+            Request::ActionReport(report) | Request::ActionRenew(report) | Request::ActionMilestone(report) => {
+                self.jobs.report(&report, &mut self.cx)
+            }
             Request::JobAdd(add) => {
                 let of_r = add.terms.r.as_ref().map(|r| r.hosts());
                 let spelt = add.nodes.as_ref().or(of_r).map_or(Ok(()), |hosts| self.nodes.check_spelling(hosts));
@@ -112,7 +112,15 @@ impl Machine {
                     Err(refusal) => Err(refusal),
                 }
             }
-            Request::DrainDone { drains, lifted } => {
+            Request::DrainDone { host, notice_id, lifted, failed: None } => {
+                self.drains.hook_done(&host, notice_id, lifted, &mut self.cx);
+                Ok(Reply::Done)
+            }
+            Request::DrainDone { host, notice_id, lifted, failed: Some(why) } => {
+                let what = vec![FailedNotice::Drain { host, notice_id, lifted }];
+                return self.on_request(client, uid, Request::HookFailed { what, why });
+            }
+            Request::DrainsDone { drains, lifted } => {
                 for (host, notice_id) in drains {
                     self.drains.hook_done(&host, notice_id, lifted, &mut self.cx);
                 }
@@ -138,7 +146,7 @@ impl Machine {
                 self.nodes.questions.remove(&question);
                 Ok(Reply::Done)
             }
-            Request::Status => Ok(Reply::Status(Box::new(self.facts().status()))),
+            Request::Status {} => Ok(Reply::Status(Box::new(self.facts().status()))),
             Request::Overview(look) => self.facts().overview_reply(&look).map(Reply::Overview),
             Request::Quiesce { reason, wait } => {
                 match self.quiesce.quiesce(client, reason, wait, uid, &self.jobs, &mut self.cx) {
@@ -146,10 +154,10 @@ impl Machine {
                     None => return,
                 }
             }
-            Request::Resume => Ok(self.quiesce.resume(uid, &mut self.cx)),
+            Request::Resume {} => Ok(self.quiesce.resume(uid, &mut self.cx)),
             Request::Sync(page) => self.sync(*page),
-            Request::Recover(Recover::List) => Ok(Reply::Recovery(Box::new(self.facts().show_recovery()))),
-            Request::Recover(Recover::TakeOver) => {
+            Request::Recover { take_over: false } => Ok(Reply::Recovery(Box::new(self.facts().show_recovery()))),
+            Request::Recover { take_over: true } => {
                 // An epoch above every reported epoch: the agents accept this controller. The reported epochs prove a
                 // lost epoch, so a generation begins.
                 self.raise_epoch(self.facts().highest_reported());

@@ -440,6 +440,9 @@ table! {
     TombstoneForgetsBoot: "a tombstone has nothing of the boot that is to be the task's end",
         "3: unknown is never success",
         Hunt::Unit { program: "core", filter: "a_tombstone_tells_of_the_boot_and_then_that_it_came" };
+    TombstoneStays: "the controller forgets an attempt, and keeps the tombstone of its task that a node has reported",
+        "7: what a finished job takes is bounded",
+        Hunt::Unit { program: "core", filter: "a_tombstone_goes_with_its_attempt" };
     EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)",
         "5: what was acknowledged survives a crash",
         Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };

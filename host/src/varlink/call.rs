@@ -5,6 +5,30 @@ use serde_json::value::RawValue;
 
 use super::{PeerCred, ReplySink};
 
+/// A mistake in the parameters of a call. The text names the parameter and the expected form.
+#[derive(Debug, thiserror::Error)]
+pub enum WrongParameter {
+    /// A parameter is missing, unknown, or of another type: the client may be of another version.
+    #[error("{0}")]
+    Form(String),
+    /// A value is malformed, such as a list of hosts.
+    #[error("{0}")]
+    Value(String),
+}
+
+impl WrongParameter {
+    /// Parses a part of the parameters. An error names its place in the whole, such as `attempts[2]`.
+    ///
+    /// # Errors
+    /// [`WrongParameter`]
+    pub fn parse_at<T: DeserializeOwned>(json: &RawValue, place: impl std::fmt::Display) -> Result<T, Self> {
+        parse(json.get(), "").map_err(|wrong| match wrong {
+            Self::Form(text) => Self::Form(format!("{place}: {text}")),
+            Self::Value(text) => Self::Value(format!("{place}: {text}")),
+        })
+    }
+}
+
 /// A call of a method, with the sink for its replies.
 #[derive(Debug)]
 pub struct Call {
@@ -25,10 +49,9 @@ impl Call {
     /// A `T` with `deny_unknown_fields` refuses unknown parameters, so a misspelt option does not pass silently. The
     /// parser builds no tree: a request takes no more memory than its type.
     pub async fn parse<T: DeserializeOwned>(self) -> Option<(T, PeerCred, ReplySink)> {
-        let Self { parameters, peer, reply, .. } = self;
-        let parsed = parse(&parameters);
+        let parsed = self.parameters().map_err(|wrong| wrong.to_string());
         // Drops the request first: a client that does not read its answer must not keep it in memory.
-        drop(parameters);
+        let (peer, reply) = (self.peer.clone(), self.into_reply());
         match parsed {
             Ok(parameters) => Some((parameters, peer, reply)),
             Err(text) => {
@@ -39,21 +62,47 @@ impl Call {
         }
     }
 
+    /// Parses the parameters, as [`Self::parse`] does.
+    ///
+    /// # Errors
+    /// [`WrongParameter`]
+    pub fn parameters<T: DeserializeOwned>(&self) -> Result<T, WrongParameter> {
+        parse(self.parameters.get(), "")
+    }
+
+    /// Parses the call as one of the requests `T`: an enum with a variant for each method, which has the method's
+    /// parameters.
+    ///
+    /// # Errors
+    /// [`WrongParameter`]
+    pub fn request<T: DeserializeOwned>(&self) -> Result<T, WrongParameter> {
+        let method = self.method.rsplit('.').next().unwrap_or_default();
+        parse(&format!("{{\"{method}\":{}}}", self.parameters.get()), method)
+    }
+
     /// Returns the sink for the replies; drops the request.
-    pub(super) fn into_reply(self) -> ReplySink {
+    pub fn into_reply(self) -> ReplySink {
         self.reply
     }
 }
 
-fn parse<T: DeserializeOwned>(parameters: &RawValue) -> Result<T, String> {
-    let json = &mut serde_json::Deserializer::from_str(parameters.get());
+/// Parses a JSON text. The error names the place in the text, below the member `below`.
+fn parse<T: DeserializeOwned>(json: &str, below: &str) -> Result<T, WrongParameter> {
+    let json = &mut serde_json::Deserializer::from_str(json);
     serde_path_to_error::deserialize(json).map_err(|error| {
         let said = error.inner().to_string();
         // The client made the text of a value, and knows no columns.
         let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
-        match error.path().to_string().as_str() {
-            "." => said.to_owned(),
+        let path = error.path().to_string();
+        let text = match path.strip_prefix(below).unwrap_or(&path).trim_start_matches('.') {
+            "" => said.to_owned(),
             path => format!("{path}: {said}"),
+        };
+        // serde has no other mark of an error that a type made itself, about a value of the right type.
+        let of_serde = ["unknown field", "missing field", "duplicate field", "invalid type", "invalid value"];
+        match of_serde.iter().any(|words| said.starts_with(words)) {
+            true => WrongParameter::Form(text),
+            false => WrongParameter::Value(text),
         }
     })
 }

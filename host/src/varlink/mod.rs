@@ -28,7 +28,7 @@ mod wire;
 
 use std::future::Future;
 
-pub use self::call::Call;
+pub use self::call::{Call, WrongParameter};
 pub use self::client::{CallError, Client, Replies};
 pub use self::limits::{Bounds, Waiting};
 pub use self::peer::PeerCred;

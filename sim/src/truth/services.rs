@@ -60,7 +60,7 @@ impl Truth {
                     let leases = there.filter_map(|row| Some((row.id, (t, row.external.as_ref()?.lease_ms))));
                     self.services.leases.extend(leases);
                 }
-                Request::Report(report) => self.reported_by_service(store, records, report, t),
+                Request::ActionReport(report) => self.reported_by_service(store, records, report, t),
                 _ => {}
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::controller::io::{Effect, Record, Recover, Request, RunRequest, SessionId};
+use perilog_core::controller::io::{Effect, Record, Request, RunRequest, SessionId};
 use perilog_core::controller::{Batch, FULL_EVERY_MS, Input, Machine, Now, Snapshot, Writer};
 use perilog_core::defect;
 use perilog_core::message::{FromAgent, HeldState};
@@ -423,7 +423,7 @@ impl World {
 fn of_a_service(input: &Input) -> Option<Request> {
     match input {
         Input::Request { request, .. } => {
-            Some(request.plain()).filter(|of| matches!(of, Request::ActionStart(_) | Request::Report(_))).cloned()
+            Some(request.plain()).filter(|of| matches!(of, Request::ActionStart(_) | Request::ActionReport(_))).cloned()
         }
         _ => None,
     }
@@ -454,11 +454,11 @@ const fn is_news(input: &Input) -> bool {
                 request.plain(),
                 Request::Run(_)
                     | Request::ActionStart(_)
-                    | Request::Report(_)
+                    | Request::ActionReport(_)
                     | Request::Cancel { .. }
                     | Request::Resolve { .. }
                     | Request::Signal { .. }
-                    | Request::Recover(Recover::TakeOver)
+                    | Request::Recover { take_over: true }
                     | Request::Undrain { .. }
                     | Request::JobAdd(_)
                     | Request::JobFinish { .. }

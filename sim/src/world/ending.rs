@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use perilog_core::controller::io::{ActionRow, AttemptRow, Reader, Recover, Request, Which};
+use perilog_core::controller::io::{ActionRow, AttemptRow, Reader, Request, Which};
 use perilog_core::{Epoch, IdSet, Rank, Targets, TaskId};
 
 use super::World;
@@ -74,7 +74,7 @@ impl World {
     pub(crate) fn tidy_up(&mut self) {
         if self.nodes.iter().any(|node| node.on && node.agent.is_some()) && self.is_fenced() {
             self.truth.store_may_be_behind();
-            self.ask(0, Request::Recover(Recover::TakeOver));
+            self.ask(0, Request::Recover { take_over: true });
         }
         self.call_person();
         let store = &self.controllers[0].store;

@@ -92,7 +92,7 @@ impl World {
     pub(crate) fn hooked(&mut self, incarnation: u64, host: HostName, notice_id: u64, lifted: bool) {
         if self.controllers[0].incarnation == incarnation {
             self.manager.notice_id.remove(&host);
-            self.ask(0, Request::DrainDone { drains: vec![(host, notice_id)], lifted });
+            self.ask(0, Request::DrainsDone { drains: vec![(host, notice_id)], lifted });
             // A newer notice about this host may exist.
             self.hooks_poll(0);
         }

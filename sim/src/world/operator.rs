@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use perilog_core::agent::Input;
 use perilog_core::agent::io::Exec;
 use perilog_core::controller::Input as ControllerInput;
-use perilog_core::controller::io::{AskWhich, JobAdd, Recover, Request, RunRequest, Which};
+use perilog_core::controller::io::{AskWhich, JobAdd, Request, RunRequest, Which};
 use perilog_core::message::Ask;
 use perilog_core::{ActionId, ClusterId, Rank, TaskId};
 use perilog_core::{HostList, IdSet, Targets, Terms, Tolerance};
@@ -76,7 +76,7 @@ impl World {
             Op::Signal { to, job, signal } => self.ask(to, Request::Signal { which: which(job, None), signal }),
             Op::TakeOver { to } => {
                 self.truth.store_may_be_behind();
-                self.ask(to, Request::Recover(Recover::TakeOver));
+                self.ask(to, Request::Recover { take_over: true });
             }
             Op::Look { to, job } => self.look_at_everything(to, job),
             // A resource manager, if the world has one, acknowledges its own entries.
@@ -207,7 +207,7 @@ impl World {
             }
             Op::Resume { to } => {
                 self.truth.asks_resume(to);
-                self.ask(to, Request::Resume);
+                self.ask(to, Request::Resume {});
             }
             Op::Launch { job, count, ms } => self.launch(job, count, ms),
             Op::Shrink { job, keep } => self.shrink_launched(job, keep),
@@ -236,7 +236,7 @@ impl World {
         self.ask(to, Request::Show { job: site::job(job), targets: None });
         self.ask(to, Request::Nodes { targets: None, after: None });
         self.ask(to, Request::Why { host: site::host(0) });
-        self.ask(to, Request::Status);
+        self.ask(to, Request::Status {});
         self.ask(to, Request::Outbox { after: 0, limit: usize::MAX });
     }
 }

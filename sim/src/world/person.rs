@@ -2,7 +2,7 @@
 //! prints, for jobs that are over.
 
 use perilog_core::controller::Record;
-use perilog_core::controller::io::{Recover, Refusal, Reply, Request};
+use perilog_core::controller::io::{Refusal, Reply, Request};
 use perilog_core::controller::view::RecoveryView;
 
 use super::World;
@@ -66,7 +66,7 @@ impl World {
         }
         if self.controllers[0].is_up() {
             self.person.asked = Some(self.controllers[0].clients + 1);
-            self.ask(0, Request::Recover(Recover::List));
+            self.ask(0, Request::Recover { take_over: false });
         }
         if (is_left || self.quiet) && self.t < self.verdicts_at {
             self.person.is_coming = true;
@@ -94,7 +94,7 @@ impl World {
             // The operator knows that the store was restored, that no other controller runs, and that no key was
             // stolen.
             self.truth.store_may_be_behind();
-            return self.ask(0, Request::Recover(Recover::TakeOver));
+            return self.ask(0, Request::Recover { take_over: true });
         }
         let edge = self.plan.scheduler == Some(Kind::Edge);
         let is_late = self.quiet && self.t > self.plan.horizon_ms + PATIENCE_MS;

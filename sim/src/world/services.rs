@@ -59,7 +59,7 @@ impl World {
         if let Some(service) = self.services.get_mut(index) {
             service.asked = clients;
             service.turns -= 1;
-            if let Request::Report(report) = &request {
+            if let Request::ActionReport(report) = &request {
                 service.last = Some(report.clone());
             }
         }
@@ -78,7 +78,7 @@ impl World {
         let (job, action) = (service.start.run.job.clone(), service.start.run.action.clone());
         let resources = service.start.resources.clone();
         if let Some(last) = service.last.clone().filter(|_| self.dice.one_in(4)) {
-            return Request::Report(last);
+            return Request::ActionReport(last);
         }
         let kind = match self.dice.below(8) {
             0 => ReportKind::Renew,
@@ -93,7 +93,7 @@ impl World {
             let named: BTreeSet<ResourceName> = resources.into_iter().filter(|_| self.dice.one_in(2)).collect();
             (Some(Targets::Ranks(some)), Some(named))
         };
-        Request::Report(Box::new(Report { job, attempt: Some(attempt), action, targets, resources, kind }))
+        Request::ActionReport(Box::new(Report { job, attempt: Some(attempt), action, targets, resources, kind }))
     }
 
     /// Handles an answer to a service. If the controller does not know the action, the service starts the action again.

@@ -1,7 +1,7 @@
 //! Check of lists in which no compiler notices a missing entry (CONTRIBUTING.md). Each message between agent and
 //! controller must be in the table of message numbers (proto/src/lib.rs) and among the samples of the encoding's tests.
-//! Each method of a Varlink interface must have an arm in the `match` that dispatches the calls. Each variable of a
-//! script must be in docs/scripts.md.
+//! Each method of a Varlink interface must have an arm in the `match` that dispatches the calls, or be a variant of the
+//! requests. Each variable of a script must be in docs/scripts.md.
 
 use std::path::Path;
 
@@ -9,7 +9,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::Findings;
 
-/// Each Varlink interface, and the source file whose `match` must have an arm for each of its methods.
+/// The requests of the controller. A variant serves the method of its name.
+const REQUESTS: &str = "core/src/controller/interface/request.rs";
+/// Each Varlink interface, and the source file whose `match` must have an arm for each of its methods, except those of
+/// [`REQUESTS`].
 const INTERFACES: [(&str, &str); 2] = [
     ("controller/src/api/io.perilog.Controller.varlink", "controller/src/api/mod.rs"),
     ("agent/src/local/io.perilog.Agent.varlink", "agent/src/local/service.rs"),
@@ -26,8 +29,11 @@ pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<()> {
         Ok(())
     };
     for (interface, dispatch) in INTERFACES {
-        let (methods, text) = (methods(&read(interface)?), read(dispatch)?);
-        lacks(dispatch, "method", methods, &|name| text.contains(&format!(" \"{name}\" =>")))?;
+        let (methods, text, requests) =
+            (methods(&read(interface)?), read(dispatch)?, variants(&read(REQUESTS)?, "Request"));
+        let is_served =
+            |name: &str| text.contains(&format!(" \"{name}\" =>")) || requests.iter().any(|request| request == name);
+        lacks(dispatch, "method", methods, &is_served)?;
     }
     let messages = read("core/src/message.rs")?;
     for file in OF_MESSAGES {

@@ -219,6 +219,6 @@ async fn it_ends_when_it_is_told_to_and_does_what_came_before() {
     inlet.put(Entry::Stop).await.unwrap();
     writer.run(entries).await.unwrap();
     assert!(reported(&mut answer).is_ok());
-    let gone = inlet.ask(0, Request::Status, None).await;
+    let gone = inlet.ask(0, Request::Status {}, None).await;
     assert!(matches!(gone, Err(Refusal::Unavailable(_))));
 }

@@ -13,7 +13,7 @@ use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, Rank, ResourceName, TaskId};
+use crate::ids::{ActionId, Attempt, CheckName, Rank, ResourceName, TaskId};
 use crate::job::Part;
 use crate::outcome::{Failure, Outcome};
 use crate::task::{Check, Ended, Tail};
@@ -158,15 +158,16 @@ const fn is_cancelled(outcome: Option<&Outcome>) -> bool {
 /// Returns the end that a service's report `kind` gives a rank or resource of the external action `row`. `asked`: the
 /// controller has asked the service to stop, so a failure counts as `cancelled`.
 fn end_of(kind: &ReportKind, row: &ActionRow, asked: bool, now: Now) -> Ended {
+    let name = |check: &Option<CheckName>| check.as_ref().map(CheckName::to_string);
     let (outcome, check, message) = match kind {
         ReportKind::Tolerable { check, message } => {
-            (Outcome::Tolerable, Some(check.clone().unwrap_or_else(|| row.name.to_string())), message.clone())
+            (Outcome::Tolerable, Some(name(check).unwrap_or_else(|| row.name.to_string())), message.clone())
         }
         ReportKind::Failed { check, message } if asked => {
-            (Outcome::Cancelled { status: None }, check.clone(), message.clone())
+            (Outcome::Cancelled { status: None }, name(check), message.clone())
         }
         ReportKind::Failed { check, message } => {
-            (Outcome::Failed { why: Failure::Reported }, check.clone(), message.clone())
+            (Outcome::Failed { why: Failure::Reported }, name(check), message.clone())
         }
         ReportKind::Ok | ReportKind::Renew | ReportKind::Milestone(_) => (Outcome::Ok, None, String::new()),
     };

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 pub use crate::controller::request::{
-    ActionStart, AskWhich, AttemptsOf, FailedNotice, JobAdd, Listed, ListedDrain, Phase as JobPhase, Recover, Refusal,
-    Reply, Report, ReportKind, Request, RunRequest, SyncPage, Synced, Unfit, Which,
+    ActionStart, AskWhich, AttemptsOf, FailedNotice, JobAdd, Listed, ListedDrain, Phase as JobPhase, Refusal, Reply,
+    Report, ReportKind, Request, RunRequest, SyncPage, Synced, Unfit, Which,
 };
 pub use crate::controller::stored::rows::{
     ActionRow, Again, AttemptRow, DrainRow, Expects, External, NodeRow, Passing, Quiet, RankRow, Recovered,

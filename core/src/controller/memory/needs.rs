@@ -128,7 +128,9 @@ impl Facts<'_> {
             Request::OfEdge(request) => self.add_request(request, needs),
             Request::Run(run) => needs.job(jobs, &run.job),
             Request::ActionStart(start) => needs.job(jobs, &start.run.job),
-            Request::Report(report) => needs.job(jobs, &report.job),
+            Request::ActionReport(report) | Request::ActionRenew(report) | Request::ActionMilestone(report) => {
+                needs.job(jobs, &report.job)
+            }
             Request::JobAdd(add) => needs.job(jobs, &add.job),
             Request::JobFinish { job, .. }
             | Request::JobCancel { job, .. }
@@ -159,6 +161,7 @@ impl Facts<'_> {
             | Request::Drain { .. }
             | Request::Undrain { .. }
             | Request::DrainDone { .. }
+            | Request::DrainsDone { .. }
             | Request::Releases { .. }
             | Request::OutboxDone { .. }
             | Request::HookFailed { .. }
@@ -167,11 +170,11 @@ impl Facts<'_> {
             | Request::NodeForget { .. }
             | Request::Ask { which: AskWhich::Hosts(_), .. }
             | Request::AskEnds { .. }
-            | Request::Status
+            | Request::Status {}
             | Request::Overview(OverviewRequest::Cluster)
             | Request::Quiesce { .. }
-            | Request::Resume
-            | Request::Recover(_)
+            | Request::Resume {}
+            | Request::Recover { .. }
             | Request::OutboxApplied { .. } => {}
         }
     }

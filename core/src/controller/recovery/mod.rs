@@ -36,6 +36,7 @@ mod unknown;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::io::RecoveryRow;
+use crate::defect;
 use crate::ids::{Attempt, HostName, JobId, TaskId};
 use crate::mark::Commit;
 
@@ -77,10 +78,14 @@ pub(crate) struct Unsettled {
 }
 
 impl Unsettled {
-    /// Removes a task from the unsettled tasks, because the controller forgets its attempt.
+    /// Removes a task from the unsettled tasks, because the controller forgets its attempt. The node's tombstone of the
+    /// task goes too: an attempt that was taken up after the node was judged leaves it.
     pub(super) fn forget(&mut self, task: TaskId) {
         self.absent.remove(&task);
         self.unclaimed.remove(&task);
+        if self.unknown.get(&task).is_some_and(Unknown::is_tombstone) && !defect!(TombstoneStays) {
+            self.unknown.remove(&task);
+        }
     }
 
     /// Drops the tombstones of unknown attempts whose clean-up is known to be missing: the node reports them anew when

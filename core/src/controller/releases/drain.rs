@@ -253,7 +253,7 @@ impl Drains {
 
     /// Applies one drain from the resource manager's list. If the store has a drain of the host that is doubtful since
     /// a generation began, that drain counts as confirmed again. If the store has no drain of the host, adds the listed
-    /// one, but only if it was made for perilog (`ours`). Otherwise changes nothing.
+    /// one, but only if it was made for perilog. Otherwise changes nothing.
     pub(crate) fn adopt(&mut self, listed: ListedDrain, cx: &mut Context) {
         match self.by_host.get(&listed.host).cloned() {
             Some(drain) if !drain.lifted && drain.doubtful => {
@@ -261,7 +261,7 @@ impl Drains {
                 // The drain is in force in the resource manager: its notice counts as carried out.
                 self.hook_done(&listed.host, drain.notice_id, false, cx);
             }
-            None if listed.ours => {
+            None if listed.is_ours() => {
                 let row = DrainRow::new(listed.host.clone(), listed.reason, None, cx.now.wall_ms);
                 self.put(DrainRow { confirmed: true, notified: true, ..row }, cx);
             }

@@ -4,3 +4,4 @@ pub(crate) mod body;
 mod part;
 pub(crate) mod rows;
 pub(crate) mod snapshot;
+mod source;

@@ -3,10 +3,10 @@
 //! count from 1970.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::controller::stored::source::Source;
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, BootId, HostName, JobId, MachineId, ResourceName, TaskId};
 use crate::idset::IdSet;
@@ -81,23 +81,6 @@ pub enum Recovered {
     TakenUp,
     /// It was abandoned, and taken up when its job had begun or ended: no setup task of the store begins.
     Begun,
-}
-
-/// Source of attempts: one instance of a resource manager. The source's edge adds attempts, and lists the existing
-/// attempts.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Source {
-    /// The kind of resource manager, such as `flux`.
-    pub name: String,
-    /// Instance of the resource manager, for example `system`. Its name keeps the jobs of a test instance apart from
-    /// the jobs of the real one.
-    pub instance: String,
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (instance {})", self.name, self.instance)
-    }
 }
 
 /// The last generation of a store. The row stays when the grace is over.

@@ -375,7 +375,7 @@ fn a_boot_lifts_the_drain_for_a_stuck_script_and_no_other() {
                 Some(drain) => {
                     assert_eq!(drain.lifted, lifts && hook, "{what}");
                     if lifts {
-                        b.ask(Request::DrainDone { drains: vec![(drain.host, drain.notice_id)], lifted: true })
+                        b.ask(Request::DrainsDone { drains: vec![(drain.host, drain.notice_id)], lifted: true })
                             .0
                             .unwrap();
                         assert!(b.m.drains.is_empty() && b.store.drains.is_empty());

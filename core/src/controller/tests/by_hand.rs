@@ -18,7 +18,7 @@ fn resolved(tasks: u64, waiting: u64) -> Result<Reply, Refusal> {
 /// Confirms, in place of the drain hook, the newest notice about this host.
 pub(super) fn confirm(b: &mut Bench, host: &str) -> Vec<Effect> {
     let row = b.store.drains.iter().find(|drain| drain.host.as_str() == host).unwrap().clone();
-    b.ask(Request::DrainDone { drains: vec![(row.host, row.notice_id)], lifted: row.lifted }).1
+    b.ask(Request::DrainsDone { drains: vec![(row.host, row.notice_id)], lifted: row.lifted }).1
 }
 
 pub(super) fn hooked(settings: &mut Settings) {
@@ -271,14 +271,14 @@ fn quiet_begins_only_what_follows_and_outlives_a_restart() {
     b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
     assert_eq!(starts(&b.ask(finish("j", None)).1), [(n0, 0)]);
     b.ask(finish("k", None)).0.unwrap();
-    let Ok(Reply::Status(status)) = b.ask(Request::Status).0 else { panic!() };
+    let Ok(Reply::Status(status)) = b.ask(Request::Status {}).0 else { panic!() };
     assert_eq!(status.quiet.as_ref().map(|quiet| quiet.by), Some(0));
     assert_eq!(status.notes, ["quiet for 10s by uid 0 (new release): nothing new is begun until: perilog resume"]);
     let Ok(Reply::Ps { notes, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
     assert_eq!(notes, status.notes);
-    assert_eq!(b.ask(Request::Resume).0, Ok(Reply::Resumed { was_quiet: true }));
+    assert_eq!(b.ask(Request::Resume {}).0, Ok(Reply::Resumed { was_quiet: true }));
     let mut b = b.restart();
-    assert_eq!(b.ask(Request::Resume).0, Ok(Reply::Resumed { was_quiet: false }));
+    assert_eq!(b.ask(Request::Resume {}).0, Ok(Reply::Resumed { was_quiet: false }));
     assert!(matches!(b.ask(run("prolog", "l")).0, Ok(Reply::Running { .. })));
 }
 
@@ -300,17 +300,17 @@ fn who_waits_for_quiet_is_answered_when_nothing_is_open() {
     assert_eq!(answers(&effects), [(7, true), (8, true)]);
     // A client is answered at once if no action is open, and refused when an operator resumes.
     assert_eq!(answers(&b.batch(vec![asks(9, quiesce(true))])), [(9, true)]);
-    b.ask(Request::Resume).0.unwrap();
+    b.ask(Request::Resume {}).0.unwrap();
     b.run("epilog", "j", "n0");
     b.batch(vec![asks(10, quiesce(true))]);
-    assert_eq!(answers(&b.batch(vec![asks(11, Request::Resume)])), [(10, false), (11, true)]);
+    assert_eq!(answers(&b.batch(vec![asks(11, Request::Resume {})])), [(10, false), (11, true)]);
     // The number of waiting clients is bounded.
     b.batch((100..164).map(|client| asks(client, quiesce(true))).collect());
     assert_eq!(answers(&b.batch(vec![asks(200, quiesce(true))])), [(200, false)]);
     // A client that disconnects makes room, and gets no answer.
     b.batch(vec![Input::HungUp { clients: (100..163).collect() }]);
     assert_eq!(answers(&b.batch(vec![asks(201, quiesce(true))])), []);
-    assert_eq!(answers(&b.batch(vec![asks(12, Request::Resume)])), [(163, false), (201, false), (12, true)]);
+    assert_eq!(answers(&b.batch(vec![asks(12, Request::Resume {})])), [(163, false), (201, false), (12, true)]);
 }
 
 /// Processes that linger longer than the task's time limit drain their node, and the reason of the drain names them.

@@ -73,7 +73,7 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     b.pass(7_000);
     fails(&mut b, true, notice_id);
     assert_eq!(shown(&mut b), [line("undrain", "n0", failed, 7)]);
-    b.ask(Request::DrainDone { drains: vec![(HostName::new("n0").unwrap(), notice_id)], lifted: true }).0.unwrap();
+    b.ask(Request::DrainsDone { drains: vec![(HostName::new("n0").unwrap(), notice_id)], lifted: true }).0.unwrap();
     fails(&mut b, true, notice_id);
     assert_eq!((shown(&mut b), b.m.drains.failed.len()), (vec![], 0));
     // The host is drained anew, and then the site removes the hook.
@@ -245,7 +245,7 @@ fn what_was_told_before_says_nothing_of_what_came_since() {
     tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
     // The job's log has an event about the newer fault.
     assert!(contexts(&b, "drain")[0]["reason"].as_str().is_some_and(|reason| reason.starts_with("epilog: failed")));
-    b.ask(Request::DrainDone { drains: vec![(row.host, row.notice_id)], lifted: false }).0.unwrap();
+    b.ask(Request::DrainsDone { drains: vec![(row.host, row.notice_id)], lifted: false }).0.unwrap();
     assert_eq!((b.store.drains[0].confirmed, b.store.attempts[0].complete), (false, false));
     confirm(&mut b, "n0");
     assert!(b.store.attempts[0].complete);

@@ -184,7 +184,7 @@ fn a_store_that_was_put_back_uses_no_sequence_again() {
     let seen = Epoch { number: 7, nonce: 1 };
     back.says(n0, FromAgent::EpochRefused { seen });
     let base = back.now.wall_ms * 1_000;
-    back.ask(Request::Recover(Recover::TakeOver)).0.unwrap();
+    back.ask(Request::Recover { take_over: true }).0.unwrap();
     let (n0, _) = back.up("n0", "c", vec![]);
     let last = verdicts(&mut back, "l", n0);
     assert!(back.store.history.newest().unwrap().epoch.number == 8 && last > base, "{base} {last}");
@@ -192,7 +192,7 @@ fn a_store_that_was_put_back_uses_no_sequence_again() {
     back.says(n0, FromAgent::EpochRefused { seen: Epoch { number: u64::MAX, nonce: 1 } });
     for _ in 0..2 {
         back.pass(1_000);
-        back.ask(Request::Recover(Recover::TakeOver)).0.unwrap();
+        back.ask(Request::Recover { take_over: true }).0.unwrap();
         let (n0, _) = back.up("n0", "c", vec![]);
         let job = format!("m{}", back.now.wall_ms);
         let next = verdicts(&mut back, &job, n0);

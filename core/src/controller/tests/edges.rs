@@ -94,7 +94,7 @@ fn an_attempt_shows_how_far_it_has_come() {
     let (mut b, n) = bench(2, |_| {});
     let show = |b: &mut Bench| attempts(b, Some(&["j"]), None, 9).remove(0);
     b.ask(add("j", 0, "n[0-1]", terms("1"), Some(source("i1")))).0.unwrap();
-    let unreleased = |b: &mut Bench| match b.ask(Request::Status).0 {
+    let unreleased = |b: &mut Bench| match b.ask(Request::Status {}).0 {
         Ok(Reply::Status(status)) => {
             status.sources.into_iter().map(|of| (of.source, of.unreleased)).collect::<Vec<_>>()
         }
@@ -182,7 +182,7 @@ fn an_edge_asks_about_its_own_jobs_and_drains_only() {
         (add("own", 1, "n3", Terms::default(), Some(other())), "conflict"),
         (undrain(None), "invalid"),
         (undrain(Some(notice_id)), "conflict"),
-        (Request::DrainDone { drains: vec![("n3".parse().unwrap(), notice_id)], lifted: false }, "done"),
+        (Request::DrainsDone { drains: vec![("n3".parse().unwrap(), notice_id)], lifted: false }, "done"),
         (undrain(Some(notice_id)), "done"),
         // The edge becomes the source of a hook's job by adding it as it is.
         (add("hooks", 0, "n1", Terms::default(), Some(source("i1"))), "done"),

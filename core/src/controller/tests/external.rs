@@ -35,7 +35,7 @@ fn failed() -> ReportKind {
 }
 
 fn tolerable() -> ReportKind {
-    ReportKind::Tolerable { check: Some("lustre".into()), message: "slow".into() }
+    ReportKind::Tolerable { check: Some(CheckName::new("lustre").unwrap()), message: "slow".into() }
 }
 
 /// Builds a report about the action `stage`; `None` for both `ranks` and `resources` means everything that the action
@@ -43,7 +43,7 @@ fn tolerable() -> ReportKind {
 fn report(ranks: Option<&str>, resources: Option<&str>, kind: ReportKind) -> Request {
     let targets = ranks.map(|ranks| ranks.parse().unwrap());
     let (action, resources) = (ActionName::new("stage").unwrap(), resources.map(names));
-    Request::Report(Box::new(Report { job: job("j"), attempt: None, action, targets, resources, kind }))
+    Request::ActionReport(Box::new(Report { job: job("j"), attempt: None, action, targets, resources, kind }))
 }
 
 /// Sends a service's report. Returns two sets of ranks and named resources: those that ended with this report, and
@@ -174,9 +174,9 @@ fn reports_are_partial_and_repeated_and_the_first_stands() {
     }
     b.run("prolog", "j", "n[0-3]");
     for (action, expect) in [("prolog", "run by agents"), ("none", "has no action none")] {
-        let Request::Report(mut report) = report(None, None, ok()) else { unreachable!() };
+        let Request::ActionReport(mut report) = report(None, None, ok()) else { unreachable!() };
         report.action = ActionName::new(action).unwrap();
-        let (reply, _) = b.ask(Request::Report(report));
+        let (reply, _) = b.ask(Request::ActionReport(report));
         assert!(format!("{reply:?}").contains(expect), "{reply:?}");
     }
 }

@@ -5,7 +5,7 @@ use super::release::{add, bench, contexts, finish};
 use super::*;
 use crate::controller::io::ReleasePolicy;
 use crate::job::Terms;
-use crate::outcome::Loss;
+use crate::outcome::{Loss, Verdict};
 
 /// Creates a bench with a finished job on n[0-1]. Its epilog has ended on n0, and waits on n1, which is away.
 pub(super) fn owing() -> (Bench, SessionId) {
@@ -243,6 +243,20 @@ fn a_newer_attempt_leaves_an_abandoned_one_alone() {
     b.ends(sessions[1], task("epilog", "j", 1));
     let reported: Vec<_> = contexts(&b, "release").iter().map(|release| release["hosts"].clone()).collect();
     assert_eq!(reported, ["n1"]);
+}
+
+/// A node's tombstone of an attempt that was taken up after the grace goes when the controller forgets the attempt.
+#[test]
+fn a_tombstone_goes_with_its_attempt() {
+    let mut b = prepared(|_| {});
+    let unsettled = |b: &Bench| b.m.sizes().iter().find(|(of, _)| *of == "tasks that are not settled").unwrap().1;
+    b.up("n0", "b", vec![tombstone("epilog", "j", 0, exit(3))]);
+    b.grace();
+    b.ask(add("k", "n0", Terms::default())).0.unwrap();
+    b.ask(finish("j", None)).0.unwrap();
+    assert_eq!((unsettled(&b), b.action("epilog", "j", 0).verdict), (1, Some(Verdict::Cancelled)));
+    b.pass(30 * 86_400_000);
+    assert_eq!((unsettled(&b), b.store.attempts.len()), (0, 1));
 }
 
 /// F4: the lost epoch gave the host of a job to another job. An operator who finishes the first begins nothing there.
@@ -501,7 +515,7 @@ fn a_new_job_waits_for_the_drain_for_a_missing_clean_up() {
     b.grace();
     assert_eq!(starts(&b.run("prolog", "k", "n0")), []);
     let (host, notice_id) = (HostName::new("n0").unwrap(), b.store.drains[0].notice_id);
-    let (_, effects) = b.ask(Request::DrainDone { drains: vec![(host, notice_id)], lifted: false });
+    let (_, effects) = b.ask(Request::DrainsDone { drains: vec![(host, notice_id)], lifted: false });
     assert_eq!(starts(&effects), [(n0, 0)]);
 }
 
@@ -599,11 +613,8 @@ fn drains_of_a_copy_wait_for_the_list_or_the_grace() {
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
     assert_eq!(stands(&b), [("n0".to_owned(), false, true)]);
-    let drains = [("n0", true), ("n1", true), ("n2", false)].map(|(host, ours)| ListedDrain {
-        host: HostName::new(host).unwrap(),
-        reason: "why".into(),
-        ours,
-    });
+    let drains = [("n0", "[perilog: 1] fan"), ("n1", "fan [perilog: 2]"), ("n2", "perilog")]
+        .map(|(host, reason)| ListedDrain { host: HostName::new(host).unwrap(), reason: reason.into() });
     let Request::Sync(page) = list(vec![listed("a", "n0", JobPhase::Running)]) else { panic!() };
     b.ask(Request::Sync(Box::new(SyncPage { drains: drains.to_vec(), ..*page }))).0.unwrap();
     assert_eq!(stands(&b), [("n0".to_owned(), true, false), ("n1".to_owned(), true, false)]);

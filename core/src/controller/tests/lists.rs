@@ -170,7 +170,7 @@ fn lists_of_unknown_tasks_are_folded() {
     for rank in 0..300 {
         b.up(&format!("n{rank}"), "b", vec![held("prolog", "one", rank, live())]);
     }
-    let Ok(Reply::Recovery(view)) = b.ask(Request::Recover(Recover::List)).0 else { panic!("no list") };
+    let Ok(Reply::Recovery(view)) = b.ask(Request::Recover { take_over: false }).0 else { panic!("no list") };
     let rows: Vec<_> = view.unknown.iter().map(|of| (of.hosts.to_string(), of.ranks.to_string())).collect();
     assert_eq!(rows, [("n[0-299]".to_owned(), "0-299".to_owned())]);
 }
@@ -181,7 +181,7 @@ fn lists_of_hosts_in_the_journal_are_folded() {
     let (mut b, _) = bench(300, |settings| settings.drain_hook = true);
     b.ask(Request::Drain { hosts: "n[0-299]".parse().unwrap(), reason: "fan".into(), force: false }).0.unwrap();
     let drains = b.store.drains.iter().map(|row| (row.host.clone(), row.notice_id)).collect();
-    b.ask(Request::DrainDone { drains, lifted: false }).0.unwrap();
+    b.ask(Request::DrainsDone { drains, lifted: false }).0.unwrap();
     b.ask(Request::Undrain { hosts: "n[0-299]".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     let copy = b.store.clone();
     let b = b.restored(&copy);
@@ -227,7 +227,7 @@ fn lists_for_the_drain_hook_have_what_is_owed_alone() {
     let reported = pending(&mut b);
     assert_eq!(reported.len(), 4);
     let drains = reported.iter().take(3).map(|row| (row.host.clone(), row.notice_id)).collect();
-    b.ask(Request::DrainDone { drains, lifted: false }).0.unwrap();
+    b.ask(Request::DrainsDone { drains, lifted: false }).0.unwrap();
     let left = pending(&mut b);
     assert_eq!(left.iter().map(|row| row.host.as_str()).collect::<Vec<_>>(), ["n3"]);
     b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
@@ -237,6 +237,6 @@ fn lists_for_the_drain_hook_have_what_is_owed_alone() {
     let mut b = b.restart();
     assert_eq!(pending(&mut b), lifts);
     let drains = lifts.iter().map(|row| (row.host.clone(), row.notice_id)).collect();
-    b.ask(Request::DrainDone { drains, lifted: true }).0.unwrap();
+    b.ask(Request::DrainsDone { drains, lifted: true }).0.unwrap();
     assert_eq!((pending(&mut b).len(), b.store.drains.len()), (0, 2));
 }

@@ -122,7 +122,7 @@ fn a_growing_epilog_waits_for_a_later_service() {
         resources: None,
         kind: ReportKind::Ok,
     };
-    assert_eq!(begun(&b.ask(Request::Report(Box::new(said))).1), one("epilog", 1));
+    assert_eq!(begun(&b.ask(Request::ActionReport(Box::new(said))).1), one("epilog", 1));
 }
 
 /// The site empties its list of after-actions while the after-action `sweep` waits for the epilog. All the same,

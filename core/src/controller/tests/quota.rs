@@ -34,7 +34,7 @@ fn the_starts_of_a_large_job_take_several_batches() {
     let first = b.run("prolog", "f2", "n[0-4]");
     assert_eq!((ranks_of(&first), b.action("prolog", "f2", 0).waiting.to_string()), (vec![0, 1], "2-4".to_owned()));
     // The next batches go on beside new inputs.
-    let (reply, beside) = b.ask(Request::Status);
+    let (reply, beside) = b.ask(Request::Status {});
     assert!(reply.is_ok());
     assert_eq!(ranks_of(&beside), [2, 3]);
     assert_eq!(go_on(&mut b).iter().map(|effects| ranks_of(effects)).collect::<Vec<_>>(), [[4]]);
@@ -143,7 +143,7 @@ fn a_request_for_many_hosts_is_answered_when_all_of_it_is_done() {
     ] {
         let first = b.batch(vec![Input::Request { client: 1, uid: 0, request: request.clone() }]);
         assert_eq!((reply(&first), b.store.drains.len()), (None, stored[0]), "{request:?}");
-        let beside = b.batch(vec![Input::Request { client: 2, uid: 0, request: Request::Status }]);
+        let beside = b.batch(vec![Input::Request { client: 2, uid: 0, request: Request::Status {} }]);
         assert_eq!((reply(&beside), beside.len(), b.store.drains.len()), (None, 1, stored[1]), "{request:?}");
         let last = go_on(&mut b).concat();
         assert_eq!((reply(&last), b.store.drains.len()), (Some(&Ok(done)), stored[2]), "{request:?}");

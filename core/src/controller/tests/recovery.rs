@@ -53,7 +53,7 @@ impl Bench {
     }
 
     pub(super) fn view(&mut self) -> crate::controller::view::RecoveryView {
-        let Ok(Reply::Recovery(view)) = self.ask(Request::Recover(Recover::List)).0 else { panic!("a list") };
+        let Ok(Reply::Recovery(view)) = self.ask(Request::Recover { take_over: false }).0 else { panic!("a list") };
         *view
     }
 
@@ -200,7 +200,7 @@ fn a_rival_is_not_welcomed_before_a_take_over() {
         assert!(!welcomed(&mut b, host, rival) && !b.in_recovery(), "{rival:?}");
     }
     assert_eq!(b.view().suspects.to_string(), "n[0-1]");
-    b.ask(Request::Recover(Recover::TakeOver)).0.unwrap();
+    b.ask(Request::Recover { take_over: true }).0.unwrap();
     assert_eq!((b.in_recovery(), b.m.epoch.number), (true, 10));
     assert!(welcomed(&mut b, "n0", rivals[0]) && welcomed(&mut b, "n1", rivals[1]));
 }
@@ -211,7 +211,7 @@ fn a_take_over_is_a_generation() {
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.says(n[0], FromAgent::EpochRefused { seen: Epoch { number: 40, nonce: 1 } });
     assert_eq!(b.view().accepted_epoch, Some(40));
-    b.ask(Request::Recover(Recover::TakeOver)).0.unwrap();
+    b.ask(Request::Recover { take_over: true }).0.unwrap();
     assert!(b.in_recovery() && b.view().accepted_epoch.is_none());
     // Nodes come with commits of the lost epoch: these are known to be lost, and found no other generation.
     for epoch in [40, 1] {

@@ -70,7 +70,7 @@ fn what_waits_for_a_drain_stays() {
         b.pass(ms);
         assert_eq!(kept(&b), ["j.0", "k.0"]);
         let row = b.store.drains[0].clone();
-        b.ask(Request::DrainDone { drains: vec![(row.host, row.notice_id)], lifted: false }).0.unwrap();
+        b.ask(Request::DrainsDone { drains: vec![(row.host, row.notice_id)], lifted: false }).0.unwrap();
         b.pass(ms);
         let left: &[&str] = if keep == 0 { &["k.0"] } else { &[] };
         assert_eq!(kept(&b), left);

@@ -295,9 +295,9 @@ fn an_outgrown_controller_says_so_and_can_take_over() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     b.says(n0, FromAgent::EpochRefused { seen: Epoch { number: 41, nonce: 3 } });
-    let (Ok(Reply::Status(status)), _) = b.ask(Request::Status) else { panic!() };
+    let (Ok(Reply::Status(status)), _) = b.ask(Request::Status {}) else { panic!() };
     assert!(status.notes[0].contains("take-over"), "{:?}", status.notes);
-    let (reply, effects) = b.ask(Request::Recover(Recover::TakeOver));
+    let (reply, effects) = b.ask(Request::Recover { take_over: true });
     assert_eq!(reply, Ok(Reply::TookOver { epoch: 42 }));
     assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == n0));
     assert_eq!(b.store.history.newest().unwrap().epoch.number, 42);

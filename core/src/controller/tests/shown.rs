@@ -11,7 +11,7 @@ fn why(b: &mut Bench, host: &str) -> WhyView {
 }
 
 fn status(b: &mut Bench) -> StatusView {
-    let Ok(Reply::Status(view)) = b.ask(Request::Status).0 else { panic!("no status") };
+    let Ok(Reply::Status(view)) = b.ask(Request::Status {}).0 else { panic!("no status") };
     *view
 }
 

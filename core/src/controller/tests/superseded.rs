@@ -237,7 +237,7 @@ fn an_operator_may_settle_or_cancel_what_the_new_one_waits_for() {
             // The prolog may live: the new attempt and the release wait until its node is drained.
             assert_eq!((waits(&mut b).len(), released(&b)), (1, vec![]));
             let row = b.store.drains[0].clone();
-            let done = Request::DrainDone { drains: vec![(row.host, row.notice_id)], lifted: false };
+            let done = Request::DrainsDone { drains: vec![(row.host, row.notice_id)], lifted: false };
             assert_eq!(begun(&b.ask(done).1), named("prolog", "1"));
         } else {
             let cancel = |action| Request::Cancel { which: which(action), why: "w".into() };
@@ -249,7 +249,7 @@ fn an_operator_may_settle_or_cancel_what_the_new_one_waits_for() {
             // The cancelled epilog did not clean up, so the node is drained.
             assert_eq!(b.store.drains[0].reason, "epilog: cancelled (job j attempt 0)");
             let row = b.store.drains[0].clone();
-            b.ask(Request::DrainDone { drains: vec![(row.host, row.notice_id)], lifted: false }).0.unwrap();
+            b.ask(Request::DrainsDone { drains: vec![(row.host, row.notice_id)], lifted: false }).0.unwrap();
         }
         assert_eq!(released(&b), [("0".to_owned(), "0".to_owned())]);
     }
@@ -272,7 +272,7 @@ fn a_node_that_is_gone_keeps_nobody_for_ever() {
     assert_eq!(b.outcome(of(1, "prolog", 1)).as_str(), "lost");
     assert_eq!(released(&b), [("0".to_owned(), "0".to_owned())]);
     let row = b.store.drains[0].clone();
-    b.ask(Request::DrainDone { drains: vec![(row.host, row.notice_id)], lifted: false }).0.unwrap();
+    b.ask(Request::DrainsDone { drains: vec![(row.host, row.notice_id)], lifted: false }).0.unwrap();
     assert_eq!(released(&b)[1..], [("0".to_owned(), "1".to_owned())]);
 }
 
@@ -285,7 +285,7 @@ fn stage(attempt: Option<u64>, resources: &str) -> Request {
 fn report(attempt: Option<u64>, kind: ReportKind) -> Request {
     let action = ActionName::new("stage").unwrap();
     let attempt = attempt.map(Attempt::from_number);
-    Request::Report(Box::new(Report { job: job("j"), attempt, action, targets: None, resources: None, kind }))
+    Request::ActionReport(Box::new(Report { job: job("j"), attempt, action, targets: None, resources: None, kind }))
 }
 
 /// Sends a service's report. Returns three sets of ranks and named resources from the reply, as text: those that ended

@@ -410,7 +410,7 @@ fn a_rank_at_fault_is_released_when_its_drain_is_in_force() {
     let mut b = b.restart();
     let notice_id = b.store.drains[0].notice_id;
     let done =
-        |notice_id, lifted| Request::DrainDone { drains: vec![(HostName::new("n1").unwrap(), notice_id)], lifted };
+        |notice_id, lifted| Request::DrainsDone { drains: vec![(HostName::new("n1").unwrap(), notice_id)], lifted };
     b.ask(done(notice_id - 1, false)).0.unwrap();
     b.ask(done(notice_id, true)).0.unwrap();
     assert_eq!(released(&b), "0,2");

@@ -132,7 +132,7 @@ fn a_release_waits_for_the_drain_of_the_same_batch() {
     b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: true, notice_id: None }).0.unwrap();
     assert_eq!((b.drained(), contexts(&b, "release").len()), (vec![("n0", false)], 0), "drained anew");
     let (host, notice_id) = (HostName::new("n0").unwrap(), b.store.drains[0].notice_id);
-    b.ask(Request::DrainDone { drains: vec![(host, notice_id)], lifted: false }).0.unwrap();
+    b.ask(Request::DrainsDone { drains: vec![(host, notice_id)], lifted: false }).0.unwrap();
     assert_eq!(contexts(&b, "release").len(), 1);
 }
 
@@ -149,7 +149,7 @@ fn an_unclaimed_epilog_begins_once_its_host_is_drained() {
     let begin = send(n0, ToAgent::Begin { task: task("epilog", "a", 0) });
     assert!(!effects.contains(&begin), "{effects:?}");
     let (host, notice_id) = (HostName::new("n0").unwrap(), b.store.drains[0].notice_id);
-    let (_, effects) = b.ask(Request::DrainDone { drains: vec![(host, notice_id)], lifted: false });
+    let (_, effects) = b.ask(Request::DrainsDone { drains: vec![(host, notice_id)], lifted: false });
     assert!(effects.contains(&begin), "{effects:?}");
 }
 

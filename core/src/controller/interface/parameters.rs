@@ -1,0 +1,89 @@
+//! Forms of parameters that differ from the value that the machine uses: functions for serde's `deserialize_with`.
+//! An error names the value and the expected form; the API adds the name of the parameter.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use serde::{Deserialize, Deserializer, de};
+
+use crate::duration::Span;
+use crate::environment::check_name;
+use crate::outcome::{check_sent, signal_number};
+
+/// Maximum size in bytes of an operator's text: a sentence, which goes into events and to nodes.
+const MAX_TEXT: usize = 1_024;
+
+pub(super) fn wrong<E: de::Error>(text: impl Display) -> E {
+    E::custom(text)
+}
+
+/// Reads an operator's text of at most 1 KiB. Replaces control characters by spaces: the text reaches nodes, events and
+/// the site's hook, which may write it to a terminal or a line.
+pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.len() > MAX_TEXT {
+        return Err(wrong(format_args!("{} bytes, at most {MAX_TEXT} are taken", text.len())));
+    }
+    Ok(text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
+}
+
+/// Reads an optional text; empty if there is none.
+pub(super) fn optional_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(reason(deserializer)?.unwrap_or_default())
+}
+
+/// Reads an optional text.
+pub(super) fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    struct Text(#[serde(deserialize_with = "text")] String);
+    Ok(Option::<Text>::deserialize(deserializer)?.map(|Text(text)| text))
+}
+
+/// Reads a part of the name of a source.
+pub(in crate::controller) fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = text(deserializer)?;
+    if name.is_empty() { Err(wrong("a source has a name and an instance")) } else { Ok(name) }
+}
+
+/// Reads an action's time limit in milliseconds; `None`: no limit.
+pub(super) fn timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let timeout = Option::<Span>::deserialize(deserializer)?.and_then(Span::as_millis);
+    match timeout {
+        Some(0) => Err(wrong("a timeout of nothing: expected a duration above zero")),
+        timeout => Ok(timeout),
+    }
+}
+
+/// Reads an age in milliseconds; nothing has an infinite age.
+pub(super) fn age<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Ok(Option::<Span>::deserialize(deserializer)?.map_or(0, |age| age.as_millis().unwrap_or(u64::MAX)))
+}
+
+/// Reads the name or number of a signal that perilog may send to scripts.
+pub(super) fn signal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let signal = signal_number(&text);
+    let signal = signal.ok_or_else(|| {
+        wrong::<D::Error>(format_args!("unknown signal {text:?}: expected a name such as TERM, or 1 to 64"))
+    })?;
+    // Refuses the signal here; otherwise each node would refuse the signal in its own journal.
+    check_sent(signal).map_err(wrong)?;
+    Ok(signal)
+}
+
+/// Reads environment variables for scripts.
+pub(super) fn environment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let env: BTreeMap<String, String> = Option::deserialize(deserializer)?.unwrap_or_default();
+    for (name, value) in &env {
+        if let Err(at) = check_name(name) {
+            let at = at + 1;
+            return Err(wrong(format_args!(
+                "malformed environment name {name:?}: at character {at}: expected [A-Za-z0-9_]"
+            )));
+        }
+        if value.contains('\0') {
+            return Err(wrong(format_args!("the value of environment variable {name} holds a NUL byte")));
+        }
+    }
+    Ok(env)
+}
