@@ -25,7 +25,7 @@ put 755 "$binaries/perilog-runner" /usr/libexec/perilog/$runner
 # job is.
 [ ! -e "$binaries/libperilog_hold.so" ] || put 644 "$binaries/libperilog_hold.so" /usr/lib/perilog/perilog-hold.so
 put 755 "$tree/flux/rc1/10-perilog" /etc/flux/rc1.d/10-perilog
-# What a resource manager and [drain] are told to run, where their configuration can name it; an image may have no documentation.
+# The programs that a resource manager and [drain] are configured to run, where their configuration can name it; an image may have no documentation.
 for name in slurm/prolog slurm/epilog slurm/orphaned slurm/slurmctld-prolog slurm/slurmctld-epilog slurm/drain flux/housekeeping flux/wait flux/drain; do
     put 755 "$tree/docs/examples/$name" "/usr/libexec/perilog/$name"
 done
@@ -63,7 +63,7 @@ for kind in sysusers tmpfiles; do
 done
 
 # An agent does something with every default: its actions have nothing to do until there are scripts in their directories. (Without a table an action is
-# refused, and a node that cannot say that it is clean is drained.) A controller has to be told its cluster's name, which nobody can guess. The edge of Flux needs
+# refused, and a node that cannot say that it is clean is drained.) A controller needs its cluster's name in its configuration. The edge of Flux needs
 # no key. The files are short, and point at a manual page: a package that changes a comment must not have every upgrade ask.
 put 644 "$tree/packaging/agent.toml" /etc/perilog/agent.toml
 put 644 "$tree/packaging/controller.toml" /etc/perilog/controller.toml

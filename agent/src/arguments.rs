@@ -23,7 +23,7 @@ Runs the prologs, epilogs and housekeeping of jobs on this node, as systemd unit
   --print-config    print the configuration that is in force, each value with the line that it is from, and end
   --version, --help
 
-Exit status: 0 it was told to end, 1 it cannot run, 2 wrong usage or configuration.
+Exit status: 0 ended on request, 1 it cannot run, 2 wrong usage or configuration.
 ";
 
 pub const PROGRAM: Program = Program {

@@ -50,7 +50,7 @@ struct Seen {
     /// Stems of tasks whose scripts run, or whose lingering processes live.
     running: BTreeSet<String>,
     /// Stems of tasks whose processes have ended and whose outcome the controller has not acknowledged.
-    untold: BTreeSet<String>,
+    unreported: BTreeSet<String>,
 }
 
 /// The next act of a node that waits before it shuts down; the [`Stage`] decides it. `Wait`: sleep until the state of a
@@ -80,7 +80,7 @@ impl Stage {
                 _ => Self::Quiet { until_ms: now_ms + ACKNOWLEDGED_MS },
             };
             let Self::Quiet { until_ms } = stage else { return (stage, Step::Done) };
-            let done = seen.untold.is_empty() || now_ms >= until_ms;
+            let done = seen.unreported.is_empty() || now_ms >= until_ms;
             return (stage, if done { Step::Done } else { Step::Wait { until_ms } });
         }
         let (Self::Waiting { until_ms }
@@ -111,7 +111,7 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
     loop {
         // Begins to watch before the check, so that a change in between wakes the loop.
         let inotify = Inotify::new().map_err(io("inotify"))?;
-        let told = watch(&inotify, &spool, &cgroups);
+        let reported = watch(&inotify, &spool, &cgroups);
         let seen = look(&spool, &cgroups)?;
         say(&seen, &mut said);
         let (next, step) = stage.next(&seen, clock::mono_ms());
@@ -119,7 +119,7 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
         match step {
             Step::Wait { until_ms } => {
                 let rest = clock::until(until_ms);
-                let rest = if told { rest } else { rest.min(LOOK) };
+                let rest = if reported { rest } else { rest.min(LOOK) };
                 // After the timeout, the loop checks again.
                 if let Ok(Err(error)) = tokio::time::timeout(rest, inotify.next()).await {
                     return Err(FarewellError::Io { doing: "inotify", source: error });
@@ -129,7 +129,7 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
             Step::Terminate => signal(&seen.running, &["--kill-who=main", "--signal=TERM"]).await,
             Step::Kill => signal(&seen.running, &["--signal=KILL"]).await,
             Step::Done => {
-                if !(seen.running.is_empty() && seen.untold.is_empty()) {
+                if !(seen.running.is_empty() && seen.unreported.is_empty()) {
                     tracing::warn!("the node goes down with this open: {}", line(&seen));
                 }
                 return Ok(());
@@ -166,16 +166,18 @@ fn look(spool: &Spool, cgroups: &Cgroups) -> Result<Seen, SpoolError> {
             Some(populated) => populated,
             None => !has("outcome.json") && !has("result.json"),
         };
-        if alive { &mut seen.running } else { &mut seen.untold }.insert(stem);
+        if alive { &mut seen.running } else { &mut seen.unreported }.insert(stem);
     }
     Ok(seen)
 }
 
 fn line(seen: &Seen) -> String {
     let names = |stems: &BTreeSet<String>| stems.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
-    match (seen.running.len(), seen.untold.len()) {
-        (0, 0) => "no script runs, and every outcome is told".to_owned(),
-        (0, untold) => format!("{untold} outcomes are on their way to the controller: {}", names(&seen.untold)),
+    match (seen.running.len(), seen.unreported.len()) {
+        (0, 0) => "no script runs, and the controller has every outcome".to_owned(),
+        (0, unreported) => {
+            format!("{unreported} outcomes are on their way to the controller: {}", names(&seen.unreported))
+        }
         (running, _) => format!("waiting for {running} to end: {}", names(&seen.running)),
     }
 }
@@ -214,9 +216,9 @@ async fn signal(stems: &BTreeSet<String>, how: &[&str]) {
 mod tests {
     use super::*;
 
-    fn seen(running: &[&str], untold: &[&str]) -> Seen {
+    fn seen(running: &[&str], unreported: &[&str]) -> Seen {
         let set = |stems: &[&str]| stems.iter().map(|stem| (*stem).to_owned()).collect();
-        Seen { running: set(running), untold: set(untold) }
+        Seen { running: set(running), unreported: set(unreported) }
     }
 
     #[test]

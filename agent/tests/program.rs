@@ -88,8 +88,8 @@ fn a_wrong_configuration_is_pointed_at_and_the_status_is_2() {
     assert_eq!(etc.agent("--frob").0, Some(2));
 }
 
-/// Regression test: a guide told administrators to write `env-allow` into agent.toml, which already had that key. Then
-/// no agent of the cluster started.
+/// Regression test: a guide had administrators write `env-allow` into agent.toml, which already had that key. Then no
+/// agent of the cluster started.
 #[test]
 fn packaged_drop_ins_fit_the_installed_configuration_as_links() {
     for (name, guide) in DROP_INS {
@@ -106,7 +106,7 @@ fn packaged_drop_ins_fit_the_installed_configuration_as_links() {
         let of = |key: &str| text.lines().position(|line| line.starts_with(key)).unwrap() + 1;
         assert_from(&printed, "serialize = \"host\"", &at(&drop_in, of("serialize")));
         assert_from(&printed, "env-allow = [\"", &at(&drop_in, of("env-allow")));
-        // Programs of Slurm and Flux obey these.
+        // Programs of Slurm and Flux read these.
         for accepted in ["SLURM_CONF", "FLUX_URI", "FLUX_CONNECTOR_PATH", "SPANK_"] {
             assert!(!text.contains(&format!("\"{accepted}")), "{name} has {accepted}");
         }

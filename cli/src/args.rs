@@ -14,10 +14,10 @@ use crate::{remote, verb};
 
 /// Runs and watches prologs, epilogs and housekeeping, and repairs what is stuck.
 ///
-/// Wherever --ranks stands, ranks are an idset (0-3,7) or a hostlist ("n[0-3,7]"). Lengths of time are 500ms, 30s, 5m,
-/// 1h30m, 7d, 1w; --since takes dates, too. Quote a hostlist with brackets: a shell replaces it by the names of
-/// matching files. A job has the name that its resource manager gives it. A Flux id may have its sign (ƒuZZybuNNy is
-/// fuZZybuNNy); in other forms it is another job's name (flux job id --to=f58plain).
+/// For --ranks, ranks are an idset (0-3,7) or a hostlist ("n[0-3,7]"). Lengths of time are 500ms, 30s, 5m, 1h30m, 7d,
+/// 1w; --since takes dates, too. Quote a hostlist with brackets: a shell replaces it by the names of matching files. A
+/// job has the name that its resource manager gives it. A Flux id may have its sign (ƒuZZybuNNy is fuZZybuNNy); in
+/// other forms it is another job's name (flux job id --to=f58plain).
 #[derive(Debug, Parser)]
 #[command(name = "perilog", version, after_help = exit::help(), max_term_width = 120, disable_help_subcommand = true)]
 pub(crate) struct Cli {
@@ -49,7 +49,7 @@ pub(crate) struct Global {
     /// Print names only; nothing, where a verb does something.
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// Colours: auto (heeds NO_COLOR), always, never.
+    /// Colours: auto (respects NO_COLOR), always, never.
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
     color: Color,
 }

@@ -215,14 +215,14 @@ mod tests {
 
     #[test]
     fn only_a_terminal_wraps_the_last_column_and_cuts_cells() {
-        let why = "waits for a script of another attempt that still lives there";
+        let why = "waits for a script of another attempt that still runs there";
         let seen = plain(&table(why).render(Some(45), 0));
         assert_eq!(
             seen.lines().skip(2).collect::<Vec<_>>(),
             [
                 "   3s  f1234567  waits for a script of",
                 "                 another attempt that still",
-                "                 lives there"
+                "                 runs there"
             ]
         );
         // Regression test: "online, drained, held" was cut although the line had room.

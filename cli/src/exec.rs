@@ -79,7 +79,7 @@ pub(crate) fn session(
     if ended {
         Ok(())
     } else {
-        Err(Fault::WentAway { daemon: Daemon::Agent, why: "no end was told".to_owned() }.into())
+        Err(Fault::WentAway { daemon: Daemon::Agent, why: "the agent reported no end".to_owned() }.into())
     }
 }
 

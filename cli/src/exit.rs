@@ -32,7 +32,7 @@ pub(crate) enum Exit {
 #[rustfmt::skip]
 const TABLE: &[(Exit, u8, &str)] = &[
     (Exit::Ok,           0,   "ok"),
-    (Exit::Failed,       1,   "failed: a script ended with another status than 0, or a check failed"),
+    (Exit::Failed,       1,   "failed: a script exited non-zero, or a check failed"),
     (Exit::Usage,        2,   "wrong usage"),
     (Exit::Timeout,      3,   "a script ended past its limit"),
     (Exit::Lost,         4,   "lost: a node rebooted, vanished or cannot be reached"),
@@ -45,11 +45,12 @@ const TABLE: &[(Exit, u8, &str)] = &[
      "the controller refuses the request: it contradicts what exists, or the controller is quiesced, in recovery, \
       or its disk is full"),
     (Exit::StillRunning, 124,
-     "the time to wait is over (`wait --timeout`, `quiesce --wait`, `init --wait`), what is waited for is not"),
+     "the time to wait is over (`wait --timeout`, `quiesce --wait`, `init --wait`), but what is waited for has not \
+      come"),
     (Exit::Detached,     130, "detached by a signal (Ctrl-C); the scripts go on"),
-    (Exit::PipeClosed,   141, "nobody reads the output any more; the scripts go on"),
+    (Exit::PipeClosed,   141, "the reader of the output is gone; the scripts go on"),
     (Exit::NoHost,       255,
-     "-H: ssh is not installed or did not reach HOST, and said why (127: HOST has no perilog)"),
+     "-H: ssh is not installed or did not reach HOST, and printed why (127: HOST has no perilog)"),
 ];
 
 impl Exit {

@@ -40,8 +40,8 @@ pub(crate) enum Fault {
 
     /// The controller knew this job before an operator restored its store, or before the store was lost.
     #[error(
-        "the controller's store does not know {job} any more, so it was put back or lost: perilog controller recover; \
-         perilog job add makes {job} known again"
+        "the controller's store no longer knows {job}: it was restored from a backup, or lost (perilog controller \
+         recover); perilog job add makes {job} known again"
     )]
     Vanished { job: JobId },
 
@@ -91,7 +91,7 @@ pub(crate) enum Fault {
     Output(#[source] io::Error),
 
     /// The reader of the output is gone: the program ends quietly.
-    #[error("nobody reads the output")]
+    #[error("the reader of the output is gone")]
     PipeClosed,
 }
 
@@ -179,7 +179,7 @@ mod tests {
             (refused("invalid"), 2, false, "no job f1\\u{1b}[31m"),
             (refused("unavailable"), 10, true, "no job f1\\u{1b}[31m"),
             (Fault::RefusedByNode { text: "too many tasks".to_owned() }, 5, false, "this node refuses: too many tasks"),
-            (Fault::from(io::Error::from(io::ErrorKind::BrokenPipe)), 141, false, "nobody reads the output"),
+            (Fault::from(io::Error::from(io::ErrorKind::BrokenPipe)), 141, false, "the reader of the output is gone"),
         ];
         for (fault, code, absence, text) in table {
             assert_eq!((fault.exit().code(), fault.is_absence(), fault.to_string().as_str()), (code, absence, text));

@@ -158,7 +158,7 @@ impl Entry {
             "attempt-closed" => (None, "", format!("attempt {} closed: {}", field("attempt"), field("why"))),
             "attempt-abandoned" => {
                 let text = format!(
-                    "attempt {} is abandoned until somebody asks for it ({}): perilog ps --abandoned",
+                    "attempt {} is abandoned until a hook, an edge or a user asks for it ({}): perilog ps --abandoned",
                     field("attempt"),
                     field("why")
                 );
@@ -167,7 +167,7 @@ impl Entry {
             "attempt-taken-up" => (None, "", format!("attempt {} was asked for again", field("attempt"))),
             "given-up" => (at(), "", format!("given up by attempt {}: {}", field("attempt"), field("why"))),
             "milestone" if self.context.contains_key("ranks") => {
-                let by = self.context.get("by").map(|by| format!(", by the word of uid {}", value(by)));
+                let by = self.context.get("by").map(|by| format!(", reported by uid {}", value(by)));
                 (at(), "", format!("reached {}{}", field("name"), by.unwrap_or_default()))
             }
             "milestone" => {
@@ -177,7 +177,7 @@ impl Entry {
             "milestones-full" => (
                 None,
                 "",
-                format!("attempt {} has {} milestones: others are not told", field("attempt"), field("most")),
+                format!("attempt {} has {} milestones: further ones are not reported", field("attempt"), field("most")),
             ),
             "expect-reboot" => {
                 let within = self.context.get("within_ms").and_then(Value::as_u64);
@@ -206,7 +206,7 @@ impl Entry {
             "cancel" => {
                 let why = Some(field("why")).filter(|why| !why.is_empty()).map(|why| format!(": {why}"));
                 let text = match field("by") {
-                    by if by.is_empty() => "does not begin any more".to_owned(),
+                    by if by.is_empty() => "will not begin".to_owned(),
                     by => format!("cancel asked for by uid {by}"),
                 };
                 (at(), "cancelled", format!("{text}{}", why.unwrap_or_default()))
@@ -221,19 +221,19 @@ impl Entry {
                 );
                 (at(), "resolving", what)
             }
-            "job-finish" | "job-let-go" => (at(), "", format!("the job let go of {}", self.part())),
-            "shrink" => (at(), "", format!("goes back; the job goes on with {}", field("left_hosts"))),
+            "job-finish" | "job-let-go" => (at(), "", format!("the job dropped its hold on {}", self.part())),
+            "shrink" => (at(), "", format!("dropped from the job, which goes on with {}", field("left_hosts"))),
             "release" => {
                 let last = self.context.get("final").is_some_and(|last| last == true);
                 (at(), "ok", format!("released: {}{}", self.part(), if last { "; this was the last" } else { "" }))
             }
-            "closed" => (at(), "", format!("given back, and nobody is told: {}", self.part())),
+            "closed" => (at(), "", format!("released without a notice: {}", self.part())),
             "drain" => (at(), "failed", format!("drained: {}", field("reason"))),
             "exception" => {
                 let checks = self.context.get("checks").map(checks).unwrap_or_default();
                 (at(), "tolerable", format!("{} (severity {}){checks}", field("type"), field("severity")))
             }
-            "late" => (at(), "unknown", format!("late, its outcome stands: {}", field("result"))),
+            "late" => (at(), "unknown", format!("late, its outcome is unchanged: {}", field("result"))),
             _ => (None, "", text::line(&Value::Object(self.context.clone()).to_string())),
         };
         EventBody::Other { at, word, text }
@@ -430,7 +430,7 @@ mod tests {
              "expect-reboot  prolog        n3: its node is to boot within 10m, and that is its end"),
             ("milestone", prolog(json!({"name": "data-out"})), "milestone     prolog        n3: reached data-out"),
             ("milestone", json!({"attempt": "0", "name": "data-out", "ranks": "0-1", "hosts": "n[0-1]", "by": 0}),
-             "milestone                   n[0-1]: reached data-out, by the word of uid 0"),
+             "milestone                   n[0-1]: reached data-out, reported by uid 0"),
             ("milestone", json!({"attempt": "0", "name": "data-out", "without": "3"}),
              "milestone                   the job has reached data-out, without rank 3"),
             ("overdue", prolog(json!({"script": "10-mount.sh", "limit_ms": 600_000})),
@@ -447,7 +447,7 @@ mod tests {
              "cancel        prolog        ranks 0-3: cancel asked for by uid 0: wrong job"),
             ("late", json!({"action": "prolog", "attempt": "0", "rank": 3, "host": "n3", "outcome": "ok",
                             "result": "ok"}),
-             "late          prolog        n3: late, its outcome stands: ok"),
+             "late          prolog        n3: late, its outcome is unchanged: ok"),
             ("verdict", json!({"action": "prolog", "attempt": "0", "verdict": "failed", "status": 7, "ok": "0-2",
                                "by_outcome": {"failed": "3"}}),
              "verdict       prolog        failed: 3 ok, 1 failed"),

@@ -137,7 +137,7 @@ where
     T: Send + 'static,
     S: FnMut(&mut Client, &mut SessionSender<T>) -> Result<(), Stop> + Send + 'static,
 {
-    let (to, happenings) = sync_channel(BACKLOG);
+    let (to, session_events) = sync_channel(BACKLOG);
     if let Some(asking) = asking {
         // Blocks the signals before any other thread starts, so that all threads inherit the mask.
         interrupts(asking, to.clone())?;
@@ -175,7 +175,7 @@ where
         .name("session".to_owned())
         .spawn(work)
         .map_err(|e| Fault::Other(format!("cannot start a thread: {e}")))?;
-    Ok(happenings)
+    Ok(session_events)
 }
 
 /// Starts a thread that reports the first signal of `asking` to the verb; the second such signal ends the process.
@@ -191,16 +191,16 @@ fn interrupts<T: Send + 'static>(asking: Asking, to: SyncSender<SessionEvent<T>>
     }
     signals.thread_block().map_err(failed)?;
     let work = move || {
-        let mut told = false;
+        let mut reported = false;
         while let Ok(signal) = signals.wait() {
             if !asking.contains(&signal) {
                 continue;
             }
-            let heard = !told && !matches!(to.try_send(SessionEvent::Interrupted), Err(TrySendError::Full(_)));
-            if !heard {
+            let received = !reported && !matches!(to.try_send(SessionEvent::Interrupted), Err(TrySendError::Full(_)));
+            if !received {
                 std::process::exit(Exit::Detached.code().into());
             }
-            told = true;
+            reported = true;
         }
     };
     thread::Builder::new()

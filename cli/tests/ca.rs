@@ -318,8 +318,8 @@ fn a_torn_line_of_issued_jsonl_does_not_stop_a_revocation() {
     let revoke = |what: &str| ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "-q", what]);
     for node in ["nodes/n0", "n2"] {
         let said = revoke(node.trim_start_matches("nodes/"));
-        let told = "/ca/issued.jsonl:2: no record of a certificate, and skipped";
-        assert_eq!((said.code, said.err.matches(told).count()), (Some(0), 1), "{}", said.err);
+        let reported = "/ca/issued.jsonl:2: no record of a certificate, and skipped";
+        assert_eq!((said.code, said.err.matches(reported).count()), (Some(0), 1), "{}", said.err);
         assert_eq!(let_in(&ca, node), Err(rustls::Error::InvalidCertificate(rustls::CertificateError::Revoked)));
     }
     // The host of the lost line is unknown; revoking by its file works.
@@ -429,8 +429,8 @@ fn a_list_that_no_controller_would_read_is_not_written() {
     let before = std::fs::read(ca.path("ca/crl.pem")).unwrap();
     assert!(before.len() > 8 << 20);
     let said = ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "-q", "0xabcd"]);
-    let told = "no controller reads more than 8388608: nothing is revoked";
-    assert_eq!((said.code, said.err.contains(told)), (Some(2), true), "{}", said.err);
+    let reported = "no controller reads more than 8388608: nothing is revoked";
+    assert_eq!((said.code, said.err.contains(reported)), (Some(2), true), "{}", said.err);
     assert!(std::fs::read(ca.path("ca/crl.pem")).unwrap() == before);
 }
 

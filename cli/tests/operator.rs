@@ -179,7 +179,7 @@ fn a_job_on_unknown_hosts_is_warned_of() {
                            "unknown": "m[0-1999]", "meant": meant});
         let (said, _) = Place::new()
             .ask(&["job", "add", "big", "--nodes", "n0,m[0-1999]"], vec![vec![Call("JobAdd"), Done(reply)]]);
-        let err = "perilog: no node m[0-1999] has ever said hello to this controller: what runs for big waits for it";
+        let err = "perilog: never connected to this controller: m[0-1999] (tasks of big wait there)";
         assert_eq!((said.code, said.err), (Some(0), format!("{err}{asks}\n")));
     }
 }

@@ -1,4 +1,4 @@
-//! `perilog run`, `perilog wait` and `perilog controller recover` when the controller's store was put back.
+//! `perilog run`, `perilog wait` and `perilog controller recover` when the controller's store was restored.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -66,9 +66,9 @@ fn a_run_of_a_lost_job_asks_until_the_job_is_back() {
     let (said, _) = Place::new().ask(ATTACHED, daemon);
     assert_eq!(said.code, Some(0), "{}", said.err);
     let lines: Vec<&str> = said.err.lines().collect();
-    assert!(lines[1].contains("does not know f1 any more") && lines[1].contains("job add"), "{lines:?}");
+    assert!(lines[1].contains("no longer knows f1") && lines[1].contains("job add"), "{lines:?}");
     assert_eq!(lines[2], "perilog: f1 is there again");
-    assert!(lines[3].contains("asked for again"), "{lines:?}");
+    assert!(lines[3].contains("asked for it again"), "{lines:?}");
 }
 
 /// A `perilog run` takes its attempt up: it repeats its request when the attempt is abandoned.
@@ -96,16 +96,16 @@ fn a_run_asks_again_when_its_attempt_is_abandoned() {
         (said.code, said.out.as_str(), said.err.as_str()),
         (
             Some(0),
-            "prolog of f1 exists (attempt 0): attached\n\
-             attempt 0 is abandoned until somebody asks for it (the store is a copy): perilog ps --abandoned\n\
-             attempt 0 was asked for again\nprolog of f1 ok on 4 ranks\n",
+            "prolog of f1 exists (attempt 0): attached\nattempt 0 is abandoned until a hook, an edge or a user asks \
+             for it (the store is a copy): perilog ps --abandoned\nattempt 0 was asked for again\nprolog of f1 ok on 4 \
+             ranks\n",
             &*format!("perilog: f1: {why}\n")
         )
     );
     assert_eq!(asked.last().unwrap()["after"], 5);
 }
 
-/// After a restore, `perilog wait` does not count an event that only the lost life has recorded.
+/// After a restore, `perilog wait` does not count an event that only the lost epoch has recorded.
 #[test]
 fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
     let begun = event(2, "action-start", json!({"id": "x", "ranks": "0-3", "hosts": "n[0-3]"}));
@@ -124,7 +124,7 @@ fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
             Call("Events"),
             Done(events(&[begun, of_attempt(3, 2.0, "attempt-abandoned")])),
             Call("Show"),
-            Done(shown(Some("nobody has asked for f1 since"))),
+            Done(shown(Some("job f1 needs confirmation"))),
             Call("Events"),
             More(events(&[of_attempt(4, 2.0, "attempt-taken-up"), verdict(5)])),
             Hold,
@@ -137,12 +137,12 @@ fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
         lines,
         [
             "perilog: f1 is there again",
-            "perilog: the controller's store was put back: the log of f1 is read from its start",
-            "perilog: f1: nobody has asked for f1 since",
+            "perilog: the controller's store was restored: the log of f1 is read from its start",
+            "perilog: f1: job f1 needs confirmation",
             "perilog: f1: attempt 0 was asked for again",
         ]
     );
-    assert!(said.err.contains("does not know f1 any more"), "{}", said.err);
+    assert!(said.err.contains("no longer knows f1"), "{}", said.err);
     assert_eq!(asked[5]["after"], 0);
 }
 

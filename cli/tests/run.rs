@@ -151,7 +151,7 @@ fn a_controller_away_in_the_middle_is_waited_for_silently() {
     assert_eq!(rest, ["perilog: the controller is back"]);
     let asked = after.asked();
     assert_eq!(asked[2]["attempt"], "0", "the attempt was learned");
-    // A store that was put back may not know a node on which the action runs.
+    // A restored store may not know a node on which the action runs.
     assert_eq!(asked[2].get("known"), None);
     assert_eq!((&asked[3]["after"], &asked[4]["after"]), (&json!(5), &json!(6)), "from the last event that was seen");
 }
@@ -167,7 +167,7 @@ fn an_older_controller_is_asked_without_what_it_does_not_take() {
 }
 
 /// `perilog run` repeats its request after a crash of the controller. A controller killed right after its commit has
-/// begun the action, but has told no client.
+/// begun the action, but has replied to no client.
 #[test]
 fn a_controller_lost_in_the_first_call_is_asked_again() {
     let (said, asked) = Place::new().ask(RUN, vec![vec![Call("Run")], one_failed()]);

@@ -76,7 +76,7 @@ fn wait_has_its_forms() {
         json!({"sequence": sequence, "timestamp": 1.0, "name": "release",
         "context": {"attempt": "0", "ranks": "0", "final": true}})
     };
-    let untold = || {
+    let unreported = || {
         json!({"sequence": 10, "timestamp": 1.0, "name": "closed",
                            "context": {"attempt": "0", "ranks": "0-1", "final": true}})
     };
@@ -102,23 +102,23 @@ fn wait_has_its_forms() {
         (&["--for", "data-out", "--timeout", "0s"], vec![of_rank()], 124, "",
          "perilog: f1 has not come to data-out yet; see: perilog ps\n"),
         (&["--for", "data-out"], vec![of_rank(), release(false), of_job(9)], 0, "data-out of f1\n", ""),
-        (&["--for", "data-out"], vec![of_rank(), release(true)], 1, "f1: everything was given back without data-out\n",
+        (&["--for", "data-out"], vec![of_rank(), release(true)], 1, "f1: everything was released without data-out\n",
          ""),
         (&["--for", "data-out"], vec![of_rank(), closed()], 1,
          "f1: the attempt was closed (a newer one) without data-out\n", ""),
         (&["--for", "data-out"], vec![full()], 1, "f1: the attempt has as many milestones as it may without data-out\n",
          ""),
         (&["--for", "data-out"], vec![of_rank(), full(), of_job(10)], 0, "data-out of f1\n", ""),
-        (&["--for", "clean"], vec![of_job(7), release(false), release(true)], 0, "everything of f1 was given back\n",
+        (&["--for", "clean"], vec![of_job(7), release(false), release(true)], 0, "everything of f1 was released\n",
          ""),
-        // Everything was given back, and the epilog had been cancelled on a node.
+        // Everything was released, and the epilog had been cancelled on a node.
         (&["--for", "clean"], unclean(), 0,
-         "everything of f1 was given back, and not clean: epilog of f1 cancelled: 1 ok, 1 cancelled (n1)\n", ""),
+         "everything of f1 was released, and not clean: epilog of f1 cancelled: 1 ok, 1 cancelled (n1)\n", ""),
         // After-actions of a closed attempt still release its ranks.
-        (&["--for", "clean"], vec![closed(), last_release(10)], 0, "everything of f1 was given back\n", ""),
-        // The store lost the release's life: the hook is told nothing.
-        (&["--for", "clean"], vec![closed(), untold()], 0, "everything of f1 was given back\n", ""),
-        (&["--for", "shrink"], vec![closed(), last_release(10)], 1, "f1: everything was given back without shrink\n",
+        (&["--for", "clean"], vec![closed(), last_release(10)], 0, "everything of f1 was released\n", ""),
+        // The store lost the release's epoch: the hook is notified nothing.
+        (&["--for", "clean"], vec![closed(), unreported()], 0, "everything of f1 was released\n", ""),
+        (&["--for", "shrink"], vec![closed(), last_release(10)], 1, "f1: everything was released without shrink\n",
          ""),
         (&["--for", "verdict:prolog"], vec![], 0, "verdict of f1\n", ""),
         (&["--for", "data-out:prolog"], vec![], 1, "f1: prolog ended (ok) without data-out\n", ""),
@@ -228,7 +228,7 @@ fn what_may_be_alive_is_resolved_when_it_is_drained() {
 #[test]
 fn a_job_lets_go_of_ranks_resources_or_both() {
     let part = |ranks: &str, resources: &[&str]| json!({"ranks": ranks, "resources": resources});
-    let then = "given back when its epilog has ended: perilog wait f1 --for clean\n";
+    let then = "released when its epilog has ended: perilog wait f1 --for clean\n";
     #[rustfmt::skip]
     let table: Vec<(&[&str], Value, Value, Value, String)> = vec![
         (&[], json!(null), json!(null), part("0-3", &["rabbit1"]),
@@ -364,10 +364,10 @@ fn changes_ask_for_the_named_tasks_and_tell_how_many() {
          "no signal sent: nothing of f1 runs on a connected node; see: perilog ps\n"),
         (&["job", "forget", "f1", "--attempt", "7", "--releases", "--reason", "no hook"], "JobForget",
          json!({"job": "f1", "attempt": "7", "releases": true, "reason": "no hook"}), 1, 0,
-         "releases of f1 are dropped: the release hook is not told of them\n"),
+         "releases of f1 are dropped: the release hook is not notified of them\n"),
         (&["job", "forget", "f1", "--releases", "--reason", "no hook"], "JobForget",
          json!({"job": "f1", "attempt": null, "releases": true, "reason": "no hook"}), 2, 0,
-         "releases of f1 are dropped: the release hook is not told of them\n"),
+         "releases of f1 are dropped: the release hook is not notified of them\n"),
         (&["resolve", "f1", "prolog", "--ranks", "3", "--reason", "node is gone", "--ok"], "Resolve",
          json!({"job": "f1", "attempt": null, "action": "prolog", "targets": "3", "reason": "node is gone",
                 "ok": true}), 1, 0,
@@ -537,13 +537,13 @@ fn copies_are_kept_by_number_and_each_is_reported() {
     let line = ["--json", "controller", "backup", "--into", dir.to_str().unwrap(), "--keep", "2"];
     let (said, asked) = place.ask(&line, vec![take(), vec![Call("BackupKept"), Done(json!({}))]]);
     assert_eq!((said.code, asked.len()), (Some(0), 2), "{}", said.err);
-    let told: Value = serde_json::from_str(&said.out).unwrap();
-    assert_eq!(std::fs::read(told["file"].as_str().unwrap()).unwrap(), [0, 1, 2]);
-    assert_eq!(told["removed"].as_array().unwrap().len(), 2);
+    let reported: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(std::fs::read(reported["file"].as_str().unwrap()).unwrap(), [0, 1, 2]);
+    assert_eq!(reported["removed"].as_array().unwrap().len(), 2);
     assert!(dir.join("controller-20200103T000000Z.db").exists());
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2);
 
-    // A copy that is not whole removes no older one, and is not told of.
+    // A copy that is not whole removes no older one, and is not reported.
     let (said, asked) = place.ask(&line, vec![vec![Call("Backup"), Done(json!({"size": 9}))]]);
     assert_eq!((said.code, asked.len(), std::fs::read_dir(&dir).unwrap().count()), (Some(8), 1, 2), "{}", said.err);
     // A controller without that figure.

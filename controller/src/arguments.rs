@@ -21,7 +21,7 @@ Has the agents of a cluster run the prologs, epilogs and housekeeping of jobs, a
     --copy-to NEW     and make NEW a whole copy of it, which a controller takes for a copy
   --version, --help
 
-Exit status: 0 it was told to end, 1 it cannot run, 2 wrong usage or configuration.
+Exit status: 0 ended on request, 1 it cannot run, 2 wrong usage or configuration.
 ";
 
 pub const PROGRAM: Program = Program {

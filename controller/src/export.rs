@@ -34,20 +34,20 @@ pub fn export(store: &Path, arguments: &Arguments) -> Result<(), String> {
     let job = arguments.own(JOB).map(|text| text.parse::<JobId>().map_err(|error| error.to_string())).transpose()?;
     let named = job.clone();
     let wanted = Wanted { job, since_ms: millis(SINCE)?, until_ms: millis(UNTIL)? };
-    let told = |error: &dyn std::fmt::Display| format!("{}: {error}", store.display());
-    let mut exporter = Exporter::open(store, wanted).map_err(|error| told(&error))?;
+    let reported = |error: &dyn std::fmt::Display| format!("{}: {error}", store.display());
+    let mut exporter = Exporter::open(store, wanted).map_err(|error| reported(&error))?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut line = |value: &serde_json::Value| writeln!(out, "{}", terminal::json(value));
     let written = |result: io::Result<()>| result.map_err(|error| format!("cannot write the output: {error}"));
     written(line(&export_head(clock::wall_ms())))?;
     let mut none = true;
-    while let Some(lines) = exporter.next_job().map_err(|error| told(&error))? {
+    while let Some(lines) = exporter.next_job().map_err(|error| reported(&error))? {
         none = false;
         written(lines.iter().try_for_each(&mut line))?;
     }
     written(out.flush())?;
     match named {
-        Some(job) if none => Err(told(&format!("no job {job}"))),
+        Some(job) if none => Err(reported(&format!("no job {job}"))),
         _ => Ok(()),
     }
 }

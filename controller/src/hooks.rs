@@ -156,7 +156,7 @@ async fn ended_so(result: Result<(), NotifyError>, task: Task, inlet: &Inlet, sc
         Err(NotifyError { why, said }) => {
             let (job, host) = (task.job.map(tracing::field::display), task.hosts.map(tracing::field::display));
             let said = said.map(|said| format!("\nits standard error:\n{said}")).unwrap_or_default();
-            tracing::warn!(job, host, "{} is not told, and is tried again: {why}{said}", task.about);
+            tracing::warn!(job, host, "the hook failed for the {}, will retry: {why}{said}", task.about);
             schedule.failed(&task.keys, Instant::now());
             for what in task.what.chunks(AT_ONE_TIME) {
                 let _ = inlet.ask(0, Request::HookFailed { what: what.to_vec(), why: why.clone() }, None).await;

@@ -6,7 +6,7 @@
 //!
 //! | file that sorts after the package's drop-in, or replaces it | is |
 //! |---|---|
-//! | `perilog-task-.service.d/zzz-site.conf` | the site's wish for tasks: obeyed and shown |
+//! | `perilog-task-.service.d/zzz-site.conf` | the site's wish for tasks: in force and shown |
 //! | `service.d/zzz-site.conf`, `perilog-.service.d/...` | meant for other services |
 
 /// File name of the package's drop-in, which fixes what a task's unit must be.

@@ -42,7 +42,7 @@ pub fn check_name(name: &str) -> Result<(), usize> {
     }
 }
 
-/// Variables that the loader, a shell, an interpreter or another program obeys, many of them before a script's first
+/// Variables that the loader, a shell, an interpreter or another program reads, many of them before a script's first
 /// line. With most of them, a requester could run code as the script's user.
 #[rustfmt::skip]
 const HONOURED: &[&str] = &[
@@ -73,7 +73,7 @@ const HONOURED_PREFIXES: &[&str] = &[
     "LUA_INIT_",
 ];
 
-/// Returns `true` for a variable that a loader, a shell, an interpreter or another program obeys, as far as perilog
+/// Returns `true` for a variable that a loader, a shell, an interpreter or another program reads, as far as perilog
 /// lists it. perilog never passes such a variable from a requester to a script, even if the node's configuration lists
 /// the name.
 pub fn is_honoured(name: &str) -> bool {

@@ -389,7 +389,7 @@ pub fn unit_of(stem: &str) -> String {
     format!("{stem}.service")
 }
 
-/// A life of a controller. `number` grows with each start of a controller; `nonce` distinguishes two controllers with
+/// An epoch of a controller. `number` grows with each start of a controller; `nonce` distinguishes two controllers with
 /// the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch {
@@ -398,7 +398,7 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// Returns the highest number that an agent obeys at this time by its clock (ms since 1970).
+    /// Returns the highest number that an agent accepts at this time by its clock (ms since 1970).
     ///
     /// Each start of a controller adds one to the number, so no number comes near the seconds since 1970. With a stolen
     /// key and one huge epoch, a thief could otherwise shut the true controller out: a take-over must find a higher
@@ -408,13 +408,13 @@ impl Epoch {
     }
 
     /// Returns the highest reported number that a take-over goes above, by the controller's clock (ms since 1970). It
-    /// is a day below what agents obey, so an agent's clock may be a day behind the controller's.
+    /// is a day below what agents accept, so an agent's clock may be a day behind the controller's.
     pub const fn highest_reachable(wall_ms: u64) -> u64 {
         since_1970(wall_ms) + DAY
     }
 
-    /// Returns `true` if an agent that has obeyed `self` may obey `other`: `other` has a higher number, or both are the
-    /// same epoch.
+    /// Returns `true` if an agent that has accepted `self` may accept `other`: `other` has a higher number, or both are
+    /// the same epoch.
     pub const fn admits(self, other: Self) -> bool {
         other.number > self.number || (other.number == self.number && other.nonce == self.nonce)
     }

@@ -4,8 +4,8 @@
 //! systemd 252). So the judge believes a unit only if the unit is loaded, has the claim's invocation, and waits for no
 //! start. The outcome `ok` requires a runner's claim, and a complete `result.json` of the same invocation that says
 //! that every script ran and ended with 0. A believed unit must agree: exit 0 and systemd's `success`. If unit and
-//! result differ, the worse outcome stands and the note shows both. If systemd does not know the unit any more, the
-//! result stands alone, with a note.
+//! result differ, the worse outcome stands and the note shows both. If systemd does not know the unit, the result
+//! stands alone, with a note.
 
 mod boot;
 mod report;
@@ -50,9 +50,9 @@ pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
         (_, None, None) => (Outcome::Lost { why: Loss::Vanished }, None),
         (_, None, Some(result)) => {
             let note = if evidence.unit.is_some_and(|unit| unit.invocation.is_some()) {
-                "systemd began its unit again (Restart= in a drop-in for all services?); the runner's result stands"
+                "systemd began its unit again (Restart= in a drop-in for all services?); the runner's result counts"
             } else {
-                "systemd does not know its unit any more; the runner's result stands"
+                "systemd no longer knows its unit; the runner's result counts"
             };
             (of_result(result), Some(note.to_owned()))
         }
@@ -105,7 +105,7 @@ impl<'a> Evidence<'a> {
     }
 }
 
-const STOPPED_BY_OTHERS: &str = "its runner was sent SIGTERM, and nobody had asked perilog for that (systemctl stop, a \
+const STOPPED_BY_OTHERS: &str = "its runner was sent SIGTERM, and perilog was not asked for that (systemctl stop, a \
                                  shutdown past its limit, another process)";
 
 /// Returns the outcome of a task that a TERM of another sender stopped: `failed`, with the scripts' status if that is

@@ -1,8 +1,8 @@
-//! Commits and marks: decides whether a store is behind what its nodes have obeyed. A commit is a transaction of the
+//! Commits and marks: decides whether a store is behind what its nodes have accepted. A commit is a transaction of the
 //! controller's store; a mark is a commit as a node keeps it.
 //!
 //! A restored store does not know that it is behind. The nodes know: the intent and the tombstone of each task that a
-//! controller ordered carry the commit that caused them, and `epoch.json` carries a commit of the obeyed epoch. A
+//! controller ordered carry the commit that caused them, and `epoch.json` carries a commit of the accepted epoch. A
 //! commit in the store's [`History`] is the store's own past. Any other commit belongs to a later state that the store
 //! has lost, or to another controller.
 
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClusterId, Epoch};
 
-/// A commit of a store: the epoch of the life that made the commit, and the commit's number. Numbers grow by one with
-/// each commit and continue over all lives.
+/// A commit of a store: the epoch that made the commit, and the commit's number. Numbers grow by one with each commit
+/// and continue over all epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Commit {
     pub epoch: Epoch,
@@ -25,7 +25,7 @@ pub struct Mark {
     pub commit: Commit,
 }
 
-/// The contents of `epoch.json`: the epoch that a node obeyed last, and a commit of that epoch. The commit is the one
+/// The contents of `epoch.json`: the epoch that a node accepted last, and a commit of that epoch. The commit is the one
 /// in the epoch's first Welcome, or a newer one that a tombstone carried until the agent removed the tombstone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptedEpoch {
@@ -51,28 +51,28 @@ impl From<Epoch> for AcceptedEpoch {
     }
 }
 
-/// A life of a controller with this store. A life begins with a start of the controller, or when a running controller
-/// raises its epoch (`perilog controller recover --take-over`).
+/// An epoch of a controller with this store. An epoch begins with a start of the controller, or when a running
+/// controller raises its epoch (`perilog controller recover --take-over`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochRange {
     pub epoch: Epoch,
-    /// The number of the life's first commit.
+    /// The number of the epoch's first commit.
     pub first: u64,
 }
 
-/// Maximum number of lives that a store remembers. The commits of older lives count as [`Place::Past`].
+/// Maximum number of epochs that a store remembers. The commits of older epochs count as [`Place::Past`].
 pub const MAX_EPOCHS: usize = 1_024;
 
 /// The place of a commit relative to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// This store made the commit, or the commit is older than all lives that the store remembers.
+    /// This store made the commit, or the commit is older than all epochs that the store remembers.
     Past,
     /// This store never made the commit.
     Foreign,
 }
 
-/// The lives of a store, oldest first, and the number of its last commit.
+/// The epochs of a store, oldest first, and the number of its last commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {
     pub epochs: Vec<EpochRange>,
@@ -82,15 +82,15 @@ pub struct History {
 impl History {
     /// Returns the place of a commit.
     ///
-    /// | the commit's life | and its number | place |
+    /// | the commit's epoch | and its number | place |
     /// |---|---|---|
-    /// | in the history | within the life | past |
-    /// | in the history | above the life's last number in the history | foreign: the store is an older copy |
-    /// | unknown, older than all remembered lives | any | past |
+    /// | in the history | within the epoch | past |
+    /// | in the history | above the epoch's last number in the history | foreign: the store is an older copy |
+    /// | unknown, older than all remembered epochs | any | past |
     /// | unknown otherwise | any | foreign |
     ///
-    /// The second row is the case of a restored backup: after the backup, the same life made further commits, and nodes
-    /// keep their marks.
+    /// The second row is the case of a restored backup: after the backup, the same epoch made further commits, and
+    /// nodes keep their marks.
     pub fn place(&self, commit: Commit) -> Place {
         let Some(at) = self.epochs.iter().position(|epoch_range| epoch_range.epoch == commit.epoch) else {
             let forgotten = self.epochs.len() >= MAX_EPOCHS
@@ -106,7 +106,7 @@ impl History {
         self.epochs.last().map(|epoch_range| Commit { epoch: epoch_range.epoch, number: self.last })
     }
 
-    /// Appends a life whose first commit has the number `first`. Drops the oldest lives beyond [`MAX_EPOCHS`].
+    /// Appends an epoch whose first commit has the number `first`. Drops the oldest epochs beyond [`MAX_EPOCHS`].
     pub fn begin(&mut self, epoch: Epoch, first: u64) {
         self.epochs.push(EpochRange { epoch, first });
         let surplus = self.epochs.len().saturating_sub(MAX_EPOCHS);

@@ -21,7 +21,7 @@ use crate::task::{Ended, Process, Reboot, Start};
 /// Messages from the controller to an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToAgent {
-    /// Welcomes the session: the agent may obey further messages. After the session has ended, the agent redials at a
+    /// Welcomes the session: the agent may handle further messages. After the session has ended, the agent redials at a
     /// random moment within `redial_window_ms`.
     Welcome {
         epoch: Epoch,
@@ -105,7 +105,7 @@ impl ToAgent {
 #[derive(Debug, Clone, PartialEq)]
 pub enum FromAgent {
     Hello(Hello),
-    /// Refuses the Welcome: the agent has obeyed the higher epoch `seen`, or an epoch of another controller with the
+    /// Refuses the Welcome: the agent has accepted the higher epoch `seen`, or an epoch of another controller with the
     /// same number.
     EpochRefused {
         seen: Epoch,
@@ -160,7 +160,7 @@ pub struct Hello {
     pub link: u64,
     /// The version of the agent's program, as text for people, such as `0.1.0`.
     pub version: String,
-    /// The newest commit that this host has obeyed; `None`: no commit, or an older agent that does not say.
+    /// The newest commit that this host has accepted; `None`: no commit, or an older agent that does not say.
     pub newest: Option<Mark>,
     /// The actions that this node configures, in the first page; `None`: an older agent does not say, or the node has
     /// more than [`MAX_ACTIONS`].
@@ -212,7 +212,7 @@ pub enum HeldState {
     Tombstone { outcome: Outcome, past_ms: u64, reboot: Reboot },
 }
 
-/// The name in the place of a script's, in [`Phase::Overdue`]: the limit passed, and no script has begun.
+/// The name instead of a script's, in [`Phase::Overdue`]: the limit passed, and no script has begun.
 pub const ITS_START: &str = "its start";
 
 /// The phase of a live task, for `perilog ps` and `perilog why`.

@@ -147,7 +147,7 @@ pub enum Failure {
 pub enum Loss {
     /// The node rebooted before the task's end was known. Or a reboot undid the work of a task that had succeeded.
     Rebooted,
-    /// The node has no record of the task any more, or the unit is gone and left no result.
+    /// The node has no record of the task, or the unit is gone and left no result.
     Vanished,
     /// The node accepted the task, but reported no end before the task's limit and a grace had passed. The node has
     /// been disconnected at least for the grace.

@@ -109,7 +109,7 @@ impl Serialize for Targets {
         // Hosts whose names are bare numbers come from code, not from a text. The receiver would take their text for
         // ranks.
         if matches!(self, Self::Hosts(hosts) if !hosts.is_empty()) && Self::are_ranks(&text) {
-            return Err(ser::Error::custom(format!("hosts {text} cannot be told from ranks")));
+            return Err(ser::Error::custom(format!("hosts {text} cannot be distinguished from ranks")));
         }
         serializer.serialize_str(&text)
     }

@@ -18,7 +18,7 @@
 //! | [`enroll`] | both sides of a node's request for a certificate | a decision about who gets one |
 //! | [`munge`] | munge's two programs: makes a credential, reads one | a decision about a credential's use |
 //! | [`program`] | a child program with one question, within limits | a shell |
-//! | [`terminal`] | foreign text that no terminal obeys | the length of a text |
+//! | [`terminal`] | foreign text that no terminal interprets | the length of a text |
 //! | [`link`] | frames over TCP or TLS | messages: a frame is bytes |
 //! | [`varlink`] | the local socket: server and blocking client | interfaces: each daemon has its own |
 //!

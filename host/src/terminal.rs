@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-/// Returns `true` if a terminal obeys the character instead of showing it: a control character, or one that reorders
-/// or separates text.
+/// Returns `true` if a terminal interprets the character instead of showing it: a control character, or one that
+/// reorders or separates text.
 pub fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns a value as JSON that cannot steer a terminal: JSON allows some characters that a terminal obeys (C1
+/// Returns a value as JSON that cannot steer a terminal: JSON allows some characters that a terminal interprets (C1
 /// controls, characters that reorder text). The function escapes these characters, which does not change their meaning
 /// in JSON.
 pub fn json(value: &Value) -> String {

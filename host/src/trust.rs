@@ -114,8 +114,8 @@ fn examine(path: &Path, meta: &Metadata) -> Result<(), Untrusted> {
     }
 }
 
-/// Returns who besides root can write a file of this owner, group and mode; `None`: nobody. `has_acl` is called only if
-/// the answer depends on it: it returns `true` if the file has an access control list.
+/// Returns who besides root can write a file of this owner, group and mode; `None`: only root. `has_acl` is called only
+/// if the answer depends on it: it returns `true` if the file has an access control list.
 fn others(uid: u32, gid: u32, mode: u32, has_acl: impl FnOnce() -> bool) -> Option<Writer> {
     if uid != 0 {
         Some(Writer::Owner(uid))

@@ -40,16 +40,16 @@ fn the_manager_hears_of_each_state() {
     let manager = UnixDatagram::bind(&path).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     check(&child("says_all", "").env("NOTIFY_SOCKET", &path).output().unwrap());
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..4 {
         let mut buffer = [0; 512];
         let length = manager.recv(&mut buffer).unwrap();
-        heard.push(String::from_utf8(buffer[..length].to_vec()).unwrap());
+        received.push(String::from_utf8(buffer[..length].to_vec()).unwrap());
     }
-    assert_eq!(heard[0], "READY=1\nSTATUS=serving MAINPID=1\n", "a status must not smuggle in an assignment");
-    assert_eq!(heard[1], "STATUS=3 tasks\n");
-    assert!(heard[2].starts_with("RELOADING=1\nMONOTONIC_USEC="), "{}", heard[2]);
-    assert_eq!(heard[3], "STOPPING=1\nSTATUS=bye\n");
+    assert_eq!(received[0], "READY=1\nSTATUS=serving MAINPID=1\n", "a status must not smuggle in an assignment");
+    assert_eq!(received[1], "STATUS=3 tasks\n");
+    assert!(received[2].starts_with("RELOADING=1\nMONOTONIC_USEC="), "{}", received[2]);
+    assert_eq!(received[3], "STOPPING=1\nSTATUS=bye\n");
 }
 
 #[test]
@@ -79,10 +79,10 @@ fn activated_sockets_are_taken_by_name() {
     let prepare = "exec 3<&0 4<&1 0</dev/null 1>&2; export LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=local:agents;";
     let output = child("takes_both", prepare).stdin(OwnedFd::from(unix)).stdout(OwnedFd::from(tcp)).output().unwrap();
     check(&output);
-    let mut heard = String::new();
-    local.read_to_string(&mut heard).unwrap();
-    remote.read_to_string(&mut heard).unwrap();
-    assert_eq!(heard, "locally remotely");
+    let mut received = String::new();
+    local.read_to_string(&mut received).unwrap();
+    remote.read_to_string(&mut received).unwrap();
+    assert_eq!(received, "locally remotely");
 }
 
 #[test]

@@ -53,7 +53,7 @@ assert wrong["error"] == "org.varlink.service.InvalidParameter", wrong
 assert wrong["parameters"]["parameter"].startswith("count:"), wrong
 
 if os.getuid() == 0:
-    # As somebody else, with groups that only the kernel can know of.
+    # As another user, with groups that only the kernel can know of.
     os.setgroups([4, 24])
     os.setgid(65534)
     os.setuid(65534)

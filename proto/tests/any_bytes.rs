@@ -103,18 +103,18 @@ fn what_a_later_version_adds_is_unknown_and_no_error() {
 
 #[test]
 fn errors_name_message_and_field() {
-    let told = |frame: &[u8]| decode_to_agent(frame).unwrap_err().to_string();
-    assert_eq!(told(&[]), "malformed frame: 0 bytes, at least 2 are needed");
-    assert_eq!(told(&vec![0; MAX_FRAME + 1]), "malformed frame: 1048577 bytes, at most 1048576 are taken");
-    assert_eq!(told(&[0, 7]), "malformed Ack: task: missing");
-    assert_eq!(told(&[0, 7, 0x0a, 3, 0x0a, 1, 9]), "malformed Ack: task.action: 1 bytes, a UUID has 16");
+    let reported = |frame: &[u8]| decode_to_agent(frame).unwrap_err().to_string();
+    assert_eq!(reported(&[]), "malformed frame: 0 bytes, at least 2 are needed");
+    assert_eq!(reported(&vec![0; MAX_FRAME + 1]), "malformed frame: 1048577 bytes, at most 1048576 are taken");
+    assert_eq!(reported(&[0, 7]), "malformed Ack: task: missing");
+    assert_eq!(reported(&[0, 7, 0x0a, 3, 0x0a, 1, 9]), "malformed Ack: task.action: 1 bytes, a UUID has 16");
     let ok = encode_to_agent(&ToAgent::Start(common::samples::start()));
     let text = b"fuZZybuNNy";
     let at = ok.windows(text.len()).position(|w| w == text).unwrap();
     let mut bad = ok.to_vec();
     bad[at + 2] = b'/';
     assert_eq!(
-        told(&bad),
+        reported(&bad),
         "malformed Start: common.key.job: malformed job id \"fu/ZybuNNy\": at character 3: \
          expected [A-Za-z0-9._-], not starting with `.` or `-`"
     );
@@ -164,7 +164,7 @@ fn the_largest_start_fits_and_what_is_larger_is_named_before() {
     assert!(frame.len() > MAX_FRAME / 2 && frame.len() <= MAX_FRAME, "{}", frame.len());
     assert_eq!(decode_to_agent(&frame), Ok(Decoded::Known(ToAgent::Start(start.clone()))));
 
-    let told = |start: &perilog_core::task::Start| {
+    let reported = |start: &perilog_core::task::Start| {
         check_start(&start.ranks, &start.hosts, &start.env).unwrap_err().to_string()
     };
     // No script runs without its ranks and hosts: the node refuses, and says why.
@@ -176,12 +176,22 @@ fn the_largest_start_fits_and_what_is_larger_is_named_before() {
     };
     let most = format!("bytes in the list of ranks and the list of hosts, at most {MAX_LAYOUT_TEXT} are taken");
     let huge = perilog_core::task::Start { hosts: hosts(1_500_000), ..start.clone() };
-    assert!(told(&huge).ends_with(&most) && refused(&huge).contains(&most), "{} {}", told(&huge), refused(&huge));
+    assert!(
+        reported(&huge).ends_with(&most) && refused(&huge).contains(&most),
+        "{} {}",
+        reported(&huge),
+        refused(&huge)
+    );
     let huge = perilog_core::task::Start { ranks: (0..200_000).map(|i| i * 2).collect::<IdSet>(), ..start.clone() };
-    assert!(told(&huge).ends_with(&most) && refused(&huge).contains(&most), "{} {}", told(&huge), refused(&huge));
+    assert!(
+        reported(&huge).ends_with(&most) && refused(&huge).contains(&most),
+        "{} {}",
+        reported(&huge),
+        refused(&huge)
+    );
     let mut huge = start.clone();
     huge.env.insert("LARGE".to_owned(), "x".repeat(2 * MAX_FRAME));
-    assert!(told(&huge).contains("bytes of environment"));
+    assert!(reported(&huge).contains("bytes of environment"));
     let Ok(Decoded::Known(ToAgent::Start(cut))) = decode_to_agent(&encode_to_agent(&ToAgent::Start(huge))) else {
         panic!()
     };

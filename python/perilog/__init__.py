@@ -188,7 +188,7 @@ class Controller(Client):
         return self.call("JobAdd", job=job, **terms)
 
     def job_finish(self, job: str, **what: Any) -> Object:
-        """Lets go of `targets` and `resources`, or of all; what follows the job, its epilog, has them now."""
+        """Drops the job's hold on `targets` and `resources`, or on all; what follows the job, its epilog, has them now."""
         return self.call("JobFinish", job=job, **what)
 
     def job_cancel(self, job: str, why: Optional[str] = None) -> Object:
@@ -235,7 +235,7 @@ class Controller(Client):
     def run_to_end(self, action: str, job: str, **how: Any) -> Object:
         """Runs an action and returns the context of its `verdict` event; waits for a controller that is away meanwhile.
 
-        A controller whose store was put back may have forgotten the job, and this waits on: `perilog run` would notice.
+        A controller whose store was restored may have forgotten the job, and this waits on: `perilog run` would notice.
         """
         begun = self.run(action, job, **how)
         for event in self.events(job, begun["events_after"], follow=True):

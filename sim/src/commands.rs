@@ -121,12 +121,12 @@ fn search(options: &Options, go_on: impl Fn(u64) -> bool + Sync) -> Result<bool,
     std::panic::set_hook(Box::new(|_| {}));
     let most_failed = if options.first { 1 } else { MOST_FAILED };
     let began = now();
-    let told = Mutex::new(began);
+    let reported = Mutex::new(began);
     let watched = io::stderr().is_terminal();
     let sum = campaign::run(first, threads, most_failed, go_on, |sum| {
-        let Ok(mut told) = told.lock() else { return };
-        if watched && told.elapsed() >= PROGRESS {
-            *told = now();
+        let Ok(mut reported) = reported.lock() else { return };
+        if watched && reported.elapsed() >= PROGRESS {
+            *reported = now();
             let seconds = began.elapsed().as_secs();
             let (histories, faults, failed) = (sum.histories, sum.injected.sum(), sum.failed.len());
             complain(&format!("{seconds:>6} s  {histories} histories, {faults} faults, {failed} violations"));

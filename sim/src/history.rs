@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::Write as _;
 
-/// The text of a history, with a line for each thing that happened, kept only if somebody is to read it. Also the
-/// number of its events.
+/// The text of a history, with a line for each thing that happened, kept only if it will be read. Also the number of
+/// its events.
 #[derive(Debug, Default)]
 pub struct Trace {
     text: Option<String>,

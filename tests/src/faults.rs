@@ -226,7 +226,7 @@ impl Cluster {
     /// Asserts what [`assert_ran`](Self::assert_ran) does, and waits until no node keeps the directory of any task.
     pub fn assert_exact(&self, job: &str, actions: &[&str]) -> Result<()> {
         self.assert_ran(job, actions)?;
-        self.bed().wait_until(&format!("the tasks of {job} are buried"), SOON, || {
+        self.bed().wait_until(&format!("the tasks of {job} have their tombstones"), SOON, || {
             let tasks = |node: &Node| node.sh("ls /run/perilog/tasks");
             Ok(self.nodes().iter().map(tasks).collect::<Result<String>>()?.is_empty())
         })

@@ -10,7 +10,7 @@
 //! * [`flux`]: the real Flux on a cluster, with perilog's plugin.
 //! * [`slurm`]: the real Slurm on a cluster, with perilog's hooks.
 //! * [`Armed`]: a moment at which a daemon will die or stop. `cargo xtask test` builds daemons with fault points. To
-//!   run one test by hand, build with the features: `cargo build --workspace --bins --features
+//!   run one test manually, build with the features: `cargo build --workspace --bins --features
 //!   perilog-agent/fault-points,perilog-controller/fault-points`.
 //! * [`wait_until`]: waits for a condition, never for a fixed time. At the limit, the error shows the observed state.
 //!

@@ -9,7 +9,7 @@
 //! ```
 //! Each notice is one line of the ledger; this example breaks long lines. The controller notifies hooks at least once,
 //! in order per job. So the ledger may contain a release twice, with the same (job, attempt, sequence); such a release
-//! counts once. [`Heard::faults`] compares the releases with the resources handed out ([`Handed`]).
+//! counts once. [`Received::faults`] compares the releases with the resources handed out ([`Handed`]).
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use crate::cluster::Cluster;
 pub const HOOK: &str = "/usr/local/libexec/resource-manager";
 /// Ledger in which the resource manager's stand-in records each notice, at a path where the controller's unit may
 /// write.
-pub const TOLD: &str = "/var/lib/perilog/told";
+pub const NOTICES: &str = "/var/lib/perilog/notices";
 /// File on the controller's node. While it exists, each call of the resource manager's stand-in records its notice and
 /// then waits.
 pub const HOLD: &str = "/var/lib/perilog/hold";
@@ -38,8 +38,8 @@ pub const CONFIGURATION: &str = "[release]\ncommand = [\"/usr/local/libexec/reso
 pub const BUSY: &str = "if [ -e /var/lib/perilog/busy ]; then rm /var/lib/perilog/busy; echo busy >&2; exit 1; fi; \
                         : >/var/lib/perilog/busy";
 
-/// Resources of a job: R, and the same resources rank by rank. The ranks are written out by hand, because the code that
-/// cuts R into fragments is under test.
+/// Resources of a job: R, and the same resources rank by rank. The ranks are written out one by one, because the code
+/// that cuts R into fragments is under test.
 #[derive(Debug, Clone, Copy)]
 pub struct Handed {
     pub r: &'static str,
@@ -150,7 +150,7 @@ pub struct Release {
 }
 
 impl Release {
-    /// Returns the resources that this release gives back, rank by rank.
+    /// Returns the resources that this release frees, rank by rank.
     pub fn fragment(&self) -> Result<Ranks> {
         ranks_of(self.r.as_ref().context("a release without R")?)
     }
@@ -167,8 +167,10 @@ impl Release {
         let whole = expected.len() as u64 == self.ranks.len() && self.hosts.iter().eq(hosts);
         let scheduling = self.r.as_ref().and_then(|r| r.get("scheduling").cloned());
         match self.fragment() {
-            Ok(told) if whole && told == expected && handed.scheduling().is_ok_and(|all| all == scheduling) => None,
-            Ok(told) => Some(format!("{told:?} on {}, scheduling {scheduling:?}", self.hosts)),
+            Ok(reported) if whole && reported == expected && handed.scheduling().is_ok_and(|all| all == scheduling) => {
+                None
+            }
+            Ok(reported) => Some(format!("{reported:?} on {}, scheduling {scheduling:?}", self.hosts)),
             Err(error) => Some(format!("{error:#}")),
         }
     }
@@ -189,7 +191,7 @@ pub struct Drain {
 
 /// All notices that the hooks got, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Heard {
+pub struct Received {
     pub releases: Vec<Release>,
     pub drains: Vec<Drain>,
 }
@@ -199,26 +201,26 @@ impl Cluster {
     /// drain hook. Each call first runs `first`, which is sh(1) code.
     pub fn manage(&self, first: &str) -> Result<()> {
         let script = format!(
-            "#!/bin/sh\n{first}\nread -r telling\nread -r since_boot _ </proc/uptime\n\
-             echo \"$since_boot $telling\" >>{TOLD}\nwhile [ -e {HOLD} ]; do sleep 0.02; done\n"
+            "#!/bin/sh\n{first}\nread -r notice\nread -r since_boot _ </proc/uptime\n\
+             echo \"$since_boot $notice\" >>{NOTICES}\nwhile [ -e {HOLD} ]; do sleep 0.02; done\n"
         );
         self.controller()?.write_script(HOOK, script)
     }
 
     /// Returns all notices that the hooks have got so far.
-    pub fn heard(&self) -> Result<Heard> {
-        Heard::read(&self.controller()?.try_read_file(TOLD)?.unwrap_or_default())
+    pub fn received(&self) -> Result<Received> {
+        Received::read(&self.controller()?.try_read_file(NOTICES)?.unwrap_or_default())
     }
 }
 
-impl Heard {
+impl Received {
     /// Parses the stand-in's ledger. A malformed line is an error: the ledger must have no gaps.
     pub fn read(text: &str) -> Result<Self> {
-        let mut heard = Self::default();
+        let mut received = Self::default();
         for line in text.lines() {
-            heard.line(line).with_context(|| format!("{TOLD}: {line:?}"))?;
+            received.line(line).with_context(|| format!("{NOTICES}: {line:?}"))?;
         }
-        Ok(heard)
+        Ok(received)
     }
 
     fn line(&mut self, line: &str) -> Result<()> {
@@ -241,7 +243,7 @@ impl Heard {
         let mut once: Vec<&Release> = Vec::new();
         for release in self.releases.iter().filter(|release| release.job == job) {
             let key = |of: &Release| (of.epoch, of.attempt.clone(), of.sequence);
-            if !once.iter().any(|told| key(told) == key(release)) {
+            if !once.iter().any(|reported| key(reported) == key(release)) {
                 once.push(release);
             }
         }
@@ -275,14 +277,14 @@ impl Heard {
         for release in self.releases.iter().filter(|release| release.job == job) {
             let number = release.sequence;
             if number < newest {
-                faults.push(format!("sequence {number} was told after {newest}"));
+                faults.push(format!("sequence {number} was sent after {newest}"));
             }
             newest = newest.max(number);
             let alike = |before: &&Release| {
                 before.ranks == release.ranks && before.r == release.r && before.last == release.last
             };
             if said.insert(number, release).is_some_and(|before| !alike(&before)) {
-                faults.push(format!("sequence {number} was told as two releases"));
+                faults.push(format!("sequence {number} was sent as two releases"));
             }
         }
         let mut given = IdSet::new();
@@ -290,7 +292,7 @@ impl Heard {
             let Release { sequence, ranks, last, .. } = release;
             let twice = given.intersection(ranks);
             if !twice.is_empty() {
-                faults.push(format!("rank {twice} was given back twice, the second time with sequence {sequence}"));
+                faults.push(format!("rank {twice} was released twice, the second time with sequence {sequence}"));
             }
             given.extend_with(ranks);
             if let Some(found) = release.differs(handed, &all) {
@@ -342,7 +344,7 @@ mod tests {
         r#""nodelist":["n1"],"properties":{"himem":"5"}},"scheduling":{"writer":"test"}}"#,
     );
 
-    fn told(sequence: u64, ranks: &str, hosts: &str, fragment: &str, last: bool) -> String {
+    fn reported(sequence: u64, ranks: &str, hosts: &str, fragment: &str, last: bool) -> String {
         let r: Value = serde_json::from_str(fragment).unwrap();
         let body = serde_json::json!({"event": "release", "sequence": sequence, "epoch": 1, "job": "j", "attempt": "0",
                                       "ranks": ranks,
@@ -359,51 +361,51 @@ mod tests {
 
     #[test]
     fn only_a_partition_in_order_holds() {
-        let first = || told(1, "4", "n0", OF_4, false);
-        let second = || told(2, "5", "n1", OF_5, true);
+        let first = || reported(1, "4", "n0", OF_4, false);
+        let second = || reported(2, "5", "n1", OF_5, true);
         // A last release of rank 5 with another fragment.
-        let other = |from: &str, to: &str| told(2, "5", "n1", &OF_5.replacen(from, to, 1), true);
+        let other = |from: &str, to: &str| reported(2, "5", "n1", &OF_5.replacen(from, to, 1), true);
         let not_5 = "not R's of ranks 5";
         for (lines, expected, complete) in [
             (vec![first(), second()], "", true),
-            (vec![told(7, "4-5", "n[0-1]", PAIR.r, true)], "", true),
+            (vec![reported(7, "4-5", "n[0-1]", PAIR.r, true)], "", true),
             (vec![first(), first(), second(), second()], "", true),
             (vec![first()], "", false),
             (vec![], "", false),
-            (vec![first(), second(), first()], "sequence 1 was told after 2", true),
+            (vec![first(), second(), first()], "sequence 1 was sent after 2", true),
             (vec![second(), first()], "says final, and ranks 4 are missing", true),
-            (vec![first(), told(1, "5", "n1", OF_5, true)], "two releases", false),
-            (vec![first(), told(2, "4-5", "n[0-1]", PAIR.r, true)], "rank 4 was given back twice", true),
-            (vec![told(1, "4", "n0", OF_5, true), second()], "not R's of ranks 4", false),
-            (vec![first(), told(2, "5", "n0", OF_5, true)], not_5, true),
+            (vec![first(), reported(1, "5", "n1", OF_5, true)], "two releases", false),
+            (vec![first(), reported(2, "4-5", "n[0-1]", PAIR.r, true)], "rank 4 was released twice", true),
+            (vec![reported(1, "4", "n0", OF_5, true), second()], "not R's of ranks 4", false),
+            (vec![first(), reported(2, "5", "n0", OF_5, true)], not_5, true),
             (vec![first(), other("0-1", "0-3")], not_5, false),
             (vec![first(), other(",\"gpu\":\"0\"", "")], not_5, false),
             (vec![first(), other("n1", "n0")], not_5, false),
             (vec![first(), other(",\"properties\":{\"himem\":\"5\"}", "")], not_5, false),
             (vec![first(), other("himem", "pdebug")], not_5, false),
             (vec![first(), other(",\"scheduling\":{\"writer\":\"test\"}", "")], not_5, true),
-            (vec![first(), told(2, "5", "n1", OF_5, false)], "is the last, and does not say so", true),
+            (vec![first(), reported(2, "5", "n1", OF_5, false)], "is the last, and does not say so", true),
         ] {
-            let heard = Heard::read(&lines.concat()).unwrap();
-            let faults = heard.faults("j", &PAIR).join("\n");
+            let received = Received::read(&lines.concat()).unwrap();
+            let faults = received.faults("j", &PAIR).join("\n");
             assert_eq!(faults.is_empty(), expected.is_empty(), "{lines:?}: {faults}");
             assert!(faults.contains(expected), "{lines:?}: {faults}");
-            assert_eq!(heard.complete("j", &PAIR).unwrap(), complete, "{lines:?}");
-            assert!(heard.faults("another", &PAIR).is_empty());
+            assert_eq!(received.complete("j", &PAIR).unwrap(), complete, "{lines:?}");
+            assert!(received.faults("another", &PAIR).is_empty());
         }
     }
 
     #[test]
     fn a_drain_is_what_was_told_last() {
-        let heard = |text: &str| Heard::read(text);
+        let received = |text: &str| Received::read(text);
         let (drain, lift) = (
             "1 {\"event\":\"drain\",\"hosts\":\"n[1-2]\",\"reason\":\"why\",\"by\":null}\n",
             "2 {\"event\":\"undrain\",\"hosts\":\"n1\"}\n",
         );
-        let both = heard(&[drain, lift].concat()).unwrap();
+        let both = received(&[drain, lift].concat()).unwrap();
         assert_eq!((both.drained("n1"), both.drained("n2"), both.drained("n0")), (None, Some("why"), None));
         for bad in ["1", "x {}", "1 {\"event\":\"gone\",\"hosts\":\"n1\"}", "1 {\"event\":\"release\"}"] {
-            assert!(heard(bad).is_err(), "{bad}");
+            assert!(received(bad).is_err(), "{bad}");
         }
     }
 }

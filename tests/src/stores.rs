@@ -46,10 +46,10 @@ impl Cluster {
         self.controller()?.systemctl(&["stop", "perilog-controller.socket", "perilog-controller.service"]).map(drop)
     }
 
-    /// Waits until the first controller shows that this node obeys another controller, together with the command for an
-    /// operator who wants the node to obey the first again.
+    /// Waits until the first controller shows that this node accepts another controller, together with the command for
+    /// an operator who wants the node to accept the first again.
     pub fn wait_refused(&self, host: &str) -> Result<()> {
-        self.bed().wait_until(&format!("{host} is shown to obey another controller"), SOON, || {
+        self.bed().wait_until(&format!("{host} is shown to have accepted another controller"), SOON, || {
             let views = self.node_views()?;
             let note = views.iter().find(|view| view.host == host).and_then(|view| view.note.clone());
             Ok(note.is_some_and(|note| note.contains("perilog controller recover --take-over")))

@@ -48,7 +48,7 @@ fn in_systemctl_and_in_the_journal() -> Result<()> {
     let mut hook = String::new();
     let logged = cluster.bed().wait_until("the hook is in the journal of the job", SOON, || {
         hook = cluster.controller()?.sh(&of_controller)?;
-        Ok(["release of job j is not told", "exit status: 7: and is busy", "\nit was asked\n"]
+        Ok(["the hook failed for the release of job j", "exit status: 7: and is busy", "\nit was asked\n"]
             .iter()
             .all(|part| hook.contains(part)))
     });
@@ -60,14 +60,14 @@ fn in_systemctl_and_in_the_journal() -> Result<()> {
 /// without the unit's slice. `perilog logs` must show such lines, too.
 #[test]
 fn logs_of_a_script_that_ended_before_journald_read() -> Result<()> {
-    let cluster = Cluster::builder(1).script("prolog", "10-says", "echo said to nobody yet").boot()?;
+    let cluster = Cluster::builder(1).script("prolog", "10-says", "echo not shown yet").boot()?;
     let node = cluster.node(0)?;
     node.sh("systemctl kill --signal=STOP systemd-journald")?;
     let ran = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
     node.sh("systemctl kill --signal=CONT systemd-journald")?;
     ran.ok()?;
     let logs = cluster.perilog(&["logs", "j"])?.ok()?;
-    ensure!(logs.contains("said to nobody yet"), "{logs}");
+    ensure!(logs.contains("not shown yet"), "{logs}");
     Ok(())
 }
 

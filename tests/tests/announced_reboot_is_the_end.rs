@@ -11,8 +11,8 @@ const SOON: Duration = Duration::from_secs(90);
 
 #[test]
 fn the_boot_is_its_end_and_the_next_one_its_loss() -> Result<()> {
-    let reboots =
-        "perilog-report expect-reboot || exit 9\necho told >> /root/told\nsystemctl --no-block reboot\nsleep 1000";
+    let reboots = "perilog-report expect-reboot || exit 9\necho notified >> /root/notified\n\
+         systemctl --no-block reboot\nsleep 1000";
     let body = format!("if [ \"$PERILOG_RANK\" = 1 ]; then\n{reboots}\nfi\n{AT_GATE}");
     let cluster = Cluster::builder(2).script("prolog", "10-firmware", &body).build()?;
     cluster.stay_down()?;
@@ -37,7 +37,10 @@ fn the_boot_is_its_end_and_the_next_one_its_loss() -> Result<()> {
     })?;
     let (word, text) = cluster.outcome("j", "prolog", 1)?;
     ensure!(word == "ok", "{text}");
-    ensure!(node.read_file("/root/told")? == "told\n", "its script ran once, and heard that the controller knew");
+    ensure!(
+        node.read_file("/root/notified")? == "notified\n",
+        "its script ran once, and learned that the controller knew"
+    );
     let events = cluster.perilog(&["--json", "events", "j"])?.ok()?;
     ensure!(events.contains("\"expect-reboot\""), "{events}");
     ensure!(!cluster.perilog(&["drain"])?.ok()?.contains("n1"), "nothing is wrong with it");

@@ -1,6 +1,6 @@
 //! An operator copies the store while the controller and a script run. A controller started on the copy abandons the
-//! job until somebody asks for it again; no script runs twice. The store's content can be exported as lines: from the
-//! running controller, from the controller's store, and from the copy.
+//! job until a request for it arrives again; no script runs twice. The store's content can be exported as lines: from
+//! the running controller, from the controller's store, and from the copy.
 
 use anyhow::{Result, ensure};
 use perilog_tests::{AT_GATE, Cluster};

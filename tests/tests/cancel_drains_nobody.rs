@@ -19,12 +19,12 @@ fn a_cancelled_job_is_cleaned_up_and_leaves_no_drain() -> Result<()> {
     cluster.wait_begun("j", &[0, 1])?;
     cluster.perilog(&["job", "cancel", "j", "--reason", "wrong input"])?.ok()?;
     ensure!(cluster.wait_end(&mut run)? == 6, "{}", run.output()?);
-    cluster.bed().wait_until("all is given back", SOON, || {
-        Ok(cluster.heard()?.once("j").last().is_some_and(|release| release.last))
+    cluster.bed().wait_until("all is released", SOON, || {
+        Ok(cluster.received()?.once("j").last().is_some_and(|release| release.last))
     })?;
-    let heard = cluster.heard()?;
-    ensure!(heard.drains.is_empty(), "{:?}", heard.drains);
-    ensure!(cluster.perilog(&["drain"])?.ok()? == "no node is drained", "somebody is drained");
+    let received = cluster.received()?;
+    ensure!(received.drains.is_empty(), "{:?}", received.drains);
+    ensure!(cluster.perilog(&["drain"])?.ok()? == "no node is drained", "a node is drained");
     for rank in [0, 1] {
         let (word, text) = cluster.outcome("j", "prolog", rank)?;
         ensure!(word == "cancelled", "{text}");
@@ -35,7 +35,7 @@ fn a_cancelled_job_is_cleaned_up_and_leaves_no_drain() -> Result<()> {
     let runs = ledger.of_job("j");
     let begun = |action: &str| runs.iter().filter(|(key, _)| key.action == action).count();
     ensure!((begun("prolog"), begun("epilog")) == (2, 2), "{runs:?}");
-    let released = heard.once("j").first().context("a release")?.at;
+    let released = received.once("j").first().context("a release")?.at;
     ensure!(runs.iter().all(|(_, run)| run.ended.is_none_or(|(end, _)| end <= released)), "{runs:?}");
     // systemd keeps no unit loaded, failed or not, because the controller has stored each outcome.
     for rank in [0, 1] {

@@ -40,7 +40,7 @@ fn times(cluster: &Cluster, job: &str) -> Result<Vec<(u32, Vec<i64>)>> {
 fn assert_stepped(cluster: &Cluster, job: &str, before: i64, by: [i64; 2]) -> Result<()> {
     let times = times(cluster, job)?;
     let ranks: Vec<u32> = times.iter().map(|(rank, _)| *rank).collect();
-    ensure!(ranks == [0, 1], "of {job} these ranks have told times: {ranks:?}");
+    ensure!(ranks == [0, 1], "of {job} these ranks have reported times: {ranks:?}");
     for ((rank, times), by) in times.iter().zip(by) {
         let stepped = times.iter().all(|at| (at - before - by).abs() < HOUR);
         ensure!(stepped, "the step of n{rank} by {by} s was not seen: {before} s, then {times:?}");

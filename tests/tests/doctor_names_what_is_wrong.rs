@@ -10,16 +10,16 @@ use serde_json::Value;
 /// Returns the subject and the text of each finding that `perilog doctor ROLE` on this node calls wrong.
 fn wrong(node: &Node, role: &str) -> Result<Vec<(String, String)>> {
     let output = node.run(&["perilog", "--json", "doctor", role])?;
-    let told: Value = serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))?;
-    let findings = told["findings"].as_array().context("no findings")?;
+    let reported: Value = serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))?;
+    let findings = reported["findings"].as_array().context("no findings")?;
     let text = |finding: &Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
     let found: Vec<(String, String)> = findings
         .iter()
         .filter(|finding| finding["level"] == "wrong")
         .map(|finding| (text(finding, "about"), text(finding, "what")))
         .collect();
-    let untold = findings.iter().find(|finding| finding["level"] == "wrong" && finding["todo"] == "");
-    ensure!(untold.is_none(), "nothing to do about {untold:?}");
+    let unreported = findings.iter().find(|finding| finding["level"] == "wrong" && finding["todo"] == "");
+    ensure!(unreported.is_none(), "nothing to do about {unreported:?}");
     ensure!(output.code() == Some(i32::from(!found.is_empty())), "{found:?}: {output:?}");
     Ok(found)
 }
@@ -39,7 +39,7 @@ fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
         let found = wrong(node, role)?;
         ensure!(found.is_empty(), "{role}: {found:?}");
         // doctor inspects every part, and skips no part for want of an answer.
-        let told: Value = serde_json::from_str(&node.run(&["perilog", "--json", "doctor", role])?.stdout)?;
+        let reported: Value = serde_json::from_str(&node.run(&["perilog", "--json", "doctor", role])?.stdout)?;
         for (about, part) in [
             ("version", "systemd is "),
             ("version", if role == "node" { "ctl:5115 is 0." } else { "controller and this perilog are" }),
@@ -49,7 +49,10 @@ fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
                 let says = |key: &str, part: &str| finding[key].as_str().is_some_and(|text| text.contains(part));
                 says("about", about) && says("what", part) && finding["level"] == "ok"
             };
-            ensure!(told["findings"].as_array().is_some_and(|all| all.iter().any(fits)), "no {about} {part:?}: {told}");
+            ensure!(
+                reported["findings"].as_array().is_some_and(|all| all.iter().any(fits)),
+                "no {about} {part:?}: {reported}"
+            );
         }
     }
     // A script that every user can write, and a key that every user can read.

@@ -1,5 +1,5 @@
 //! A site has drop-ins for all services. The unit of a task stays what it must be; where a file overrides the
-//! package's, nothing runs, and the outcome names the file. A site's own drop-in for tasks is obeyed.
+//! package's, nothing runs, and the outcome names the file. A site's own drop-in for tasks is in force.
 
 use anyhow::{Context, Result, ensure};
 use perilog_tests::{Cluster, Node};
@@ -116,9 +116,9 @@ fn a_sites_own_drop_in_for_tasks_is_obeyed_and_shown() -> Result<()> {
     ensure!(outcome == "ok", "{outcome}\n{printed}");
     ensure!(!node.run(&["mountpoint", "-q", "/run/scratch"])?.success(), "the site wished a namespace");
     let doctor = node.sh("perilog doctor || true")?;
-    ensure!(doctor.contains(&format!("obeyed, as the site's own for tasks: {FOR_TASKS}")), "{doctor}");
+    ensure!(doctor.contains(&format!("in force, as the site's own for tasks: {FOR_TASKS}")), "{doctor}");
     let tried = node.sh("perilog try /etc/perilog/prolog.d 2>&1 || true")?;
-    ensure!(tried.contains(&format!("the site's drop-in {FOR_TASKS} for tasks is obeyed")), "{tried}");
+    ensure!(tried.contains(&format!("the site's drop-in {FOR_TASKS} for tasks is in force")), "{tried}");
     Ok(())
 }
 

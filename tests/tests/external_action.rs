@@ -17,7 +17,7 @@ const WORK: &str = "while [ ! -s /root/gate-$0 ]; do sleep 0.05; done; exit $(ca
 const CONTROLLER: &str = "after = []\n[action.stage]\nrelease = \"0\"\n";
 
 /// Returns the contexts of all events with this name in the log of job `j`.
-fn told(cluster: &Cluster, name: &str) -> Result<Vec<Value>> {
+fn reported(cluster: &Cluster, name: &str) -> Result<Vec<Value>> {
     let text = cluster.perilog(&["--json", "events", "j"])?.ok()?;
     let events: Vec<Value> =
         text.lines().map(serde_json::from_str).collect::<serde_json::Result<_>>().context(text.clone())?;
@@ -25,7 +25,7 @@ fn told(cluster: &Cluster, name: &str) -> Result<Vec<Value>> {
 }
 
 fn released(cluster: &Cluster) -> Result<Vec<String>> {
-    let released = told(cluster, "release")?.into_iter();
+    let released = reported(cluster, "release")?.into_iter();
     Ok(released.map(|release| format!("{} {} {}", release["ranks"], release["resources"], release["final"])).collect())
 }
 
@@ -39,7 +39,7 @@ fn unreported_parts_are_lost_with_the_services_lease() -> Result<()> {
     let open = |host: &str, status: &str| controller.write_file(&format!("/root/gate-{host}"), status);
     let wait_released = |count: usize| {
         let enough = || Ok(released(&cluster).is_ok_and(|released| released.len() >= count));
-        cluster.bed().wait_until(&format!("{count} releases are told"), SOON, enough)
+        cluster.bed().wait_until(&format!("{count} releases are sent"), SOON, enough)
     };
     cluster.perilog(&["job", "add", "j", "--nodes", "n[0-2]", "--resource", "rabbit1"])?.ok()?;
     cluster
@@ -47,11 +47,11 @@ fn unreported_parts_are_lost_with_the_services_lease() -> Result<()> {
         .ok()?;
     let service = format!("echo $$ >/root/pid; exec /root/service j stage {LEASE} n0,n1,n2 sh -c '{WORK}'");
     let mut running = controller.spawn(&["sh", "-c", &service])?;
-    let begun = || Ok(told(&cluster, "action-start")?.len() == 2);
+    let begun = || Ok(reported(&cluster, "action-start")?.len() == 2);
     cluster.bed().wait_until("the service has started its action", SOON, begun)?;
     cluster.perilog(&["job", "finish", "j"])?.ok()?;
     let shown = cluster.perilog(&["ps"])?.ok()?;
-    ensure!(shown.contains("n[0-2]") && shown.contains("its service must be heard of within"), "{shown}");
+    ensure!(shown.contains("n[0-2]") && shown.contains("its service must report within"), "{shown}");
     ensure!(released(&cluster)?.is_empty(), "what is held was released");
     // The ranks end part by part.
     open("n1", "0")?;
@@ -72,17 +72,16 @@ fn unreported_parts_are_lost_with_the_services_lease() -> Result<()> {
         [part("1", "[]", false), part("", "[\"rabbit1\"]", false), part("0", "[]", false), part("2", "[]", true)];
     ensure!(released(&cluster)? == expect, "{:?}", released(&cluster)?);
     let drains = cluster.perilog(&["drain"])?.ok()?;
-    let reason = format!(
-        "stage: lost (the lease of its service ran out): its lease was {LEASE}s, its service was last heard of at"
-    );
+    let reason =
+        format!("stage: lost (the lease of its service ran out): its lease was {LEASE}s, its service last reported at");
     ensure!(drains.contains("n2") && drains.contains(&reason), "{drains}");
     ensure!(!drains.contains("n0") && !drains.contains("n1"), "{drains}");
-    let verdicts = told(&cluster, "verdict")?;
+    let verdicts = reported(&cluster, "verdict")?;
     ensure!(verdicts.len() == 2 && verdicts[1]["verdict"] == "lost" && verdicts[1]["ok"] == "0-1", "{verdicts:?}");
     // A later report is recorded and changes nothing.
     let late = cluster.perilog(&["action", "report", "j", "stage", "ok", "--ranks", "n2"])?.ok()?;
-    ensure!(late.contains("too late") && told(&cluster, "late")?.len() == 1, "{late}");
-    ensure!(told(&cluster, "verdict")?.len() == 2 && released(&cluster)?.len() == 4, "something ended twice");
+    ensure!(late.contains("too late") && reported(&cluster, "late")?.len() == 1, "{late}");
+    ensure!(reported(&cluster, "verdict")?.len() == 2 && released(&cluster)?.len() == 4, "something ended twice");
     open("n2", "0")
 }
 

@@ -33,10 +33,10 @@ fn a_job_has_its_prolog_and_its_epilog_once() -> Result<()> {
     let plain = flux::plain(&job);
     for node in cluster.nodes() {
         ensure!(node.read_file("/tmp/ran")?.trim() == node.name());
-        let told = node.read_file("/var/lib/ledger/flux")?;
+        let reported = node.read_file("/var/lib/ledger/flux")?;
         for action in ["prolog", "epilog"] {
             let line = format!("{action} {plain} ƒ{} 64001 1-4", plain.trim_start_matches('f'));
-            ensure!(told.lines().filter(|of| **of == line).count() == 1, "{line}: {told}");
+            ensure!(reported.lines().filter(|of| **of == line).count() == 1, "{line}: {reported}");
         }
     }
     flux.assert_idle()
@@ -135,7 +135,7 @@ fn a_node_whose_prolog_failed_is_given_to_no_other_job() -> Result<()> {
     flux.wait_clean(&job)?;
     ensure!(flux.drained()?.contains_key("n2"), "{:?}", flux.drained()?);
     flux.ask(&["resource", "undrain", "n2"])?;
-    flux.wait("perilog hears of it", |_| Ok(!cluster.perilog(&["--json", "drain"])?.ok()?.contains("n2")))?;
+    flux.wait("perilog learns of it", |_| Ok(!cluster.perilog(&["--json", "drain"])?.ok()?.contains("n2")))?;
     flux.assert_idle()
 }
 
@@ -149,9 +149,11 @@ fn a_tolerated_failure_is_told_and_the_job_goes_on() -> Result<()> {
     let job = flux.submit(4, &["--setattr=perilog.tolerate=1"], &["true"])?;
     flux.wait_clean(&job)?;
     ensure!(flux.result(&job)? == "COMPLETED", "{:?}", flux.story(&job)?);
-    let told = flux.exception(&job, "node-failure")?.context;
-    ensure!(told["severity"] == 1 && told["hosts"] == "n2" && told["ranks"] == "3", "{told}");
-    ensure!(told["checks"][0]["check"] == "lustre" && told["note"].as_str().unwrap_or_default().contains("lustre1"));
+    let reported = flux.exception(&job, "node-failure")?.context;
+    ensure!(reported["severity"] == 1 && reported["hosts"] == "n2" && reported["ranks"] == "3", "{reported}");
+    ensure!(
+        reported["checks"][0]["check"] == "lustre" && reported["note"].as_str().unwrap_or_default().contains("lustre1")
+    );
     flux.assert_once(&job, &[("prolog", ALL, &[]), ("epilog", ALL, &[])])?;
     ensure!(flux.drained()?["n2"].contains("/p/lustre1 is not mounted"), "{:?}", flux.drained()?);
     cluster.perilog(&["undrain", "n2"])?.ok()?;
@@ -200,8 +202,8 @@ fn a_script_that_the_site_calls_tolerable_may_fail() -> Result<()> {
     let job = flux.submit(2, &["--setattr=perilog.tolerate=1"], &["true"])?;
     flux.wait_clean(&job)?;
     ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
-    let told = flux.exception(&job, "node-failure")?.context;
-    ensure!(told["severity"] == 1 && told["hosts"] == "n1", "{told}");
+    let reported = flux.exception(&job, "node-failure")?.context;
+    ensure!(reported["severity"] == 1 && reported["hosts"] == "n1", "{reported}");
     ensure!(flux.drained()?["n1"].contains("prolog 10-held: tolerable (exit 3)"), "{:?}", flux.drained()?);
     // The ledger's comparison counts exit 3 as a failure.
     let runs = cluster.runs(&flux::plain(&job))?;
@@ -251,7 +253,7 @@ fn a_quiet_controller_fails_no_job() -> Result<()> {
     let flux = Flux::with_edge(&cluster, "")?;
     cluster.perilog(&["quiesce", "--reason", "new release"])?.ok()?;
     let jobs = [flux.submit(1, &[], &["true"])?, flux.submit(1, &[], &["true"])?];
-    flux.wait("the edge hears that nothing is begun", |flux| Ok(flux.edge_log()?.contains("perilog resume")))?;
+    flux.wait("the edge learns that nothing is begun", |flux| Ok(flux.edge_log()?.contains("perilog resume")))?;
     for job in &jobs {
         ensure!(flux.story(job)? == ["alloc", "prolog-start"], "{:?}", flux.story(job)?);
     }
@@ -277,8 +279,8 @@ fn a_milestone_is_an_event_that_a_user_waits_for() -> Result<()> {
     ensure!(!flux.story(&job)?.contains(&"free".to_owned()), "{:?}", flux.story(&job)?);
     flux.let_go("epilog")?;
     flux.wait_clean(&job)?;
-    let told = flux.story(&job)?.iter().filter(|name| *name == "data-out").count();
-    ensure!(told == 1, "{:?}", flux.story(&job)?);
+    let reported = flux.story(&job)?.iter().filter(|name| *name == "data-out").count();
+    ensure!(reported == 1, "{:?}", flux.story(&job)?);
     flux.assert_once(&job, &[("prolog", &[0, 1], &[]), ("epilog", &[0, 1], &[])])?;
     flux.assert_idle()
 }
@@ -295,9 +297,12 @@ fn a_node_that_goes_bad_while_the_job_runs_is_told() -> Result<()> {
     flux.wait_event(&job, "start")?;
     cluster.node(1)?.write_file("/run/gone", "")?;
     cluster.perilog(&["run", "check", "--job", &flux::plain(&job)])?.ok()?;
-    let told = flux.wait_event(&job, "exception")?.context;
-    ensure!(told["type"] == "node-failure" && told["severity"] == 1 && told["hosts"] == "n1", "{told}");
-    ensure!(told["checks"][0]["message"] == "gpu0 is gone" && told["perilog"]["attempt"].is_string(), "{told}");
+    let reported = flux.wait_event(&job, "exception")?.context;
+    ensure!(reported["type"] == "node-failure" && reported["severity"] == 1 && reported["hosts"] == "n1", "{reported}");
+    ensure!(
+        reported["checks"][0]["message"] == "gpu0 is gone" && reported["perilog"]["attempt"].is_string(),
+        "{reported}"
+    );
     ensure!(!flux.story(&job)?.contains(&"finish".to_owned()), "{:?}", flux.story(&job)?);
     ensure!(flux.drained()?["n1"].contains("gpu0 is gone"), "{:?}", flux.drained()?);
     cluster.nodes().iter().try_for_each(|node| node.write_file("/tmp/end", ""))?;
@@ -326,8 +331,8 @@ fn a_straggler_in_the_prolog_does_not_hold_the_job() -> Result<()> {
     ensure!(of_job.iter().any(|(key, run)| key.action == "prolog" && lives(run)), "{ledger:?}");
     let shown = cluster.perilog(&["ps"])?.ok()?;
     ensure!(shown.contains("it goes on, and its task is over: timeout") && shown.contains("n1"), "{shown}");
-    let told = flux.exception(&job, "node-failure")?.context;
-    ensure!(told["severity"] == 1 && told["hosts"] == "n1", "{told}");
+    let reported = flux.exception(&job, "node-failure")?.context;
+    ensure!(reported["severity"] == 1 && reported["hosts"] == "n1", "{reported}");
     ensure!(flux.drained()?["n1"].contains("past its limit"), "{:?}", flux.drained()?);
     ensure!(flux.drained_at("n1")? <= flux.wait_event(&job, "start")?.timestamp, "{:?}", flux.story(&job)?);
     flux.let_go("prolog")?;

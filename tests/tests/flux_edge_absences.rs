@@ -128,7 +128,7 @@ fn a_job_lost_by_flux_is_cleaned_up_before_the_next() -> Result<()> {
     flux.assert_idle()
 }
 
-/// The controller's store is put back to a copy while a job runs; the copy has the job's prolog as begun. The edge
+/// The controller's store is restored from a copy while a job runs; the copy has the job's prolog as begun. The edge
 /// reports Flux's jobs, nothing is abandoned without an operator, and the scripts run once.
 #[test]
 fn a_store_that_was_put_back_hears_of_its_jobs_from_the_edge() -> Result<()> {

@@ -30,7 +30,7 @@ fn an_epilog_that_hangs_loses_nothing_and_is_settled_by_a_word() -> Result<()> {
     ensure!(flux.drained_at("n1")? <= flux.wait_event(&job, "free")?.timestamp, "{:?}", flux.story(&job)?);
     ensure!(flux.drained()?.keys().eq(["n1"]), "{:?}", flux.drained()?);
     flux.let_go("epilog")?;
-    cluster.bed().wait_until("its own end is told late", flux::SOON, || {
+    cluster.bed().wait_until("its own end is reported late", flux::SOON, || {
         let job = cluster.job(&name(&job))?;
         let actions = job.attempts.iter().flat_map(|attempt| &attempt.actions);
         let mut late = actions.flat_map(|action| &action.ended).flat_map(|rank| &rank.late);
@@ -52,10 +52,10 @@ fn a_job_is_let_go_by_hand_while_the_edge_is_away() -> Result<()> {
     let job = flux.submit(2, &[], &["true"])?;
     flux.wait_event(&job, "prolog-start")?;
     let said = let_go(&job)?.ok()?;
-    ensure!(said.contains(&format!("{} on n[0-1]: prolog is let go", flux::plain(&job))), "{said}");
+    ensure!(said.contains(&format!("{} on n[0-1]: prolog is released", flux::plain(&job))), "{said}");
     flux.wait_event(&job, "epilog-start")?;
     let said = let_go("all")?.ok()?;
-    ensure!(said.contains("epilog is let go"), "{said}");
+    ensure!(said.contains("epilog is released"), "{said}");
     flux.wait_clean(&job)?;
     ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
     let said = let_go(&job)?;

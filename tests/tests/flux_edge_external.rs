@@ -25,7 +25,7 @@ fn wait_started(flux: &Flux<'_>, cluster: &Cluster, job: &str, action: &str) -> 
 }
 
 /// Returns the contexts of all events with this name in perilog's log of the job.
-fn told(cluster: &Cluster, job: &str, name: &str) -> Result<Vec<Value>> {
+fn reported(cluster: &Cluster, job: &str, name: &str) -> Result<Vec<Value>> {
     let text = cluster.perilog(&["--json", "events", &flux::plain(job)])?.ok()?;
     let events: Vec<Value> =
         text.lines().map(serde_json::from_str).collect::<serde_json::Result<_>>().context(text.clone())?;
@@ -48,7 +48,7 @@ fn a_job_waits_for_its_rabbit() -> Result<()> {
     let job = flux.submit(2, &ASKS, &["true"])?;
     wait_started(&flux, &cluster, &job, "stage")?;
     flux.wait("the scripts of the prolog are done", |_| {
-        Ok(told(&cluster, &job, "verdict")?.iter().any(|verdict| verdict["action"] == "prolog"))
+        Ok(reported(&cluster, &job, "verdict")?.iter().any(|verdict| verdict["action"] == "prolog"))
     })?;
     flux.kill_edge()?;
     flux.wait_edge()?;
@@ -56,7 +56,7 @@ fn a_job_waits_for_its_rabbit() -> Result<()> {
     report(&cluster, &job, &["stage", "ok"])?;
     wait_started(&flux, &cluster, &job, "copy")?;
     flux.wait("the scripts of the epilog are done", |_| {
-        Ok(told(&cluster, &job, "verdict")?.iter().any(|verdict| verdict["action"] == "epilog"))
+        Ok(reported(&cluster, &job, "verdict")?.iter().any(|verdict| verdict["action"] == "epilog"))
     })?;
     ensure!(!flux.story(&job)?.contains(&"epilog-finish".to_owned()), "{:?}", flux.story(&job)?);
     report(&cluster, &job, &["copy", "ok"])?;
@@ -87,9 +87,9 @@ fn a_service_names_bad_nodes_and_resources() -> Result<()> {
     report(&cluster, &job, &["rabbit", "ok", "--resources", "rabbit"])?;
     flux.wait_clean(&job)?;
     ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
-    let told = flux.exception(&job, "node-failure")?.context;
-    ensure!(told["severity"] == 1 && told["hosts"] == "n1" && told["action"] == "rabbit", "{told}");
-    ensure!(told["checks"][0]["message"] == "no mount on n1", "{told}");
+    let reported = flux.exception(&job, "node-failure")?.context;
+    ensure!(reported["severity"] == 1 && reported["hosts"] == "n1" && reported["action"] == "rabbit", "{reported}");
+    ensure!(reported["checks"][0]["message"] == "no mount on n1", "{reported}");
     ensure!(flux.drained()?["n1"].contains("no mount on n1"), "{:?}", flux.drained()?);
     cluster.perilog(&["undrain", "n1"])?.ok()?;
     flux.wait_undrained()?;
@@ -100,14 +100,14 @@ fn a_service_names_bad_nodes_and_resources() -> Result<()> {
     report(&cluster, &job, &[&["rabbit", "failed", "--resources", "rabbit"], &full[..]].concat())?;
     flux.wait_clean(&job)?;
     ensure!(flux.result(&job)? == "FAILED", "{:#?}", flux.events(&job)?);
-    let told = flux.exception(&job, "rabbit")?.context;
-    let resource = told["resources"]["rabbit"].as_str().unwrap_or_default();
-    ensure!(told["severity"] == 0 && resource.contains("space: none is left"), "{told}");
+    let reported = flux.exception(&job, "rabbit")?.context;
+    let resource = reported["resources"]["rabbit"].as_str().unwrap_or_default();
+    ensure!(reported["severity"] == 0 && resource.contains("space: none is left"), "{reported}");
     flux.assert_idle()
 }
 
 /// Epilogs run as Flux's housekeeping, and the service of the job's rabbit (a named resource) reports node by node.
-/// Each node goes back when the rabbit's work and the scripts for that node are done, and the next job gets it. The
+/// Each node is released when the rabbit's work and the scripts for that node are done, and the next job gets it. The
 /// released fragments are disjoint, and the last is marked as final.
 #[test]
 fn each_report_of_a_rabbit_frees_its_own_part() -> Result<()> {
@@ -135,9 +135,9 @@ fn each_report_of_a_rabbit_frees_its_own_part() -> Result<()> {
     free("n[0-1]")?;
     report(&cluster, &job, &["copy", "ok", "--resources", "rabbit"])?;
     flux.wait("the rabbit is released", |_| {
-        Ok(told(&cluster, &job, "release")?.iter().any(|release| release["final"] == true))
+        Ok(reported(&cluster, &job, "release")?.iter().any(|release| release["final"] == true))
     })?;
-    let released: Vec<String> = told(&cluster, &job, "release")?
+    let released: Vec<String> = reported(&cluster, &job, "release")?
         .iter()
         .map(|release| format!("{} {} {}", release["ranks"], release["resources"], release["final"]))
         .collect();

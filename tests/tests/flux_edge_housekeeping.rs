@@ -1,5 +1,5 @@
-//! Epilogs as Flux's housekeeping: for Flux, a job ends when the user's processes have ended. Each node goes back when
-//! its own epilog has ended, while other nodes still clean up.
+//! Epilogs as Flux's housekeeping: for Flux, a job ends when the user's processes have ended. Each node is released
+//! when its own epilog has ended, while other nodes still clean up.
 
 use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};
@@ -114,7 +114,7 @@ fn an_epilog_outlives_the_broker_of_its_node() -> Result<()> {
 }
 
 /// The edge requests the epilog. The job holds its nodes meanwhile, so the epilog's time is billed to the job. The
-/// site's own script runs after the job, as Flux's housekeeping through perilog's hook. Each node goes back when its
+/// site's own script runs after the job, as Flux's housekeeping through perilog's hook. Each node is released when its
 /// script has ended.
 #[test]
 fn a_script_of_its_own_follows_the_billed_epilog() -> Result<()> {

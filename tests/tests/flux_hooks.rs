@@ -208,7 +208,7 @@ fn an_epilog_is_waited_for_over_kills_of_the_controller() -> Result<()> {
     // An old attempt's prolog does not count for a job that begins now.
     let mut late = perilog_so(&cluster, "flux-prolog")?;
     ensure!(cluster.wait_end(&mut late)? == 10, "{}", late.output()?);
-    ensure!(late.output()?.stderr.contains("is over, and holds nothing any more"), "{}", late.output()?);
+    ensure!(late.output()?.stderr.contains("is over and holds nothing"), "{}", late.output()?);
     let ends: Vec<_> = ends(&cluster)?.into_iter().map(|(action, rank, _)| (action, rank)).collect();
     let once = ["epilog", "prolog"].map(|action| [(action.to_owned(), 1), (action.to_owned(), 2)]).concat();
     ensure!(ends == once, "{ends:?}");
@@ -277,7 +277,7 @@ fn perilog_drains_in_flux_and_leaves_other_drains_alone() -> Result<()> {
     wait("the drain of n1 is in force", &|| shows(" drained "))?;
     cluster.perilog(&["undrain", "n1"])?.ok()?;
     wait("the drain of n1 is lifted", &|| shows("no node is drained"))?;
-    ensure!(drained("n1")? == "bad DIMM\n", "somebody else's drain was lifted: {:?}", drained("n1")?);
+    ensure!(drained("n1")? == "bad DIMM\n", "another's drain was lifted: {:?}", drained("n1")?);
 
     let run = cluster.perilog(&["run", "prolog", "--job", "f1", "--nodes", "n[0-1]"])?;
     ensure!(run.code() == Some(1), "{run}");

@@ -26,8 +26,8 @@ fn three_release_at_once_and_the_fourth_after_its_resolution() -> Result<()> {
     cluster.perilog(&["job", "finish", "j"])?.ok()?;
     cluster.wait_begun("j", &[4, 5, 6, 7])?;
     let wait_released = |count: u64| {
-        let free = || Ok(cluster.heard()?.once("j").iter().map(|release| release.ranks.len()).sum::<u64>() >= count);
-        cluster.bed().wait_until(&format!("{count} ranks are told free"), SOON, free)
+        let free = || Ok(cluster.received()?.once("j").iter().map(|release| release.ranks.len()).sum::<u64>() >= count);
+        cluster.bed().wait_until(&format!("{count} ranks are reported free"), SOON, free)
     };
     cluster.open_gate(0)?;
     wait_released(1)?;
@@ -38,28 +38,28 @@ fn three_release_at_once_and_the_fourth_after_its_resolution() -> Result<()> {
     cluster.start_controller()?;
     cluster.wait_online()?;
     wait_released(3)?;
-    cluster.bed().wait_until("n1 is drained", SOON, || Ok(cluster.heard()?.drained("n1").is_some()))?;
+    cluster.bed().wait_until("n1 is drained", SOON, || Ok(cluster.received()?.drained("n1").is_some()))?;
     let shown = cluster.perilog(&["drain"])?.ok()?;
     ensure!(shown.contains("10-gate is past its limit"), "{shown}");
     let held = cluster.perilog(&["ps"])?.ok()?;
     ensure!(held.contains("overdue") && held.contains("n1"), "{held}");
     cluster.perilog(&["resolve", "j", "epilog", "--ranks", "n1", "--reason", "power-cycled"])?.ok()?;
     wait_released(4)?;
-    let heard = cluster.heard()?;
-    let ranks: Vec<String> = heard.once("j").iter().map(|release| release.ranks.to_string()).collect();
+    let received = cluster.received()?;
+    let ranks: Vec<String> = received.once("j").iter().map(|release| release.ranks.to_string()).collect();
     // Ranks 6 and 7 end while the controller is down: one release may cover both.
     ensure!(
         ranks.first().is_some_and(|first| first == "4") && ranks.last().is_some_and(|last| last == "5"),
         "{ranks:?}"
     );
-    let faults = heard.faults("j", &FOUR);
-    ensure!(faults.is_empty() && heard.complete("j", &FOUR)?, "{faults:?} {:?}", heard.releases);
-    let (drain, last) = (heard.drain_of("n1"), heard.once("j").pop());
+    let faults = received.faults("j", &FOUR);
+    ensure!(faults.is_empty() && received.complete("j", &FOUR)?, "{faults:?} {:?}", received.releases);
+    let (drain, last) = (received.drain_of("n1"), received.once("j").pop());
     ensure!(
         drain.zip(last).is_some_and(|(drain, last)| drain.at <= last.at),
         "{:?} {:?}",
-        heard.drains,
-        heard.releases
+        received.drains,
+        received.releases
     );
     cluster.open_gate(1)?;
     Ok(())

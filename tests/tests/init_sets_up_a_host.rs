@@ -137,10 +137,10 @@ fn three_hosts_from_nothing_to_a_line_of_a_prolog_and_back() -> Result<()> {
         is_unchanged(node, before, "undo")?;
         assert_eq!(node.systemctl(&["is-active", "perilog-agent"])?, "active", "its package has started it");
     }
-    let told = init(ctl, "undo")?.ok()?;
-    println!("{told}");
+    let reported = init(ctl, "undo")?.ok()?;
+    println!("{reported}");
     for part in ["stays: the authority in /root/perilog-ca", "stays: /var/lib/perilog"] {
-        ensure!(told.contains(part), "no {part:?} in {told}");
+        ensure!(reported.contains(part), "no {part:?} in {reported}");
     }
     let left: Vec<String> = tree(ctl)?.into_keys().filter(|path| !before[0].contains_key(path)).collect();
     ensure!(!left.is_empty() && left.iter().all(|path| path.contains("/root/perilog-ca/")), "{left:?}");
@@ -190,7 +190,7 @@ fn a_conflict_or_a_wrong_token_changes_nothing() -> Result<()> {
         n0,
         &format!("{without} --token abc"),
         2,
-        "the token is not known (any more); on the controller's host: perilog token create n0",
+        "the token is unknown, or was forgotten; on the controller's host: perilog token create n0",
     )?;
     let (controller, pin) = without.split_once(" --pin ").context("a pin")?;
     let other = pin.chars().rev().collect::<String>();
@@ -208,8 +208,8 @@ fn a_conflict_or_a_wrong_token_changes_nothing() -> Result<()> {
 
     // A file that an administrator has changed since stays, and is named.
     n0.sh("echo '# mine' >>/etc/perilog/agent.d/init.toml")?;
-    let told = init(n0, "undo")?.ok()?;
-    ensure!(told.contains("stays: /etc/perilog/agent.d/init.toml, which has changed"), "{told}");
+    let reported = init(n0, "undo")?.ok()?;
+    ensure!(reported.contains("stays: /etc/perilog/agent.d/init.toml, which has changed"), "{reported}");
     ensure!(n0.read_file("/etc/perilog/agent.d/init.toml")?.ends_with("# mine\n"), "it is not as it was");
     Ok(())
 }
@@ -228,7 +228,7 @@ fn munge_needs_no_token_and_the_site_s_authority_signs() -> Result<()> {
     let line = printed.lines().find_map(|line| line.trim().strip_prefix("perilog init ")).context("a line")?;
     let said = init(n0, line)?.ok()?;
     ensure!(said.contains("by munge") && said.contains("n0 is online"), "{said}");
-    let told = init(ctl, "undo --authority")?.ok()?;
-    ensure!(ctl.sh("ls /root/site")?.contains("ca-key.pem"), "init has not made it: {told}");
+    let reported = init(ctl, "undo --authority")?.ok()?;
+    ensure!(ctl.sh("ls /root/site")?.contains("ca-key.pem"), "init has not made it: {reported}");
     Ok(())
 }

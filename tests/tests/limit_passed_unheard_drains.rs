@@ -23,11 +23,11 @@ fn a_limit_that_passed_without_a_controller_drains_its_node() -> Result<()> {
     cluster.bed().wait_until("the limit has passed", SOON, || {
         Ok(cluster.node(0)?.sh("cat /run/perilog/tasks/*/steps.jsonl")?.contains("overdue"))
     })?;
-    ensure!(cluster.heard()?.drains.is_empty(), "drained before: the kill came too late to show anything");
+    ensure!(cluster.received()?.drains.is_empty(), "drained before: the kill came too late to show anything");
     for _ in 0..2 {
         cluster.start_controller()?;
         cluster.wait_online()?;
-        cluster.bed().wait_until("n0 is drained", SOON, || Ok(cluster.heard()?.drained("n0").is_some()))?;
+        cluster.bed().wait_until("n0 is drained", SOON, || Ok(cluster.received()?.drained("n0").is_some()))?;
         cluster.kill_controller()?;
     }
     cluster.start_controller()?;
@@ -35,5 +35,5 @@ fn a_limit_that_passed_without_a_controller_drains_its_node() -> Result<()> {
     let events = cluster.perilog(&["--json", "events", "j"])?.ok()?;
     ensure!(events.matches("\"name\":\"overdue\"").count() == 1, "{events}");
     cluster.open_gate(0)?;
-    cluster.bed().wait_until("n0 is given back", SOON, || Ok(cluster.heard()?.once("j").len() == 1))
+    cluster.bed().wait_until("n0 is released", SOON, || Ok(cluster.received()?.once("j").len() == 1))
 }

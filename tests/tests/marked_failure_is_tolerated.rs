@@ -32,8 +32,8 @@ fn within_the_tolerance_the_job_goes_on_and_never_beyond_it() -> Result<()> {
     ensure!(failed("tolerant", "json")?.contains("mount missing"));
     ensure!(failed("generic", "hostlist")?.trim() == "n[1-2]");
     let events = cluster.perilog(&["--json", "events", "tolerant"])?.ok()?;
-    let told = |name: &str| events.lines().any(|line| line.contains(&format!("\"name\":\"{name}\"")));
-    ensure!(told("exception") && told("shrink"), "{events}");
+    let reported = |name: &str| events.lines().any(|line| line.contains(&format!("\"name\":\"{name}\"")));
+    ensure!(reported("exception") && reported("shrink"), "{events}");
     let events = cluster.perilog(&["--json", "events", "strict"])?.ok()?;
     ensure!(!events.contains("\"name\":\"exception\""), "{events}");
     let drained = cluster.perilog(&["drain"])?.ok()?;

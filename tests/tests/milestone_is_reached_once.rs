@@ -21,13 +21,13 @@ fn a_waiter_is_answered_when_all_ranks_have_said_it() -> Result<()> {
     cluster.perilog(&["job", "finish", "j"])?.ok()?;
     let mut waits = cluster.start_perilog(&["wait", "j", "--for", "data-out"])?;
     cluster.wait_begun("j", &[0, 1])?;
-    let told = |ranks: &str| -> Result<usize> {
+    let reported = |ranks: &str| -> Result<usize> {
         let events = cluster.perilog(&["--json", "events", "j"])?.ok()?;
         let is_milestone = |line: &&str| line.contains("\"name\":\"milestone\"") && line.contains(ranks);
         Ok(events.lines().filter(is_milestone).count())
     };
     let soon = std::time::Duration::from_secs(60);
-    cluster.bed().wait_until("n0 has said it", soon, || Ok(told("\"ranks\":\"0\"")? == 1))?;
+    cluster.bed().wait_until("n0 has said it", soon, || Ok(reported("\"ranks\":\"0\"")? == 1))?;
     ensure!(!waits.has_ended()?, "the job has not reached it");
     cluster.kill_controller()?;
     cluster.start_controller()?;
@@ -36,10 +36,10 @@ fn a_waiter_is_answered_when_all_ranks_have_said_it() -> Result<()> {
     ensure!(cluster.wait_end(&mut waits)? == 0, "the job has reached it");
     let at_once = cluster.perilog(&["wait", "j", "--for", "data-out", "--timeout", "0s"])?;
     ensure!(at_once.code() == Some(0), "{at_once}");
-    ensure!(told("\"ranks\":\"0\"")? == 1 && told("\"ranks\":\"1\"")? == 1 && told("")? == 3, "each once");
+    ensure!(reported("\"ranks\":\"0\"")? == 1 && reported("\"ranks\":\"1\"")? == 1 && reported("")? == 3, "each once");
     // A wait for a milestone that never comes ends with the job.
     let mut never = cluster.start_perilog(&["wait", "j", "--for", "never"])?;
     cluster.open_gate(0)?;
-    ensure!(cluster.wait_end(&mut never)? == 1, "everything was given back without it");
+    ensure!(cluster.wait_end(&mut never)? == 1, "everything was released without it");
     Ok(())
 }

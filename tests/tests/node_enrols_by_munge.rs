@@ -59,7 +59,7 @@ fn is_refused(cluster: &Cluster, by: &str, asks_for: &str, why: &str) -> Result<
     let (ctl, n1) = (cluster.controller()?, cluster.node(1)?);
     begin_anew(cluster)?;
     cluster.wait_logged(ctl, "perilog-controller", &["refused", by, &format!("enrolled as {asks_for}: "), why])?;
-    cluster.wait_logged(n1, "perilog-agent", &["not enrolled", "the munge credential does not do"])?;
+    cluster.wait_logged(n1, "perilog-agent", &["not enrolled", "munge credential rejected"])?;
     ensure!(n1.sh("ls /run/perilog/tls")? == "key.pem", "it was given a certificate");
     ensure!(!cluster.is_online("n1")?, "n1 is online: {why}");
     Ok(())

@@ -69,11 +69,11 @@ fn a_node_without_a_key_enrols_once_by_its_token() -> Result<()> {
     ensure!(stored.trim() == "nowhere", "the controller keeps the token: {stored}");
 
     // A used token; another host's token; an expired token; an invented token.
-    let refused = |told: &str, logged: &str| -> Result<()> {
+    let refused = |reported: &str, logged: &str| -> Result<()> {
         begin_anew(n1)?;
-        cluster.wait_logged(n1, "perilog-agent", &["not enrolled", told])?;
+        cluster.wait_logged(n1, "perilog-agent", &["not enrolled", reported])?;
         cluster.wait_logged(ctl, "perilog-controller", &["refused", n1.address(), "enrolled as n1", logged])?;
-        ensure!(!cluster.is_online("n1")?, "n1 is online with: {told}");
+        ensure!(!cluster.is_online("n1")?, "n1 is online with: {reported}");
         Ok(())
     };
     refused("the token was used already", "the token was used already").context("the first token again")?;
@@ -82,7 +82,7 @@ fn a_node_without_a_key_enrols_once_by_its_token() -> Result<()> {
     bring(n1, &token(&cluster, "n1", "1ms")?)?;
     refused("the token's time is over", "the token's time is over").context("a late token")?;
     bring(n1, "abc")?;
-    refused("the token is not known", "the token is not known").context("no token")?;
+    refused("the token is unknown", "the token is unknown").context("no token")?;
 
     bring(n1, &token(&cluster, "n1", "10m")?)?;
     n1.systemctl(&["restart", "perilog-agent"])?;
@@ -129,7 +129,7 @@ fn a_certificate_renews_in_a_session_until_it_is_revoked() -> Result<()> {
     // session.
     let why = ["refused", n1.address(), "enrolled as n1", "its certificate was revoked; if it is good again"];
     cluster.wait_logged(ctl, "perilog-controller", &why)?;
-    ensure!(cluster.is_online("n1")?, "nobody has reloaded");
+    ensure!(cluster.is_online("n1")?, "no reload was requested");
     ctl.systemctl(&["reload", "perilog-controller"])?;
     cluster.bed().wait_until("n1 is cut off", ENOUGH, || Ok(!cluster.is_online("n1")?))?;
     ensure!(!cluster.is_online("n1")? && cluster.is_online("n0")?, "{:?}", cluster.node_views()?);
@@ -180,6 +180,6 @@ fn the_key_that_enrols_is_no_controllers() -> Result<()> {
          cat /root/forged/ctl/key.pem > /etc/perilog/tls/key.pem")?;
     ctl.systemctl(&["restart", "perilog-controller"])?;
     cluster.wait_logged(n0, "perilog-agent", &["no session", "is signed by no authority of ours"])?;
-    ensure!(!cluster.is_online("n0")?, "n0 obeys a controller that enrolment signed");
+    ensure!(!cluster.is_online("n0")?, "n0 accepts a controller that enrolment signed");
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A controller restarts on an older copy of the store, or on an empty store: its nodes are not let in until an
-//! operator orders a take-over. Then whoever waits for a job asks for it again. No script runs twice, and every outcome
-//! comes back.
+//! operator orders a take-over. Then clients that wait for a job ask for it again. No script runs twice, and every
+//! outcome comes back.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};
@@ -24,7 +24,7 @@ fn run(cluster: &Cluster, action: &str, job: &str) -> Result<[(String, String); 
 }
 
 /// Kills the controller, and starts it on this copy of the store (`None`: on an empty store). Waits until it lets no
-/// node in, and makes them obey it with `perilog controller recover --take-over`.
+/// node in, and makes them accept it with `perilog controller recover --take-over`.
 fn set_back(cluster: &Cluster, copy: Option<&str>) -> Result<()> {
     cluster.kill_controller()?;
     cluster.replace_store(copy)?;
@@ -36,7 +36,7 @@ fn set_back(cluster: &Cluster, copy: Option<&str>) -> Result<()> {
     cluster.wait_online()
 }
 
-/// Waits until this job is listed as abandoned, and asks for its prolog again, as whoever waits for it does.
+/// Waits until this job is listed as abandoned, and asks for its prolog again, as a waiting client does.
 fn goes_on(cluster: &Cluster, job: &str) -> Result<()> {
     cluster.bed().wait_until(&format!("{job} is abandoned"), SOON, || {
         let listed = cluster.perilog(&["ps", "--abandoned"])?.ok()?;
@@ -75,7 +75,7 @@ fn on_an_older_copy() -> Result<()> {
 
     set_back(&cluster, Some("/root/copy"))?;
 
-    // The nodes' tombstones report the ends, once somebody asks for the job.
+    // The nodes' tombstones report the ends, once a client asks for the job.
     goes_on(&cluster, "open")?;
     cluster.wait_verdicts("open")?;
     assert_eq!([cluster.outcome("open", "prolog", 0)?, cluster.outcome("open", "prolog", 1)?], ended);

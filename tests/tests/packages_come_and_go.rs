@@ -141,7 +141,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     cluster.wait_begun("k", &[0])?;
     let units = running(node)?;
     assert_eq!(units.len(), 1, "{units:?}");
-    node.sh("echo '# by hand' >> /etc/perilog/agent.toml")?;
+    node.sh("echo '# edited' >> /etc/perilog/agent.toml")?;
     let before = node.systemctl(&["show", "--value", "--property=MainPID", "perilog-agent"])?;
     node.apt(&[
         "install",
@@ -151,7 +151,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
         &node.hand_over(Release::Current, "perilog-agent", "deb")?,
     ])?
     .ok()?;
-    ensure!(node.read_file("/etc/perilog/agent.toml")?.ends_with("# by hand\n"), "it was replaced");
+    ensure!(node.read_file("/etc/perilog/agent.toml")?.ends_with("# edited\n"), "it was replaced");
     ensure!(
         node.systemctl(&["show", "--value", "--property=MainPID", "perilog-agent"])? != before,
         "the old agent runs on"
@@ -176,7 +176,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     assert_eq!(controller.sh("ls /var/lib/perilog")?, "enroll");
     controller.install(Release::Current, &["perilog-controller"])?;
     start_controller(controller)?;
-    // Nodes obey a new store only after an operator's take-over.
+    // Nodes accept a new store only after an operator's take-over.
     cluster.perilog(&["controller", "recover", "--take-over"])?.ok()?;
     cluster.wait_online()
 }

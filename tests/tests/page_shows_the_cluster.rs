@@ -57,7 +57,7 @@ fn a_job_is_followed_over_a_kill_of_the_controller() -> Result<()> {
     cluster.boot()?;
     let browser = Browser::start(cluster.controller()?)?;
     browser.open(ADDRESS)?;
-    browser.wait_text(&["3 of 3 online", "live last heard", "Nothing is open.", "bed"])?;
+    browser.wait_text(&["3 of 3 online", "live last answer", "Nothing is open.", "bed"])?;
     wait_tiles(&browser, &json!({ "free": "3", "held": "0", "drained": "0", "offline": "0" }))?;
     // A mark in the page, which a reload of the page would lose.
     browser.eval("window.opened = 'once'; location.hash = 'job=j'")?;
@@ -70,13 +70,13 @@ fn a_job_is_followed_over_a_kill_of_the_controller() -> Result<()> {
     assert_calm(&browser, true)?;
 
     cluster.kill_controller()?;
-    browser.wait_text(&["The controller is away.", "last heard", "The next try is in", "10-gate (1 of 1)"])?;
+    browser.wait_text(&["The controller is away.", "last answer", "The next try is in", "10-gate (1 of 1)"])?;
     wait_tiles(&browser, &json!({ "free": "1", "prolog": "2" }))?;
     cluster.open_gates()?;
     cluster.wait_scripts_ended("j", &[0, 1])?;
     cluster.start_controller()?;
     cluster.wait_end(&mut run)?;
-    browser.wait_text(&["live last heard", "Nothing is open.", "2 of 2 ok", "2 nodes, "])?;
+    browser.wait_text(&["live last answer", "Nothing is open.", "2 of 2 ok", "2 nodes, "])?;
     wait_tiles(&browser, &json!({ "free": "1", "held": "2", "offline": "0" }))?;
     let verdict = browser.eval("return document.querySelector('#verdicts li').innerText.replace(/\\s+/g, ' ')")?;
     ensure!(verdict.as_str().is_some_and(|row| row.contains("ok prolog of j 2 nodes")), "{verdict}");
@@ -212,19 +212,19 @@ fn nothing_overlaps_at_three_widths() -> Result<()> {
     browser.open(ADDRESS)?;
     browser.wait_text(&["live"])?;
     browser.eval(
-        "window.told = structuredClone(link.last); clearTimeout(link.timer); later(3600000); \
-         told.status.nodes = 5; told.status.online = 4; told.status.drained = 10300; \
-         told.groups = [{ state: 'offline', count: 1, hosts: 'n4' }, { state: 'drained', count: 2, hosts: 'n[0-1]' }, \
+        "window.copy = structuredClone(link.last); clearTimeout(link.timer); later(3600000); \
+         copy.status.nodes = 5; copy.status.online = 4; copy.status.drained = 10300; \
+         copy.groups = [{ state: 'offline', count: 1, hosts: 'n4' }, { state: 'drained', count: 2, hosts: 'n[0-1]' }, \
          { state: 'free', count: 2, hosts: 'n[2-3]' }]; \
-         told.drains = [{ reason: 'bad dimm', age_ms: 1000, count: 10000, hosts: 'm[0-63]' }, \
+         copy.drains = [{ reason: 'bad dimm', age_ms: 1000, count: 10000, hosts: 'm[0-63]' }, \
          { reason: 'bad fan', age_ms: 90010000, count: 300, hosts: 'a[0-63]' }]; \
          const row = { job: 'j', attempt: '0', action: 'epilog', state: 'overdue', stuck: true, \
          why: '50-umount is past its limit', age_ms: 434000, count: 300, hosts: 'm[0-63]' }; \
-         told.open = [row]; \
-         told.verdicts = [...Array(25).keys()].map((n) => ({ job: `j${n}`, attempt: '0', action: 'prolog', \
+         copy.open = [row]; \
+         copy.verdicts = [...Array(25).keys()].map((n) => ({ job: `j${n}`, attempt: '0', action: 'prolog', \
          verdict: 'ok', age_ms: n * 60000, elapsed_ms: 434000, count: 300, bad: 0 })); \
          history.replaceState(null, '', '#node=n0'); $('detail').hidden = false; \
-         document.querySelector('main').classList.add('detailed'); draw(told)",
+         document.querySelector('main').classList.add('detailed'); draw(copy)",
     )?;
     let text = browser.text()?;
     for part in ["4 of 5 online", "10,300 nodes, 2 of them online", "1d01h", "7m14s"] {
@@ -254,8 +254,8 @@ fn nothing_overlaps_at_three_widths() -> Result<()> {
     }
     // On a phone, the map of a large cluster is cut: nodes in trouble stand first.
     let offline = browser.eval(
-        "told.groups = [{ state: 'free', count: 3000, hosts: 'n[0-2999]' }, { state: 'offline', count: 1, \
-         hosts: 'n3000' }]; draw(told); return told.groups.length",
+        "copy.groups = [{ state: 'free', count: 3000, hosts: 'n[0-2999]' }, { state: 'offline', count: 1, \
+         hosts: 'n3000' }]; draw(copy); return copy.groups.length",
     )?;
     ensure!(offline == 2, "{offline}");
     let phone = json!({ "width": 360, "height": 780, "deviceScaleFactor": 2, "mobile": true });
@@ -276,20 +276,20 @@ fn ten_thousand_nodes_are_drawn() -> Result<()> {
     browser.open(ADDRESS)?;
     browser.wait_text(&["live"])?;
     let drawn = browser.eval(
-        "const told = structuredClone(link.last); \
+        "const copy = structuredClone(link.last); \
          clearTimeout(link.timer); later(3600000); \
-         told.status.nodes = 10000; \
-         told.groups = [{ state: 'held', count: 9900, hosts: 'n[0-9899]' }, \
+         copy.status.nodes = 10000; \
+         copy.groups = [{ state: 'held', count: 9900, hosts: 'n[0-9899]' }, \
          { state: 'offline', count: 100, hosts: 'n[9900-9999]' }]; \
          const time = () => { \
          const began = performance.now(); \
-         draw(told); \
+         draw(copy); \
          document.body.offsetHeight; \
          return Math.round(performance.now() - began); \
          }; \
          const first = time(), cells = document.querySelectorAll('#cells > .c'); \
          const before = cells[5]; \
-         told.groups = [{ state: 'held', count: 9901, hosts: 'n[0-9900]' }, \
+         copy.groups = [{ state: 'held', count: 9901, hosts: 'n[0-9900]' }, \
          { state: 'offline', count: 99, hosts: 'n[9901-9999]' }]; \
          const again = time(); \
          return { count: cells.length, kept: document.querySelectorAll('#cells > .c')[5] === before, \

@@ -30,7 +30,7 @@ fn nothing_new_begins_until_somebody_resumes() -> Result<()> {
     let mut waits = cluster.start_perilog(&["quiesce", "--wait"])?;
     cluster.open_gate(0)?;
     ensure!(cluster.wait_end(&mut run)? == 0, "the prolog that ran goes on");
-    ensure!(cluster.wait_end(&mut waits)? == 0, "nothing is open any more");
+    ensure!(cluster.wait_end(&mut waits)? == 0, "nothing is open");
     cluster.perilog(&["job", "finish", "a"])?.ok()?;
     let clean = cluster.perilog(&["wait", "a", "--for", "clean"])?;
     ensure!(clean.code() == Some(0), "{clean}");

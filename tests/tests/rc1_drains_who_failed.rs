@@ -58,9 +58,9 @@ fn the_instance_of_a_job_begins_with_its_failed_nodes_drained() -> Result<()> {
             "cannot find out which",
         ),
     ] {
-        let (output, told) = rc1(&cluster, environment)?;
+        let (output, reported) = rc1(&cluster, environment)?;
         let expected = if drained { DRAINED } else { "" };
-        ensure!(output.code() == Some(status) && told.trim() == expected, "{environment:?}: {told:?} {output}");
+        ensure!(output.code() == Some(status) && reported.trim() == expected, "{environment:?}: {reported:?} {output}");
         ensure!(
             output.stderr.contains(says) && says.is_empty() == output.stderr.is_empty(),
             "{environment:?}: {output}"
@@ -71,7 +71,7 @@ fn the_instance_of_a_job_begins_with_its_failed_nodes_drained() -> Result<()> {
     ensure!(output.code() == Some(1) && output.stderr.contains("cannot drain n1"), "{output}");
     // A job that was shrunk is an instance without the node.
     node.write_file("/root/hosts", "n0\n")?;
-    let (output, told) = rc1(&cluster, &[job])?;
-    ensure!(output.success() && told.is_empty(), "{told:?} {output}");
+    let (output, reported) = rc1(&cluster, &[job])?;
+    ensure!(output.success() && reported.is_empty(), "{reported:?} {output}");
     Ok(())
 }

@@ -34,8 +34,8 @@ fn an_unconfirmed_release_is_told_again_unchanged() -> Result<()> {
     cluster.manage(manager::BUSY)?;
     cluster.controller()?.write_file("/root/R.json", THREE.r)?;
     cluster.boot()?;
-    let wait_told = |what: &str, is_so: &dyn Fn(&manager::Heard) -> bool| {
-        cluster.bed().wait_until(what, SOON, || Ok(is_so(&cluster.heard()?)))
+    let wait_told = |what: &str, is_so: &dyn Fn(&manager::Received) -> bool| {
+        cluster.bed().wait_until(what, SOON, || Ok(is_so(&cluster.received()?)))
     };
     cluster.perilog(&["job", "add", "j", "--R", "/root/R.json"])?.ok()?;
     cluster.perilog(&["job", "finish", "j"])?.ok()?;
@@ -43,7 +43,7 @@ fn an_unconfirmed_release_is_told_again_unchanged() -> Result<()> {
     // The hook has done the first release without a confirmation; the test kills the controller in the middle.
     cluster.controller()?.write_file(manager::HOLD, "")?;
     cluster.open_gate(1)?;
-    wait_told("n1 is released", &|heard| heard.once("j").len() == 1)?;
+    wait_told("n1 is released", &|received| received.once("j").len() == 1)?;
     // The second release waits behind the first: the controller does not notify the hook before the first confirmation.
     cluster.open_gate(0)?;
     cluster.wait_scripts_ended("j", &[4])?;
@@ -53,18 +53,18 @@ fn an_unconfirmed_release_is_told_again_unchanged() -> Result<()> {
     cluster.kill_controller()?;
     cluster.controller()?.sh(&format!("rm {}", manager::HOLD))?;
     cluster.start_controller()?;
-    wait_told("n1 is told again, then n0", &|heard| heard.again("j") >= 1 && heard.once("j").len() == 2)?;
+    wait_told("n1 is reported again, then n0", &|received| received.again("j") >= 1 && received.once("j").len() == 2)?;
     // The test kills the controller between two releases: another controller makes the next release.
     cluster.kill_controller()?;
     cluster.open_gate(2)?;
     cluster.wait_scripts_ended("j", &[6])?;
     cluster.start_controller()?;
-    wait_told("n2 is released", &|heard| heard.once("j").len() == 3)?;
-    let heard = cluster.heard()?;
-    let ranks: Vec<String> = heard.once("j").iter().map(|release| release.ranks.to_string()).collect();
+    wait_told("n2 is released", &|received| received.once("j").len() == 3)?;
+    let received = cluster.received()?;
+    let ranks: Vec<String> = received.once("j").iter().map(|release| release.ranks.to_string()).collect();
     ensure!(ranks == ["5", "4", "6"], "{ranks:?}");
-    let faults = heard.faults("j", &THREE);
-    ensure!(faults.is_empty() && heard.complete("j", &THREE)?, "{faults:?} {:?}", heard.releases);
+    let faults = received.faults("j", &THREE);
+    ensure!(faults.is_empty() && received.complete("j", &THREE)?, "{faults:?} {:?}", received.releases);
     cluster
         .bed()
         .wait_until("nothing waits for the hook", SOON, || Ok(!cluster.perilog(&["ps"])?.ok()?.contains("release")))

@@ -26,7 +26,7 @@ fn a_live_task_is_settled_when_its_node_is_drained() -> Result<()> {
     let resolve = ["resolve", "j", "prolog", "--ranks", "0", "--ok", "--reason", "looks fine"];
     let said = cluster.perilog(&resolve)?.ok()?;
     ensure!(said.contains("when the drain of their nodes is in force"), "{said}");
-    cluster.bed().wait_until("the hook is told", SOON, || Ok(cluster.heard()?.drained("n0").is_some()))?;
+    cluster.bed().wait_until("the hook is notified", SOON, || Ok(cluster.received()?.drained("n0").is_some()))?;
     for kill in [true, false] {
         let ps = cluster.perilog(&["ps"])?.ok()?;
         ensure!(ps.contains("resolving") && ps.contains("looks fine"), "{ps}");
@@ -40,7 +40,7 @@ fn a_live_task_is_settled_when_its_node_is_drained() -> Result<()> {
     cluster.controller()?.sh(&format!("rm {}", manager::HOLD))?;
     ensure!(cluster.wait_end(&mut run)? == 0, "it is ok by the operator's word");
     cluster.open_gate(0)?;
-    cluster.bed().wait_until("its own result is told late", SOON, || {
+    cluster.bed().wait_until("its own result is reported late", SOON, || {
         let job = cluster.job("j")?;
         let late = job.attempts[0].actions[0].ended.iter().flat_map(|rank| &rank.late);
         Ok(late.into_iter().any(|late| late.outcome.to_string() == "failed (exit 7)"))

@@ -52,7 +52,7 @@ fn a_reload_ends_only_the_revoked_session() -> Result<()> {
     bring(&cluster.revoke(&["n1"])?)?;
     cluster.wait_logged(ctl, "perilog-controller", &["reloaded: new revocation lists in force"])?;
     let n1 = cluster.node(1)?.address().to_owned();
-    cluster.bed().wait_until("the session of n1 is ended, and told why", ENOUGH, || {
+    cluster.bed().wait_until("the session of n1 is ended, with the reason", ENOUGH, || {
         Ok(logged(&cluster, &["refused", &n1, "its certificate was revoked"])? == 1)
     })?;
     // The node dials again by itself, and the list refuses the node.

@@ -166,9 +166,9 @@ fn they_install_upgrade_and_go() -> Result<()> {
         "the agent, and no controller without a cluster's name"
     );
 
-    node.sh("echo '# by hand' >>/tmp/el/etc/perilog/agent.toml")?;
+    node.sh("echo '# edited' >>/tmp/el/etc/perilog/agent.toml")?;
     rpm(node, &format!("-U --nodeps --force {}", paths.join(" ")))?;
-    ensure!(node.read_file("/tmp/el/etc/perilog/agent.toml")?.ends_with("# by hand\n"), "an upgrade replaced it");
+    ensure!(node.read_file("/tmp/el/etc/perilog/agent.toml")?.ends_with("# edited\n"), "an upgrade replaced it");
     let line = "[{load = \"/usr/lib/perilog/perilog-hold.so\"}]";
     node.write_file("/tmp/el/etc/flux/site.toml", format!("job-manager.plugins = {line}\n"))?;
     let said = rpm(node, "-e perilog perilog-agent perilog-controller perilog-flux")?;
@@ -178,6 +178,6 @@ fn they_install_upgrade_and_go() -> Result<()> {
         "cd /tmp/el && find usr/sbin usr/libexec usr/lib usr/bin etc var -path '*perilog*' -not -path 'var/lib/rpm/*' \
          -not -path 'usr/lib*/flux/*'",
     )?;
-    assert_eq!(left, "etc/perilog\netc/perilog/agent.toml.rpmsave", "what somebody changed is kept");
+    assert_eq!(left, "etc/perilog\netc/perilog/agent.toml.rpmsave", "what was changed is kept");
     Ok(())
 }

@@ -24,7 +24,7 @@ fn killed(body: &str) -> Result<(Cluster, Running)> {
 }
 
 /// Asserts the outcomes: rank 0 ran both scripts; rank 1 failed by the signal KILL, before its second script.
-fn told(cluster: &Cluster) -> Result<()> {
+fn reported(cluster: &Cluster) -> Result<()> {
     assert_eq!(cluster.outcome("j", "epilog", 1)?.1, "failed (its runner was killed: signal KILL)");
     assert!(!lives(cluster)?, "its script lives");
     let ledger = cluster.ledger()?;
@@ -57,7 +57,7 @@ fn its_script_goes_with_it_and_the_unit_tells() -> Result<()> {
     assert!(!run.has_ended()?, "rank 0 is at work: {}", run.output()?);
     cluster.open_gates()?;
     assert_eq!(cluster.wait_end(&mut run)?, 1);
-    told(&cluster)
+    reported(&cluster)
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_script_that_does_not_go_with_it_holds_the_rank() -> Result<()> {
     assert!(!run.has_ended()?, "freed with a live script: {}", run.output()?);
     cluster.open_gate(1)?;
     assert_eq!(cluster.wait_end(&mut run)?, 1);
-    told(&cluster)
+    reported(&cluster)
 }
 
 #[test]
@@ -82,5 +82,5 @@ fn an_operator_can_end_what_it_left() -> Result<()> {
     cluster.open_gate(0)?;
     cluster.perilog(&["kill", "j", "--ranks", "1", "--signal", "KILL"])?.ok()?;
     assert_eq!(cluster.wait_end(&mut run)?, 1);
-    told(&cluster)
+    reported(&cluster)
 }

@@ -25,8 +25,7 @@ fn at_work_with(configuration: &str, body: &str) -> Result<(Cluster, Running)> {
     Ok((cluster, run))
 }
 
-/// Regression test: a TERM from outside turned `exit 37` into `cancelled (exit 37)`, and the node went
-/// back into service.
+/// Regression test: a TERM from outside turned `exit 37` into `cancelled (exit 37)`, and the node returned to service.
 #[test]
 fn a_term_that_nobody_asked_perilog_for_makes_no_cancel() -> Result<()> {
     let body = "trap '' TERM\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 37)";

@@ -44,7 +44,7 @@ fn tried(node: &Node, script: &str, action: &str, user: Option<&str>) -> Result<
 fn start(node: &Node, unit: &str, ids: &str, command: &str) -> Result<()> {
     let run = "systemd-run --quiet --property=Type=exec";
     node.sh(&format!("{run} --unit={unit} /usr/bin/setpriv --clear-groups {ids} {command}"))?;
-    wait_until(&format!("{unit} is no setpriv any more"), SOON, || {
+    wait_until(&format!("{unit} is no setpriv"), SOON, || {
         let pid = node.systemctl(&["show", "--value", "--property=MainPID", unit])?;
         Ok(node.read_file(&format!("/proc/{pid}/comm"))?.trim() != "setpriv")
     })
@@ -308,7 +308,7 @@ line/b' /var/tmp/c /dev/shm/d /tmp/-rf; do echo x >\"$file\"; done
     assert_eq!(owned()?, before);
 
     ensure_ok(&tried(node, "clean-tmp", "epilog", Some(USER))?, "10-clean-tmp  ok")?;
-    assert_eq!(owned()?, "/tmp/1500\n/tmp/1500/shared", "a directory with a file of somebody else stays");
+    assert_eq!(owned()?, "/tmp/1500\n/tmp/1500/shared", "a directory with a file of another user stays");
     let stay = "cat /srv/home/file /srv/home/d/file /srv/home/hard /tmp/other-fs/e /tmp/root/f /tmp/1500/shared/g && \
                 test -s /etc/passwd";
     assert_eq!(node.sh(stay)?, "precious\nprecious\nprecious\nx\nx\nx");
@@ -320,9 +320,9 @@ fn caches_are_dropped_and_a_refusal_fails() -> Result<()> {
     let cluster = cluster(&[("epilog", "X = \"\"")])?;
     let node = cluster.node(0)?;
     // All nodes share this machine's kernel: a file stands in for drop_caches.
-    node.sh(": >/root/told && mount --bind /root/told /proc/sys/vm/drop_caches")?;
+    node.sh(": >/root/notified && mount --bind /root/notified /proc/sys/vm/drop_caches")?;
     ensure_ok(&tried(node, "drop-caches", "epilog", None)?, " MiB are free")?;
-    assert_eq!(node.read_file("/root/told")?, "3\n");
+    assert_eq!(node.read_file("/root/notified")?, "3\n");
     node.sh("mount -o remount,bind,ro /proc/sys/vm/drop_caches")?;
     let refused = tried(node, "drop-caches", "epilog", None)?;
     ensure!(!refused.success() && refused.stdout.contains("Read-only file system"), "{refused}");

@@ -86,7 +86,7 @@ fn a_try_that_fails_has_drained_nothing() -> Result<()> {
     slurm.open(0, "prolog", 9)?;
     slurm.wait("a try has failed", |_| {
         let said = node.sh("journalctl --output=cat --no-pager --unit=perilog-agent")?;
-        Ok(said.contains("cannot tell `/usr/libexec/perilog/slurm/orphaned ended`"))
+        Ok(said.contains("`/usr/libexec/perilog/slurm/orphaned ended` failed"))
     })?;
     let seen = slurm.seen(0)?;
     ensure!(!seen.state.contains("DRAIN") && !slurm.holds(0)?.is_empty(), "{seen:?}");

@@ -22,7 +22,7 @@ fn end_body(cluster: &Cluster, job: &str) -> Result<()> {
     cluster.node(0)?.write_file(&format!("/run/body.{job}"), "")
 }
 
-/// Waits until Slurm has heard the end of the job's epilog on its only node.
+/// Waits until Slurm has the end of the job's epilog on its only node.
 fn wait_epilog_heard(slurm: &Slurm<'_>, job: &str) -> Result<()> {
     slurm.wait_job(job, "COMPLETED")
 }
@@ -92,7 +92,7 @@ fn each_of_two_orphans_holds_the_node() -> Result<()> {
 
 /// Regression test: a job was cancelled in its orphaned prolog, and its epilog failed right after the prolog's end.
 /// Slurm drained the node, and perilog lifted that drain some 25 ms later. In every second run, a scontrol of the test
-/// keeps perilog from freeing the node before Slurm has heard of the failure.
+/// keeps perilog from freeing the node before Slurm knows of the failure.
 #[test]
 fn an_epilog_that_fails_right_after_an_orphan_drains() -> Result<()> {
     let cluster = gated(1).agent(SERIALIZED).boot()?;

@@ -43,7 +43,7 @@ fn wait_seconds(slurm: &Slurm<'_>, count: u64) -> Result<()> {
     slurm.wait(&format!("{count} s are over"), |_| Ok(seconds()? >= begun + count))
 }
 
-/// slurmd is killed in a prolog. Slurm does not hear how the prolog ends, well or not: the job waits for it until an
+/// slurmd is killed in a prolog. Slurm does not learn how the prolog ends, well or not: the job waits for it until an
 /// operator acts, and the node is not drained.
 #[test]
 fn a_job_whose_slurmd_dies_in_the_prolog_is_stuck() -> Result<()> {
@@ -70,7 +70,7 @@ fn a_job_whose_slurmd_dies_in_the_prolog_is_stuck() -> Result<()> {
     Ok(())
 }
 
-/// slurmd is killed in an epilog. The next job runs beside that epilog, and nobody hears that the epilog fails.
+/// slurmd is killed in an epilog. The next job runs beside that epilog, and no program learns that the epilog fails.
 #[test]
 fn an_epilog_whose_slurmd_dies_fails_unreported_beside_the_next_job() -> Result<()> {
     let cluster = boot()?;

@@ -20,7 +20,7 @@ fn each_attempt_runs_each_script_once() -> Result<()> {
     slurm.open_all("epilog")?;
     let job = slurm.submit(2, "while [ ! -e /run/go ]; do sleep 0.05; done")?;
     slurm.wait("the job runs", |slurm| Ok(slurm.ends(&job)?.iter().filter(|end| end.3 == Some(0)).count() == 2))?;
-    let told = cluster.node(0)?.sh(&format!("journalctl --output=cat --no-pager PERILOG_JOB={job} | head -40"))?;
+    let reported = cluster.node(0)?.sh(&format!("journalctl --output=cat --no-pager PERILOG_JOB={job} | head -40"))?;
     slurm.wait_job(&job, "RUNNING")?;
     slurm.ask(&["scontrol", "requeue", &job])?;
     slurm.begin_again(&job)?;
@@ -34,6 +34,6 @@ fn each_attempt_runs_each_script_once() -> Result<()> {
         [(0, "prolog", attempt, 0), (1, "prolog", attempt, 0), (0, "epilog", attempt, 0), (1, "epilog", attempt, 0)]
     };
     slurm.ensure_ran(&job, &[all("0"), all("1")].concat())?;
-    ensure!(slurm.ask(&["sinfo", "--noheader", "--list-reasons"])?.is_empty(), "a node is drained: {told}");
+    ensure!(slurm.ask(&["sinfo", "--noheader", "--list-reasons"])?.is_empty(), "a node is drained: {reported}");
     Ok(())
 }

@@ -85,7 +85,7 @@ fn an_epilog_that_fails_after_slurmds_death_drains() -> Result<()> {
     Ok(())
 }
 
-/// slurmd lives: Slurm hears the status of each script from its slurmstepd, and runs each once.
+/// slurmd lives: Slurm gets the status of each script from its slurmstepd, and runs each once.
 #[test]
 fn slurm_hears_how_each_script_ended() -> Result<()> {
     let Some(cluster) = boot()? else { return Ok(()) };

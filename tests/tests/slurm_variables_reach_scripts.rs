@@ -35,7 +35,7 @@ fn every_variable_of_slurmd_but_slurm_conf() -> Result<()> {
     let job = ["runuser", "-u", "alice", "--", "sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null"];
     let job = slurm.ask(&[&job[..], &asked, &["--wrap=exit 3"]].concat())?;
     slurm.wait("the epilog has run", |_| Ok(node.run(&["test", "-s", "/run/found-epilog_slurmd"])?.success()))?;
-    for (context, told) in [("prolog_slurmd", "SLURM_JOB_COMMENT"), ("epilog_slurmd", "SLURM_JOB_EXIT_CODE2")] {
+    for (context, reported) in [("prolog_slurmd", "SLURM_JOB_COMMENT"), ("epilog_slurmd", "SLURM_JOB_EXIT_CODE2")] {
         let mut given = variables(node, &format!("/run/given-{context}"))?;
         let found = variables(node, &format!("/run/found-{context}"))?;
         ensure!(given.remove("SLURM_CONF").is_some(), "{given:?}");
@@ -43,7 +43,7 @@ fn every_variable_of_slurmd_but_slurm_conf() -> Result<()> {
         assert_eq!(found.get("SLURM_JOB_ID"), Some(&job));
         assert_eq!(found.get("SLURM_SCRIPT_CONTEXT").map(String::as_str), Some(context));
         ensure!(found.len() > 12, "{found:?}");
-        found.get(told).with_context(|| format!("no {told}: {found:?}"))?;
+        found.get(reported).with_context(|| format!("no {reported}: {found:?}"))?;
     }
     Ok(())
 }

@@ -122,7 +122,7 @@ fn an_allocation_of_salloc_is_revoked() -> Result<()> {
 }
 
 /// `systemctl kill -s KILL slurmd` kills every process of the unit by default, also perilog's hook. The agent notices
-/// that no hook waits for the prolog any more. Slurm begins the job again when the prolog has ended.
+/// that no hook waits for the prolog. Slurm begins the job again when the prolog has ended.
 #[test]
 fn a_job_begins_again_though_its_hook_was_killed_with_slurmd() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -189,7 +189,7 @@ fn a_hook_of_a_slurmstepd_watches_slurmd() -> Result<()> {
     for name in ["slurmd", "slurmstepd"] {
         node.sh(&format!("cp /bin/sh /root/{name}"))?;
     }
-    node.write_script("/root/orphaned", "printf '%s %s\\n' \"$1\" \"$PERILOG_STATUS\" >> /root/told")?;
+    node.write_script("/root/orphaned", "printf '%s %s\\n' \"$1\" \"$PERILOG_STATUS\" >> /root/notified")?;
     let unit = |name: &str, command: &str| -> Result<()> {
         node.run(&["systemd-run", &format!("--unit=stand-in-{name}"), &format!("/root/{name}"), "-c", command])?
             .ok()
@@ -200,16 +200,16 @@ fn a_hook_of_a_slurmstepd_watches_slurmd() -> Result<()> {
         "SLURM_JOB_ID=5 SLURMD_NODENAME=n0 perilog hook slurm-prolog --orphaned /root/orphaned; echo $? > /root/status";
     unit("slurmstepd", hook)?;
     cluster.wait_action_begun("5", "prolog", &[0])?;
-    let told = |what: &str| {
+    let reported = |what: &str| {
         cluster.bed().wait_until(what, std::time::Duration::from_secs(60), || {
-            Ok(node.sh("cat /root/told 2>/dev/null || true")?.trim() == what)
+            Ok(node.sh("cat /root/notified 2>/dev/null || true")?.trim() == what)
         })
     };
     Cluster::kill_unit(node, "stand-in-slurmd.service")?;
-    told("begun")?;
+    reported("begun")?;
     node.write_file("/run/gate-prolog", "9")?;
-    told("begun \nended 9")?;
-    ensure!(node.sh("cat /root/status")?.trim() == "9", "slurmstepd hears the status all the same");
+    reported("begun \nended 9")?;
+    ensure!(node.sh("cat /root/status")?.trim() == "9", "slurmstepd gets the status all the same");
     Ok(())
 }
 

@@ -28,13 +28,13 @@ fn the_node_is_nobodys_until_the_epilog_has_ended() -> Result<()> {
     let slurm = Slurm::start(&cluster, ON_NODES)?;
     let (job, next) = killed(&cluster, &slurm)?;
     // The controller drains the node meanwhile: that drain stays after the epilog's end.
-    let told = |event: &str| slurm.control()?.sh(&format!("echo '{event}' | /usr/libexec/perilog/slurm/drain"));
-    told(r#"{"event": "drain", "hosts": "n0", "reason": "fan"}"#)?;
+    let reported = |event: &str| slurm.control()?.sh(&format!("echo '{event}' | /usr/libexec/perilog/slurm/drain"));
+    reported(r#"{"event": "drain", "hosts": "n0", "reason": "fan"}"#)?;
     slurm.open(0, "epilog", 0)?;
     slurm.wait_unheld(0)?;
     let seen = slurm.seen(0)?;
     ensure!(seen.state.contains("DRAIN") && seen.reason.starts_with("perilog: fan ["), "{seen:?}");
-    told(r#"{"event": "undrain", "hosts": "n0"}"#)?;
+    reported(r#"{"event": "undrain", "hosts": "n0"}"#)?;
     slurm.wait_job(&next, "COMPLETED")?;
     slurm.wait_node(0, "IDLE")?;
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])?;

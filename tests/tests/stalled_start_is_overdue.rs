@@ -108,7 +108,7 @@ fn a_runner_without_room_for_its_claim_says_so() -> Result<()> {
     node.systemctl(&["freeze", "perilog.slice"])?;
     let mut run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
     cluster.wait_ps(&["frozen with perilog.slice"])?;
-    // systemd keeps its own files in /run, too: the freezer is left by hand.
+    // systemd keeps its own files in /run, too: the test leaves the freezer itself.
     node.sh("mount -o remount,nr_inodes=$(df --output=iused /run | tail -1 | tr -d ' ') /run")?;
     node.sh("echo 0 > /sys/fs/cgroup/perilog.slice/cgroup.freeze")?;
     cluster.wait_ps(&["exit 73", "df -i /run"])?;

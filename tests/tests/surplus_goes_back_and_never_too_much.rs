@@ -24,11 +24,11 @@ fn a_job_keeps_as_many_as_it_asked_for_and_never_fewer() -> Result<()> {
     cluster.controller()?.write_file("/root/R.json", FOUR.r)?;
     cluster.boot()?;
     let given = |job: &str| -> Result<IdSet> {
-        Ok(cluster.heard()?.once(job).iter().flat_map(|release| release.ranks.iter()).collect())
+        Ok(cluster.received()?.once(job).iter().flat_map(|release| release.ranks.iter()).collect())
     };
     let wait_given = |job: &str, ranks: &str| {
         let ranks: IdSet = ranks.parse()?;
-        cluster.bed().wait_until(&format!("{ranks} of {job} are given back"), SOON, || Ok(given(job)? == ranks))
+        cluster.bed().wait_until(&format!("{ranks} of {job} are released"), SOON, || Ok(given(job)? == ranks))
     };
 
     cluster.perilog(&["job", "add", "two", "--R", "/root/R.json", "--keep", "2"])?.ok()?;
@@ -36,8 +36,8 @@ fn a_job_keeps_as_many_as_it_asked_for_and_never_fewer() -> Result<()> {
     // Ranks 4 and 6 are the first two good ranks: 5 failed, 7 is surplus.
     wait_given("two", "5,7")?;
     ensure!(cleaned(&cluster, "two")?.to_string() == "5,7", "{}", cleaned(&cluster, "two")?);
-    let heard = cluster.heard()?;
-    ensure!(heard.drained("n1").is_some() && heard.drained("n3").is_none(), "{:?}", heard.drains);
+    let received = cluster.received()?;
+    ensure!(received.drained("n1").is_some() && received.drained("n3").is_none(), "{:?}", received.drains);
     let events = cluster.perilog(&["--json", "events", "two"])?.ok()?;
     let shrink = events.lines().find(|line| line.contains("\"name\":\"shrink\""));
     ensure!(shrink.is_some_and(|line| line.contains("\"left\":\"4,6\"")), "{events}");
@@ -47,14 +47,18 @@ fn a_job_keeps_as_many_as_it_asked_for_and_never_fewer() -> Result<()> {
     cluster.perilog(&["job", "add", "four", "--R", "/root/R.json", "--keep", "4", "--tolerate", "1"])?.ok()?;
     let run = cluster.perilog(&["run", "prolog", "--job", "four"])?;
     ensure!(run.code() == Some(1), "{run}");
-    ensure!(given("four")?.is_empty() && cleaned(&cluster, "four")?.is_empty(), "{:?}", cluster.heard()?.once("four"));
+    ensure!(
+        given("four")?.is_empty() && cleaned(&cluster, "four")?.is_empty(),
+        "{:?}",
+        cluster.received()?.once("four")
+    );
     cluster.perilog(&["job", "finish", "four"])?.ok()?;
     wait_given("four", "4-7")?;
 
     for job in ["two", "four"] {
-        let heard = cluster.heard()?;
-        let faults = heard.faults(job, &FOUR);
-        ensure!(faults.is_empty() && heard.complete(job, &FOUR)?, "{job}: {faults:?} {:?}", heard.once(job));
+        let received = cluster.received()?;
+        let faults = received.faults(job, &FOUR);
+        ensure!(faults.is_empty() && received.complete(job, &FOUR)?, "{job}: {faults:?} {:?}", received.once(job));
         let comparison = cluster.compare(job, SCRIPTS)?;
         ensure!(comparison.holds() && comparison.len() == 8, "{comparison}");
     }

@@ -1,11 +1,11 @@
 //! A second controller of the same cluster starts on a copy of the first controller's store, while the first lives.
-//! Each node obeys one controller, and refuses the other. No script runs twice, whichever controller requests the
+//! Each node accepts one controller, and refuses the other. No script runs twice, whichever controller requests the
 //! script and in whichever order.
 //!
 //! | job | request at the first controller | request at the second controller |
 //! |-----|---------------------------------|----------------------------------|
-//! | `i` | at first | before any node may obey the second, and before the second has a report of `i` |
-//! | `j` | at first | once nodes obey the second: n1 has reported `j` to the second, n0 has not |
+//! | `i` | at first | before any node may accept the second, and before the second has a report of `i` |
+//! | `j` | at first | once nodes accept the second: n1 has reported `j` to the second, n0 has not |
 //! | `k` | never | together with `i` |
 //!
 //! Each run is repeated once more at the end.
@@ -57,7 +57,7 @@ fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
     // No action requested at the second has begun, neither of the same job nor of the other.
     assert_eq!((ranks(&cluster, "i")?, ranks(&cluster, "k")?), (vec![0, 1], vec![]));
 
-    // An operator orders the second controller to take over: now the node obeys the second, and refuses the first.
+    // An operator orders the second controller to take over: now the node accepts the second, and refuses the first.
     cluster.second(&["controller", "recover", "--take-over"])?.ok()?;
     // The second controller's store may be behind, so the test repeats earlier requests.
     let mut again = [cluster.ask_second(&prolog("i"))?, cluster.ask_second(&prolog("k"))?];

@@ -41,20 +41,20 @@ fn restore(cluster: &Cluster) -> Result<()> {
 }
 
 fn wait_said(cluster: &Cluster, who: &mut Running, words: &[&str]) -> Result<()> {
-    let heard = cluster.bed().wait_until(&format!("{words:?} is said"), SOON, || {
+    let received = cluster.bed().wait_until(&format!("{words:?} is said"), SOON, || {
         let said = who.output()?.to_string();
         Ok(words.iter().all(|word| said.contains(word)))
     });
-    match heard {
+    match received {
         Ok(()) => Ok(()),
         Err(error) => Err(error.context(who.output()?.to_string())),
     }
 }
 
 /// Returns how often the release hook was notified of releases of this job's attempt.
-fn told(cluster: &Cluster, job: &str, attempt: &str) -> Result<usize> {
-    let heard = cluster.heard()?;
-    Ok(heard.releases.iter().filter(|release| release.job == job && release.attempt == attempt).count())
+fn reported(cluster: &Cluster, job: &str, attempt: &str) -> Result<usize> {
+    let received = cluster.received()?;
+    Ok(received.releases.iter().filter(|release| release.job == job && release.attempt == attempt).count())
 }
 
 #[test]
@@ -69,19 +69,19 @@ fn no_rank_is_told_free_under_the_script_of_another_job() -> Result<()> {
     open(&cluster, &["A-epilog"])?;
     ensure!(cluster.wait_end(&mut of_a)? == 0);
     says(&cluster, &["wait", "A", "--for", "clean"])?;
-    cluster.bed().wait_until("the hook has heard of A", SOON, || Ok(told(&cluster, "A", "0")? == 1))?;
+    cluster.bed().wait_until("the hook has a notice of A", SOON, || Ok(reported(&cluster, "A", "0")? == 1))?;
     let mut of_b = cluster.start_perilog(&["run", "prolog", "--job", "B", "--nodes", "n0"])?;
     cluster.wait_begun("B", &[0])?;
 
     restore(&cluster)?;
     // The `perilog run` of B takes B up with the repeated request.
-    wait_said(&cluster, &mut of_b, &["the controller's store did not know it any more"])?;
+    wait_said(&cluster, &mut of_b, &["the controller's store no longer knew it"])?;
     let mut of_a = cluster.start_perilog(&["wait", "A", "--for", "clean"])?;
-    wait_said(&cluster, &mut of_a, &["nobody has asked for A since", "perilog job finish A --attempt 0"])?;
+    wait_said(&cluster, &mut of_a, &["job A needs confirmation", "perilog job finish A --attempt 0"])?;
     open(&cluster, &["B-prolog"])?;
     ensure!(cluster.wait_end(&mut of_b)? == 0, "{}", of_b.output()?);
     ensure!(cluster.runs("B")?.len() == 1, "the prolog of B ran twice");
-    // B has the node: the epilog of A does not run there, and nobody is told that it is free.
+    // B has the node: the epilog of A does not run there, and no notice is sent that it is free.
     says(&cluster, &["job", "finish", "A", "--attempt", "0"])?;
     ensure!(says(&cluster, &["ps", "--abandoned"])?.contains("nothing is abandoned"));
     let ended = cluster.wait_end(&mut of_a)?;
@@ -94,8 +94,8 @@ fn no_rank_is_told_free_under_the_script_of_another_job() -> Result<()> {
     open(&cluster, &["B-epilog"])?;
     says(&cluster, &["job", "add", "B", "--nodes", "n0"])?;
     says(&cluster, &["job", "finish", "B"])?;
-    cluster.bed().wait_until("the hook has heard of B", SOON, || Ok(told(&cluster, "B", "0")? == 1))?;
-    ensure!(told(&cluster, "A", "0")? == 1, "A was told free again: {:?}", cluster.heard()?.releases);
+    cluster.bed().wait_until("the hook has a notice of B", SOON, || Ok(reported(&cluster, "B", "0")? == 1))?;
+    ensure!(reported(&cluster, "A", "0")? == 1, "A was reported free again: {:?}", cluster.received()?.releases);
     ensure!(cluster.runs("A")?.len() == 1, "the epilog of A ran twice");
     Ok(())
 }
@@ -110,7 +110,9 @@ fn a_newer_attempt_and_a_younger_job_are_cleaned_up_after() -> Result<()> {
     // Requeued: perilog cleans up after the first attempt, and prepares the second. D arrives, unknown to the copy.
     says(&cluster, &["job", "add", "C", "--attempt", "1", "--nodes", "n0"])?;
     says(&cluster, &["run", "prolog", "--job", "C", "--attempt", "1"])?;
-    cluster.bed().wait_until("the hook has heard of the first attempt", SOON, || Ok(told(&cluster, "C", "0")? == 1))?;
+    cluster
+        .bed()
+        .wait_until("the hook has a notice of the first attempt", SOON, || Ok(reported(&cluster, "C", "0")? == 1))?;
     says(&cluster, &["job", "add", "D", "--nodes", "n0"])?;
     says(&cluster, &["run", "prolog", "--job", "D"])?;
     let mut of_c = cluster.start_perilog(&["wait", "C", "--attempt", "1", "--for", "clean"])?;
@@ -120,7 +122,7 @@ fn a_newer_attempt_and_a_younger_job_are_cleaned_up_after() -> Result<()> {
 
     restore(&cluster)?;
     wait_said(&cluster, &mut of_c, &["the log of C is read from its start"])?;
-    wait_said(&cluster, &mut of_d, &["does not know D any more", "perilog job add"])?;
+    wait_said(&cluster, &mut of_d, &["no longer knows D", "perilog job add"])?;
     // The resource manager requests both again: no script runs twice, and each job gets an epilog.
     says(&cluster, &["job", "add", "C", "--attempt", "1", "--nodes", "n0"])?;
     says(&cluster, &["job", "add", "D", "--nodes", "n0"])?;
@@ -132,13 +134,14 @@ fn a_newer_attempt_and_a_younger_job_are_cleaned_up_after() -> Result<()> {
     ensure!(cluster.wait_end(&mut of_c)? == 0, "{}", of_c.output()?);
     ensure!(cluster.wait_end(&mut of_d)? == 0, "{}", of_d.output()?);
     ensure!((cluster.runs("C")?.len(), cluster.runs("D")?.len()) == (4, 2), "{:?}", cluster.runs("C")?);
-    let told = |job, attempt| told(&cluster, job, attempt);
+    let reported = |job, attempt| reported(&cluster, job, attempt);
     cluster.bed().wait_until(
-        "the hook has heard of both",
+        "the hook has a notice of \
+                     both",
         SOON,
-        || Ok(told("C", "1")? == 1 && told("D", "0")? == 1),
+        || Ok(reported("C", "1")? == 1 && reported("D", "0")? == 1),
     )?;
-    ensure!(told("C", "0")? == 1, "the first attempt was told free again");
+    ensure!(reported("C", "0")? == 1, "the first attempt was reported free again");
     Ok(())
 }
 
@@ -148,7 +151,7 @@ fn hook(cluster: &Cluster, kind: &str) -> Result<Running> {
     cluster.controller()?.spawn(&[&["env"], &job[..], &["perilog", "hook", kind]].concat())
 }
 
-/// The store is put back to a copy from before the job: only the hook knows that the job exists.
+/// The store is restored from a copy from before the job: only the hook knows that the job exists.
 #[test]
 fn a_hook_goes_on_over_a_restore() -> Result<()> {
     let cluster = cluster()?;
@@ -164,7 +167,7 @@ fn a_hook_goes_on_over_a_restore() -> Result<()> {
     }
     says(&cluster, &["wait", "E", "--for", "clean"])?;
     ensure!(cluster.runs("E")?.len() == 2, "a script ran twice: {:?}", cluster.runs("E")?);
-    cluster.bed().wait_until("the hook has heard of E", SOON, || Ok(told(&cluster, "E", "0")? == 1))?;
+    cluster.bed().wait_until("the hook has a notice of E", SOON, || Ok(reported(&cluster, "E", "0")? == 1))?;
     ensure!(says(&cluster, &["ps", "--abandoned"])?.contains("nothing is abandoned"));
     Ok(())
 }

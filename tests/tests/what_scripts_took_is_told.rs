@@ -21,8 +21,8 @@ fn timeline_stats_and_skew_say_what_ran() -> Result<()> {
     cluster.wait_online()?;
 
     let timeline = cluster.perilog(&["--json", "timeline", "first"])?.ok()?;
-    let told: Value = serde_json::from_str(&timeline).context(timeline.clone())?;
-    let tasks = told["tasks"].as_array().context("no tasks")?;
+    let reported: Value = serde_json::from_str(&timeline).context(timeline.clone())?;
+    let tasks = reported["tasks"].as_array().context("no tasks")?;
     ensure!(tasks.len() == 3, "{timeline}");
     for (task, (rank, host)) in tasks.iter().zip([(0, "n0"), (1, "n1"), (2, "n2")]) {
         let steps: Vec<&str> =
@@ -39,7 +39,7 @@ fn timeline_stats_and_skew_say_what_ran() -> Result<()> {
 
     let same = cluster.perilog(&["skew"])?;
     ensure!(same.code() == Some(0) && same.stdout.contains("2 scripts on 3 nodes: all the same"), "{same:?}");
-    // An administrator repairs one node by hand, and forgets the others.
+    // An administrator repairs one node manually, and forgets the others.
     cluster.node(1)?.write_script("/etc/perilog/prolog.d/10-quick", ledger::script("exit 0 # repaired"))?;
     run("second")?;
     let differs = cluster.perilog(&["skew"])?;

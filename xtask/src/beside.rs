@@ -77,6 +77,6 @@ mod tests {
         };
         assert!(beside(vec![1, 2, 3], 1, work, |()| Ok(())).is_err());
         assert_eq!(*lock(&begun), [1, 2]);
-        assert!(beside(vec![1, 3], 1, |_, item| Ok(item), |_| bail!("nobody reads it")).is_err());
+        assert!(beside(vec![1, 3], 1, |_, item| Ok(item), |_| bail!("no reader is left")).is_err());
     }
 }

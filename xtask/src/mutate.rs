@@ -2,7 +2,7 @@
 //! after the other (core/src/defect.rs), and names the seed of the simulator, or the test, that failed.
 //!
 //! A defect counts as found if a seed or a test fails with it and passes without it. The same program runs both times:
-//! only builds with the feature `defects` and debug assertions can have a defect, and they have none unless told to.
+//! only builds with the feature `defects` and debug assertions can have a defect, and they have none unless requested.
 //! These builds use the same target directory as all other builds of cargo, so the next ordinary build replaces their
 //! programs.
 

@@ -17,6 +17,7 @@ mod rules;
 mod rust;
 mod security;
 mod unsafety;
+mod words;
 
 use std::path::{Path, PathBuf};
 
@@ -87,6 +88,7 @@ pub(crate) fn check() -> Result<()> {
     book::Book::read(&cargo::root())?.check(&cargo::root(), &mut findings);
     api::check(&cargo::root(), &mut findings)?;
     places::check(&cargo::root(), &mut findings)?;
+    words::check_all(&mut findings)?;
     for warning in &findings.warnings {
         say(&format!("warning: {warning}"))?;
     }

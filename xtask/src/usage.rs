@@ -12,8 +12,8 @@ usage: cargo xtask COMMAND
   demo tolerance
           one node of four fails a check: what a job may be forgiven, and what never; how it goes on without
   demo release
-          an epilog hangs on one node of four: the others are given back, each with its part of R, over kills
-          of the controller; the one is held, drained, and settled by hand
+          an epilog hangs on one node of four: the others are released, each with its part of R, over kills
+          of the controller; the one is held, drained, and resolved manually
   test    everything that passes or fails: format, lints, tidy, pure tests, packages, tests on real nodes
   test packages
           of that only packages: makes .deb and .rpm of what it has built, and installs, upgrades, removes and
@@ -30,7 +30,8 @@ usage: cargo xtask COMMAND
           say must hold (docs/testing.md); with --sdexec Flux runs the jobs as units of systemd
   mutate  can they fail? switches on one deliberate defect after the other, and names the seed or the test that
           turned red
-  tidy    the house rules that no compiler knows: who may know whom, what the core must not do, file sizes
+  tidy    the house rules that no compiler knows: who may know whom, what the core must not do, file sizes,
+          the field's words
   bench [unit|hook|flux|slurm|idle|fan|feed|history|core] [--OPTION NUMBER...]
           what a task, an idle agent, ten thousand agents and a long history cost, beside the bare parts
           (docs/performance.md)

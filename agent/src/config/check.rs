@@ -27,15 +27,14 @@ pub fn warnings(config: &Config) -> Result<Vec<String>, NoAnswer> {
         warnings.push(format!("tls: {error}"));
     }
     if !config.tls.enabled && !config.controller.is_empty() {
-        warnings.push(
-            "tls.enabled is false: whoever can reach the network can play this node or its controller".to_owned(),
-        );
+        warnings
+            .push("tls.enabled is false: anyone on the network can impersonate this node or its controller".to_owned());
     }
     if config.enroll.is_on() && !config.tls.enabled {
-        warnings.push("enroll: with tls.enabled = false nobody is enrolled".to_owned());
+        warnings.push("enroll: without effect while tls.enabled is false".to_owned());
     }
     if config.enroll.munge && !config.enroll.is_on() {
-        warnings.push("enroll.munge: without enroll.controller nobody is asked".to_owned());
+        warnings.push("enroll.munge: without effect while enroll.controller is not set".to_owned());
     }
     if let Some(program) = config.enroll.munge().filter(|program| !program.is_file()) {
         warnings

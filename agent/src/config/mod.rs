@@ -40,8 +40,7 @@ pub struct Config {
     pub serialize: Queue,
     pub keep_failed: Within<0, 64>,
     /// Maximum number of tasks and tombstones together. Each tombstone is a file, which takes a page of /run. Past the
-    /// bound, the agent deletes the oldest tombstone that the controller has on disk and for which no Start can arrive
-    /// any more.
+    /// bound, the agent deletes the oldest tombstone that the controller has on disk and for which no Start can arrive.
     pub max_tombstones: Within<16, 16_384>,
     /// Maximum number of live tasks. dbus-daemon gives a connection 512 match rules; after a restart of the agent, each
     /// running task needs one.

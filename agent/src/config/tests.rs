@@ -87,7 +87,7 @@ fn what_is_wrong_is_shown_where_it_is() {
         ("[action.prolog]\ncommand = [\"true\"]\n", "t:1", "path of its program"),
         ("[action.prolog]\ncommand = [\"/x\"]\ndirectories = [\"/y\"]\n", "t:1", "exclude each other"),
         ("[action.prolog.env]\nPERILOG_CONTROL = \"x\"\n", "t:2", "does not set itself"),
-        ("env-allow = [\"FLUX_*\"]\n", "t:1:13", "patterns are not taken"),
+        ("env-allow = [\"FLUX_*\"]\n", "t:1:13", "patterns are not accepted"),
         ("env-allow = [\"LD_PRELOAD\"]\n", "t:1:13", "LD_*, BASH_ENV"),
         ("env-allow = [\"SLURM_JOB_ID\", \"BASH_ENV\"]\n", "t:1:13", "LD_*, BASH_ENV"),
         ("controller = [\"mgmt\"]\n", "t:1:14", "host:port"),

@@ -63,7 +63,7 @@ impl Daemon {
             Effect::MarkBootExpected { stem } => {
                 if let Err(error) = self.spool.mark_boot_expected(&stem) {
                     tracing::warn!(
-                        "{error}; its script is not told that the controller knows of the boot that it announced"
+                        "{error}; its script does not learn that the controller knows of the boot that it announced"
                     );
                 }
             }

@@ -31,7 +31,7 @@ mod tests {
     fn a_thing_is_news_once_until_things_change() {
         let mut log_dedup = LogDedup::default();
         assert!(
-            log_dedup.is_news("turned away") && log_dedup.is_news("not obeyed") && !log_dedup.is_news("turned away")
+            log_dedup.is_news("turned away") && log_dedup.is_news("not accepted") && !log_dedup.is_news("turned away")
         );
         log_dedup.clear();
         assert!(log_dedup.is_news("turned away"));

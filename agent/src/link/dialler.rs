@@ -170,8 +170,8 @@ mod tests {
         let mut said = Said::new();
         let tries =
             [("a:1", "refused"), ("b:1", "no route"), ("a:1", "refused"), ("b:1", "no route"), ("b:1", "refused")];
-        let told = tries.map(|(address, text)| is_new(address, text, &mut said));
-        assert_eq!(told, [true, true, false, false, true]);
+        let reported = tries.map(|(address, text)| is_new(address, text, &mut said));
+        assert_eq!(reported, [true, true, false, false, true]);
         said.clear();
         assert!(is_new("a:1", "refused", &mut said), "after a session");
     }

@@ -55,7 +55,8 @@ pub enum Asked {
         stem: String,
         reply: oneshot::Sender<Result<(), String>>,
     },
-    /// The resource manager's daemon that waits for a hook's status has died: no caller hears how the hook's task ends.
+    /// The resource manager's daemon that waits for a hook's status has died: no caller learns how the hook's task
+    /// ends.
     Orphaned {
         stem: String,
         reply: oneshot::Sender<Result<(), String>>,
@@ -157,12 +158,12 @@ impl Callers {
 
 /// Updates the state that the caller of `Exec` follows; returns `true` if this reply is the last.
 fn follow_up(follow: &watch::Sender<Followed>, reply: ExecReply) -> bool {
-    follow.send_modify(|told| match reply {
-        ExecReply::Attached { attached, .. } => told.attached = Some(attached),
-        ExecReply::Phase(phase) => told.phase = Some(phase),
-        ExecReply::Ended(ended) => told.end = Some(End::Ended(ended)),
-        ExecReply::EndedBefore(outcome) => told.end = Some(End::Before(outcome)),
-        ExecReply::Refused(text) => told.end = Some(End::Refused(text)),
+    follow.send_modify(|reported| match reply {
+        ExecReply::Attached { attached, .. } => reported.attached = Some(attached),
+        ExecReply::Phase(phase) => reported.phase = Some(phase),
+        ExecReply::Ended(ended) => reported.end = Some(End::Ended(ended)),
+        ExecReply::EndedBefore(outcome) => reported.end = Some(End::Before(outcome)),
+        ExecReply::Refused(text) => reported.end = Some(End::Refused(text)),
         ExecReply::Cancelling | ExecReply::Noted => {}
     });
     follow.borrow().end.is_some()
@@ -203,10 +204,10 @@ mod tests {
             callers.tell(caller, ExecReply::Phase(Phase::Milestone { name: name.to_owned() }));
         }
         callers.tell(caller, ExecReply::EndedBefore(Outcome::Ok));
-        let told = followed.borrow_and_update().clone();
-        assert_eq!((told.attached, told.phase), (Some(false), Some(Phase::Milestone { name: "b".to_owned() })));
-        assert!(matches!(told.end, Some(End::Before(Outcome::Ok))));
-        assert!(callers.waiting.is_empty(), "nothing is kept of a caller that was told its end");
+        let reported = followed.borrow_and_update().clone();
+        assert_eq!((reported.attached, reported.phase), (Some(false), Some(Phase::Milestone { name: "b".to_owned() })));
+        assert!(matches!(reported.end, Some(End::Before(Outcome::Ok))));
+        assert!(callers.waiting.is_empty(), "nothing is kept of a caller that got its end");
         assert!(callers.asked(Asked::Hangup { caller }, |_| None).is_none(), "its leaving is no news");
     }
 

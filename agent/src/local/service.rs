@@ -33,7 +33,7 @@ pub struct Agent {
     ask: mpsc::Sender<Asked>,
     /// Counter that grows with each task whose directory the agent has replaced by a tombstone. Callers of `Await` look
     /// again when it grows.
-    buried: watch::Receiver<u64>,
+    tombstones: watch::Receiver<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,9 +76,9 @@ impl Agent {
         config: Config,
         spool: Spool,
         ask: mpsc::Sender<Asked>,
-        buried: watch::Receiver<u64>,
+        tombstones: watch::Receiver<u64>,
     ) -> Self {
-        Self { host, boot, config: RwLock::new(config), spool, ask, buried }
+        Self { host, boot, config: RwLock::new(config), spool, ask, tombstones }
     }
 
     /// Replaces the configuration by a reloaded one. Requests that come later use the new values. The node's name stays
@@ -170,7 +170,7 @@ impl Agent {
             policy.actions.get(action).cloned().unwrap_or_else(Config::default_plan)
         };
         let own = |job: &JobId, rank| {
-            let text = |error| format!("cannot tell which attempt of {job} this is: {error}");
+            let text = |error| format!("cannot determine which attempt of {job} this is: {error}");
             self.spool.own(job, rank).map_err(text)
         };
         let exec = match parameters.exec(plan_of, own) {
@@ -188,14 +188,14 @@ impl Agent {
                 changed = followed.changed() => changed.is_ok(),
                 () = reply.closed() => return self.hang_up(caller).await,
             };
-            let told = followed.borrow_and_update().clone();
-            if let Some(end) = &told.end {
-                return finish(reply, &named, &told, end).await;
+            let reported = followed.borrow_and_update().clone();
+            if let Some(end) = &reported.end {
+                return finish(reply, &named, &reported, end).await;
             }
             if !changed {
                 return refuse(reply, ENDING).await;
             }
-            if more && let Err(gone) = reply.more(progress(&named, &told)).await {
+            if more && let Err(gone) = reply.more(progress(&named, &reported)).await {
                 return self.hang_up(caller).await.and(Err(gone));
             }
         }
@@ -204,7 +204,7 @@ impl Agent {
     /// Handles `Await`: waits until the controller has acknowledged the end of the task that `parameters` name, or
     /// their time limit has passed. Then replies.
     async fn wait(&self, parameters: &awaited::Parameters, mut reply: ReplySink) -> Result<(), Gone> {
-        let mut buried = self.buried.clone();
+        let mut tombstones = self.tombstones.clone();
         let limit = parameters.limit_ms().map(Duration::from_millis);
         let limit = async move {
             match limit {
@@ -216,19 +216,20 @@ impl Agent {
         let _waiting = reply.wait().await?;
         let mut is_late = false;
         loop {
-            buried.mark_unchanged();
+            tombstones.mark_unchanged();
             let known = match self.spool.controllers(&parameters.job) {
                 Ok(known) => known,
                 Err(error) => {
-                    return refuse(reply, &format!("cannot tell which tasks {} has: {error}", parameters.job)).await;
+                    let text = format!("cannot determine which tasks {} has: {error}", parameters.job);
+                    return refuse(reply, &text).await;
                 }
             };
-            let told = awaited::reply(&known, parameters);
-            if is_late || told["over"] == true {
-                return reply.done(told).await;
+            let reported = awaited::reply(&known, parameters);
+            if is_late || reported["over"] == true {
+                return reply.done(reported).await;
             }
             tokio::select! {
-                changed = buried.changed() => if changed.is_err() {
+                changed = tombstones.changed() => if changed.is_err() {
                     return refuse(reply, ENDING).await;
                 },
                 () = &mut limit => is_late = true,
@@ -261,17 +262,17 @@ struct Named {
     attempt: Attempt,
 }
 
-fn progress(named: &Named, told: &Followed) -> Value {
-    json!({ "unit": named.unit, "attempt": named.attempt, "attached": told.attached, "phase": told.phase })
+fn progress(named: &Named, reported: &Followed) -> Value {
+    json!({ "unit": named.unit, "attempt": named.attempt, "attached": reported.attached, "phase": reported.phase })
 }
 
-async fn finish(reply: ReplySink, named: &Named, told: &Followed, end: &End) -> Result<(), Gone> {
+async fn finish(reply: ReplySink, named: &Named, reported: &Followed, end: &End) -> Result<(), Gone> {
     let (outcome, ended) = match end {
         End::Refused(text) => return refuse(reply, text).await,
         End::Ended(ended) => (&ended.outcome, Some(ended)),
         End::Before(outcome) => (outcome, None),
     };
-    let attached = told.attached.or(ended.is_none().then_some(true));
+    let attached = reported.attached.or(ended.is_none().then_some(true));
     let status = status(outcome);
     let end = json!({
         "unit": named.unit, "attempt": named.attempt, "attached": attached, "ended": ended, "outcome": outcome,

@@ -1,5 +1,5 @@
-//! Command line of perilog-report, parsed by hand: for five words, a parser library would take more time than the rest
-//! of the program.
+//! Command line of perilog-report, parsed by its own code: for five words, a parser library would take more time than
+//! the rest of the program.
 
 use std::ffi::OsString;
 

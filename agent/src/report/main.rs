@@ -18,7 +18,7 @@ const REFUSED: u8 = 8;
 const UNKNOWN: u8 = 9;
 
 fn main() -> ExitCode {
-    let told = match args::parse(env::args_os().skip(1)) {
+    let reported = match args::parse(env::args_os().skip(1)) {
         Ok(Command::Say { report, wait_ms }) => {
             return runner::say(&report, wait_ms).map_or_else(fail, |()| ExitCode::SUCCESS);
         }
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         Ok(Command::Version) => writeln!(io::stdout(), "perilog-report {}", env!("CARGO_PKG_VERSION")),
         Err(wrong) => return fail((USAGE, format!("{wrong} (see perilog-report --help)"))),
     };
-    told.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+    reported.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
 fn fail((status, why): (u8, String)) -> ExitCode {

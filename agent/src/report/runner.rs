@@ -38,7 +38,7 @@ pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
             let uid = rustix::process::geteuid().as_raw();
             (REFUSED, format!("refused: uid {uid} is neither root nor the user of the script that runs"))
         }
-        _ => (UNACKNOWLEDGED, format!("not heard: {}: {e}", path.to_string_lossy())),
+        _ => (UNACKNOWLEDGED, format!("not acknowledged: {}: {e}", path.to_string_lossy())),
     };
     let mut runner = Runner::tell(&path, &record).map_err(unacknowledged)?;
     let mut reply = runner.reply(ANSWER_WITHIN).map_err(unacknowledged)?;

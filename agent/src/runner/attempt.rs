@@ -50,7 +50,7 @@ impl Sequence<'_> {
         let setting = Setting { cwd: &self.intent.plan.cwd, umask: self.intent.plan.umask, env: &planned.identity.env };
         if let Some(Err(error)) = self.control.as_ref().map(|control| control.give_to(user.uid)) {
             let text =
-                format!("the control socket cannot be given to {}: {error}; its reports will not be heard", user.name);
+                format!("the control socket cannot be passed to {}: {error}; its reports will not arrive", user.name);
             self.sinks.say(Level::Warning, &text);
         }
         let began = clock::mono_ms();

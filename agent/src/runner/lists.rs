@@ -63,7 +63,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 
 impl Drop for Lists {
     fn drop(&mut self) {
-        // The agent removes leftovers when it buries the task, as with the socket.
+        // The agent removes leftovers when it writes the task's tombstone, as with the socket.
         for path in &self.files {
             let _ = fs::remove_file(path);
         }

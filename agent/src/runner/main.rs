@@ -47,7 +47,7 @@ use args::Command;
 
 fn main() -> ExitCode {
     perilog_core::switch_on_defect!(perilog_host::defect::chosen());
-    let told = match args::parse(env::args_os().skip(1)) {
+    let reported = match args::parse(env::args_os().skip(1)) {
         Ok(Command::Run { run_dir, since_boot_ms, stem }) => return run(&run_dir, since_boot_ms, &stem),
         Ok(Command::Enter) => return stage::enter(),
         Ok(Command::Help) => io::stdout().write_all(args::HELP.as_bytes()),
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
             return ExitCode::from(exit::USAGE);
         }
     };
-    told.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+    reported.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
 fn run(run_dir: &std::path::Path, since_boot_ms: Option<u64>, stem: &str) -> ExitCode {

@@ -67,7 +67,13 @@ impl Reports {
     ///
     /// # Errors
     /// The reason of a refusal: the task has [`MAX_REPORTS`] reports, or its attempt has [`MAX_NAMES`] milestones.
-    pub(crate) fn hear(&mut self, speaker: &Speaker, report: Report, now: u64, at_ms: u64) -> Result<Verdict, String> {
+    pub(crate) fn handle(
+        &mut self,
+        speaker: &Speaker,
+        report: Report,
+        now: u64,
+        at_ms: u64,
+    ) -> Result<Verdict, String> {
         let report = tidy(report);
         if let Report::Progress { message } = &report {
             let text = message.clone();
@@ -145,7 +151,7 @@ mod tests {
 
     fn progress(reports: &mut Reports, text: &str, now: u64) -> Option<StepRecord> {
         let message = text.to_owned();
-        match reports.hear(&speaker(), Report::Progress { message }, now, now) {
+        match reports.handle(&speaker(), Report::Progress { message }, now, now) {
             Ok(Verdict::Show { record, .. }) => record,
             other => panic!("{other:?}"),
         }
@@ -157,7 +163,7 @@ mod tests {
         let say = |reports: &mut Reports| {
             let message = "mount\nMAINPID=1\u{1b}".to_owned();
             let check = "lustre".to_owned();
-            reports.hear(&speaker(), Report::Tolerable { check, message }, 5, 7)
+            reports.handle(&speaker(), Report::Tolerable { check, message }, 5, 7)
         };
         let Ok(Verdict::Record { record, text }) = say(&mut reports) else {
             panic!("not recorded");

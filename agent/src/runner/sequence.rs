@@ -238,7 +238,7 @@ impl<'a> Sequence<'a> {
                 (Ready::Signals, running) => {
                     for asked in self.signals.take() {
                         let running = running.as_mut().map(|(script, dog)| (&mut **script, &mut **dog));
-                        self.obey(asked, running);
+                        self.carry_out(asked, running);
                     }
                 }
                 (Ready::Pipe(stream), Some((script, _))) => {
@@ -265,7 +265,7 @@ impl<'a> Sequence<'a> {
         self.sinks.flush(now);
     }
 
-    fn obey(&mut self, asked: Asked, running: Option<(&mut Running, &mut Watchdog)>) {
+    fn carry_out(&mut self, asked: Asked, running: Option<(&mut Running, &mut Watchdog)>) {
         match (asked, running) {
             (Asked::Cancel, None) if self.leftovers.is_some() => self.leftovers.iter_mut().for_each(Leftovers::term),
             (Asked::Cancel, running) => {
@@ -328,7 +328,7 @@ impl<'a> Sequence<'a> {
             let is_boot = report == Report::ExpectReboot;
             let mut record =
                 |record: &StepRecord| steps.append(record).map_err(|e| format!("it cannot be recorded: {e}"));
-            match reports.hear(speaker, report, clock::mono_ms(), clock::wall_ms())? {
+            match reports.handle(speaker, report, clock::mono_ms(), clock::wall_ms())? {
                 Verdict::Record { record: line, text } => {
                     record(&line)?;
                     reports.taken();

@@ -151,7 +151,7 @@ fn open_control(run_dir: &Path, stem: &str, intent: &Intent, sinks: &mut Sinks) 
     match Control::open(run_dir, stem, &intent.start) {
         Ok(control) => Some(control),
         Err(error) => {
-            sinks.say(Level::Error, &format!("no control socket: {error}; what scripts report will not be heard"));
+            sinks.say(Level::Error, &format!("no control socket: {error}; reports of scripts will not arrive"));
             None
         }
     }

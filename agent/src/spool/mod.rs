@@ -3,7 +3,7 @@
 //! ```text
 //!   agent.lock                            the agent: one per host
 //!   boot.json                             the agent: the boot that this is
-//!   epoch.json                            the agent: the epoch that this host obeyed last
+//!   epoch.json                            the agent: the epoch that this host accepted last
 //!   tasks/<stem>/                         the agent: intent.json outcome.json boot-expected stop-asked
 //!                                         the runner: steps.jsonl result.json out.* room
 //!                                         the first of both: claim
@@ -113,7 +113,7 @@ impl Spool {
         Ok(record)
     }
 
-    /// Returns the epoch, cluster and commit that this host last obeyed in this boot; `None` before the first, or if
+    /// Returns the epoch, cluster and commit that this host last accepted in this boot; `None` before the first, or if
     /// their file is unreadable.
     pub fn accepted(&self) -> Option<AcceptedEpoch> {
         read::json(&self.root.join("epoch.json"))

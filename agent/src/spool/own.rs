@@ -22,8 +22,8 @@ impl Spool {
     }
 
     /// Returns the tasks and tombstones of a job for which `is_meant(local, rank)` is `true`. `local`: a call of `Exec`
-    /// began the task, not the controller. Reads tasks first, then tombstones: a task that the agent buries meanwhile
-    /// may appear twice, but is never missing.
+    /// began the task, not the controller. Reads tasks first, then tombstones: a task whose tombstone the agent writes
+    /// meanwhile may appear twice, but is never missing.
     fn tasks_of(&self, job: &JobId, is_meant: impl Fn(bool, Rank) -> bool) -> Result<Vec<OfJob>, SpoolError> {
         // Filters by the format of `ids::stem`. An action or a job may contain the same text, so the file's content
         // decides.

@@ -340,7 +340,7 @@ async fn a_runner_that_lets_go_of_its_steps_without_a_result_is_gone() {
             fs::write(dir.join("result.json"), "{}").unwrap();
         }
         assert_eq!(wakeups.next().await, std::slice::from_ref(&stem));
-        assert_eq!((watcher.runner_is_gone(&stem), watcher.runner_is_gone(&stem)), (gone, false), "told once");
+        assert_eq!((watcher.runner_is_gone(&stem), watcher.runner_is_gone(&stem)), (gone, false), "reported once");
     }
 }
 

@@ -175,7 +175,7 @@ impl Bus {
             let unref = self.call(SYSTEMD, &path, UNIT, "Unref", &()).await;
             let unmatch = self.call(DBUS, DBUS_PATH, DBUS, "RemoveMatch", &changes_of(&path)).await;
             if let Err(error) = unref.and(unmatch) {
-                tracing::debug!(unit = stem, "{stem} was not watched any more: {error}");
+                tracing::debug!(unit = stem, "{stem} was no longer watched: {error}");
             }
         }
     }

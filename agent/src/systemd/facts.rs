@@ -80,7 +80,7 @@ impl Properties {
     }
 
     /// Returns three values: the facts (`None` if systemd knows no such unit and answers with a stub), the ids in the
-    /// unit's LogExtraFields, and `true` if the unit has no cgroup any more, and so no process.
+    /// unit's LogExtraFields, and `true` if the unit has no cgroup, and so no process.
     pub(super) fn read(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>, bool), BusError> {
         let body = self.0.body();
         let Read(all) = body.deserialize()?;
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(properties(&stub).read("x").unwrap(), (None, None, true));
         let queued = [("LoadState", "loaded".into()), ("Job", job(7)), ("InvocationID", Vec::<u8>::new().into())];
         let (facts, _, let_go) = properties(&queued).read("x").unwrap();
-        assert!(!let_go, "what is not told is not known");
+        assert!(!let_go, "what is not reported is not known");
         let facts = facts.unwrap();
         assert!(facts.job_pending && facts.invocation.is_none() && !facts.main_ended());
     }

@@ -43,7 +43,7 @@ async fn a_flood_of_questions_ends_the_session_and_grows_nothing() {
         assert!(peak < before + MOST_MIB, "{before} MiB, then {peak} MiB after {asked} questions");
         agent.log.wait_for_more(SAID, session);
     }
-    // The agent dials again, and answers whoever asks a question at a time.
+    // The agent dials again, and answers one question at a time.
     let mut peer = Peer::accept(&bed).await;
     for question in 0..32 {
         peer.send(ToAgent::Ask { question, ask: Ask::Status }).await;

@@ -210,7 +210,7 @@ fn a_task_with_users_goes_to_the_runner_that_looks_them_up() {
 }
 
 /// A second build that cannot be executed is named, and nothing is claimed: a task whose users are unknown to this
-/// build must not run as somebody else.
+/// build must not run as another user.
 #[test]
 fn a_broken_second_runner_runs_nothing() {
     let mut task = Task::with(&[("a", "echo ran")]);

@@ -164,7 +164,7 @@ fn the_status_text_says_where_it_is() {
     assert_eq!(text(), "2 of 2 scripts ran, status 0");
 }
 
-/// Returns `text` with T in the place of a time such as `03:12:07Z`.
+/// Returns `text` with T instead of a time such as `03:12:07Z`.
 fn timeless(text: &str) -> String {
     let (before, (time, after)) =
         text.split_once("(since ").and_then(|(before, rest)| Some((before, rest.split_once(',')?))).unwrap();

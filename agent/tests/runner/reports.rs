@@ -48,19 +48,14 @@ fn converse(task: &Task, lines: &[&[u8]]) -> Vec<String> {
 fn every_report_is_recorded_before_it_is_heard() {
     for user in ["root", "nobody"] {
         let mut task = task(
-            "set -e\n\
-             $REPORT tolerable --check lustre 'mount missing'\n\
-             $REPORT milestone data-out\n\
-             $REPORT user 'please wait'\n\
-             $REPORT progress 'half of it'\n\
-             $REPORT expect-reboot\n\
-             echo heard",
+            "set -e\n$REPORT tolerable --check lustre 'mount missing'\n$REPORT milestone data-out\n$REPORT user \
+             'please wait'\n$REPORT progress 'half of it'\n$REPORT expect-reboot\necho acknowledged",
         );
         task.intent.plan.user = user.to_owned();
         task.accept();
         task.mark_boot_expected();
         let left = task.left(task.start().end());
-        assert_eq!((left.code(), left.out()), (0, vec!["heard"]), "{left:?}");
+        assert_eq!((left.code(), left.out()), (0, vec!["acknowledged"]), "{left:?}");
         let text = |text: &str| text.to_owned();
         let expect = [
             Report::Tolerable { check: text("lustre"), message: text("mount missing") },
@@ -94,7 +89,7 @@ fn a_report_that_nobody_hears_fails() {
     let (status, text) = say(None, &["milestone", "m"]);
     assert!(status == Some(7) && text.contains("PERILOG_CONTROL is not set"), "{text}");
     let (status, text) = say(Some("/nowhere/x.sock"), &["milestone", "m"]);
-    assert!(status == Some(7) && text.contains("not heard: /nowhere/x.sock"), "{text}");
+    assert!(status == Some(7) && text.contains("not acknowledged: /nowhere/x.sock"), "{text}");
     let (status, text) = say(None, &["milestone", "a b"]);
     assert!(status == Some(2) && text.contains("at character 2"), "{text}");
     let (status, text) = say(None, &["user", &"x".repeat(5000)]);
@@ -154,8 +149,8 @@ fn a_stranger_is_refused() {
     assert_eq!(reports(&left).len(), 2);
 }
 
-/// Regression test: the controller kept 64 milestones of a job and dropped the 65th, although the runner had told its
-/// script that the milestone was recorded.
+/// Regression test: the controller kept 64 milestones of a job and dropped the 65th, although the runner had
+/// acknowledged to its script that the milestone was recorded.
 #[test]
 fn a_milestone_past_the_jobs_bound_is_refused_to_its_script() {
     let task =
@@ -200,7 +195,7 @@ fn bad_or_surplus_reports_are_refused_and_the_rest_recorded() {
     assert!(answers.len() == 1 && answers[0].contains("more than 4096 bytes"), "{answers:?}");
 
     let answers = converse(&task, &vec![milestone; 257]);
-    assert_eq!(answers.iter().filter(|answer| *answer == acknowledged).count(), 255, "one was heard before");
+    assert_eq!(answers.iter().filter(|answer| *answer == acknowledged).count(), 255, "one was acknowledged before");
     assert!(answers[255].contains("256 reports were taken") && answers.len() == 257);
     let progress = &b"{\"report\":\"progress\",\"message\":\"p\"}\n"[..];
     assert_eq!(converse(&task, &vec![progress; 500]), vec![acknowledged; 500], "progress is not counted");
@@ -240,7 +235,7 @@ fn without_a_socket_the_scripts_run_and_reports_fail() {
 #[test]
 fn a_boot_is_heard_when_the_controller_knows_and_not_before() {
     for user in ["root", "nobody"] {
-        let mut task = task("$REPORT expect-reboot; echo heard $?");
+        let mut task = task("$REPORT expect-reboot; echo acknowledged $?");
         task.intent.plan.user = user.to_owned();
         task.accept();
         let mut live = task.start();
@@ -250,7 +245,7 @@ fn a_boot_is_heard_when_the_controller_knows_and_not_before() {
         fs::write(task.directory().join("something-else"), b"").unwrap();
         task.mark_boot_expected();
         let left = task.left(live.end());
-        assert_eq!((left.code(), left.out()), (0, vec!["heard 0"]), "{left:?}");
+        assert_eq!((left.code(), left.out()), (0, vec!["acknowledged 0"]), "{left:?}");
     }
 }
 

@@ -223,10 +223,10 @@ pub(crate) fn play(name: &str, policy: ReleasePolicy, ranks: u32, site: &mut Sit
     if bad {
         look(site, ranks)?;
     }
-    let told = site.hook()?;
+    let reported = site.hook()?;
     ensure!(
-        told > 0 && (policy != ReleasePolicy::Each || told == u64::from(ranks)),
-        "the hook heard of {told} releases"
+        reported > 0 && (policy != ReleasePolicy::Each || reported == u64::from(ranks)),
+        "the hook got notices of {reported} releases"
     );
     Ok(())
 }

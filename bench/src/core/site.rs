@@ -228,8 +228,8 @@ impl<'a> Site<'a> {
         Ok(replies)
     }
 
-    fn release(&mut self, told: Option<(&serde_json::Value, &serde_json::Value)>) -> Result<()> {
-        let Some((ranks, last)) = told else { bail!("a release of nothing") };
+    fn release(&mut self, reported: Option<(&serde_json::Value, &serde_json::Value)>) -> Result<()> {
+        let Some((ranks, last)) = reported else { bail!("a release of nothing") };
         let ranks: IdSet = ranks.as_str().unwrap_or_default().parse()?;
         ensure!(ranks.is_disjoint(&self.released), "ranks are released twice");
         self.released.extend_with(&ranks);

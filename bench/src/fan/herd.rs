@@ -154,7 +154,7 @@ impl Bench {
     /// tasks as soon as they have connected again. Measures the time from the kill to the verdict of the new
     /// controller.
     pub(super) fn owed(&mut self, table: &mut Table) -> Result<Value> {
-        progress(&format!("{} agents: kill -9, and a verdict is owed", self.agents));
+        progress(&format!("{} agents: kill -9, and a verdict is pending", self.agents));
         self.attempt += 1;
         self.real.ask("hold 1")?;
         let after = rounds::begin(&mut self.client, self.agents, self.attempt)?;

@@ -107,7 +107,7 @@ async fn obey(words: &[&str], directory: &Path, joined: &mut Option<Arc<Group>>)
         }
         return reach(&group.connected, u64::try_from(count)?).await;
     }
-    let group = joined.as_ref().context("nobody has joined")?;
+    let group = joined.as_ref().context("no agent has joined")?;
     let counter = |what: &str| match what {
         "welcomes" => Ok(&group.welcomes),
         "connected" => Ok(&group.connected),
@@ -253,11 +253,11 @@ impl Agent {
                     continue;
                 }
             };
-            self.hear(&frame, &mut link).await?;
+            self.receive(&frame, &mut link).await?;
         }
     }
 
-    async fn hear(&mut self, frame: &Bytes, link: &mut Link) -> Result<()> {
+    async fn receive(&mut self, frame: &Bytes, link: &mut Link) -> Result<()> {
         if let Some(start) = self.group.start(frame)? {
             ensure!(self.held.is_none(), "two at once");
             let task = TaskId { rank: self.rank, ..start.task };

@@ -172,7 +172,7 @@ impl Bench {
                 ask(client, "ActionStart", json!({"job": job, "action": "stage", "lease": "1h"}))?;
                 ask(client, "ActionReport", json!({"job": job, "action": "stage", "outcome": "ok"}))?;
                 let given = ask(client, "JobFinish", json!({"job": job}))?;
-                ensure!(given["ranks"] == "0", "a job of one rank let go of {given}");
+                ensure!(given["ranks"] == "0", "a job of one rank dropped, of {given}");
                 return Ok(4);
             }
             "Show" => {

@@ -45,14 +45,14 @@ impl Bare {
     pub(crate) async fn new(boot: BootId, unloaded: Arc<Waiters<String, ()>>) -> Result<Self> {
         let connection = zbus::connection::Builder::system().build().await.context("the system bus")?;
         let jobs = Waiters::new();
-        let (mut stream, told) = (MessageStream::from(&connection), jobs.clone());
+        let (mut stream, reported) = (MessageStream::from(&connection), jobs.clone());
         tokio::spawn(async move {
             while let Some(Ok(message)) = stream.next().await {
                 let removed = message.header().member().is_some_and(|member| member.as_str() == "JobRemoved");
                 if message.message_type() == Type::Signal && removed {
                     let body = message.body();
                     if let Ok((_, _, unit, _)) = body.deserialize::<(u32, zbus::ObjectPath<'_>, &str, &str)>() {
-                        told.happened(&unit.to_owned(), ());
+                        reported.happened(&unit.to_owned(), ());
                     }
                 }
             }
@@ -103,7 +103,7 @@ impl Bare {
         let result = (text("LoadState"), text("ActiveState"), text("Result"));
         ensure!(result == ("loaded", "active", "success"), "{name}: {result:?}");
         self.call(MANAGER_PATH, MANAGER, "StopUnit", &(name.as_str(), "replace")).await?;
-        unloaded.await.context("nobody watches units")
+        unloaded.await.context("no client watches units")
     }
 
     async fn call<B>(&self, path: &str, interface: &str, method: &str, body: &B) -> Result<zbus::Message>

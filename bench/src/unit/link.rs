@@ -60,7 +60,7 @@ impl AgentLink {
         writer.send(encode_to_agent(&welcome)).await?;
         let (send, mut queue) = mpsc::channel(WAITING);
         let finished = Waiters::new();
-        let told = finished.clone();
+        let reported = finished.clone();
         let acks = send.clone();
         tokio::spawn(async move {
             while let Some(message) = queue.recv().await {
@@ -76,7 +76,7 @@ impl AgentLink {
                     if acks.send(ToAgent::Ack { task, commit: 1 }).await.is_err() {
                         break;
                     }
-                    told.happened(&task, *ended);
+                    reported.happened(&task, *ended);
                 }
             }
         });
@@ -90,7 +90,7 @@ impl AgentLink {
         let (finished, unloaded) = (self.finished.register(task), self.unloaded.register(unit(&start)));
         self.send.send(ToAgent::Start(start)).await.context("the link is gone")?;
         let ended = finished.await.context("the link is gone")?;
-        unloaded.await.context("nobody watches units")?;
+        unloaded.await.context("no client watches units")?;
         ensure!(ended.outcome == Outcome::Ok, "{ended:?}");
         ensure!(ended.steps.len() == 1, "one script was to run: {ended:?}");
         Ok(ended)

@@ -53,12 +53,12 @@ pub(crate) fn unloaded() -> Result<Arc<Waiters<String, ()>>> {
     // Not a pipe, but read like one.
     let events = pipe::Receiver::from_owned_fd_unchecked(fd)?;
     let waiters = Waiters::new();
-    let told = waiters.clone();
+    let reported = waiters.clone();
     tokio::spawn(async move {
         let mut buffer = [0; BUFFER];
         while events.readable().await.is_ok() {
             if let Ok(length) = events.try_read(&mut buffer) {
-                names(&buffer[..length]).iter().for_each(|name| told.happened(name, ()));
+                names(&buffer[..length]).iter().for_each(|name| reported.happened(name, ()));
             }
         }
     });

@@ -28,9 +28,9 @@ pub(crate) struct Args {
 enum What {
     /// Start an action, or attach to it; repeating is harmless.
     Start(Start),
-    /// Report an end: of some ranks and resources, or of all. The first report stands; another one is recorded as late.
+    /// Report an end: of some ranks and resources, or of all. The first report counts; another one is recorded as late.
     Report(Report),
-    /// Report that its service lives.
+    /// Report that its service is alive.
     Renew(Of),
     /// Report a milestone that other actions may wait for.
     Milestone(Milestone),
@@ -175,18 +175,18 @@ struct Standing {
 
 impl Sentence for Standing {
     fn of(&self, of: &Of) -> String {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         if !self.ended.is_empty() {
-            told.push(format!("ended: {}", self.ended));
+            reported.push(format!("ended: {}", self.ended));
         }
         if !self.late.is_empty() {
-            told.push(format!("too late, and recorded as that: {}", self.late));
+            reported.push(format!("too late, and recorded as that: {}", self.late));
         }
-        told.push(format!("open: {}", self.open));
+        reported.push(format!("open: {}", self.open));
         if !self.cancelling.is_empty() {
-            told.push(format!("to stop, somebody asked for it: {}", self.cancelling));
+            reported.push(format!("cancel requested: {}", self.cancelling));
         }
-        format!("{} of {}: {}", of.action, of.job, told.join("; "))
+        format!("{} of {}: {}", of.action, of.job, reported.join("; "))
     }
 }
 
@@ -220,7 +220,7 @@ mod tests {
             (json!({"ended": {}, "late": {}, "open": {}, "cancelling": {}}), "open: nothing"),
             (
                 json!({"ended": {}, "late": {"ranks": "2"}, "open": {"ranks": "3"}, "cancelling": {"ranks": "3"}}),
-                "too late, and recorded as that: rank 2; open: rank 3; to stop, somebody asked for it: rank 3",
+                "too late, and recorded as that: rank 2; open: rank 3; cancel requested: rank 3",
             ),
         ] {
             assert_eq!(show(raw), format!("stage of f1: {expect}\n"));

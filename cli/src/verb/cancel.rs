@@ -10,8 +10,8 @@ use crate::out::Out;
 
 /// Ask scripts to stop, and keep the rest from beginning
 ///
-/// A script gets SIGTERM once and may finish its work; a node that is away is told when it is back. A cancel drains no
-/// node, except for an epilog: its clean-up did not happen. Without ACTION the epilog goes on.
+/// A script gets SIGTERM once and may finish its work; a node that is away gets the request when it is back. A cancel
+/// drains no node, except for an epilog: its clean-up did not happen. Without ACTION the epilog goes on.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[command(flatten)]

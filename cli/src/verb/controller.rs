@@ -21,7 +21,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Makes agents obey this controller, or forgets what a host reported.
+    /// Makes agents accept this controller, or forgets what a host reported.
     ///
     /// Without options: what a restore has left, as `perilog ps --abandoned` shows it.
     Recover(recover::Args),
@@ -42,7 +42,7 @@ enum What {
     },
     /// Replaces the store by a copy: checks the copy, stops the controller, installs it, starts the controller.
     ///
-    /// The copy's jobs are abandoned until somebody asks for them: see `perilog ps --abandoned`. The copy stays where
+    /// The copy's jobs are abandoned until they are asked for again: see `perilog ps --abandoned`. The copy stays where
     /// it is.
     Restore(restore::Args),
 }

@@ -38,7 +38,7 @@ pub(super) fn prune(dir: &Path, made: &Path, keep: NonZeroUsize) -> Result<Vec<P
 }
 
 /// Returns the names of the copies to remove, so that the newest `keep` copies stay. The copy `made` was made just now
-/// and counts as the newest, because the clock may have gone back.
+/// and counts as the newest, because the clock may have been set back.
 fn surplus(names: Vec<OsString>, made: &std::ffi::OsStr, keep: NonZeroUsize) -> Vec<OsString> {
     let mut copies: Vec<OsString> = names.into_iter().filter(|name| is_copy(name) && name != made).collect();
     copies.sort_unstable();
@@ -85,7 +85,7 @@ mod tests {
             (&[3, 1, 2], 3, 3, &[]),
             (&[4, 1, 3, 2], 4, 3, &[1]),
             (&[1, 2, 3, 4, 5], 5, 1, &[1, 2, 3, 4]),
-            // The clock went back: the copy just made stays all the same.
+            // The clock was set back: the copy just made stays all the same.
             (&[10, 11, 12, 2], 2, 3, &[10]),
         ];
         for (there, made, keep, gone) in table {

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Why, in words: the same as REASON.
     #[arg(long = "reason", value_name = "TEXT", id = "why", conflicts_with = "reason", requires = "nodes")]
     why: Option<String>,
-    /// Drain also hosts that the controller has never heard of.
+    /// Drain also hosts that have never connected to the controller.
     #[arg(long, requires = "nodes")]
     force: bool,
 }

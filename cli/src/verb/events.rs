@@ -51,7 +51,7 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
     }
     // The controller chooses among the events of all jobs; a job has few, and the verb itself chooses.
     let mut newest = args.job.as_ref().and(Some(Newest { since_ms, lines, kept: Some(VecDeque::new()) }));
-    let happenings = match args.job {
+    let session_events = match args.job {
         Some(job) => {
             let after = args.after.as_deref().unwrap_or("0");
             let wrong = || Fault::Usage(format!("--after {after}: expected the sequence of an event, a number"));
@@ -67,7 +67,7 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
             keep(endpoint, false, move |client, sender: &mut SessionSender<News>| all.read(client, follow, sender))?
         }
     };
-    for event in happenings {
+    for event in session_events {
         match event {
             SessionEvent::Message(News::Event(entry)) => {
                 let shown = newest.as_mut().map_or_else(|| Some(entry.clone()), |newest| newest.take(entry.clone()));

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     /// Regression test: `perilog export` escaped control characters in text of scripts and users only with `--json`.
-    /// The table and `--quiet` sent them to the terminal, which obeyed them.
+    /// The table and `--quiet` sent them to the terminal, which interpreted them.
     #[test]
     fn no_terminal_obeys_an_exported_reason() {
         let [table, json, quiet] = crate::out::tests::render(&Line(json!({ "reason": "csi \u{9b}2J" })), 0);

@@ -59,7 +59,7 @@ struct Add {
     /// all others may fail.
     #[arg(long, value_name = "N")]
     keep: Option<u32>,
-    /// Ranks that failed within the tolerance go back.
+    /// Ranks that failed within the tolerance are released.
     #[arg(long)]
     shrink: bool,
     /// A named resource of the job, such as a rabbit; may be repeated.
@@ -108,7 +108,7 @@ struct Forget {
     /// Only this attempt's releases.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
-    /// Releases that the release hook has not confirmed: the controller stops telling it.
+    /// Releases that the release hook has not confirmed: the controller stops sending them.
     #[arg(long, required = true)]
     releases: bool,
     /// Why, for the event log and the journal.
@@ -133,7 +133,7 @@ pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit,
                 let unknown = HostList::sorted(unknown.iter());
                 let meant = if meant.is_empty() { String::new() } else { format!("; did you mean {meant}?") };
                 aside(format_args!(
-                    "no node {unknown} has ever said hello to this controller: what runs for {} waits for it{meant}",
+                    "never connected to this controller: {unknown} (tasks of {} wait there){meant}",
                     add.job
                 ));
             }
@@ -150,7 +150,7 @@ pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit,
             out.show(&Report(cancel.job.clone(), endpoint.ask::<Part>("JobCancel", &parameters)?))?;
         }
         What::Forget(Forget { job, attempt, releases, reason }) => {
-            let some = format!("releases of {job} are dropped: the release hook is not told of them");
+            let some = format!("releases of {job} are dropped: the release hook is not notified of them");
             let parameters = json!({"job": job, "attempt": attempt, "releases": releases, "reason": reason});
             reach(endpoint, &mut out, "JobForget", &parameters, &some, &some)?;
         }
@@ -195,9 +195,7 @@ impl Sentence for Added {
     fn of(&self, job: &JobId) -> String {
         if self.over {
             let (attempt, next) = (self.attempt, self.attempt.next());
-            return format!(
-                "{job} (attempt {attempt}) is over, and holds nothing any more; the next one: --attempt {next}"
-            );
+            return format!("{job} (attempt {attempt}) is over and holds nothing; for the next one: --attempt {next}");
         }
         let there = if self.attached { "is there already" } else { "holds" };
         format!(
@@ -215,7 +213,7 @@ impl Sentence for Part {
         if self.is_empty() {
             return format!("{job} was finished before; what is left of it goes on: perilog show {job}");
         }
-        format!("{job} is finished with {self}; given back when its epilog has ended: perilog wait {job} --for clean")
+        format!("{job} is finished with {self}; released when its epilog has ended: perilog wait {job} --for clean")
     }
 }
 

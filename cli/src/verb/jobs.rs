@@ -72,7 +72,7 @@ struct Row {
 
 impl Row {
     /// Returns the nodes of the action, and what failed on which of them.
-    fn told(&self) -> String {
+    fn reported(&self) -> String {
         let fault = self.result.as_ref().map(|result| {
             let script = self.script.as_deref().map(|script| format!("{}: ", text::line(script))).unwrap_or_default();
             let line = self.line.as_deref().map(|line| format!(": {}", text::quoted(line))).unwrap_or_default();
@@ -108,7 +108,7 @@ impl Render for Answer<Jobs> {
                 cell(text::line(&row.action)),
                 word(&text::line(&row.state)),
                 cell(elapsed),
-                cell(row.told()),
+                cell(row.reported()),
             ]);
         }
         page.columns(columns);
@@ -150,7 +150,7 @@ mod tests {
             row("f2", "0", "failed", json!({"bad": "n3", "result": "failed (exit 7)", "script": "20-gpu",
                                             "line": "no\u{1b}[2J device"})),
             row("f2", "0", "lost", json!({"bad": "n[0-3]", "result": "lost (offline)"})),
-            row("f1", "0", "cancelled", json!({"why": "by hand"})),
+            row("f1", "0", "cancelled", json!({"why": "by an operator"})),
             row("f1", "0", "ok", json!({})),
         ], "truncated": true});
         let [table, json, quiet] =
@@ -166,7 +166,7 @@ mod tests {
                     "{began} f2 prolog failed 14.5s n3 of n[0-3]: 20-gpu: failed (exit 7): \"no\\u{{1b}}[2J device\""
                 ),
                 format!("{began} f2 prolog lost 14.5s n[0-3]: lost (offline)"),
-                format!("{began} f1 prolog cancelled 14.5s n[0-3]: by hand"),
+                format!("{began} f1 prolog cancelled 14.5s n[0-3]: by an operator"),
                 format!("{began} f1 prolog ok 14.5s n[0-3]"),
                 "These are the newest 5 actions. Show more of them with -n.".to_owned(),
             ]

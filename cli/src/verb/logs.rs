@@ -101,7 +101,7 @@ fn follow(mut args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, Faul
     let at = endpoint.clone();
     let (mut seen, mut away) = (Seen::of(args.lines.unwrap_or(LINES)), String::new());
     args.lines = args.lines.max(Some(NEW));
-    let happenings = keep(endpoint, false, move |client, sender| {
+    let session_events = keep(endpoint, false, move |client, sender| {
         loop {
             let mut lines = Lines { since_ms: args.since_ms, ..Lines::default() };
             at.follow(client, "Logs", &args, |answer: Answer<Part>| {
@@ -121,7 +121,7 @@ fn follow(mut args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, Faul
         #[expect(unreachable_code, reason = "gives the closure its type")]
         Ok::<(), Stop>(())
     })?;
-    for event in happenings {
+    for event in session_events {
         match event {
             SessionEvent::Message(lines) => out.show(&Shown(lines))?,
             SessionEvent::Away(fault) => aside(format_args!("{fault}; waiting for it to come back")),

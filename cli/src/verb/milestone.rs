@@ -1,4 +1,4 @@
-//! `perilog milestone`: reports by hand, or for the resource manager, that a job's ranks have reached a milestone.
+//! `perilog milestone`: reports manually, or for the resource manager, that a job's ranks have reached a milestone.
 
 use perilog_core::{Attempt, IdSet, JobId, MilestoneName, Part, Targets};
 use serde::{Deserialize, Serialize};

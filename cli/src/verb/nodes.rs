@@ -183,7 +183,7 @@ impl Render for Folded {
                 page.line("no node is in that state");
                 return;
             }
-            page.line("no node has said hello yet: is perilog-agent running on one? its log says why it is not let in");
+            page.line("no node has connected yet: is perilog-agent running on one? its log says why it is not let in");
             return;
         }
         // Nodes that need attention come first.

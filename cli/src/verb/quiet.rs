@@ -65,7 +65,7 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
     let deadline_ms = limit.and_then(Span::as_millis).map(|ms| clock::mono_ms().saturating_add(ms));
     aside(format_args!("quiet; waiting for {}", now.body.words()));
     let (parameters, at) = (parameters(true), endpoint.clone());
-    let happenings = keep(endpoint, true, move |client, sender| {
+    let session_events = keep(endpoint, true, move |client, sender| {
         sender.answered()?;
         at.wait_for_ever(client)?;
         let answer: Answer<Open> = at.ask_on(client, "Quiesce", &parameters)?;
@@ -73,8 +73,8 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
     })?;
     loop {
         let event = match deadline_ms {
-            None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(deadline_ms) => happenings.recv_timeout(clock::until(deadline_ms)),
+            None => session_events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(deadline_ms) => session_events.recv_timeout(clock::until(deadline_ms)),
         };
         match event {
             Ok(SessionEvent::Message(answer)) => {
@@ -85,7 +85,7 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
             Ok(SessionEvent::Back(back)) => aside(back),
             Ok(SessionEvent::Over(fault)) => return Err(fault),
             Ok(SessionEvent::Interrupted) => {
-                aside("not waiting any more; it stays quiet until: perilog resume");
+                aside("no longer waiting; the controller stays quiesced until: perilog resume");
                 return Ok(Exit::Detached);
             }
             Ok(SessionEvent::Done) | Err(RecvTimeoutError::Disconnected) => {

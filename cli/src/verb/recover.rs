@@ -13,7 +13,7 @@ use crate::text;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Be the controller that agents obey, whatever epoch they have obeyed before. First make sure that no other
+    /// Be the controller that agents accept, whatever epoch they have accepted before. First make sure that no other
     /// controller runs: this check keeps two controllers from commanding one node.
     #[arg(long)]
     take_over: bool,
@@ -44,9 +44,9 @@ struct TookOver {
 impl Render for Answer<TookOver> {
     fn table(&self, page: &mut Page) {
         page.line(format_args!("this controller has epoch {} now", self.body.epoch));
-        page.line("the agents that it has heard connect again within seconds: perilog nodes");
-        page.line("an agent that has obeyed a higher epoch shows in perilog status: then take over again");
-        page.line("what this store owed is dropped until somebody asks for it again: perilog ps --abandoned");
+        page.line("the agents that know it reconnect within seconds: perilog nodes");
+        page.line("if perilog status shows an agent that accepted a higher epoch, take over again");
+        page.line("pending work of this store is dropped until it is asked for again: perilog ps --abandoned");
     }
 
     fn json(&self) -> Option<Value> {
@@ -71,21 +71,22 @@ impl Render for Answer<Listed> {
             page.line(format_args!("new generation {age} ago: {}", text::line(&row.why)));
             if row.ended_ms.is_none() {
                 page.line(
-                    "hooks and edges that wait ask again within a minute; then each node is drained whose job nobody",
+                    "hooks and edges that wait ask again within a minute; then the nodes of each job that was not \
+                     asked for",
                 );
-                page.line("has asked for, until that job ends or a person types the command");
+                page.line("are drained, until that job ends or an operator types the command");
             }
         }
         if let Some(accepted_epoch) = view.accepted_epoch {
             page.line(format_args!(
-                "nodes obey epoch {accepted_epoch}, and this controller has {}: if no other controller runs: perilog \
-                 controller recover --take-over",
+                "nodes have accepted epoch {accepted_epoch}, and this controller has {}: if no other controller runs: \
+                 perilog controller recover --take-over",
                 view.epoch
             ));
         }
         if !view.suspects.is_empty() {
             page.line(format_args!(
-                "not welcomed, because they obeyed commits that this store never made: {}; if no other controller \
+                "not welcomed, because they accepted commits that this store never made: {}; if no other controller \
                  runs: perilog controller recover --take-over",
                 text::line(&view.suspects.to_string())
             ));

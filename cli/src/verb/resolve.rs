@@ -11,7 +11,7 @@ use crate::fault::Fault;
 use crate::out::{Out, Page, Render};
 use crate::{text, values};
 
-/// Settle by hand what will not end by itself
+/// Resolve what will not end by itself
 ///
 /// The ranks count as failed, or with --ok as ok. Use it for tasks that will not end by themselves, such as those of a
 /// node that is gone for good. A node whose task may be alive is drained first, and the task is settled when the drain

@@ -373,12 +373,12 @@ mod tests {
         let step = json!({"script": "10-mount.sh", "digest": "d", "attempt": 2, "began_ms": 1000, "elapsed_ms": 380,
             "status": {"exit": 7}, "tolerable": false, "timed_out": false});
         let tails = json!([{"script": "10-mount.sh", "text": "trying\nmount: no such device\u{1b}[m\u{7}\n"}]);
-        let told = json!({"steps": [step], "tails": tails, "note": "unit and result differ"});
+        let reported = json!({"steps": [step], "tails": tails, "note": "unit and result differ"});
         let attempts = json!([
             {"attempt": "0", "open": false, "hosts": "n[0-5]",
              "actions": [{"id": id, "name": "prolog", "ranks": "0-5", "began_ms": 1000,
                 "ended_ms": 13_300, "timeout_ms": 600_000, "verdict": "failed", "ok": "0-1", "open": [],
-                "ended": [rank(2, exit7.clone(), told.clone()),
+                "ended": [rank(2, exit7.clone(), reported.clone()),
                           rank(3, json!({"outcome": "lost", "why": "rebooted"}), json!({})),
                           rank(4, json!({"outcome": "lost", "why": "rebooted"}), json!({})),
                           rank(5, json!({"outcome": "ok"}), json!({}))],

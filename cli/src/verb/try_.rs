@@ -29,9 +29,9 @@ use self::trial::Trial;
 
 /// Run script directories on this host as a task's unit would
 ///
-/// Exits with their status. Environment, user, limits and order are those of the action; no controller is told. Ctrl-C
-/// cancels the scripts as `perilog cancel` would (SIGTERM once), a second one leaves them alone. With --json: the
-/// replies of io.perilog.Agent.Exec.
+/// Exits with their status. Environment, user, limits and order are those of the action; no controller takes part.
+/// Ctrl-C cancels the scripts as `perilog cancel` would (SIGTERM once), a second one leaves them alone. With --json:
+/// the replies of io.perilog.Agent.Exec.
 #[derive(Debug, clap::Args)]
 #[command(name = "try", after_help = exit::help())]
 pub(crate) struct Args {
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// The action whose settings apply.
     #[arg(long, value_name = "ACTION", default_value = "prolog", value_parser = values::action)]
     action: ActionName,
-    /// The job's owner, as the scripts are told: a uid, or a user of this host.
+    /// The job's owner, as scripts get it: a uid, or a user of this host.
     #[arg(long, value_name = "UID", value_parser = values::user)]
     user: Option<u32>,
     /// A variable for the scripts; the node's list decides which they see. May be repeated.
@@ -76,7 +76,7 @@ pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
     let request = args.request()?;
     let overriding = doctor::overriding();
     for path in &overriding.of_tasks {
-        aside(format_args!("the site's drop-in {} for tasks is obeyed", text::line(path)));
+        aside(format_args!("the site's drop-in {} for tasks is in force", text::line(path)));
     }
     for path in &overriding.of_others {
         aside(format_args!("the drop-in {} may change the unit of every task: perilog doctor", text::line(path)));
@@ -85,9 +85,9 @@ pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
     let session_endpoint = endpoint.clone();
     let session =
         move |client: &mut _, sender: &mut _| exec::session(&session_endpoint, client, &request, sender, |_| {});
-    let happenings = keep(endpoint.clone(), true, session)?;
+    let session_events = keep(endpoint.clone(), true, session)?;
     loop {
-        match happenings.recv_timeout(LOOK) {
+        match session_events.recv_timeout(LOOK) {
             Ok(SessionEvent::Message(reply)) => {
                 if let Some(exit) = trial.reply(&reply)? {
                     return Ok(exit);

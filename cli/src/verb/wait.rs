@@ -49,9 +49,9 @@ fn help() -> String {
     format!(
         "{}\n\nWith --for: 0 as soon as it has come, at once where it has come already (by a verdict's status where it \
          is a verdict); 1 where it\n\
-         will not come: another attempt took this one's place, everything was given back without it, or its action \
+         will not come: another attempt took this one's place, everything was released without it, or its action \
          ended without it.\n\
-         With --for clean: 0 when every rank was given back, also where the epilog failed or timed out there (its node \
+         With --for clean: 0 when every rank was released, also where the epilog failed or timed out there (its node \
          is drained, and is named);\n\
          --action epilog ends by the epilog's verdict.",
         exit::help()
@@ -61,7 +61,7 @@ fn help() -> String {
 pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let deadline_ms = args.timeout.and_then(Span::as_millis).map(|ms| clock::mono_ms().saturating_add(ms));
     let mut tail = Tail::new(endpoint.clone(), args.job.clone(), 0);
-    let happenings = keep(endpoint, false, move |client, sender| {
+    let session_events = keep(endpoint, false, move |client, sender| {
         if tail.resume(client)? {
             sender.send_message(News::Anew)?;
         }
@@ -73,8 +73,8 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
     loop {
         // Reads the whole existing log first, with any limit: `--timeout 0s` asks about now.
         let event = match deadline_ms.filter(|_| ledger.caught_up) {
-            None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(deadline_ms) => happenings.recv_timeout(clock::until(deadline_ms)),
+            None => session_events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(deadline_ms) => session_events.recv_timeout(clock::until(deadline_ms)),
         };
         match event {
             Ok(SessionEvent::Message(News::Event(entry))) => {
@@ -163,9 +163,9 @@ impl Ledger {
         Self { args, attempts: BTreeMap::new(), asked: Asked::default(), caught_up: false, chosen: None }
     }
 
-    /// Forgets all events, because the controller's store was put back: its older log is read from the start.
+    /// Forgets all events, because the controller's store was restored: its older log is read from the start.
     fn begin_anew(&mut self) {
-        aside(format_args!("the controller's store was put back: the log of {} is read from its start", self.args.job));
+        aside(format_args!("the controller's store was restored: the log of {} is read from its start", self.args.job));
         (self.attempts, self.asked, self.caught_up) = (BTreeMap::new(), Asked::default(), false);
     }
 
@@ -272,9 +272,9 @@ impl Ledger {
             let unclean = log.unclean(&self.args.job);
             let line = match awaited.event.as_str() {
                 "clean" if !unclean.is_empty() => {
-                    format!("everything of {} was given back, and not clean: {}", self.args.job, unclean.join("; "))
+                    format!("everything of {} was released, and not clean: {}", self.args.job, unclean.join("; "))
                 }
-                "clean" => format!("everything of {} was given back", self.args.job),
+                "clean" => format!("everything of {} was released", self.args.job),
                 event => format!("{event} of {}", self.args.job),
             };
             return Some(End { exit, lines: vec![line], events: vec![entry.clone()] });
@@ -290,7 +290,7 @@ impl Ledger {
             return Some(self.never(format!("the attempt was closed ({why}) without {}", awaited.event)));
         }
         if log.clean && action.is_none() && (awaited.is_milestone() || log.closed.is_some()) {
-            return Some(self.never(format!("everything was given back without {}", awaited.event)));
+            return Some(self.never(format!("everything was released without {}", awaited.event)));
         }
         // After its verdict an action logs only late results.
         let (decided, _) = action??.verdict.as_ref()?;
@@ -312,7 +312,7 @@ impl Ledger {
         let (Some(log), None) = (self.chosen.and_then(|n| self.attempts.get(&n)), &self.args.awaited) else {
             let job = &self.args.job;
             return waits(match self.args.awaited.as_ref().map(|awaited| awaited.event.as_str()) {
-                Some("clean") => format!("{job} has not been given back yet"),
+                Some("clean") => format!("{job} has not been released yet"),
                 Some(event) => format!("{job} has not come to {event} yet"),
                 None => format!("the log of {job} has not been read yet"),
             });

@@ -194,7 +194,7 @@ impl Feed<'_> {
             self.reply.more(json!({ "attempts": page, "current": false })).await?;
         }
         let is_news = self.drains != Some(drains.revision);
-        // A drain that changes between two pages is a change of its own, which the follower hears of next.
+        // A drain that changes between two pages is a change of its own, which the follower gets next.
         self.drains = Some(drains.revision);
         while let Some(next) = drains.next.take() {
             self.reply.more(json!({ "attempts": [], "drains": drains.rows, "current": false })).await?;

@@ -105,8 +105,8 @@ async fn read<T: Send + 'static>(
 }
 
 fn lost() -> Refusal {
-    let text = "the store does not have this spot: an older copy of the store was put back, and later events are lost; \
-                without a spot all events that the store has follow";
+    let text = "the store does not have this spot: it was restored from an older copy, and later events are lost; \
+                without a spot all events of the store follow";
     Refusal::Conflict(text.to_owned())
 }
 

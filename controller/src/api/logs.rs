@@ -55,7 +55,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
         Err(refusal) => return refuse(reply, &refusal).await,
     };
     let mut lost = Vec::new();
-    let all = hear(&mut reply, &mut answers, asked.len(), &mut lost).await;
+    let all = receive(&mut reply, &mut answers, asked.len(), &mut lost).await;
     // The client disconnected: the controller drops later answers on arrival.
     let _ = api.inlet.ask(peer.uid, Request::AskEnds { question }, None).await;
     match all? {
@@ -75,7 +75,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
 /// Passes the answers of `hosts` hosts on to the client, and collects in `lost` the hosts that disconnected before
 /// their last answer. Returns `false` if the writer drops the queue of answers before the last one, normally because
 /// the client reads too slowly.
-async fn hear(
+async fn receive(
     reply: &mut ReplySink,
     answers: &mut Drain<Part>,
     mut hosts: usize,

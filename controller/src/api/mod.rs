@@ -232,8 +232,8 @@ impl Api {
         }
     }
 
-    /// Serves the method `Quiesce`. With `wait`, replies once no action is open any more, or refuses, for example after
-    /// a `Resume`. If the client disconnects before the reply, the machine forgets the call, so that other clients can
+    /// Serves the method `Quiesce`. With `wait`, replies once no action is open, or refuses, for example after a
+    /// `Resume`. If the client disconnects before the reply, the machine forgets the call, so that other clients can
     /// wait.
     async fn quiesce(&self, call: Call) -> Result<(), Gone> {
         let Some((request, peer, mut reply)) = request::read(call, self.max_hosts).await? else { return Ok(()) };
@@ -314,14 +314,15 @@ fn value(reply: Reply) -> Value {
         Reply::PendingDrains(drains) => json!({ "drains": drains }),
         Reply::TookOver { epoch } => json!({ "epoch": epoch }),
         Reply::Recovery(view) => json!({ "recovery": view }),
-        Reply::Synced(told) => {
+        Reply::Synced(reported) => {
             let over: Vec<_> =
-                told.over.iter().map(|(job, attempt)| json!({ "job": job, "attempt": attempt })).collect();
-            let refused = told.refused.iter();
+                reported.over.iter().map(|(job, attempt)| json!({ "job": job, "attempt": attempt })).collect();
+            let refused = reported.refused.iter();
             let refused: Vec<_> =
                 refused.map(|(job, attempt, why)| json!({ "job": job, "attempt": attempt, "why": why })).collect();
             json!({
-                "sync": told.sync, "known": told.known, "added": told.added, "over": over, "refused": refused,
+                "sync": reported.sync, "known": reported.known, "added": reported.added, "over": over,
+                "refused": refused,
             })
         }
         Reply::Done => json!({}),

@@ -192,11 +192,11 @@ async fn a_verdict_comes_with_the_drain_that_it_made() {
             drop(answer.send(Ok(reply)));
         }
     };
-    let told = tokio::select! {
-        told = reading => told.unwrap(),
+    let reported = tokio::select! {
+        reported = reading => reported.unwrap(),
         () = writer => panic!("the API has ended"),
     };
-    assert_eq!(told["drains"][0]["hosts"], "n0");
+    assert_eq!(reported["drains"][0]["hosts"], "n0");
 }
 
 /// A follower gets each event once, whether the commit comes just before or just after its registration, and also after

@@ -18,22 +18,22 @@ pub fn warnings(config: &Config) -> Vec<String> {
         Ok(Some(_)) => {}
         Err(error) => warnings.push(format!("tls: {error}")),
         Ok(None) => {
-            warnings.push("tls.enabled is false: whoever reaches the port can say that they are a node".to_owned())
+            warnings.push("tls.enabled is false: anyone who reaches the port can impersonate a node".to_owned())
         }
     }
     if config.enroll.listen.is_some() && !config.tls.enabled {
-        warnings.push("enroll.listen: with tls.enabled = false nobody is enrolled".to_owned());
+        warnings.push("enroll.listen: without effect while tls.enabled is false".to_owned());
     }
     if config.enroll.munge && config.enroll.listen.is_none() {
-        warnings.push("enroll.munge: without enroll.listen nobody is enrolled".to_owned());
+        warnings.push("enroll.munge: without effect while enroll.listen is not set".to_owned());
     }
     match config.metrics.listen.filter(|_| config.metrics.page) {
         None if config.metrics.page => {
             warnings.push("metrics.page: without metrics.listen there is no page".to_owned())
         }
         Some(address) if !address.ip().is_loopback() => warnings.push(format!(
-            "metrics.page: {address} is more than this host: whoever reaches it reads the names of jobs, nodes and \
-             scripts"
+            "metrics.page: {address} is not only this host: anyone who reaches it can read the names of jobs, nodes \
+             and scripts"
         )),
         Some(_) if config.api.read == Read::Group => warnings.push(
             "metrics.page: every user of this host reads the page, also those whom api.read = \"group\" keeps out"

@@ -290,11 +290,11 @@ mod defaults {
     }
 
     pub(super) fn after() -> Vec<ActionName> {
-        vec![ActionName::new("epilog").expect("a word of small letters is an action")]
+        vec![ActionName::new("epilog").expect("lower-case letters make an action's name")]
     }
 
     pub(super) fn keep_after() -> ActionName {
-        ActionName::new("prolog").expect("a word of small letters is an action")
+        ActionName::new("prolog").expect("lower-case letters make an action's name")
     }
 
     pub(super) const fn max_hosts() -> usize {

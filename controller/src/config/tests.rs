@@ -47,8 +47,8 @@ fn a_page_that_shows_more_than_the_api_is_pointed_out() {
     for (listen, read, expect) in [
         ("", "anyone", "without metrics.listen there is no page"),
         (here, "group", "also those whom api.read = \"group\" keeps out"),
-        (all, "anyone", "[::]:5116 is more than this host"),
-        (all, "group", "[::]:5116 is more than this host"),
+        (all, "anyone", "[::]:5116 is not only this host"),
+        (all, "group", "[::]:5116 is not only this host"),
     ] {
         let said = said(listen, page, read);
         assert!(matches!(&said[..], [one] if one.contains(expect)), "{listen}{read}: {said:?}");
@@ -123,7 +123,7 @@ fn an_enrolment_authority_without_its_list_is_refused() {
     .unwrap();
     let of =
         |config: &Config| (config.server_tls().map(|tls| tls.is_some()), config.enroll_tls().map(|tls| tls.is_some()));
-    assert!(matches!(of(&config), (Ok(true), Ok(false))), "nobody was ever enrolled: {:?}", of(&config));
+    assert!(matches!(of(&config), (Ok(true), Ok(false))), "no host was ever enrolled: {:?}", of(&config));
 
     let made = authority::new("enrolment", 0, 4_000_000_000_000).unwrap();
     let issuer =

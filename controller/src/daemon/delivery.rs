@@ -78,48 +78,45 @@ impl Delivery {
         self.logged.subscribe()
     }
 
-    /// Records the peer that sent an entry, and returns the entry's input for the machine; `None` if the machine needs
-    /// none.
-    pub(crate) fn admit(&mut self, entry: Entry) -> Option<Input> {
-        match entry {
-            Entry::Opened { session, outlet } => {
-                self.sessions.insert(session, Some(outlet));
-                None
-            }
-            // This machine does not know sessions of a discarded machine.
-            Entry::Message { session, names, peer, message, weight: _ } => {
-                self.sessions.contains_key(&session).then_some(Input::Message { session, names, peer, message })
-            }
-            Entry::Closed { session, why } => self.sessions.remove(&session).map(|_| Input::Closed { session, why }),
-            Entry::Request { uid, request, answer, parts } => {
-                self.last_client += 1;
-                let client = self.last_client;
-                if let Request::AskEnds { question } = &request {
-                    self.questions.remove(question);
-                }
-                self.askers.insert(client, Asker { answer, parts });
-                Some(Input::Request { client, uid, request })
-            }
-            Entry::Follow { job, events, ready } => {
-                self.follow(job, events, ready);
-                None
-            }
-            Entry::FollowAll { feed, ready } => {
-                if ready.send(()).is_ok() {
-                    self.feeds.push(feed);
-                }
-                None
-            }
-            Entry::HungUp => self.hung_up(),
-            Entry::Redials { per_second } => Some(Input::Redials { per_second }),
-            Entry::Settings(_) | Entry::Stop => None,
+    pub(super) fn add_session(&mut self, session: SessionId, outlet: Outlet) {
+        self.sessions.insert(session, Some(outlet));
+    }
+
+    /// Returns `false` for a session that a discarded machine had: this machine does not know it.
+    pub(super) fn has_session(&self, session: SessionId) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
+    /// Removes a session. Returns `true` if there was one.
+    pub(super) fn remove_session(&mut self, session: SessionId) -> bool {
+        self.sessions.remove(&session).is_some()
+    }
+
+    /// Adds the caller of a request, and returns the number under which the machine replies to it.
+    pub(super) fn add_caller(
+        &mut self,
+        request: &Request,
+        answer: oneshot::Sender<Result<Reply, Refusal>>,
+        parts: Option<PartQueue>,
+    ) -> Client {
+        self.last_client += 1;
+        if let Request::AskEnds { question } = request {
+            self.questions.remove(question);
+        }
+        self.askers.insert(self.last_client, Asker { answer, parts });
+        self.last_client
+    }
+
+    pub(super) fn add_feed(&mut self, feed: Feed, ready: oneshot::Sender<()>) {
+        if ready.send(()).is_ok() {
+            self.feeds.push(feed);
         }
     }
 
-    /// Removes callers that have disconnected, and returns the input that tells the machine; `None` if all are
+    /// Removes callers that have disconnected, and returns the input for the machine about them; `None` if all are
     /// connected. A call mostly gets its answer in the batch that brings it, so few callers wait and the search is
     /// quick.
-    fn hung_up(&mut self) -> Option<Input> {
+    pub(super) fn hung_up(&mut self) -> Option<Input> {
         let gone = self.askers.iter().filter(|(_, asker)| asker.answer.is_closed());
         let mut clients: Vec<Client> = gone.map(|(client, _)| *client).collect();
         clients.sort_unstable();
@@ -233,7 +230,7 @@ impl Delivery {
         self.feeds.clear();
     }
 
-    fn follow(&mut self, job: JobId, events: EventQueue, ready: oneshot::Sender<()>) {
+    pub(super) fn follow(&mut self, job: JobId, events: EventQueue, ready: oneshot::Sender<()>) {
         // Without the sweep, the controller would notice a disconnected follower only at the job's next event, which
         // may never come.
         if self.following >= self.sweep_at {

@@ -248,7 +248,7 @@ mod tests {
         let handed = |jobs, of| Some(Changes { handed: Some(replies(of)), ..changed(jobs, false) });
         assert_eq!(followed.next(Some(1)).await, handed(&["a"], 2));
         // The follower is busy: it gets names.
-        let busy = |_: &AttemptsOf, _| panic!("nobody waits");
+        let busy = |_: &AttemptsOf, _| panic!("no edge waits");
         assert!(feed.put(&changed(&["b"], false), busy));
         assert_eq!(followed.next(Some(2)).await, Some(changed(&["b"], false)));
         // A second change comes before the follower has taken the first.

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use perilog_core::JobId;
-use perilog_core::controller::Settings;
 use perilog_core::controller::io::{Refusal, Reply, Request, SessionId};
+use perilog_core::controller::{Input, Settings};
 use perilog_core::message::FromAgent;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
+use super::delivery::Delivery;
 use super::feed::Feed;
 use super::outlet::{EventQueue, Outlet, PartQueue};
 
@@ -68,6 +69,38 @@ pub(crate) enum Entry {
     },
     /// Ends the writer after the earlier entries.
     Stop,
+}
+
+impl Entry {
+    /// Adds the peer of the entry to `delivery`, or removes it, and returns the input for the machine; `None` if the
+    /// machine needs none.
+    pub(super) fn into_input(self, delivery: &mut Delivery) -> Option<Input> {
+        match self {
+            Self::Opened { session, outlet } => {
+                delivery.add_session(session, outlet);
+                None
+            }
+            Self::Message { session, names, peer, message, weight: _ } => {
+                delivery.has_session(session).then_some(Input::Message { session, names, peer, message })
+            }
+            Self::Closed { session, why } => delivery.remove_session(session).then_some(Input::Closed { session, why }),
+            Self::Request { uid, request, answer, parts } => {
+                let client = delivery.add_caller(&request, answer, parts);
+                Some(Input::Request { client, uid, request })
+            }
+            Self::Follow { job, events, ready } => {
+                delivery.follow(job, events, ready);
+                None
+            }
+            Self::FollowAll { feed, ready } => {
+                delivery.add_feed(feed, ready);
+                None
+            }
+            Self::HungUp => delivery.hung_up(),
+            Self::Redials { per_second } => Some(Input::Redials { per_second }),
+            Self::Settings(_) | Self::Stop => None,
+        }
+    }
 }
 
 /// A frame's share of the queue's bound in KiB; dropping the value frees the share.

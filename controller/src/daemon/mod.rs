@@ -70,7 +70,7 @@ pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
     }
     notice_id.abort();
     notify::stopping("ending");
-    tracing::info!("told to end: what was begun is committed, then sessions are ended");
+    tracing::info!("ending on request: committing what was begun, then closing sessions");
     listeners.close();
     // The end of the writer closes the channels of sessions and calls.
     let _ = inlet.put(Entry::Stop).await;

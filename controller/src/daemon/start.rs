@@ -61,7 +61,7 @@ pub enum Fault {
     Metrics { address: SocketAddr, source: io::Error },
     #[error("cannot start the {name}'s thread: {source}")]
     Thread { name: &'static str, source: io::Error },
-    #[error("the writer ended without being told to")]
+    #[error("the writer ended unasked")]
     WriterEnded,
 }
 
@@ -190,7 +190,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     let enrolment = enrolment(config, &expiries)?;
     let (server_tls, enroll_tls) = (config.server_tls()?, config.enroll_tls()?);
     if server_tls.is_none() {
-        tracing::warn!("TLS is switched off: whoever reaches the port can say that they are a node");
+        tracing::warn!("TLS is switched off: anyone who reaches the port can impersonate a node");
     }
     let mut activated = activation::listen_fds()?;
     let listeners = listeners(&mut activated, config.listen)?;
@@ -249,7 +249,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         let site = site(config, metrics, &inlet, &expiries)?;
         clients.spawn(async move {
             let Err(error) = http::serve(listener, site).await;
-            tracing::error!(%error, "HTTP is not served any more");
+            tracing::error!(%error, "HTTP is no longer served");
         });
     }
     let (remark, remarks) = watch::channel(None);

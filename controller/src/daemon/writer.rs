@@ -26,7 +26,7 @@ use super::delivery::Delivery;
 use super::inlet::Entry;
 use crate::metrics::Metrics;
 use crate::store::{Durable, StoreError};
-use observer::{Heard, Observer};
+use observer::{Observer, Received};
 
 mod observer;
 
@@ -129,7 +129,7 @@ impl<S: Durable> Writer<S> {
             match entry {
                 Entry::Stop => stop = true,
                 Entry::Settings(settings) => inputs.push(Input::Settings(settings)),
-                entry if self.step.machine().is_some() => inputs.extend(self.delivery.admit(entry)),
+                entry if self.step.machine().is_some() => inputs.extend(entry.into_input(&mut self.delivery)),
                 entry => self.delivery.refuse(entry, &disk_full()),
             }
         }
@@ -162,9 +162,9 @@ impl<S: Durable> Writer<S> {
 
     /// Lets the machine handle a batch. Returns `false` if the disk had no room for it: the machine is built anew.
     fn handle_batch(&mut self, inputs: Vec<Input>) -> Result<bool, StoreError> {
-        let heard = self.observer.listen(&inputs);
+        let received = self.observer.listen(&inputs);
         let batch = self.step.handle(inputs, now());
-        match self.carry_out(batch, heard) {
+        match self.carry_out(batch, received) {
             Ok(()) => Ok(true),
             Err(StoreError::Full) => {
                 tracing::error!("a batch could not be committed, the disk is full: beginning anew from the store");
@@ -176,8 +176,8 @@ impl<S: Durable> Writer<S> {
         }
     }
 
-    fn carry_out(&mut self, mut batch: Batch, heard: Vec<Heard>) -> Result<(), StoreError> {
-        let mut ran = self.observer.standing(heard, batch.output());
+    fn carry_out(&mut self, mut batch: Batch, received: Vec<Received>) -> Result<(), StoreError> {
+        let mut ran = self.observer.standing(received, batch.output());
         if defect!(EffectsBeforeCommit) {
             self.delivery.deliver(batch.steal_effects());
         }

@@ -51,7 +51,7 @@ const LOCKED: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 4_00
 const MOST_AN_HOUR: usize = 10;
 
 /// The text that a visitor gets whose munge credential is rejected, whatever the reason.
-const NOT_MUNGED: &str = "the munge credential does not do; the controller's log says why";
+const NOT_MUNGED: &str = "munge credential rejected, see the controller's log";
 
 /// The port at which `perilog init node` enrols where nothing else is said.
 const PORT: u16 = 5117;
@@ -80,7 +80,7 @@ pub(crate) struct Enrolment {
 /// The reason of a refusal: for the visitor, and for the log.
 #[derive(Debug, PartialEq, Eq)]
 struct No {
-    told: String,
+    reported: String,
     logged: String,
     /// Whether this refusal deserves attention: only a visitor with a token, a certificate or munge's key could cause
     /// it, or the controller is at fault. The log lines about such refusals have limits of their own, so that lines
@@ -90,12 +90,12 @@ struct No {
 
 impl No {
     fn both(text: impl Into<String>) -> Self {
-        let told = text.into();
-        Self { logged: told.clone(), told, weighs: false }
+        let reported = text.into();
+        Self { logged: reported.clone(), reported, weighs: false }
     }
 
     fn of_munge(Doubt { weighs, why }: Doubt) -> Self {
-        Self { told: NOT_MUNGED.to_owned(), logged: why, weighs }
+        Self { reported: NOT_MUNGED.to_owned(), logged: why, weighs }
     }
 
     fn weighty(self) -> Self {
@@ -104,8 +104,8 @@ impl No {
 
     /// Makes a refusal for an error of the controller; the visitor learns no details.
     fn ours(logged: impl Display) -> Self {
-        let told = "an error of the controller, which its log tells".to_owned();
-        Self { told, logged: logged.to_string(), weighs: true }
+        let reported = "internal error, see the controller's log".to_owned();
+        Self { reported, logged: logged.to_string(), weighs: true }
     }
 }
 
@@ -201,8 +201,8 @@ impl Enrolment {
             Ok(Ok(Err(error))) => Err(No::ours(format_args!("cannot lock {dir}: {error}"))),
             Ok(Err(error)) => Err(No::ours(error)),
             Err(_) => Err(No::ours(format_args!(
-                "{dir} is locked for more than {LOCKED:?}, and nobody is enrolled as long: who is it (fuser -v {dir}; \
-                 a perilog ca that was stopped?)"
+                "{dir} is locked for more than {LOCKED:?}, and no host can enroll meanwhile: find the process that \
+                 holds the lock (fuser -v {dir}; a stopped perilog ca?)"
             ))),
         }
     }
@@ -249,7 +249,7 @@ impl Enrolment {
             (None, Some(_), _) => {
                 munged.map_err(No::of_munge)?;
                 let refused = records.refused(lock, host, None).map_err(No::ours)?;
-                let out = |refused| No { told: NOT_MUNGED.to_owned(), ..revoked(refused, host) };
+                let out = |refused| No { reported: NOT_MUNGED.to_owned(), ..revoked(refused, host) };
                 refused.map_or(Ok(()), |refused| Err(out(refused)))?;
                 "by munge".to_owned()
             }
@@ -268,7 +268,7 @@ impl Enrolment {
         // A new token enrols a host again even if another node has used up the host's hourly number.
         if !is_new_word && records.lately(lock, host, now_ms).map_err(No::ours)? >= most {
             return Err(No {
-                told: format!("it was given {most} certificates within the last hour, and gets no more for now"),
+                reported: format!("it was given {most} certificates within the last hour, and gets no more for now"),
                 logged: format!(
                     "{host} was given {most} certificates within the last hour, and gets no more for now: why does it \
                      ask so often ({by})?"
@@ -300,17 +300,17 @@ fn revoked(refused: Refused, host: &str) -> No {
         Refused::Host => format!("the newest certificate of {host} was revoked"),
     };
     let logged = format!("{what}; if it is good again, give it a token (perilog token create {host})");
-    No { told: "the certificate was revoked".to_owned(), logged, weighs: true }
+    No { reported: "the certificate was revoked".to_owned(), logged, weighs: true }
 }
 
 /// Makes the refusal of a bad token. `host`: the host for which the visitor asked. If the token is for another host,
 /// only the log names that host.
 fn refusal(bad: &Bad, host: &str) -> No {
     match bad {
-        Bad::Unknown => No::both("the token is not known (any more)"),
+        Bad::Unknown => No::both("the token is unknown, or was forgotten"),
         Bad::OtherHost(other) => {
             let logged = format!("the token is for {other}, not for {host}");
-            No { told: format!("the token is not for {host}"), logged, weighs: true }
+            No { reported: format!("the token is not for {host}"), logged, weighs: true }
         }
         Bad::Late => No::both("the token's time is over; make another one (perilog token create)").weighty(),
         Bad::Used => No::both(
@@ -326,14 +326,14 @@ impl Registrar for Enrolment {
         // The log gets text from strangers short and plain.
         let host: String = ask.host.chars().filter(|c| c.is_ascii_graphic()).take(64).collect();
         let answer = self.answer(peer, shown, ask, clock::wall_ms()).await;
-        answer.map_err(|No { told, logged, weighs }| {
+        answer.map_err(|No { reported, logged, weighs }| {
             let why = format!("it asks to be enrolled as {host}: {logged}");
             if weighs {
                 self.weighty.refused(peer, &why)
             } else {
                 self.complaints.refused(peer, &why)
             }
-            told
+            reported
         })
     }
 

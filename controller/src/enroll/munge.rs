@@ -152,8 +152,8 @@ fn is_of_root(decoded: &Decoded, host: &str, key: &[u8]) -> Result<(), String> {
     }
     if decoded.payload != bound(host, key).as_bytes() {
         return Err(format!(
-            "its munge credential was not made for {host} with this key: somebody uses it a second time, or has made \
-             it for something else"
+            "its munge credential was not made for {host} with this key: it is used a second time, or was made for \
+             something else"
         ));
     }
     Ok(())

@@ -30,7 +30,7 @@ pub(super) fn forget(dir: &Path, now_ms: u64) -> Result<usize, String> {
         return Ok(0);
     }
     let lock = Lock::try_take(dir).map_err(|error| format!("cannot lock {}: {error}", dir.display()))?;
-    let lock = lock.ok_or_else(|| format!("{} is locked by somebody else", dir.display()))?;
+    let lock = lock.ok_or_else(|| format!("{} is locked by another process", dir.display()))?;
     let mut records = Records::default();
     records.read_list(dir).map_err(|error| failed(&lock, CRL, &error))?;
     authority::forget(&lock, &records.revoked, now_ms).map_err(|error| failed(&lock, ISSUED, &error))
@@ -111,8 +111,8 @@ impl Records {
         }
         let path = lock.dir().join(ISSUED);
         Err(format!(
-            "{}: there is no such list, and which hosts are out is not known: bring it back. Where nobody has it, \
-             begin anew (remove {}, restart the controller; nodes need new tokens)",
+            "{}: the list is missing, so the revoked hosts are unknown: restore it. If there is no copy, start a new \
+             list (remove {}, restart the controller; nodes need new tokens)",
             path.display(),
             lock.dir().display()
         ))

@@ -59,7 +59,7 @@ impl Bed {
     async fn ask(&self, shown: &[&str], host: &str, token: Option<&str>, key: &str) -> String {
         let names = shown.iter().map(ToString::to_string).collect();
         let shown = (!shown.is_empty()).then_some(Shown { names, serial: "01".to_owned() });
-        self.answer(shown, host, token, key).await.map_or_else(|no| no.told, |_| "a certificate".to_owned())
+        self.answer(shown, host, token, key).await.map_or_else(|no| no.reported, |_| "a certificate".to_owned())
     }
 
     async fn answer(&self, shown: Option<Shown>, host: &str, token: Option<&str>, key: &str) -> Result<String, No> {
@@ -75,9 +75,9 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
     let (token, key, other) = (bed.token("n0"), authority::key().unwrap(), authority::key().unwrap());
     let used =
         "the token was used already; if that was not this node, revoke the host's certificates (perilog ca revoke)";
-    for (shown, host, token, key, told) in [
+    for (shown, host, token, key, reported) in [
         (&[][..], "n0", None, &key, "neither a token nor a certificate of an earlier enrolment"),
-        (&[], "n0", Some("abc"), &key, "the token is not known (any more)"),
+        (&[], "n0", Some("abc"), &key, "the token is unknown, or was forgotten"),
         (&[], "n1", Some(token.as_str()), &key, "the token is not for n1"),
         (&[], "n 0", Some(&token), &key, "malformed host name"),
         (&[], "n0", Some(&token), &"no key".to_owned(), "no good request"),
@@ -89,10 +89,10 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
         (&["n0"], "n0", None, &key, "a certificate"),
         (&["n0"], "n1", None, &key, "the certificate is for n0, not for n1"),
         // A certificate does not replace an invalid token.
-        (&["n0"], "n0", Some("abc"), &key, "the token is not known (any more)"),
+        (&["n0"], "n0", Some("abc"), &key, "the token is unknown, or was forgotten"),
     ] {
         let said = bed.ask(shown, host, token, key).await;
-        assert!(said.starts_with(told), "{shown:?} {host} {token:?}: {said}");
+        assert!(said.starts_with(reported), "{shown:?} {host} {token:?}: {said}");
     }
     assert_eq!(bed.known().len(), 3, "each can be revoked");
 }
@@ -145,7 +145,10 @@ async fn a_revoked_host_needs_a_token_even_before_a_reload() {
 
     bed.revoke(&[&first]);
     let no = bed.answer(shown("n0", &first), "n0", None, &key).await.unwrap_err();
-    assert!(no.told == "the certificate was revoked" && no.logged.contains("its certificate was revoked"), "{no:?}");
+    assert!(
+        no.reported == "the certificate was revoked" && no.logged.contains("its certificate was revoked"),
+        "{no:?}"
+    );
     bed.answer(shown("n0", &second), "n0", None, &key).await.unwrap();
 
     // An operator revoked the host as `perilog ca revoke n0` does, but overlooked one of its certificates.
@@ -172,21 +175,21 @@ async fn who_cannot_tell_what_is_revoked_renews_nothing() {
     let bed = Bed::new();
     let key = authority::key().unwrap();
     let list = bed.authority().join("crl.pem");
-    for (text, part) in [(Some("no list"), "no revocation list"), (None, "there is no such list")] {
+    for (text, part) in [(Some("no list"), "no revocation list"), (None, "the list is missing")] {
         match text {
             Some(text) => std::fs::write(&list, text).unwrap(),
             None => std::fs::remove_file(&list).unwrap(),
         }
         let no = bed.answer(shown("n0", "01"), "n0", None, &key).await.unwrap_err();
-        assert!(no.told.starts_with("an error of the controller") && no.logged.contains(part), "{no:?}");
+        assert!(no.reported.starts_with("internal error") && no.logged.contains(part), "{no:?}");
     }
     assert_eq!(bed.known().len(), 0);
     // An operator's token counts also without a readable list.
     bed.answer(None, "n0", Some(&bed.token("n0")), &key).await.unwrap();
 }
 
-/// No process revokes between the check of the list and the signature. The test holds the lock in the place of `perilog
-/// ca revoke`.
+/// No process revokes between the check of the list and the signature. The test holds the lock in place of `perilog ca
+/// revoke`.
 #[tokio::test]
 async fn who_revokes_is_waited_for_and_nothing_is_signed_meanwhile() {
     let bed = Bed::new();
@@ -200,7 +203,7 @@ async fn who_revokes_is_waited_for_and_nothing_is_signed_meanwhile() {
         drop(lock);
     };
     let (answer, ()) = tokio::join!(asking, revoking);
-    assert_eq!(answer.unwrap_err().told, "the certificate was revoked");
+    assert_eq!(answer.unwrap_err().reported, "the certificate was revoked");
     assert_eq!(bed.known().len(), 0);
 }
 
@@ -216,7 +219,7 @@ async fn each_host_has_its_own_hourly_bound_of_certificates() {
         bed.answer(shown("n0", "01"), "n0", None, &key).await.unwrap();
     }
     let no = bed.answer(shown("n0", "01"), "n0", None, &key).await.unwrap_err();
-    assert_eq!(no.told, "it was given 13 certificates within the last hour, and gets no more for now");
+    assert_eq!(no.reported, "it was given 13 certificates within the last hour, and gets no more for now");
     assert!(no.logged.contains("n0 was given 13 certificates") && no.logged.contains("(by its certificate)"), "{no:?}");
     bed.answer(shown("n1", "01"), "n1", None, &key).await.unwrap();
     // A new token is an operator's permission without a bound; a repeated token counts as a request of the machine.
@@ -304,7 +307,7 @@ async fn munge_enrols_only_the_listed_host_with_the_address() {
         unmunge(&bed, uid, origin, payload);
         let case = format!("{uid} {origin} {payload:?} {host} {credential} {peer}");
         let no = by_munge(&bed, host, credential, key, peer).await.unwrap_err();
-        assert!(no.told == NOT_MUNGED && no.logged.contains(logged) && no.weighs == weighs, "{case}: {no:?}");
+        assert!(no.reported == NOT_MUNGED && no.logged.contains(logged) && no.weighs == weighs, "{case}: {no:?}");
     }
     assert_eq!(bed.known().len(), 0);
     for host in ["n1", "N1", "n1.", "n3"] {
@@ -321,7 +324,7 @@ async fn munge_counts_only_where_it_is_switched_on() {
     unmunge(&bed, 0, "10.0.0.1", &bound("n1", &public(&key)));
     bed.enrolment.set(HOUR, None);
     let no = by_munge(&bed, "n1", "MUNGE:abc:", &key, PEER).await.unwrap_err();
-    assert!(no.told == NOT_MUNGED && no.logged.contains("[enroll] munge is not true here"), "{no:?}");
+    assert!(no.reported == NOT_MUNGED && no.logged.contains("[enroll] munge is not true here"), "{no:?}");
 }
 
 /// Root of a revoked node still has munge's key and the node's address, so munge must not enrol the node again.
@@ -339,10 +342,10 @@ async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
     revoke(&serials());
     for host in ["n1", "N1", "n1."] {
         let no = ask(host).await.unwrap_err();
-        assert!(no.told == NOT_MUNGED && no.weighs, "{host}: {no:?}");
+        assert!(no.reported == NOT_MUNGED && no.weighs, "{host}: {no:?}");
         assert!(no.logged.contains("the newest certificate of n1 was revoked; if it is good again"), "{host}: {no:?}");
     }
-    ask("n3").await.expect("another host speaks for nobody else");
+    ask("n3").await.expect("another host speaks for no other");
     bed.answer(None, "n1", Some(&bed.token("n1")), &key).await.unwrap();
     ask("n1").await.expect("and the next boot");
     // A revocation of certificates older than the newest does not exclude the host.
@@ -351,7 +354,7 @@ async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
     revoke(&serials());
     assert!(ask("n1").await.is_err());
     // Without a readable list, the controller accepts no host.
-    for (text, part) in [(Some("no list"), "no revocation list"), (None, "there is no such list")] {
+    for (text, part) in [(Some("no list"), "no revocation list"), (None, "the list is missing")] {
         let list = bed.authority().join("crl.pem");
         match text {
             Some(text) => std::fs::write(&list, text).unwrap(),
@@ -375,12 +378,12 @@ async fn a_used_token_re_enrols_no_host_even_after_a_new_one() {
     let serials = || bed.known().into_iter().map(|issued| issued.serial).collect::<Vec<_>>();
     bed.revoke(&serials().iter().map(String::as_str).collect::<Vec<_>>());
     let no = bed.answer(None, "n0", Some(&stolen), &thief).await.unwrap_err();
-    assert!(no.told == "the certificate was revoked" && no.weighs, "{no:?}");
+    assert!(no.reported == "the certificate was revoked" && no.weighs, "{no:?}");
     bed.answer(None, "n0", Some(&bed.token("n0")), &node).await.unwrap();
     let no = bed.answer(None, "n0", Some(&stolen), &thief).await.unwrap_err();
-    assert!(no.told == "the certificate was revoked", "the host is back, and the thief is not: {no:?}");
+    assert!(no.reported == "the certificate was revoked", "the host is back, and the thief is not: {no:?}");
     assert_eq!(bed.enrolment.tokens.take_back(&"n0".parse().unwrap(), NOW).unwrap(), 2);
-    assert_eq!(bed.ask(&[], "n0", Some(&stolen), &thief).await, "the token is not known (any more)");
+    assert_eq!(bed.ask(&[], "n0", Some(&stolen), &thief).await, "the token is unknown, or was forgotten");
     assert_eq!(bed.known().len(), 3);
 }
 
@@ -409,8 +412,8 @@ async fn a_lost_list_after_a_revocation_stops_enrolment() {
         bed.answer(None, "n1", Some(&new), &key).await,
     ] {
         let no = no.unwrap_err();
-        let why = "issued.jsonl: there is no such list, and which hosts are out is not known: bring it back";
-        assert!(no.told.starts_with("an error of the controller") && no.logged.contains(why) && no.weighs, "{no:?}");
+        let why = "issued.jsonl: the list is missing, so the revoked hosts are unknown: restore it";
+        assert!(no.reported.starts_with("internal error") && no.logged.contains(why) && no.weighs, "{no:?}");
     }
     assert!(!issued.exists());
 }
@@ -450,7 +453,7 @@ async fn a_long_list_is_pruned_when_the_controller_starts() {
     add(&(2..12_000).map(long_ago).collect::<Vec<_>>());
     let lock = Lock::take(&bed.authority()).unwrap();
     open();
-    assert_eq!(bed.known().len(), 12_000, "somebody has locked it, and the controller starts all the same");
+    assert_eq!(bed.known().len(), 12_000, "another process has locked it, and the controller starts all the same");
     drop(lock);
     bed.revoke(&[&long_ago(7).serial]);
     open();

@@ -43,7 +43,7 @@ impl Command {
             return Err(NotifyError::new("no command".to_owned(), &[]));
         };
         let stdin = schedule(body)
-            .map_err(|error| NotifyError::new(format!("cannot hold what {program} is told: {error}"), &[]))?;
+            .map_err(|error| NotifyError::new(format!("cannot pass the notice to {program}: {error}"), &[]))?;
         let mut child = process::Command::new(program)
             .args(arguments)
             .stdin(stdin)
@@ -60,16 +60,16 @@ impl Command {
             let listening = listen(stderr, &mut said);
             let ended = child.wait();
             tokio::pin!(listening, ended);
-            let heard = async {
+            let received = async {
                 tokio::select! {
                     status = &mut ended => (status, false),
                     () = &mut listening => (ended.await, true),
                 }
             };
-            match tokio::time::timeout(self.limit, heard).await {
-                Ok((status, heard)) => {
+            match tokio::time::timeout(self.limit, received).await {
+                Ok((status, received)) => {
                     group.is_reaped();
-                    if !heard {
+                    if !received {
                         // A background process may hold the pipe for ever.
                         let _ = tokio::time::timeout(PIPE_LIMIT, listening).await;
                     }
@@ -139,8 +139,8 @@ impl Group {
         if tokio::time::timeout(KILLED, &mut gone).await.is_err() {
             let group = group.as_raw_nonzero();
             tracing::warn!(
-                "{program} was killed past its limit and does not end; nothing is told again before it has: ps -o \
-                 pid,stat,wchan,args --pgroup {group}"
+                "{program} was killed past its limit and does not end; perilog does not retry before it has ended: ps \
+                 -o pid,stat,wchan,args --pgroup {group}"
             );
             gone.await;
         }
@@ -266,7 +266,7 @@ mod tests {
                 tokio::time::sleep(LOOK).await;
             }
         };
-        tokio::time::timeout(KILLED, gone).await.expect("the child of the hook lives when nobody waits for it");
+        tokio::time::timeout(KILLED, gone).await.expect("the child of the hook runs when no task waits for it");
     }
 
     #[tokio::test]

@@ -103,7 +103,7 @@ fn a_host_that_is_refused_keeps_none_of_its_group_waiting() {
                 rows.retain(|row| !task.keys.contains(&Key::Host(row.host.clone())));
             }
         }
-        now = schedule.next(now).expect("somebody is told again");
+        now = schedule.next(now).expect("a hook is notified again");
         assert!(now - began < Duration::from_secs(10), "{} of {} hosts still wait", rows.len(), names.len());
     }
     assert_eq!(rows.iter().map(|row| row.host.clone()).collect::<Vec<_>>(), refused);
@@ -147,7 +147,7 @@ fn after_an_outage_waiting_notices_are_told_together() {
     let mut rows: Vec<DrainRow> = (0..100).map(|n| row(&format!("n{n}"), n % 2 == 1)).collect();
     for _ in 0..20 {
         notify(&mut rows, &mut schedule, now, |_| true);
-        now = schedule.next(now).expect("all are told again");
+        now = schedule.next(now).expect("all are reported again");
     }
     now += LAST_BACKOFF;
     assert_eq!(drained(rows.clone(), &schedule, now).len(), 100, "each by itself");
@@ -169,7 +169,7 @@ fn after_an_outage_waiting_notices_are_told_together() {
     assert!(commands <= 2 * 6 + 1, "{commands} commands to find one of 49");
     // The refused host is at fault: other successes do not make its next try earlier.
     for n in 200..210 {
-        let next = schedule.next(now).expect("it is told again");
+        let next = schedule.next(now).expect("it is reported again");
         rows.push(row(&format!("n{n}"), false));
         assert_eq!(notify(&mut rows, &mut schedule, now, |host| *host == bad), 1);
         assert_eq!((schedule.next(now), rows.len()), (Some(next), 1));
@@ -220,7 +220,7 @@ fn one_success_after_a_second_outage_releases_all() {
     let away = |rows: &mut Vec<DrainRow>, schedule: &mut Schedule, now: &mut Instant| {
         for _ in 0..20 {
             notify(rows, schedule, *now, |_| true);
-            *now = schedule.next(*now).expect("all are told again");
+            *now = schedule.next(*now).expect("all are reported again");
         }
         *now += LAST_BACKOFF;
     };

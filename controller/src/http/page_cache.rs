@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::daemon::Inlet;
 
-/// Time that the writer has to answer. After it, the visitor is told that the writer did not answer.
+/// Time that the writer has to answer. After it, the client learns that the writer did not answer.
 const ANSWER: Duration = Duration::from_secs(5);
 /// Time for which visitors with the same question get the same answer.
 const KEPT: Duration = Duration::from_secs(1);

@@ -93,7 +93,7 @@ impl Places {
     }
 
     /// Moves waiting peers into free places, and into places of peers whose turn is over (those peers are sent away).
-    /// Returns the time at which the next turn ends; `None` if no peer waits any more.
+    /// Returns the time at which the next turn ends; `None` if no peer waits.
     fn advance(&mut self, now: Instant) -> Option<Instant> {
         let home = self.home;
         let shared = if home.is_some() { OF_ONE - 1 } else { OF_ONE };

@@ -112,7 +112,7 @@ pub(super) fn render(counts: &Counts, status: Option<&StatusView>, pending: Opti
 fn now(text: &mut Text, status: &StatusView) {
     text.metric("perilog_epoch", Type::Gauge, "Counts the starts of controllers on this store.")
         .sample(&[], status.epoch);
-    text.metric("perilog_nodes", Type::Gauge, "Nodes that have ever said hello, by whether they are there.")
+    text.metric("perilog_nodes", Type::Gauge, "Nodes that have ever connected, by whether they are connected now.")
         .sample(&[("state", "online")], status.online)
         .sample(&[("state", "offline")], status.nodes.saturating_sub(status.online));
     text.metric("perilog_hosts_drained", Type::Gauge, "Hosts that are drained.").sample(&[], status.drained);
@@ -120,12 +120,12 @@ fn now(text: &mut Text, status: &StatusView) {
     text.metric("perilog_jobs", Type::Gauge, "Jobs that the controller remembers.").sample(&[], status.jobs);
     text.metric("perilog_actions_open", Type::Gauge, "Actions without a verdict yet.").sample(&[], status.actions_open);
     text.metric("perilog_tasks_in_flight", Type::Gauge, "Tasks that have not ended.").sample(&[], status.tasks_open);
-    text.metric("perilog_quiet", Type::Gauge, "1: an operator has asked for quiet, nothing new begins.")
+    text.metric("perilog_quiet", Type::Gauge, "1: an operator has quiesced the controller, nothing new begins.")
         .sample(&[], status.quiet.is_some().into());
     text.metric(
         "perilog_recovery",
         Type::Gauge,
-        "1: the store may be behind its nodes, what it owes waits for a word.",
+        "1: the store may be behind its nodes; pending releases and epilogs are on hold until confirmed.",
     )
     .sample(&[], status.recovery.is_some().into());
 }
@@ -182,11 +182,8 @@ fn counted(text: &mut Text, counts: &Counts) {
     for ((action, script), of) in &counts.scripts {
         metric.histogram(&[("action", action), ("script", script)], &of.seconds);
     }
-    let mut metric = text.metric(
-        "perilog_script_failures_total",
-        Type::Counter,
-        "Tries of scripts that ended with another status than 0.",
-    );
+    let mut metric =
+        text.metric("perilog_script_failures_total", Type::Counter, "Tries of scripts that exited non-zero.");
     for ((action, script), of) in &counts.scripts {
         metric.sample(&[("action", action), ("script", script)], of.failed);
     }

@@ -33,7 +33,7 @@ fn other(error: &dyn std::fmt::Display) -> StoreError {
     StoreError::Other(format!("backup: {error}"))
 }
 
-/// Copies the store to the file `to` beside it, in the place of a file that a killed controller left there.
+/// Copies the store to the file `to` beside it, and replaces a file that a killed controller left there.
 fn copy_beside(store: &Path, to: &Path) -> Result<File, StoreError> {
     let size = fs::metadata(store).map_err(|error| other(&error))?.len();
     let found = statvfs(super::directory(store)).map_err(|error| other(&error))?;

@@ -1,5 +1,5 @@
 //! Loads a snapshot from rows. Every value passes the constructor of its type, so an error names a row that was damaged
-//! or edited by hand.
+//! or edited manually.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,11 +65,17 @@ pub(super) fn jobs(db: &Connection, jobs: &BTreeSet<JobId>) -> Result<Fetched, S
     part.actions = of(db, "actions", &actions, &names, action)?;
     put_rows_of_action_deltas(
         &mut part,
-        of(db, "moved", &format!("{ACTION_DELTAS} WHERE {ACTIONS} {ACTION_DELTA_ORDER}"), &names, action_delta)?,
+        of(
+            db,
+            "action_deltas",
+            &format!("{ACTION_DELTAS} WHERE {ACTIONS} {ACTION_DELTA_ORDER}"),
+            &names,
+            action_delta,
+        )?,
     );
     put_rows_of_attempt_deltas(
         &mut part,
-        of(db, "given", &format!("{ATTEMPT_DELTAS} WHERE {OF} {ATTEMPT_DELTA_ORDER}"), &names, attempt_delta)?,
+        of(db, "attempt_deltas", &format!("{ATTEMPT_DELTAS} WHERE {OF} {ATTEMPT_DELTA_ORDER}"), &names, attempt_delta)?,
     );
     let ranks = format!("SELECT * FROM ranks WHERE {ACTIONS} ORDER BY action, rank");
     Ok(Fetched {
@@ -99,17 +105,17 @@ fn events_last(row: &Cells<'_>) -> Result<(JobId, u64), Wrong> {
 }
 
 fn action_delta(row: &Cells<'_>) -> Result<(ActionId, ActionDelta), Wrong> {
-    Ok((action_id(row, "action")?, json(row, "stands")?))
+    Ok((action_id(row, "action")?, json(row, "delta")?))
 }
 
 fn attempt_delta(row: &Cells<'_>) -> Result<((JobId, Attempt), AttemptDelta), Wrong> {
-    Ok(((parsed(row, "job")?, parsed(row, "attempt")?), json(row, "holds")?))
+    Ok(((parsed(row, "job")?, parsed(row, "attempt")?), json(row, "delta")?))
 }
 
-/// Loads the lives of the controller in this store, and the number of the last commit.
+/// Loads the epochs of the controller in this store, and the number of the last commit.
 pub(super) fn history(db: &Connection) -> Result<History, StoreError> {
     Ok(History {
-        epochs: rows(db, "lives", "SELECT * FROM lives ORDER BY first", epoch_range)?,
+        epochs: rows(db, "epochs", "SELECT * FROM epochs ORDER BY first", epoch_range)?,
         last: one(db, "last_commit", "number")?.unwrap_or(0),
     })
 }
@@ -142,13 +148,13 @@ pub(super) fn job(db: &Connection, job: &JobId) -> Result<Job, StoreError> {
     Ok(Job { attempts: part.attempts, actions: part.actions, ranks: part.ranks })
 }
 
-/// Applies the rows of the table `action_delta` to the rows of actions. A row of `action_delta` has the sets of ranks
+/// Applies the rows of the table `action_deltas` to the rows of actions. A row of `action_deltas` has the sets of ranks
 /// (waiting, sent, accepted and so on) that changed after the action's row was written. `only`: a WHERE clause that
-/// selects rows of `action_delta`.
+/// selects rows of `action_deltas`.
 fn put_action_deltas(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
     put_rows_of_action_deltas(
         snapshot,
-        rows(db, "moved", &format!("{ACTION_DELTAS} {only} {ACTION_DELTA_ORDER}"), action_delta)?,
+        rows(db, "action_deltas", &format!("{ACTION_DELTAS} {only} {ACTION_DELTA_ORDER}"), action_delta)?,
     );
     Ok(())
 }
@@ -162,12 +168,12 @@ fn put_rows_of_action_deltas(snapshot: &mut Snapshot, action_delta: Vec<(ActionI
     }
 }
 
-/// Applies the rows of the table `attempt_delta` to the rows of attempts: changes of an attempt's holds since its row
+/// Applies the rows of the table `attempt_deltas` to the rows of attempts: changes of an attempt's holds since its row
 /// was written. `only`: a WHERE clause that limits these changes.
 fn put_attempt_deltas(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
     put_rows_of_attempt_deltas(
         snapshot,
-        rows(db, "given", &format!("{ATTEMPT_DELTAS} {only} {ATTEMPT_DELTA_ORDER}"), attempt_delta)?,
+        rows(db, "attempt_deltas", &format!("{ATTEMPT_DELTAS} {only} {ATTEMPT_DELTA_ORDER}"), attempt_delta)?,
     );
     Ok(())
 }
@@ -182,9 +188,9 @@ fn put_rows_of_attempt_deltas(snapshot: &mut Snapshot, attempt_delta: Vec<((JobI
     }
 }
 
-const ACTION_DELTAS: &str = "SELECT action, stands FROM moved";
+const ACTION_DELTAS: &str = "SELECT action, delta FROM action_deltas";
 const ACTION_DELTA_ORDER: &str = "ORDER BY action, number";
-const ATTEMPT_DELTAS: &str = "SELECT job, attempt, holds FROM given";
+const ATTEMPT_DELTAS: &str = "SELECT job, attempt, delta FROM attempt_deltas";
 const ATTEMPT_DELTA_ORDER: &str = "ORDER BY job, attempt, number";
 
 /// Query for the sequence number of each job's last event. The query steps from job to job through the index, and never
@@ -403,12 +409,12 @@ fn drain(row: &Cells<'_>) -> Result<DrainRow, Wrong> {
         by: column(row, "by")?,
         confirmed: column(row, "confirmed")?,
         lifted: column(row, "lifted")?,
-        notified: column(row, "told")?,
+        notified: column(row, "notified")?,
         stuck: column(row, "stuck")?,
         again: column::<Option<String>>(row, "again")?
             .map(|text| serde_json::from_str(&text).map_err(|error| format!("again: {error}")))
             .transpose()?,
-        notice_id: number(row, "telling")?,
+        notice_id: number(row, "notice_id")?,
         asked_ms: number(row, "asked_ms")?,
         doubtful: column(row, "doubtful")?,
         passing: column::<Option<String>>(row, "passing")?

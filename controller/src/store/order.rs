@@ -1,6 +1,6 @@
 //! Order of all events, over all jobs: the order of their commits; within a commit by job and sequence.
 //!
-//! A [`Spot`], a position in this order, names an event by its commit, and the commit by the controller's life that
+//! A [`Spot`], a position in this order, names an event by its commit, and the commit by the controller's epoch that
 //! made it, so a spot is valid after a restart. A restored store lacks the newest commits of the store before. A reader
 //! whose spot is in such a lost commit is refused, so that it neither misses an event nor reads an event twice.
 
@@ -104,7 +104,7 @@ impl EventReader {
 /// Number of events that [`EventReader::back`] walks at a time.
 const WALKED: i64 = 4096;
 
-/// Returns the commit of this number, with its epoch; epoch 0 if the store has forgotten that life.
+/// Returns the commit of this number, with its epoch; epoch 0 if the store has forgotten that epoch.
 fn commit(history: &History, number: u64) -> Commit {
     let epoch_range = history.epochs.iter().rfind(|epoch_range| epoch_range.first <= number);
     Commit { epoch: epoch_range.map_or(Epoch { number: 0, nonce: 0 }, |epoch_range| epoch_range.epoch), number }

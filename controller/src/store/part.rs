@@ -19,7 +19,7 @@ const MAX_FAILED: usize = 100_000;
 const OPEN: &str = "
     SELECT job FROM attempts WHERE NOT complete OR abandoned
     UNION SELECT job FROM actions WHERE live
-    UNION SELECT job FROM moved CROSS JOIN actions ON id = action
+    UNION SELECT job FROM action_deltas CROSS JOIN actions ON id = action
     UNION SELECT job FROM ranks CROSS JOIN actions ON id = action WHERE expects IS NOT NULL
     UNION SELECT job FROM outbox WHERE edge <> 'manager'
     UNION SELECT job FROM (SELECT job FROM actions WHERE verdict IS NOT NULL ORDER BY ended_ms DESC LIMIT ?1)";

@@ -24,13 +24,13 @@ use super::timings::layout;
 
 /// Version of the tables. A developer raises the version with every change; the controller refuses a file with a higher
 /// version.
-pub(super) const VERSION: i64 = 12;
+pub(super) const VERSION: i64 = 13;
 
 /// SQLite's `application_id` of perilog's stores ("peri"): distinguishes them from other SQLite files.
 const APPLICATION: i64 = 0x7065_7269;
 
 const TABLES: &str = "
-CREATE TABLE lives (                    -- of the controller with this store, from a start or a take-over; oldest go
+CREATE TABLE epochs (                   -- of the controller with this store, from a start or a take-over; oldest go
     first INTEGER PRIMARY KEY,          -- the number of its first commit
     number INTEGER NOT NULL,            -- its epoch
     nonce TEXT NOT NULL                 -- 16 hexadecimal digits
@@ -39,7 +39,7 @@ CREATE TABLE lives (                    -- of the controller with this store, fr
 CREATE TABLE last_commit (number INTEGER NOT NULL) STRICT;
 INSERT INTO last_commit VALUES (0);
 
-CREATE TABLE stamp (                    -- one row in what `perilog controller backup` wrote, until it is put back
+CREATE TABLE stamp (                    -- one row in what `perilog controller backup` wrote, until it is restored
     made_ms INTEGER NOT NULL
 ) STRICT;
 
@@ -68,15 +68,15 @@ CREATE TABLE attempts (
     open INTEGER NOT NULL,
     touched_ms INTEGER NOT NULL,
     terms TEXT NOT NULL DEFAULT '{}',   -- what the job was added with
-    added INTEGER NOT NULL DEFAULT 0,   -- by job add: somebody will finish it
+    added INTEGER NOT NULL DEFAULT 0,   -- by job add: a request will finish it
     hold TEXT NOT NULL DEFAULT '{}',    -- {ranks, resources} that the job itself holds
     released TEXT NOT NULL DEFAULT '{}',
     complete INTEGER NOT NULL DEFAULT 0,
-    milestones TEXT NOT NULL DEFAULT '{}', -- who said what, and who need not
+    milestones TEXT NOT NULL DEFAULT '{}', -- which ranks reached them, and which need not
     source TEXT,                        -- the resource manager's edge that added it, and the instance of that
     instance TEXT,
-    abandoned INTEGER NOT NULL DEFAULT 0, -- by a generation: nothing of it is begun, told or given back
-    silent INTEGER NOT NULL DEFAULT 0,  -- its edge does not list it: the resource manager is told nothing of it
+    abandoned INTEGER NOT NULL DEFAULT 0, -- by a generation: nothing of it begins or is released
+    silent INTEGER NOT NULL DEFAULT 0,  -- its edge does not list it: the resource manager gets no notice of it
     recovered INTEGER NOT NULL DEFAULT 0, -- since a generation: 0 no, 1 added, 2 taken up, 3 taken up begun
     PRIMARY KEY (job, attempt)
 ) STRICT, WITHOUT ROWID;
@@ -105,15 +105,15 @@ CREATE TABLE actions (
     verdict TEXT,
     ended_ms INTEGER,
     events_from INTEGER NOT NULL,
-    held TEXT NOT NULL DEFAULT '{}',    -- {ranks, resources} that it has not let go of
+    held TEXT NOT NULL DEFAULT '{}',    -- {ranks, resources} that it still holds
     growing INTEGER NOT NULL DEFAULT 0, -- it follows the job, and more ranks are to come
     resolving TEXT NOT NULL DEFAULT '[]', -- [{ranks, ok, reason, by}] that wait for a drain
     external TEXT,                      -- a service outside runs it: its lease, and how its resources ended
-    overdue TEXT NOT NULL DEFAULT '{}', -- {script: open ranks} that were told of as past their limit
+    overdue TEXT NOT NULL DEFAULT '{}', -- {script: open ranks} that were reported past their limit
     lingering TEXT NOT NULL DEFAULT '', -- open ranks, nodes drained: for what scripts left behind, or as lost, alive
-    limits TEXT NOT NULL DEFAULT '{}',  -- {milliseconds: ranks} that nodes told, where they differ from timeout_ms
-    remarks TEXT NOT NULL DEFAULT '{}', -- {text: ranks}: what is to be said of ranks that are ok
-    live INTEGER NOT NULL DEFAULT 1     -- it decides or owes something, in this row
+    limits TEXT NOT NULL DEFAULT '{}',  -- {milliseconds: ranks} by nodes, where they differ from timeout_ms
+    remarks TEXT NOT NULL DEFAULT '{}', -- {text: ranks}: notes about ranks that are ok
+    live INTEGER NOT NULL DEFAULT 1     -- it has work left, by this row
 ) STRICT;
 CREATE INDEX actions_live ON actions (job) WHERE live;
 CREATE INDEX actions_by_end ON actions (ended_ms, job) WHERE verdict IS NOT NULL;
@@ -121,25 +121,25 @@ CREATE INDEX actions_by_attempt ON actions (job, attempt);
 CREATE INDEX actions_open ON actions (began_ms) WHERE verdict IS NULL;
 CREATE INDEX actions_by_begin ON actions (began_ms, name); -- all that sums of durations need of an action
 
-CREATE TABLE moved (                    -- what changed in the sets of a row of actions since it was written, in order
+CREATE TABLE action_deltas (            -- what changed in the sets of a row of actions since it was written, in order
     action TEXT NOT NULL,
     number INTEGER NOT NULL,
-    stands TEXT NOT NULL,               -- {set: ranks}, of just these ranks
+    delta TEXT NOT NULL,                -- {set: ranks}, of just these ranks
     PRIMARY KEY (action, number)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE given (                    -- the same of a row of attempts: hold, released
+CREATE TABLE attempt_deltas (           -- the same of a row of attempts: hold, released
     job TEXT NOT NULL,
     attempt TEXT NOT NULL,
     number INTEGER NOT NULL,
-    holds TEXT NOT NULL,
+    delta TEXT NOT NULL,
     PRIMARY KEY (job, attempt, number)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE ranks (
     action TEXT NOT NULL,
     rank INTEGER NOT NULL,
-    outcome TEXT NOT NULL,              -- its word, for people; `ended` has all of it
+    outcome TEXT NOT NULL,              -- its name, for people; `ended` has all of it
     ended TEXT NOT NULL,
     late TEXT NOT NULL,                 -- results that came after the outcome was settled
     expects TEXT,                       -- {machine, within_ms}: open; `ended` is how an announced boot ends it
@@ -153,14 +153,14 @@ CREATE TABLE drains (
     host TEXT PRIMARY KEY,
     since_ms INTEGER NOT NULL,
     reason TEXT NOT NULL,
-    \"by\" INTEGER,                     -- a user id, or nobody: perilog itself
+    \"by\" INTEGER,                     -- a user id; null: perilog itself
     confirmed INTEGER NOT NULL,         -- in force
     lifted INTEGER NOT NULL,            -- undrained, and the hook has not confirmed that
-    told INTEGER NOT NULL DEFAULT 0,    -- a hook has drained it
+    notified INTEGER NOT NULL DEFAULT 0, -- a hook has drained it
     stuck INTEGER,                      -- for a stuck script and nothing else: the boot number of its node then
     again TEXT,                         -- {at_ms, reason, by}: what was found wrong there last, since it was drained
-    telling INTEGER NOT NULL DEFAULT 0, -- names what the hook is told now: more with each
-    asked_ms INTEGER NOT NULL DEFAULT 0, -- since when the hook is asked for what it has not carried out
+    notice_id INTEGER NOT NULL DEFAULT 0, -- of the newest notice to the hook: higher with each
+    asked_ms INTEGER NOT NULL DEFAULT 0, -- since when a notice is pending
     doubtful INTEGER NOT NULL DEFAULT 0, -- in a grace: it may have been lifted since
     passing TEXT                        -- why recovery drained it, and for nothing else
 ) STRICT, WITHOUT ROWID;
@@ -185,7 +185,7 @@ CREATE INDEX events_in_order ON events (written);
 CREATE TABLE steps (                    -- how long the scripts of a task took: for people, nothing is decided by it
     action INTEGER NOT NULL,            -- its number
     rank INTEGER NOT NULL,
-    outcome TEXT NOT NULL,              -- as its node told it
+    outcome TEXT NOT NULL,              -- as its node reported it
     began_ms INTEGER NOT NULL,          -- by the node's clock
     elapsed_ms INTEGER NOT NULL,
     steps TEXT NOT NULL,                -- [[script, after_ms, elapsed_ms, status (128 + signal) or null, try, flags]]
@@ -197,7 +197,7 @@ CREATE TABLE steps (                    -- how long the scripts of a task took: 
 CREATE TABLE scripts (                  -- what the numbers in steps mean
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL,
-    digest TEXT NOT NULL,               -- SHA-256, as its node told it
+    digest TEXT NOT NULL,               -- SHA-256, as its node reported it
     last INTEGER NOT NULL,              -- the number of the newest action that ran it
     UNIQUE (name, digest)
 ) STRICT;
@@ -208,7 +208,7 @@ CREATE TABLE outbox (
     job TEXT NOT NULL,
     attempt TEXT NOT NULL,
     body TEXT NOT NULL,
-    edge TEXT NOT NULL DEFAULT 'manager' -- who carries it on
+    edge TEXT NOT NULL DEFAULT 'manager' -- the reader: a hook or an edge
 ) STRICT;
 CREATE INDEX outbox_by_attempt ON outbox (job, attempt);
 
@@ -249,8 +249,8 @@ pub(super) fn check(db: &Connection) -> Result<(), OpenError> {
     }
 }
 
-/// Checks that the database has tables and indexes alone. A trigger or a view of somebody else would act when the
-/// controller writes or reads.
+/// Checks that the database has tables and indexes alone. A foreign trigger or view would act when the controller
+/// writes or reads.
 pub(super) fn check_kinds(db: &Connection) -> Result<(), OpenError> {
     const OTHER: &str = "SELECT type, name FROM sqlite_schema WHERE type NOT IN ('table', 'index') ORDER BY name";
     match objects(db, OTHER)?.into_iter().next() {
@@ -361,7 +361,8 @@ UPDATE drains SET telling = since_ms, asked_ms = since_ms;
 ",
     "ALTER TABLE actions ADD COLUMN limits TEXT NOT NULL DEFAULT '{}';",
     "ALTER TABLE actions ADD COLUMN remarks TEXT NOT NULL DEFAULT '{}';",
-    // An earlier version did not number its commits: its last life counts as one commit, and earlier lives are unknown.
+    // An earlier version did not number its commits: its last epoch counts as one commit, and earlier epochs are
+    // unknown.
     "
 CREATE TABLE lives (first INTEGER PRIMARY KEY, number INTEGER NOT NULL, nonce TEXT NOT NULL) STRICT;
 INSERT INTO lives SELECT 0, number, nonce FROM epoch;
@@ -389,7 +390,7 @@ ALTER TABLE events ADD COLUMN written INTEGER NOT NULL DEFAULT 0;
 UPDATE events SET written = (SELECT number FROM last_commit);
 CREATE INDEX events_in_order ON events (written);
 ",
-    // An earlier version asked an operator about each attempt. What nobody had answered for is abandoned.
+    // An earlier version asked an operator about each attempt. Attempts without an answer are abandoned.
     "
 ALTER TABLE attempts RENAME COLUMN unvouched TO abandoned;
 UPDATE attempts SET abandoned = 1 WHERE disowned <> '' AND NOT complete;
@@ -417,6 +418,15 @@ ALTER TABLE ranks ADD COLUMN ended_ms INTEGER NOT NULL DEFAULT 0;
 UPDATE ranks SET ended_ms = coalesce(json_extract(ended, '$.ended_ms'), 0);
 CREATE INDEX ranks_expected ON ranks (action) WHERE expects IS NOT NULL;
 CREATE INDEX ranks_failed ON ranks (ended_ms, action, rank, outcome) WHERE expects IS NULL AND outcome <> 'ok';
+",
+    "
+ALTER TABLE lives RENAME TO epochs;
+ALTER TABLE moved RENAME TO action_deltas;
+ALTER TABLE action_deltas RENAME COLUMN stands TO delta;
+ALTER TABLE given RENAME TO attempt_deltas;
+ALTER TABLE attempt_deltas RENAME COLUMN holds TO delta;
+ALTER TABLE drains RENAME COLUMN told TO notified;
+ALTER TABLE drains RENAME COLUMN telling TO notice_id;
 ",
 ];
 
@@ -449,7 +459,7 @@ fn ask_unknown_again(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         select.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?)))?;
     for row in rows {
         let (number, sent, unknown) = row?;
-        // A text edited by hand stays unchanged: loading the text reports an error.
+        // A text edited manually stays unchanged: loading the text reports an error.
         let (Ok(sent), Ok(unknown)) = (sent.parse::<IdSet>(), unknown.parse::<IdSet>()) else { continue };
         let sent = sent.union(&unknown).to_string();
         transaction.execute("UPDATE actions SET sent = ?2 WHERE number = ?1", rusqlite::params![number, sent])?;

@@ -114,8 +114,8 @@ impl Known {
         .map(|rows| rows > 0)
     }
 
-    /// Returns the action's number, name and layout, from the cache or the store. `None`: the store has no such action
-    /// (any more), or its row is unreadable.
+    /// Returns the action's number, name and layout, from the cache or the store. `None`: the store has no such action,
+    /// or its row is unreadable.
     fn action(&mut self, db: &Connection, id: ActionId) -> Result<Option<&Action>> {
         if !self.actions.contains_key(&id) {
             if self.actions.len() >= ACTIONS {

@@ -25,20 +25,11 @@ mod jobs;
 mod order;
 mod rebuild;
 mod steps;
+mod versions;
 
 fn open(dir: &Path) -> Store {
     perilog_core::switch_on_defect!(perilog_host::defect::chosen());
     Store::open(&dir.join("controller.db")).unwrap()
-}
-
-/// Takes what version 12 added out of a store.
-fn undo_version_12(db: &Connection) {
-    db.execute_batch(
-        "DROP INDEX attempts_open; DROP INDEX attempts_by_change; DROP INDEX actions_live; DROP INDEX actions_by_end;
-         DROP INDEX ranks_expected; DROP INDEX ranks_failed; ALTER TABLE actions DROP COLUMN live;
-         ALTER TABLE ranks DROP COLUMN ended_ms",
-    )
-    .unwrap();
 }
 
 fn job(n: u8) -> JobId {
@@ -365,7 +356,7 @@ fn no_question_about_jobs_walks_the_finished_ones() {
             statement.raw_query().mapped(|row| row.get("detail")).collect::<Result<_, _>>().unwrap();
         // These have rows of open jobs alone, or an index of these.
         let walks = |line: &&String| {
-            let small = ["SCAN moved", "SCAN outbox", "SCAN json_each", "SCAN (subquery"];
+            let small = ["SCAN action_deltas", "SCAN outbox", "SCAN json_each", "SCAN (subquery"];
             let indexes = [
                 "attempts_open",
                 "actions_live",
@@ -408,43 +399,6 @@ fn a_store_says_what_it_is_and_refuses_what_it_is_not() {
     )
     .unwrap();
     assert!(error(&dir.path().join("text")).contains("not a database"));
-}
-
-#[test]
-fn a_store_of_an_earlier_version_goes_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("controller.db");
-    let db = Connection::open(&path).unwrap();
-    db.execute_batch(include_str!("tests/tables-1.sql")).unwrap();
-    db.execute_batch("PRAGMA application_id = 1885696617; PRAGMA user_version = 1").unwrap();
-    drop(db);
-    let store = open(dir.path()).load().unwrap();
-    let part = |ranks: &str| Part::of_ranks(ranks.parse().unwrap());
-    let held: Vec<_> = store.attempts.iter().map(|a| (a.hold.clone(), a.released.clone(), a.complete)).collect();
-    assert_eq!(held, [(part(""), part("0-3"), true), (part("0-3"), part(""), false)]);
-    assert_eq!(store.actions.iter().map(|a| a.held.clone()).collect::<Vec<_>>(), [part(""), part("0-3")]);
-    assert_eq!(
-        (store.history.newest().unwrap(), store.outbox[0].reader, store.outbox_last),
-        (Commit { epoch: Epoch { number: 4, nonce: 0x00ff }, number: 0 }, Reader::Manager, 3)
-    );
-    assert_eq!(store.actions[1].sent, IdSet::from(2..=3), "ranks that no node had told of are asked for again");
-    assert_eq!(tables(&path), tables_of_a_new_file());
-}
-
-/// Regression test: a copy of a store of an earlier version had no stamp, so a controller that started with the copy
-/// did not enter recovery.
-#[test]
-fn a_copy_of_an_earlier_version_is_stamped() {
-    let dir = tempfile::tempdir().unwrap();
-    let old = dir.path().join("old.db");
-    let db = Connection::open(&old).unwrap();
-    db.execute_batch(include_str!("tests/tables-1.sql")).unwrap();
-    db.execute_batch("PRAGMA application_id = 1885696617; PRAGMA user_version = 1").unwrap();
-    drop(db);
-    let path = dir.path().join("controller.db");
-    super::backup::install(&old, &path).unwrap();
-    assert!(open(dir.path()).load().unwrap().stamp.is_some());
-    assert_eq!(tables(&path), tables_of_a_new_file());
 }
 
 /// Regression test: `perilog-controller --copy-to` wrote over a store, and removed the store if the copy failed.
@@ -490,103 +444,6 @@ fn a_copy_that_no_controller_could_start_with_is_refused() {
         assert!(refused.contains(expected), "{damage}, without a check before: {refused}");
         assert!(!to.exists(), "{damage}");
     }
-}
-
-/// A store of version 9 knows attempts that nobody has vouched for, and ranks that their attempt has lost: these
-/// attempts are abandoned.
-#[test]
-fn a_store_of_version_9_goes_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("controller.db");
-    let rows: Vec<AttemptRow> = (1..=3).map(|n| attempt_row(job(n), 0..=1, "n[0-1]")).collect();
-    open(dir.path()).commit(&rows.iter().cloned().map(Record::Attempt).collect::<Vec<_>>()).unwrap();
-    let db = Connection::open(&path).unwrap();
-    undo_version_12(&db);
-    db.execute_batch(
-        "DROP INDEX outbox_by_attempt; DROP INDEX actions_by_begin; ALTER TABLE steps DROP COLUMN host;
-         ALTER TABLE attempts RENAME COLUMN abandoned TO unvouched; ALTER TABLE attempts DROP COLUMN silent;
-         ALTER TABLE attempts ADD COLUMN disowned TEXT NOT NULL DEFAULT '';
-         ALTER TABLE attempts ADD COLUMN by_hand INTEGER NOT NULL DEFAULT 0;
-         ALTER TABLE actions ADD COLUMN unvouched INTEGER NOT NULL DEFAULT 0;
-         ALTER TABLE drains RENAME COLUMN doubtful TO unvouched;
-         PRAGMA user_version = 9",
-    )
-    .unwrap();
-    let (first, second) = (job(1), job(2));
-    db.execute("UPDATE attempts SET unvouched = 1 WHERE job = ?1", [first.as_str()]).unwrap();
-    db.execute("UPDATE attempts SET disowned = '1', recovered = 1 WHERE job = ?1", [second.as_str()]).unwrap();
-    drop(db);
-    let rows: Vec<(bool, Recovered)> =
-        open(dir.path()).load().unwrap().attempts.iter().map(|row| (row.abandoned, row.recovered)).collect();
-    assert_eq!(rows, [(true, Recovered::No), (true, Recovered::TakenUp), (false, Recovered::No)]);
-    assert_eq!(tables(&path), tables_of_a_new_file());
-}
-
-/// A store of version 10 has no index of the outbox: to forget an attempt took a walk over all its entries.
-#[test]
-fn a_store_of_version_10_goes_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("controller.db");
-    open(dir.path()).commit(&[Record::Attempt(attempt_row(job(1), 0..=1, "n[0-1]"))]).unwrap();
-    let db = Connection::open(&path).unwrap();
-    undo_version_12(&db);
-    db.execute_batch(
-        "DROP INDEX outbox_by_attempt; DROP INDEX actions_by_begin; ALTER TABLE steps DROP COLUMN host;
-         PRAGMA user_version = 10",
-    )
-    .unwrap();
-    drop(db);
-    assert_eq!(open(dir.path()).load().unwrap().attempts.len(), 1);
-    let db = Connection::open(&path).unwrap();
-    super::schema::check_objects(&db).unwrap();
-    assert_eq!(tables(&path), tables_of_a_new_file());
-    // Pruning removes the rows of each table through an index.
-    for (table, key) in [("outbox", "job"), ("actions", "job"), ("steps", "action"), ("ranks", "action")] {
-        let attempt = if key == "job" { " AND attempt = ''" } else { "" };
-        let plan = format!("EXPLAIN QUERY PLAN DELETE FROM {table} WHERE {key} = ''{attempt}");
-        let plan: String = db.query_row(&plan, [], |row| row.get("detail")).unwrap();
-        assert!(plan.starts_with("SEARCH"), "{table}: {plan}");
-    }
-}
-
-/// A store of version 11 loads everything at a start. It does not know which of its actions have ended.
-#[test]
-fn a_store_of_the_version_before_goes_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("controller.db");
-    let rows = [job(1), job(2)].map(|job| AttemptRow { complete: true, ..attempt_row(job, 0..=1, "n[0-1]") });
-    let action = |n: u8, verdict| {
-        let (id, name) = (ActionId(uuid::Uuid::from_u128(n.into())), ActionName::new("prolog").unwrap());
-        let row = ActionRow::new(id, job(n), Attempt::FIRST, name, IdSet::from(0..=1), 5);
-        let over = ActionRow { verdict, waiting: IdSet::new(), ok: row.ranks.clone(), ..row };
-        Record::Action(Box::new(over))
-    };
-    let records = rows.map(Record::Attempt).into_iter().chain([action(1, Some(Verdict::Ok)), action(2, None)]);
-    open(dir.path()).commit(&records.collect::<Vec<_>>()).unwrap();
-    let db = Connection::open(&path).unwrap();
-    undo_version_12(&db);
-    db.execute_batch("PRAGMA user_version = 11").unwrap();
-    drop(db);
-    let part = open(dir.path()).load_open(Holding::NONE).unwrap();
-    assert_eq!(part.attempts.iter().map(|row| &row.job).collect::<Vec<_>>(), [&job(2)]);
-    assert_eq!(part.elsewhere, Elsewhere { jobs: 1, attempts: 1, actions: 1, notices: None });
-    super::schema::check_objects(&Connection::open(&path).unwrap()).unwrap();
-    assert_eq!(tables(&path), tables_of_a_new_file());
-}
-
-/// Returns each column of each table, as the name of the table, and the name and type of the column.
-fn tables(path: &Path) -> Vec<(String, String)> {
-    let db = Connection::open(path).unwrap();
-    let sql = "SELECT m.name, c.name || ' ' || c.type FROM sqlite_schema m, pragma_table_info(m.name) c ORDER BY \
-               m.name, c.name";
-    let mut statement = db.prepare(sql).unwrap();
-    statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect()
-}
-
-fn tables_of_a_new_file() -> Vec<(String, String)> {
-    let dir = tempfile::tempdir().unwrap();
-    drop(open(dir.path()));
-    tables(&dir.path().join("controller.db"))
 }
 
 fn milestones(some: bool) -> Milestones {

@@ -186,7 +186,7 @@ impl StepReader {
                 "attempt": attempt, "action": row.get::<_, String>(1)?, "asked_ms": row.get::<_, i64>(2)?, "rank": rank,
                 "host": host,
                 "outcome": row.get::<_, String>(4)?, "began_ms": began, "elapsed_ms": row.get::<_, i64>(6)?,
-                "steps": steps.iter().map(|step| told(step, &scripts)).collect::<Vec<_>>(),
+                "steps": steps.iter().map(|step| reported(step, &scripts)).collect::<Vec<_>>(),
             });
             let bytes = serde_json::to_vec(&task).map_or(0, |json| json.len() + 1);
             if bytes > left && !page.tasks.is_empty() && !defect!(PageUnbounded) {
@@ -343,7 +343,7 @@ pub(super) fn scripts(db: &Connection) -> rusqlite::Result<HashMap<i64, (String,
     rows.collect()
 }
 
-fn told(step: &Step, scripts: &HashMap<i64, (String, String)>) -> Value {
+fn reported(step: &Step, scripts: &HashMap<i64, (String, String)>) -> Value {
     let (name, digest) = scripts.get(&step.script).cloned().unwrap_or_default();
     serde_json::json!({
         "script": name, "digest": digest, "try": step.attempt, "after_ms": step.after_ms, "elapsed_ms": step.elapsed_ms,

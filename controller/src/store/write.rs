@@ -21,15 +21,16 @@ pub(super) fn apply(db: &Connection, record: &Record) -> Result<()> {
         Record::Action(row) => action(db, row),
         Record::ActionDelta { action, delta } => run(
             db,
-            "INSERT INTO moved (action, number, stands)
-             SELECT id, (SELECT coalesce(max(number), 0) + 1 FROM moved WHERE action = ?1), ?2 FROM actions WHERE id = \
-             ?1",
+            "INSERT INTO action_deltas (action, number, delta)
+             SELECT id, (SELECT coalesce(max(number), 0) + 1 FROM action_deltas WHERE action = ?1), ?2
+             FROM actions WHERE id = ?1",
             params![action.to_string(), json(delta)?],
         ),
         Record::AttemptDelta { job, attempt, holds } => run(
             db,
-            "INSERT INTO given (job, attempt, number, holds)
-             SELECT job, attempt, (SELECT coalesce(max(number), 0) + 1 FROM given WHERE job = ?1 AND attempt = ?2), ?3
+            "INSERT INTO attempt_deltas (job, attempt, number, delta)
+             SELECT job, attempt,
+                 (SELECT coalesce(max(number), 0) + 1 FROM attempt_deltas WHERE job = ?1 AND attempt = ?2), ?3
              FROM attempts WHERE job = ?1 AND attempt = ?2",
             params![job.as_str(), attempt.to_string(), json(holds)?],
         ),
@@ -66,17 +67,18 @@ fn word(value: impl Serialize) -> Result<String> {
     json(&value).map(|text| text.trim_matches('"').to_owned())
 }
 
-/// Writes that a life of the controller begins with the present commit, and forgets the oldest lives past the maximum.
+/// Writes that an epoch of the controller begins with the present commit, and forgets the oldest epochs past the
+/// maximum.
 fn epoch_range(db: &Connection, epoch: Epoch) -> Result<()> {
     let nonce = format!("{:016x}", epoch.nonce);
     run(
         db,
-        "INSERT OR REPLACE INTO lives (first, number, nonce) SELECT number, ?1, ?2 FROM last_commit",
+        "INSERT OR REPLACE INTO epochs (first, number, nonce) SELECT number, ?1, ?2 FROM last_commit",
         params![integer(epoch.number), nonce],
     )?;
     run(
         db,
-        "DELETE FROM lives WHERE first NOT IN (SELECT first FROM lives ORDER BY first DESC LIMIT ?1)",
+        "DELETE FROM epochs WHERE first NOT IN (SELECT first FROM epochs ORDER BY first DESC LIMIT ?1)",
         [integer(MAX_EPOCHS as u64)],
     )
 }
@@ -110,7 +112,11 @@ fn node(db: &Connection, row: &NodeRow) -> Result<()> {
 }
 
 fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
-    run(db, "DELETE FROM given WHERE job = ?1 AND attempt = ?2", params![row.job.as_str(), row.attempt.to_string()])?;
+    run(
+        db,
+        "DELETE FROM attempt_deltas WHERE job = ?1 AND attempt = ?2",
+        params![row.job.as_str(), row.attempt.to_string()],
+    )?;
     run(
         db,
         "INSERT OR REPLACE INTO attempts (job, attempt, ranks, hosts, userid, open, touched_ms, terms, added, hold, \
@@ -148,7 +154,7 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
 /// Inserts or updates the row of an action. An existing row keeps its number, and the numbers order the actions by
 /// begin.
 fn action(db: &Connection, row: &ActionRow) -> Result<()> {
-    run(db, "DELETE FROM moved WHERE action = ?1", [row.id.to_string()])?;
+    run(db, "DELETE FROM action_deltas WHERE action = ?1", [row.id.to_string()])?;
     run(
         db,
         "INSERT INTO actions (id, job, attempt, name, ranks, userid, env, timeout_ms, began_ms, waiting, sent, \
@@ -222,8 +228,8 @@ fn rank(db: &Connection, row: &RankRow) -> Result<()> {
 fn drain(db: &Connection, row: &DrainRow) -> Result<()> {
     run(
         db,
-        "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted, told, stuck, again, \
-         telling, asked_ms, doubtful, passing)
+        "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted, notified, stuck, again, \
+         notice_id, asked_ms, doubtful, passing)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         params![
             row.host.as_str(),
@@ -287,8 +293,8 @@ fn outbox(db: &Connection, entry: &OutboxEntry) -> Result<()> {
 fn prune(db: &Connection, job: &JobId, attempt: Attempt, whole_job: bool) -> Result<()> {
     let of = params![job.as_str(), attempt.to_string()];
     run(db, "DELETE FROM ranks WHERE action IN (SELECT id FROM actions WHERE job = ?1 AND attempt = ?2)", of)?;
-    run(db, "DELETE FROM moved WHERE action IN (SELECT id FROM actions WHERE job = ?1 AND attempt = ?2)", of)?;
-    run(db, "DELETE FROM given WHERE job = ?1 AND attempt = ?2", of)?;
+    run(db, "DELETE FROM action_deltas WHERE action IN (SELECT id FROM actions WHERE job = ?1 AND attempt = ?2)", of)?;
+    run(db, "DELETE FROM attempt_deltas WHERE job = ?1 AND attempt = ?2", of)?;
     run(db, "DELETE FROM steps WHERE action IN (SELECT number FROM actions WHERE job = ?1 AND attempt = ?2)", of)?;
     run(db, "DELETE FROM scripts WHERE last < (SELECT coalesce(min(action), 9223372036854775807) FROM steps)", [])?;
     run(db, "DELETE FROM actions WHERE job = ?1 AND attempt = ?2", of)?;

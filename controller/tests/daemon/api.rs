@@ -53,12 +53,12 @@ fn what_is_malformed_is_refused_with_its_position() {
         ("OutboxApplied", json!({"through": -3}), invalid, "through"),
     ];
     for (method, parameters, error, part) in table {
-        let (name, told) = refused(&bed, method, parameters.clone(), &["more"]);
+        let (name, reported) = refused(&bed, method, parameters.clone(), &["more"]);
         assert_eq!(name, error, "{method} {parameters}");
         if error == ours {
-            assert_eq!(told["code"], "invalid");
+            assert_eq!(reported["code"], "invalid");
         }
-        let text = told.to_string().replace("\\\"", "\"");
+        let text = reported.to_string().replace("\\\"", "\"");
         assert!(text.contains(part), "{method}: {text}");
     }
     for (method, parameters, code) in [
@@ -136,9 +136,9 @@ fn others_may_look_and_not_change() {
         ("Outbox", json!({})),
         ("OutboxApplied", json!({"through": 1})),
     ] {
-        let (error, told) = refused(&bed, method, parameters, other);
+        let (error, reported) = refused(&bed, method, parameters, other);
         assert_eq!(error, "io.perilog.Controller.PermissionDenied", "{method}");
-        assert!(told["text"].as_str().unwrap().starts_with(&format!("uid 65534 may not call {method}")));
+        assert!(reported["text"].as_str().unwrap().starts_with(&format!("uid 65534 may not call {method}")));
     }
 }
 

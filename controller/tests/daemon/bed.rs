@@ -158,8 +158,8 @@ impl Controller {
     /// Waits for the next message of sd_notify with this line, and returns the message.
     pub(crate) fn wait_notified(&self, line: &str) -> String {
         loop {
-            let told = self.notifications.recv_timeout(LIMIT);
-            let text = told.unwrap_or_else(|e| panic!("no {line}: {e}; the log:\n{}", self.log.text()));
+            let reported = self.notifications.recv_timeout(LIMIT);
+            let text = reported.unwrap_or_else(|e| panic!("no {line}: {e}; the log:\n{}", self.log.text()));
             if text.lines().any(|l| l == line) {
                 return text;
             }

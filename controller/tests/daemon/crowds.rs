@@ -75,8 +75,8 @@ fn ten_thousand_waiting_clients_leave_room_for_commands() {
     assert!(grown < 1_024, "{grown} MiB for {WAITERS} clients that wait");
     ask(&socket, "JobFinish", json!({"job": "j"}));
     for mut waiter in waiters {
-        let told = (0..).map(|_| reply(&mut waiter)).any(|told| told.to_string().contains("job-finish"));
-        assert!(told);
+        let reported = (0..).map(|_| reply(&mut waiter)).any(|reported| reported.to_string().contains("job-finish"));
+        assert!(reported);
     }
 }
 
@@ -231,7 +231,7 @@ fn a_misbehaving_user_does_not_fill_the_journal() {
         }
     };
     as_user(65534, 65534, misbehave);
-    // Another user is heard beside all of them, and after them.
+    // Another user is served beside all of them, and after them.
     as_user(65533, 65533, || {
         let mut stream = UnixStream::connect(&socket).unwrap();
         let _ = stream.write_all(b"no json\0");

@@ -52,12 +52,12 @@ async fn an_edge_follows_its_source() {
     agent.run(Outcome::Ok).await;
     let drains = call(&bed, "Drains", json!({}))["drains"].clone();
     assert_eq!(drains[0]["confirmed"], false, "{drains}");
-    let told = json!({"host": "n0", "notice_id": drains[0]["notice_id"], "lifted": false});
+    let reported = json!({"host": "n0", "notice_id": drains[0]["notice_id"], "lifted": false});
     let failed = json!({"host": "n0", "notice_id": drains[0]["notice_id"], "lifted": false, "failed": "no such node"});
     call(&bed, "DrainDone", failed);
     let rows = call(&bed, "Ps", json!({"held": true}))["rows"].to_string();
     assert!(rows.contains("no such node"), "{rows}");
-    call(&bed, "DrainDone", told);
+    call(&bed, "DrainDone", reported);
     let over = until(&mut feed, "f1", |of| of["complete"] == true);
     assert_eq!(over["released"], "0");
 
@@ -87,8 +87,8 @@ fn an_edge_takes_no_more_than_its_part() {
     for (method, parameters) in
         [("TokenMake", json!({"nodes": "n0"})), ("Recover", json!({"take_over": true})), ("Quiesce", json!({}))]
     {
-        let (error, told) = refused(&bed, method, parameters, &as_edge);
-        assert_eq!(error, "io.perilog.Controller.PermissionDenied", "{method}: {told}");
+        let (error, reported) = refused(&bed, method, parameters, &as_edge);
+        assert_eq!(error, "io.perilog.Controller.PermissionDenied", "{method}: {reported}");
     }
     // The job of a hook is not the edge's.
     call(&bed, "JobAdd", json!({"job": "f2", "nodes": "n1"}));

@@ -97,8 +97,8 @@ async fn a_full_disk_keeps_completions_and_refuses_prologs() {
     agent.acked(&start).await;
     controller.log.wait_for("its reserve is in use");
     assert!(!disk.reserve().exists());
-    let (_, told) = refused(&bed, "Run", run("f2", "n0"), &[]);
-    assert_eq!(told["code"], "unavailable", "{told}");
+    let (_, reported) = refused(&bed, "Run", run("f2", "n0"), &[]);
+    assert_eq!(reported["code"], "unavailable", "{reported}");
     // Epilogs begin, and end.
     call(&bed, "Run", json!({"job": "f1", "action": "epilog"}));
     agent.run(Outcome::Ok).await;

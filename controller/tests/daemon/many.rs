@@ -32,11 +32,11 @@ fn list(client: &mut Client, jobs: u64, until: u64) -> (u64, u64, usize) {
             parameters["sync"] = sync;
         }
         sums.2 = sums.2.max(parameters.to_string().len());
-        let told = client.call("io.perilog.Controller.Sync", parameters).unwrap();
-        assert_eq!((&told["over"], &told["refused"]), (&json!([]), &json!([])), "{told}");
-        sums.0 += told["known"].as_u64().unwrap();
-        sums.1 += told["added"].as_u64().unwrap();
-        sync = told["sync"].clone();
+        let reported = client.call("io.perilog.Controller.Sync", parameters).unwrap();
+        assert_eq!((&reported["over"], &reported["refused"]), (&json!([]), &json!([])), "{reported}");
+        sums.0 += reported["known"].as_u64().unwrap();
+        sums.1 += reported["added"].as_u64().unwrap();
+        sync = reported["sync"].clone();
     }
     sums
 }
@@ -135,26 +135,30 @@ fn more_hosts_than_the_site_allows_are_refused_before_they_are_expanded() {
         ("TokenMake", json!({"nodes": list})), ("TokenTakeBack", json!({"nodes": list})),
     ];
     for (method, parameters) in table {
-        let (error, told) = refused(&bed, method, parameters.clone(), &[]);
-        assert_eq!((error.as_str(), &told["code"]), ("io.perilog.Controller.Refused", &json!("invalid")), "{method}");
-        let text = told["text"].as_str().unwrap();
+        let (error, reported) = refused(&bed, method, parameters.clone(), &[]);
+        assert_eq!(
+            (error.as_str(), &reported["code"]),
+            ("io.perilog.Controller.Refused", &json!("invalid")),
+            "{method}"
+        );
+        let text = reported["text"].as_str().unwrap();
         assert!(text.ends_with("hosts, at most 100 are taken: max-hosts in controller.toml"), "{method}: {text}");
     }
-    let (_, told) = refused(&bed, "Logs", json!({"job": "a", "targets": list}), &["more"]);
-    assert!(told["text"].as_str().unwrap().contains("max-hosts"), "{told}");
+    let (_, reported) = refused(&bed, "Logs", json!({"job": "a", "targets": list}), &["more"]);
+    assert!(reported["text"].as_str().unwrap().contains("max-hosts"), "{reported}");
     call(&bed, "JobAdd", json!({"job": "a", "nodes": "n[0-99]"}));
     // Ranks are a range, however many.
-    let (_, told) = refused(&bed, "JobFinish", json!({"job": "a", "targets": "[0-1048575]"}), &[]);
-    assert!(told["text"].as_str().unwrap().contains("is none of ranks 0-99"), "{told}");
+    let (_, reported) = refused(&bed, "JobFinish", json!({"job": "a", "targets": "[0-1048575]"}), &[]);
+    assert!(reported["text"].as_str().unwrap().contains("is none of ranks 0-99"), "{reported}");
     // An attempt with too many hosts keeps no other out of an edge's list.
     let one = |job: &str, ranks: &str, hosts: &str| {
         let phase = "running";
         json!({"job": job, "attempt": "0", "userid": 1000, "ranks": ranks, "hosts": hosts, "phase": phase})
     };
     let attempts = [one("big", "0-1048575", "n[0-1048575]"), one("small", "0", "n0")];
-    let told = call(&bed, "Sync", json!({"source": source(), "attempts": attempts}));
-    assert_eq!((&told["added"], &told["refused"][0]["job"]), (&json!(1), &json!("big")), "{told}");
-    assert!(told["refused"][0]["why"].as_str().unwrap().contains("max-hosts"), "{told}");
+    let reported = call(&bed, "Sync", json!({"source": source(), "attempts": attempts}));
+    assert_eq!((&reported["added"], &reported["refused"][0]["job"]), (&json!(1), &json!("big")), "{reported}");
+    assert!(reported["refused"][0]["why"].as_str().unwrap().contains("max-hosts"), "{reported}");
 }
 
 /// A site lowers `max-hosts`, or its store is older than the key: a job that the store has stays.

@@ -85,7 +85,7 @@ async fn page() -> String {
     let start = agent.accept().await;
     agent.send(&finished(&start, "10-mount.sh", 420)).await;
     agent.acked(&start).await;
-    // Told again, as after a cut: it is no second task.
+    // Reported again, as after a cut: it is no second task.
     agent.send(&finished(&start, "10-mount.sh", 420)).await;
     agent.acked(&start).await;
     call(&bed, "BackupKept", json!({}));
@@ -207,7 +207,7 @@ async fn what_rules_and_dashboard_ask_for_is_there() {
             assert!(there.contains(&asked) || there.contains(base), "{name} asks for {asked}");
         }
     }
-    let told = named(&read("README.md"));
-    let untold: Vec<&String> = there.iter().filter(|name| !told.contains(*name)).collect();
-    assert!(untold.is_empty(), "README.md does not say what {untold:?} are");
+    let reported = named(&read("README.md"));
+    let unreported: Vec<&String> = there.iter().filter(|name| !reported.contains(*name)).collect();
+    assert!(unreported.is_empty(), "README.md does not say what {unreported:?} are");
 }

@@ -11,7 +11,7 @@ use crate::bed::Bed;
 use crate::python::{call, refused, replies};
 
 /// Replaces the store by a copy that `Backup` gave.
-fn put_back(bed: &Bed, copy: &[u8]) {
+fn restore_copy(bed: &Bed, copy: &[u8]) {
     let store = bed.store();
     for suffix in ["-wal", "-shm"] {
         let _ = fs::remove_file(format!("{}{suffix}", store.display()));
@@ -50,7 +50,7 @@ async fn a_copy_that_was_put_back_waits_for_a_word() {
     agent.finish(&start, Outcome::Ok).await;
     agent.acked(&start).await;
     controller.kill();
-    put_back(&bed, &copy);
+    restore_copy(&bed, &copy);
 
     let controller = bed.start();
     let view = call(&bed, "Recover", json!({}))["recovery"].clone();
@@ -63,8 +63,12 @@ async fn a_copy_that_was_put_back_waits_for_a_word() {
     let status = call(&bed, "Status", json!({}))["status"].clone();
     assert!(status["notes"][0].as_str().unwrap().contains("perilog ps --abandoned"), "{status}");
 
-    let told = call(&bed, "Sync", listed("preparing"));
-    assert_eq!((&told["known"], &told["added"], &told["refused"]), (&json!(1), &json!(0), &json!([])), "{told}");
+    let reported = call(&bed, "Sync", listed("preparing"));
+    assert_eq!(
+        (&reported["known"], &reported["added"], &reported["refused"]),
+        (&json!(1), &json!(0), &json!([])),
+        "{reported}"
+    );
     let drains = call(&bed, "Drains", json!({}))["drains"].clone();
     assert_eq!(drains[0]["hosts"], "n7", "adopted from the resource manager");
     // The node's task answers the repeated request: no script runs twice.

@@ -93,8 +93,8 @@ async fn sighup_reloads_settings_and_certificates_or_keeps_the_old() {
     bed.extra = "start-grace = \"5x\"\n".to_owned();
     bed.write_config();
     controller.signal(Signal::HUP);
-    let told = controller.wait_notified("READY=1");
-    assert!(told.contains("the configuration is wrong"), "{told}");
+    let reported = controller.wait_notified("READY=1");
+    assert!(reported.contains("the configuration is wrong"), "{reported}");
     controller.log.wait_for("malformed duration");
     let notes = call(&bed, "Status", json!({}))["status"]["notes"].to_string();
     assert!(notes.contains("the configuration is wrong") && notes.contains("malformed duration"), "{notes}");

@@ -133,10 +133,10 @@ async fn a_thief_of_many_addresses_delays_a_first_greeting_by_turns() {
     let mut bed = Bed::new();
     let controller = bed.start();
     let mut thieves = JoinSet::new();
-    let (told, mut ended) = mpsc::channel(usize::from(ADDRESSES));
+    let (reported, mut ended) = mpsc::channel(usize::from(ADDRESSES));
     for n in 0..ADDRESSES {
         let address = [127, 0, 0, 2 + n].into();
-        thieves.spawn(dial_again(address, &bed, &controller, "n1", told.clone()).await);
+        thieves.spawn(dial_again(address, &bed, &controller, "n1", reported.clone()).await);
     }
     // The turns of four addresses are over, so the others wait.
     for _ in 0..4 {

@@ -93,7 +93,7 @@ impl Machine {
             }
             State::Withdrawing => (task.cancelled, task.term) = (true, true),
             State::Concluding { .. } => {}
-            State::Ended { ended } | State::Burying { ended } => {
+            State::Ended { ended } | State::WritingTombstone { ended } => {
                 let finished =
                     FromAgent::Finished { task: id, ended: Box::new(task.reported_end(ended, &self.node.boot)) };
                 self.notify(id, finished, cx);

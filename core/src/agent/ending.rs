@@ -65,7 +65,7 @@ impl Machine {
             cx.push(Effect::ExecReply { caller, reply });
         }
         if task.has_program() {
-            // `call_orphaned_hooks` buries the task once its program knows the end.
+            // `call_orphaned_hooks` writes the task's tombstone once its program knows the end.
             return;
         }
         if task.intent.local {
@@ -93,7 +93,7 @@ impl Machine {
     pub(super) fn write_tombstone(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if let State::Ended { ended } = &task.state {
-            task.state = State::Burying { ended: ended.clone() };
+            task.state = State::WritingTombstone { ended: ended.clone() };
             task.write_ending(cx);
         }
     }
@@ -102,7 +102,7 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(&id) else {
             return self.on_refusal_written(id, result, cx);
         };
-        let State::Burying { ended } = &task.state else { return };
+        let State::WritingTombstone { ended } = &task.state else { return };
         if let Err(text) = result {
             return task.not_written("tombstone", &text, cx);
         }
@@ -268,7 +268,7 @@ impl Task {
                 let (stem, rebuilt) = (self.stem.clone(), Box::new(Intent::clone(&self.intent).rebuilt()));
                 cx.push(Effect::WriteOutcome { stem, task: self.id(), ended: ended.clone(), rebuilt });
             }
-            State::Burying { ended } => {
+            State::WritingTombstone { ended } => {
                 cx.push(Effect::WriteTombstone { stem: self.stem.clone(), tombstone: Box::new(self.tombstone(ended)) })
             }
             _ => {}

@@ -34,7 +34,7 @@ impl Machine {
         }
         if let Some(task) = self.tasks.get(&id) {
             // The task is of a boot before a soft reboot, which may have undone its work. The caller waits until the
-            // agent has buried the task.
+            // agent has written the task's tombstone.
             return match task.intent.start.boot == self.node.boot {
                 true => self.attach(caller, id, exec.bereft, cx),
                 false => self.wait_early(caller, exec, cx),
@@ -138,7 +138,7 @@ impl Machine {
         let mut reply = |reply| cx.push(Effect::ExecReply { caller, reply });
         reply(ExecReply::Attached { task: id, stem: task.stem.clone(), attached: true });
         match &task.state {
-            State::Ended { ended } | State::Burying { ended } => {
+            State::Ended { ended } | State::WritingTombstone { ended } => {
                 reply(ExecReply::Ended(ended.clone()));
                 task.end_received();
             }
@@ -191,7 +191,7 @@ impl Machine {
             return refuse(caller, why, cx);
         }
         let reply = match &task.state {
-            State::Concluding { ended } | State::Ended { ended } | State::Burying { ended } => {
+            State::Concluding { ended } | State::Ended { ended } | State::WritingTombstone { ended } => {
                 ExecReply::EndedBefore(ended.outcome.clone())
             }
             _ => ExecReply::Cancelling,

@@ -80,7 +80,7 @@ impl Machine {
             }
         }
         for id in stale {
-            let why = "since the agent was restarted nobody has asked for it, and another waits".to_owned();
+            let why = "it was not asked for since the agent was restarted, and another waits".to_owned();
             self.withdraw(id, Claim::Withdrawn(Outcome::Refused { why }), cx);
         }
     }
@@ -146,8 +146,7 @@ impl Machine {
         cx.push(start);
     }
 
-    /// Withdraws tasks that must not begin any more: past their not-after, meant for another boot, or of a forgotten
-    /// attempt.
+    /// Withdraws tasks that must not begin: past their not-after, meant for another boot, or of a forgotten attempt.
     pub(super) fn expire(&mut self, cx: &mut Cx) {
         let mut given_up = Vec::new();
         for (id, task) in &self.tasks {
@@ -177,7 +176,7 @@ impl Machine {
         match &task.phase {
             Some(Phase::Waiting { why }) => refused(format!("it is too late to begin: it waited for {why}")),
             _ if task.confirmed => refused("it is too late to begin".to_owned()),
-            _ => refused("it is too late to begin: since the agent was restarted nobody has asked for it".to_owned()),
+            _ => refused("it is too late to begin: it was not asked for since the agent was restarted".to_owned()),
         }
     }
 }

@@ -58,7 +58,7 @@ fn held(task: &Task, boot: &BootId, now: Now) -> Option<Held> {
         State::Recording => return None,
         State::Unconfirmed => HeldState::Unclaimed,
         State::Ended { .. } => HeldState::Ended,
-        State::Burying { ended } => {
+        State::WritingTombstone { ended } => {
             let past_ms = now.boot_ms.saturating_sub(task.intent.kept_until_boottime_ms());
             HeldState::Tombstone {
                 outcome: ended.outcome.clone(),

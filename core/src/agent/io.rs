@@ -13,7 +13,7 @@ use crate::outcome::Outcome;
 use crate::task::{Claim, Ended, Hook, Intent, Plan, Process, RunResult, StepRecord, Tail, Tombstone, UnitFacts};
 
 /// The clocks when an input arrives. `boot_ms`: CLOCK_BOOTTIME. `wall_ms`: milliseconds since 1970, for texts and
-/// records that people read. The machine computes with `wall_ms` in two places only: the highest epoch that it obeys,
+/// records that people read. The machine computes with `wall_ms` in two places only: the highest epoch that it accepts,
 /// and the remaining limit in `ExpectsBoot`. There `boot_ms` caps the elapsed time, because the wall clock may step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
@@ -254,7 +254,7 @@ pub enum Input {
         caller: Caller,
     },
     /// The resource manager's hook on this host, for example Slurm's prolog, reports that the resource manager's daemon
-    /// has died. So no process reads the hook's exit status any more.
+    /// has died. So no process reads the hook's exit status.
     Bereft {
         caller: Caller,
         task: TaskId,
@@ -329,7 +329,7 @@ pub enum Effect {
         signal: u8,
     },
     /// Create `boot-expected` in the task's directory: the runner then tells the script that the controller knows of
-    /// the announced boot. If the daemon cannot create the file, it logs that, and the script is not told.
+    /// the announced boot. If the daemon cannot create the file, it logs that, and the script does not learn it.
     MarkBootExpected {
         stem: String,
     },
@@ -361,8 +361,8 @@ pub enum Effect {
         task: TaskId,
         stem: String,
     },
-    /// Write `epoch.json`. The machine asks for this before it obeys a session whose epoch or cluster the file does not
-    /// have, and when it removes a tombstone with a newer commit than the file's. Answer: `EpochWritten`.
+    /// Write `epoch.json`. The machine asks for this before it accepts a session whose epoch or cluster the file does
+    /// not have, and when it removes a tombstone with a newer commit than the file's. Answer: `EpochWritten`.
     WriteEpoch {
         accepted: AcceptedEpoch,
     },
@@ -395,7 +395,7 @@ pub enum Effect {
         ask: crate::message::Ask,
         tasks: Vec<TaskStatus>,
     },
-    /// Run the program in [`Hook::orphaned`] of a task. Answer: `Told`.
+    /// Run the program in [`Hook::orphaned`] of a task. Answer: `HookCalled`.
     CallHook(Box<HookCall>),
     /// Write a line for the operator to the journal.
     Note {

@@ -2,7 +2,7 @@
 //!
 //! From the marks of its nodes, a restored store learns that it is behind. An intent has the commit that requested the
 //! task. A tombstone has the commit that stored the task's end, or that cancelled the task. `epoch.json` has a commit
-//! of the obeyed epoch: that of its first Welcome, or a newer one of removed tombstones.
+//! of the accepted epoch: that of its first Welcome, or a newer one of removed tombstones.
 
 use crate::defect;
 use crate::ids::ActionName;
@@ -13,15 +13,15 @@ use super::machine::{Cx, Machine};
 use super::tombstones::KeptTombstone;
 
 impl Machine {
-    /// Returns the commit with this number in the obeyed epoch. `None`: the number is 0, because an older controller
-    /// numbers no commits; or this host has obeyed no epoch yet.
+    /// Returns the commit with this number in the accepted epoch. `None`: the number is 0, because an older controller
+    /// numbers no commits; or this host has accepted no epoch yet.
     pub(super) fn commit(&self, number: u64) -> Option<Commit> {
         let epoch = self.session.accepted?.epoch;
         (number > 0).then_some(Commit { epoch, number })
     }
 
     /// Returns the newest commit that this host remembers, for Hello. `None`: it remembers none, or does not know the
-    /// cluster of the obeyed epoch.
+    /// cluster of the accepted epoch.
     pub(super) fn newest(&self) -> Option<Mark> {
         let accepted = self.session.accepted?;
         let tasks = self.tasks.values().filter_map(|task| task.intent.commit);

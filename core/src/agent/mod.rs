@@ -27,7 +27,7 @@
 //!    CONCLUDING <------------------------------------------------------------+
 //!        | OutcomeWritten: unload the unit, Finished (again with each session)
 //!        v
-//!      ENDED --Ack--> BURYING --Buried--> a tombstone, until it is forgotten
+//!      ENDED --Ack--> WRITING TOMBSTONE --TombstoneWritten--> a tombstone, until it is forgotten
 //! ```
 //!
 //! Invariants: the intent is on disk before the agent reports the task. The agent starts no unit for an unconfirmed

@@ -133,7 +133,7 @@ impl Task {
         self.orphan.bereft |= bereft;
     }
 
-    /// If no caller waits for the task any more, sets the time from which the resource manager's hook counts as gone:
+    /// If no caller waits for the task, sets the time from which the resource manager's hook counts as gone:
     /// [`GONE_AFTER_MS`] from now.
     pub(super) fn left_alone(&mut self, now: Now) {
         if self.callers.is_empty() {
@@ -169,7 +169,7 @@ impl Task {
         }
         let is_gone = orphan.gone_at_ms.is_some_and(|at| at <= now.boot_ms);
         match &self.state {
-            State::Recording | State::Concluding { .. } | State::Burying { .. } => Due::Nothing,
+            State::Recording | State::Concluding { .. } | State::WritingTombstone { .. } => Due::Nothing,
             State::Ended { .. } if orphan.bereft || (is_gone && !orphan.end_received) => Due::Call(HookEvent::Ended),
             // The program has run for `begun`, and still has to undo that work.
             State::Ended { .. } if orphan.end_received && orphan.known => Due::Call(HookEvent::Ended),
@@ -191,7 +191,7 @@ impl Task {
         let reason = match ended {
             Some(ended) => format!("{name}: {}", headline(ended)),
             None => {
-                format!("{name} goes on, and nobody waits for its end (perilog: job {} {})", start.job, start.action)
+                format!("{name} goes on, and no hook waits for its end (perilog: job {} {})", start.job, start.action)
             }
         };
         let is_end_received = self.orphan.end_received && !self.orphan.bereft;
@@ -219,7 +219,7 @@ impl Task {
 
     fn hook_failed(&mut self, event: HookEvent, text: &str, cx: &mut Cx) {
         let program = self.intent.hook.orphaned.as_deref().unwrap_or_default();
-        let text = format!("cannot tell `{program} {event}` of {}, trying again: {text}", self.name());
+        let text = format!("`{program} {event}` failed for {}, will retry: {text}", self.name());
         let is_news = self.orphan.noted_ms.is_none_or(|at| cx.now.boot_ms.saturating_sub(at) >= NOTE_EVERY_MS);
         if is_news {
             self.orphan.noted_ms = Some(cx.now.boot_ms);

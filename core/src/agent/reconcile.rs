@@ -133,7 +133,7 @@ impl Machine {
     fn reconcile_known(&mut self, id: TaskId, found: Found, ended_units: &mut Vec<EndedUnit>, cx: &mut Cx) {
         let Some(task) = self.tasks.get(&id) else { return };
         match &task.state {
-            State::Ended { ended } | State::Burying { ended } => {
+            State::Ended { ended } | State::WritingTombstone { ended } => {
                 ended_units.extend(ended_unit(&found, id, &ended.outcome, task.intent.not_after_boottime_ms));
             }
             // The start was requested by an earlier agent, or by this agent before it lost the bus.

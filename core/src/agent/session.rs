@@ -1,11 +1,11 @@
-//! Session with the controller: decides which controller the agent obeys, and from when. The agent says Hello and gets
-//! the Welcome. Before the Welcome, any message but TurnedAway and Unsupported is a protocol error. Messages after the
-//! Welcome wait until the epoch is on disk.
+//! Session with the controller: decides which controller the agent accepts, and from when. The agent says Hello and
+//! gets the Welcome. Before the Welcome, any message but TurnedAway and Unsupported is a protocol error. Messages after
+//! the Welcome wait until the epoch is on disk.
 //!
 //! ```text
 //!   down --LinkUp--> waiting --Joined--> greeted --Welcome--> pending --EpochWritten--> open
 //!                    (Hello)                 |                 (a higher epoch)
-//!                                            +--Welcome, the epoch last obeyed---> open
+//!                                            +--Welcome, the epoch last accepted---> open
 //!   any --LinkDown--> down      any --Hang--> hung (deaf until the next LinkUp)
 //! ```
 
@@ -56,7 +56,7 @@ pub(super) struct Session {
     link: Link,
     /// The cluster of the last session that opened.
     pub(super) cluster: Option<ClusterId>,
-    /// The contents of `epoch.json` on disk, with the highest epoch that the agents of this host have obeyed; `None`:
+    /// The contents of `epoch.json` on disk, with the highest epoch that the agents of this host have accepted; `None`:
     /// there is no such file.
     pub(super) accepted: Option<AcceptedEpoch>,
     /// The contents of `epoch.json` that the daemon is writing now; `None`: it is writing none.
@@ -67,7 +67,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Returns the newest contents of `epoch.json`, even if the daemon is still writing them; `None`: no agent of this
-    /// host has obeyed an epoch.
+    /// host has accepted an epoch.
     pub(super) fn highest(&self) -> Option<AcceptedEpoch> {
         self.writing.or(self.accepted)
     }
@@ -124,7 +124,7 @@ impl Machine {
     /// session can report the new actions.
     pub(super) fn greet_anew(&mut self, cx: &mut Cx) {
         if self.session.is_greeted() {
-            self.hang("this node configures other actions than it has told the controller", cx);
+            self.hang("this node configures other actions than it has reported to the controller", cx);
         }
     }
 
@@ -163,21 +163,21 @@ impl Machine {
             cx.push(Effect::Send(FromAgent::EpochRefused { seen }));
             let ours = welcome.epoch;
             let why = format!(
-                "its epoch is {} (nonce {:x}), and this host has obeyed {} (nonce {:x}): if it is to stand, `perilog \
-                 controller recover --take-over`",
+                "its epoch is {} (nonce {:x}), and this host has accepted {} (nonce {:x}): to make it the controller, \
+                 `perilog controller recover --take-over`",
                 ours.number, ours.nonce, seen.number, seen.nonce
             );
-            cx.note(Level::Error, None, None, format!("the controller is not obeyed: {why}"));
+            cx.note(Level::Error, None, None, format!("the controller was rejected: {why}"));
             return self.hang(why, cx);
         }
         let limit = Epoch::highest_acceptable(cx.now.wall_ms);
         if highest != Some(welcome.epoch) && welcome.epoch.number > limit && !defect!(AnyEpochAccepted) {
             let why = format!(
                 "its epoch {} is above {limit}, which no controller reaches that adds one at each start: is this \
-                 host's clock right (timedatectl), or has somebody the controller's key?",
+                 host's clock right (timedatectl), or was the controller's key stolen?",
                 welcome.epoch.number
             );
-            cx.note(Level::Error, None, None, format!("the controller is not obeyed: {why}"));
+            cx.note(Level::Error, None, None, format!("the controller was rejected: {why}"));
             return self.hang(why, cx);
         }
         let (epoch, cluster) = (welcome.epoch, Some(welcome.cluster));
@@ -231,7 +231,7 @@ impl Machine {
             match &task.state {
                 State::Ended { .. } if !defect!(DropFinishedOnReconnect) => self.send_end(id, cx),
                 State::Ended { .. } => {}
-                State::Burying { .. } | State::Recording => {}
+                State::WritingTombstone { .. } | State::Recording => {}
                 _ => {
                     if unsaid {
                         let age_ms = task.phase_age_ms(cx.now);

@@ -42,7 +42,7 @@ impl Machine {
         if let Some(task) = self.tasks.get_mut(&id) {
             match &task.state {
                 State::Recording => {}
-                State::Ended { ended } | State::Burying { ended } => {
+                State::Ended { ended } | State::WritingTombstone { ended } => {
                     let ended = Box::new(task.reported_end(ended, &self.node.boot));
                     self.send_last_boot(id, &ended, cx);
                     self.send(cx, FromAgent::Finished { task: id, ended });

@@ -22,7 +22,7 @@ impl Machine {
         let mut counts: Vec<(&str, usize)> = Vec::new();
         for task in self.tasks.values() {
             let word = match &task.state {
-                State::Ended { .. } | State::Burying { .. } => "to be acknowledged",
+                State::Ended { .. } | State::WritingTombstone { .. } => "to be acknowledged",
                 _ => task.state_text(),
             };
             match counts.iter_mut().find(|(known, _)| *known == word) {
@@ -83,7 +83,9 @@ impl Task {
                 Some(Phase::Running { .. } | Phase::Milestone { .. }) => "running",
                 Some(Phase::Starting | Phase::Waiting { .. }) | None => "starting",
             },
-            State::Withdrawing | State::Concluding { .. } | State::Ended { .. } | State::Burying { .. } => "ended",
+            State::Withdrawing | State::Concluding { .. } | State::Ended { .. } | State::WritingTombstone { .. } => {
+                "ended"
+            }
         }
     }
 
@@ -110,17 +112,17 @@ impl Task {
             },
             State::Withdrawing => waits_for("its claim"),
             State::Concluding { .. } => waits_for("its outcome to be on disk"),
-            State::Ended { .. } if self.has_program() => {
-                waits_for("its hook, or to tell of its end who asked to be told")
-            }
+            State::Ended { .. } if self.has_program() => waits_for("its hook, or to notify it of the end"),
             State::Ended { .. } => waits_for("the controller to acknowledge it"),
-            State::Burying { .. } | State::Starting => None,
+            State::WritingTombstone { .. } | State::Starting => None,
         }
     }
 
     const fn outcome(&self) -> Option<&Outcome> {
         match &self.state {
-            State::Concluding { ended } | State::Ended { ended } | State::Burying { ended } => Some(&ended.outcome),
+            State::Concluding { ended } | State::Ended { ended } | State::WritingTombstone { ended } => {
+                Some(&ended.outcome)
+            }
             _ => None,
         }
     }

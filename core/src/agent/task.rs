@@ -34,8 +34,8 @@ pub(super) enum State {
     /// `Hook::orphaned` waits until a caller or that program knows the end.
     Ended { ended: Box<Ended> },
     /// The agent need not keep the end any longer: the controller, a caller or the program in `Hook::orphaned` knows
-    /// it, or nobody waits for it. The daemon is writing the tombstone and removing the directory.
-    Burying { ended: Box<Ended> },
+    /// it, or no caller waits for it. The daemon is writing the tombstone and removing the directory.
+    WritingTombstone { ended: Box<Ended> },
 }
 
 /// A claim that the agent has requested for itself. `again`: the backoff after a failed write.
@@ -197,7 +197,7 @@ impl Task {
 
     /// Returns `true` while no outcome of the task is on disk.
     pub(super) const fn is_open(&self) -> bool {
-        !matches!(self.state, State::Ended { .. } | State::Burying { .. })
+        !matches!(self.state, State::Ended { .. } | State::WritingTombstone { .. })
     }
 
     /// Returns `true` if the task is unconfirmed or queued: the agent gives it up when its not-after passes.

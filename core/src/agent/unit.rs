@@ -194,9 +194,9 @@ impl Machine {
         self.send_milestones(id, cx);
         self.foresee_boot(id, seen, cx);
         // While the runner is deaf, the agent's own `Overdue` stays the phase.
-        let told = |task: &Task| task.watch.behind.is_some() && seen.deaf.is_some();
-        let told = self.tasks.get(&id).is_some_and(told);
-        if let Some(phase) = progress.phase.filter(|phase| !told || matches!(phase, Phase::Overdue { .. })) {
+        let reported = |task: &Task| task.watch.behind.is_some() && seen.deaf.is_some();
+        let reported = self.tasks.get(&id).is_some_and(reported);
+        if let Some(phase) = progress.phase.filter(|phase| !reported || matches!(phase, Phase::Overdue { .. })) {
             if let Phase::Lingering { processes } = &phase
                 && let Some(task) = self.tasks.get_mut(&id)
             {
@@ -255,7 +255,7 @@ impl Machine {
             task.requeue(cx);
             return self.retire_unit(stem, false, cx);
         }
-        // No runner has claimed the task. With the agent's claim, no runner can any more.
+        // No runner has claimed the task. With the agent's claim, no runner can.
         let claim = if task.cancelled { Claim::Cancelled } else { Claim::Withdrawn(ended.outcome) };
         self.withdraw(id, claim, cx);
     }

@@ -150,8 +150,8 @@ impl Machine {
         }
         cx.note(Level::Warning, Some(id), Some(&job), format!("{} was asked to stop, but {why}", task.name()));
         if task.watch.behind.is_none() {
-            let told = format!("asked to stop, but {why}: perilog kill -s KILL {job} ends it with its unit");
-            let phase = task.as_running(told);
+            let shown = format!("asked to stop, but {why}: perilog kill -s KILL {job} ends it with its unit");
+            let phase = task.as_running(shown);
             self.move_to(id, phase, cx);
         }
     }
@@ -166,8 +166,8 @@ impl Task {
         }
     }
 
-    /// Returns CLOCK_BOOTTIME (ms) of the next check of the runner. While systemd owes an answer, that is at least
-    /// [`SILENT_MS`] after the call. `None`: an inspection is planned, or the task needs no check.
+    /// Returns CLOCK_BOOTTIME (ms) of the next check of the runner. While an answer of systemd is pending, that is at
+    /// least [`SILENT_MS`] after the call. `None`: an inspection is planned, or the task needs no check.
     pub(super) fn watch_at(&self) -> Option<u64> {
         let lingers = matches!(self.phase, Some(Phase::Lingering { .. }));
         let silent_ms = self.watch.silent_ms;
@@ -228,13 +228,13 @@ impl Task {
         None
     }
 
-    /// Returns the phase `Running` with the text `told` for operators in the place of the script's progress. The phase
+    /// Returns the phase `Running` with the text `shown` for operators instead of the script's progress. The phase
     /// names the current script, or "its runner" if none is known.
-    pub(super) fn as_running(&self, told: String) -> Phase {
+    pub(super) fn as_running(&self, shown: String) -> Phase {
         let (script, index, of) = match &self.phase {
             Some(Phase::Running { script, index, of, .. }) => (script.clone(), *index, *of),
             _ => ("its runner".to_owned(), 1, 1),
         };
-        Phase::Running { script, index, of, progress: Some(told) }
+        Phase::Running { script, index, of, progress: Some(shown) }
     }
 }

@@ -65,16 +65,16 @@ pub(super) enum Change {
     /// The session's Hello is complete, and no other session speaks for its host: the session normally opens. The text
     /// is a note about the node, for operators; `None`: no note.
     Greeted(SessionId, Box<Hello>, Option<String>),
-    /// No session speaks for the host any more. The time limits of the node's tasks are checked again once the grace
-    /// for an absent node has passed.
+    /// No session speaks for the host. The time limits of the node's tasks are checked again once the grace for an
+    /// absent node has passed.
     Away(HostName),
     /// The attempt gives up the rank, because another job (`to`) may have its host.
     GiveUp { job: JobId, attempt: Attempt, rank: Rank, to: JobId },
     /// The attempt gave up ranks of the action. Tasks that their nodes have not begun get a Cancel.
     GivenUp(ActionId, IdSet),
-    /// The host has no unknown task any more. The drain for them is lifted, and waiting tasks on the host may begin.
+    /// The host has no unknown task. The drain for them is lifted, and waiting tasks on the host may begin.
     NoUnknown(HostName),
-    /// An abandoned attempt was taken up, or an attempt was added that a lost life may have had. Its unknown tasks are
+    /// An abandoned attempt was taken up, or an attempt was added that a lost epoch may have had. Its unknown tasks are
     /// adopted, and drains for its clean-ups are lifted.
     TakenUp(JobId, Attempt),
     /// These ranks have joined the action, when the action began or later. Their nodes' task lists get the tasks, and
@@ -102,7 +102,7 @@ pub(super) enum Change {
     /// The host of the task is to be drained for the reason `what`. `is_stuck`: a script of the task lives, and a
     /// reboot of the node ends the script.
     Drain { task: TaskId, what: String, is_stuck: bool },
-    /// The hosts need no clean-up any more. The machine lifts their drains for the cause `Passing`.
+    /// The hosts need no clean-up. The machine lifts their drains for the cause `Passing`.
     Cleaned(Vec<HostName>, Passing),
 }
 

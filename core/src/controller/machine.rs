@@ -117,7 +117,7 @@ impl Machine {
             machine.jobs.table.live_actions().filter(|a| a.row.verdict.is_none()).map(|a| a.row.id).collect();
         for id in ids {
             machine.jobs.arm(id, &machine.cx);
-            // The last end and the verdict are in one commit, so no crash parts them. A store edited by hand may lack
+            // The last end and the verdict are in one commit, so no crash parts them. A store edited manually may lack
             // the verdict: the batch looks at every open action.
             machine.cx.touched.insert(id);
         }

@@ -14,7 +14,7 @@
 //! | `releases` | released ranks, drained hosts, notices to the resource manager |
 //! | `edge` | which attempts an edge's list adds, takes up or ends; which requests an edge may make |
 //! | `recovery` | what the controller may do while its store may be behind |
-//! | `operator` | resolutions, cancels, drains by hand, and the quiesced state |
+//! | `operator` | resolutions, cancels, manual drains, and the quiesced state |
 //! | `show` | nothing: the views for operators |
 //!
 //! Files: `machine` is the state and the way of a batch through it; `context` is the batch's time, settings and output;

@@ -158,8 +158,8 @@ impl Machine {
             Request::Sync(page) => self.sync(*page),
             Request::Recover { take_over: false } => Ok(Reply::Recovery(Box::new(self.facts().show_recovery()))),
             Request::Recover { take_over: true } => {
-                // An epoch above every reported epoch: the agents obey this controller. The reported epochs prove a
-                // lost life, so a generation begins.
+                // An epoch above every reported epoch: the agents accept this controller. The reported epochs prove a
+                // lost epoch, so a generation begins.
                 self.raise_epoch(self.facts().highest_reported());
                 self.begin_generation(format!("uid {uid} said that this controller takes over"));
                 Ok(Reply::TookOver { epoch: self.epoch.number })
@@ -177,10 +177,10 @@ impl Machine {
                 Ok(Reply::Done)
             }
             Request::Releases { first, except, limit } => {
-                let told = |entry: &OutboxEntry| {
+                let reported = |entry: &OutboxEntry| {
                     !self.jobs.is_suspended(&entry.job, entry.attempt) || defect!(SuspendedNoticed)
                 };
-                Ok(Reply::Outbox(self.cx.outbox.oldest_releases(&first, &except, limit, told)))
+                Ok(Reply::Outbox(self.cx.outbox.oldest_releases(&first, &except, limit, reported)))
             }
             Request::HookFailed { what, why } => {
                 for what in what {
@@ -207,7 +207,7 @@ impl Machine {
 
 impl Machine {
     /// Names the attempt in a request that names none, if a node holds tasks of a newer attempt than the store knows: a
-    /// lost life added it, and the request is about it.
+    /// lost epoch added it, and the request is about it.
     fn with_attempt(&self, mut request: Request) -> Request {
         let of = match &mut request {
             Request::Run(run) => Some((&run.job, &mut run.attempt)),

@@ -17,7 +17,7 @@ impl Machine {
         if !self.cx.settings.release_hook && pending > 0 {
             let were = if pending == 1 { "release is" } else { "releases are" };
             let text = format!(
-                "{pending} {were} owed to a release hook, and none is configured: configured again it is told; to drop \
+                "{pending} {were} pending, and no release hook is configured: once configured it is notified; to drop \
                  them: perilog job forget JOB --releases --reason TEXT"
             );
             self.cx.note(Level::Warning, None, None, text);

@@ -32,7 +32,7 @@ pub struct Writer {
     nonce: u64,
     /// The machine; `None` before the first [`Writer::begin`], and after a failed commit.
     machine: Option<Machine>,
-    /// `true` if the machine was told last that the disk is full.
+    /// `true` if the machine was last notified that the disk is full.
     full: bool,
     holding: Holding,
     quota: u64,
@@ -98,7 +98,7 @@ impl Writer {
         self.machine.as_ref()
     }
 
-    /// Returns `true` if the machine was told last that the disk is full.
+    /// Returns `true` if the machine was last notified that the disk is full.
     pub const fn is_full(&self) -> bool {
         self.full
     }
@@ -217,11 +217,11 @@ mod tests {
         writer.failed(batch);
         assert!(writer.machine().is_none());
         assert!(writer.handle(vec![Input::Tick], NOW).output().effects.is_empty());
-        // The same process begins another life: the nonce stays, the epoch is new.
+        // The same process begins another epoch: the nonce stays, the epoch is new.
         let batch = writer.begin(store.clone(), NOW);
         let newest = commit(&mut store, &mut writer, batch).anchor.unwrap();
         assert_eq!((newest.epoch.number, newest.epoch.nonce), (2, 7));
-        assert!(!writer.is_full(), "the new machine was told of no full disk");
+        assert!(!writer.is_full(), "the new machine has no report of a full disk");
     }
 
     #[test]

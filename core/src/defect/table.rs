@@ -56,7 +56,7 @@ table! {
         "a commit fails, and what the batch wanted said is said all the same (the simulator's writer)",
         "5: what was acknowledged survives a crash", Hunt::Simulator;
     BeginUnclaimed: "a restarted agent begins what it finds unclaimed, without a Welcome",
-        "nothing begins that nobody confirmed", Hunt::Simulator;
+        "nothing begins unconfirmed", Hunt::Simulator;
     StallUnseen:
         "a task whose first script does not begin, because systemd or its runner hangs, is not watched",
         "docs/semantics.md T3: the limit counts from the start call", Hunt::Simulator;
@@ -65,23 +65,23 @@ table! {
         Hunt::Unit { program: "agent: perilog-runner", filter: "long_past_a_limit" };
     TrustMissingUnit: "a unit that is gone reads success, 0, and is believed",
         "3: unknown is never success", Hunt::Simulator;
-    AdoptByName: "a unit of the right name is adopted, whoever's it is",
+    AdoptByName: "a unit of the right name is adopted, no matter whose it is",
         "3: the outcome is what the unit did; nothing of others is touched", Hunt::Simulator;
     ForgetAttempt: "the attempt is no part of an action's id",
         "6: nothing of one attempt changes another", Hunt::Simulator;
     ReopenOlderAttempt: "a request for an attempt that is over opens it again",
         "6: attempts are ordered", Hunt::Simulator;
-    DropFinishedOnReconnect: "an end that was told into a broken session is not told again",
+    DropFinishedOnReconnect: "an end that was sent into a broken session is not sent again",
         "2: what was accepted ends", Hunt::Simulator;
     ExitedIsEnded: "the main process is gone, so the task has ended, whatever it left behind",
-        "4: nothing is over while a process of it lives",
+        "4: nothing is over while a process of it runs",
         Hunt::Unit { program: "core", filter: "lingering_processes_are_killed_by_plan" };
     RunnerLeavesProcesses: "a runner exits once its scripts have ended, whatever they left behind elsewhere",
-        "4: nothing is over while a process of it lives", Hunt::Simulator;
+        "4: nothing is over while a process of it runs", Hunt::Simulator;
     NoTombstone: "nothing stays of a task that was acknowledged", "1: a task is claimed once", Hunt::Simulator;
-    IgnoreEpoch: "an agent obeys whoever welcomes it, also a controller of yesterday",
+    IgnoreEpoch: "an agent accepts any controller that welcomes it, also an outdated controller",
         "epoch: a lower one is refused", Hunt::Simulator;
-    IgnoreNonce: "two controllers of the same epoch are both obeyed",
+    IgnoreNonce: "two controllers of the same epoch are both accepted",
         "epoch: an equal one with another nonce is refused", Hunt::Simulator;
     BootKeepsProlog: "a node reboots before the verdict, and its prolog stays ok",
         "3: what a boot undid is not ok", Hunt::Simulator;
@@ -105,7 +105,7 @@ table! {
         "it refuses a later Start", Hunt::Simulator;
     BeginEnded: "what a node shows as not begun is begun, also when it has ended for the controller",
         "2: a task ends in exactly one outcome", Hunt::Simulator;
-    AnyBoot: "a Start is obeyed, and an intent begun, in a boot that it was not meant for",
+    AnyBoot: "a Start is accepted, and an intent begun, in a boot that it was not meant for",
         "2: one outcome, the one that the controller knows", Hunt::Simulator;
     NoGuard: "tasks of one job begin beside each other", "the host guard", Hunt::Simulator;
     GuardForgetsFound: "the guard knows only what this agent began, not what it found",
@@ -119,8 +119,8 @@ table! {
     LateOverwrites: "a result that comes after the outcome takes its place", "2: exactly one outcome", Hunt::Simulator;
     LateDropped: "a result that comes after the outcome is thrown away", "2: later facts are appended", Hunt::Simulator;
     LimitsOnWallClock: "start-grace counts from the wall clock's begin of the action",
-        "docs/semantics.md T8: a restart or a clock step makes nobody late", Hunt::Simulator;
-    WakeupLostAfterReexec: "after the bus came back nobody listens to the units that live",
+        "docs/semantics.md T8: a restart or a clock step makes no task late", Hunt::Simulator;
+    WakeupLostAfterReexec: "after the bus came back the agent follows no running unit",
         "8: what waits comes to its end", Hunt::Simulator;
     EventsRepeat: "after a restart events are numbered from 1 again", "5: what was shown stays", Hunt::Simulator;
     OutboxDropsUnapplied: "one entry is applied, all are dropped", "5: at least once", Hunt::Simulator;
@@ -138,11 +138,11 @@ table! {
     LostClaimTaken: "the claim is another's, and is taken for ours", "3: unknown is never success", Hunt::Simulator;
     CancelledBegins: "what a node shows as not begun is begun, also when its cancel was asked for",
         "a cancel reaches the runner", Hunt::Simulator;
-    CancelSentOnce: "a node that comes back with a cancelled task is not told again",
+    CancelSentOnce: "a node that comes back with a cancelled task does not get the cancel again",
         "a cancel reaches the runner", Hunt::Simulator;
     SerializeIgnored: "tasks of different jobs run beside each other on an exclusive host",
         "the host guard", Hunt::Simulator;
-    ResolveBeforeDrain: "an operator's word is the outcome before the drain of its node is in force",
+    ResolveBeforeDrain: "an operator's resolution is the outcome before the drain of its node is in force",
         "4: where it cannot be known, after a confirmed drain", Hunt::Simulator;
     ResolvedForgotten: "a script that goes on after its task was resolved is forgotten, and its node is shown as free",
         "8: what is, is shown",
@@ -150,41 +150,41 @@ table! {
     StragglerEndDropped: "the own end of a script that was given up is dropped as known, if it is a timeout too",
         "2: later facts are appended", Hunt::Unit { program: "core", filter: "the_own_end_of_a_straggler_is_late" };
     ServiceFollows: "a service's action has an after-action's name, and what it does not cover is not drained",
-        "4: a rank goes back when it was cleaned up",
+        "4: a rank is released when it was cleaned up",
         Hunt::Unit { program: "core", filter: "no_service_cleans_up_for" };
-    ResolvedBegins: "what waits in its node's queue is resolved, and its node is not told",
+    ResolvedBegins: "what waits in its node's queue is resolved, and its node is not notified",
         "2: one outcome", Hunt::Simulator;
-    QuietForgotten: "a controller that comes up again is not quiet any more",
+    QuietForgotten: "a controller that comes up again is no longer quiesced",
         "5: what was shown survives a crash", Hunt::Simulator;
-    MilestonesForgotten: "a controller that comes up again knows of no milestone that was told",
+    MilestonesForgotten: "a controller that comes up again knows of no milestone that was reported",
         "5: what was shown survives a crash", Hunt::Simulator;
     LeaseOnWallClock: "a lease runs on the wall clock",
-        "docs/semantics.md X3: a restart or a clock step makes nobody late", Hunt::Simulator;
+        "docs/semantics.md X3: a restart or a clock step makes no task late", Hunt::Simulator;
     ReportAgainChanges: "a second report of what has ended takes the place of the first",
         "2: exactly one outcome", Hunt::Simulator;
-    ResourceReleasedEarly: "a resource of an external action goes back before its service has reported it",
+    ResourceReleasedEarly: "a resource of an external action is released before its service has reported it",
         "4: when nothing holds it", Hunt::Simulator;
-    ReleaseAtFirst: "the first rank of an action that ends lets go of all its ranks",
-        "4: a rank goes back when nothing holds it", Hunt::Simulator;
+    ReleaseAtFirst: "the first rank of an action that ends drops all its ranks",
+        "4: a rank is released when nothing holds it", Hunt::Simulator;
     UndrainUnseen: "an undrain lifts a fault whose drain no hook has carried out yet",
         "docs/semantics.md: an undrain lifts what its operator could have seen",
         Hunt::Unit { program: "core", filter: "an_undrain_leaves_a_fault_that_nobody_can_have_seen" };
     EdgeAsksForAll: "an edge ends a job of a hook, or lifts a drain that its resource manager does not show",
         "docs/security.md: the role of an edge ends at its jobs and its drains",
         Hunt::Unit { program: "core", filter: "an_edge_asks_about_its_own_jobs_and_drains_only" };
-    AnyEpochAccepted: "an agent obeys an epoch that no controller can have reached",
+    AnyEpochAccepted: "an agent accepts an epoch that no controller can have reached",
         "docs/security.md: a stolen key of a controller shuts the true one out of no node",
         Hunt::Unit { program: "core", filter: "an_epoch_that_no_controller_can_have_is_not_accepted" };
-    ReleaseUndrained: "a rank at fault goes back before its drain is in force",
+    ReleaseUndrained: "a rank at fault is released before its drain is in force",
         "4: unless that is known, after a confirmed drain", Hunt::Simulator;
-    RunAfterRelease: "an action may begin on ranks that were given back",
+    RunAfterRelease: "an action may begin on ranks that were released",
         "4: no process of an attempt on a rank that was released", Hunt::Simulator;
     FragmentOfAll: "a release carries the R of all that was released so far",
         "4: fragments partition R", Hunt::Simulator;
     FinalTwice: "the last release but one says that it is the last", "4: `final` is said once", Hunt::Simulator;
-    HoldDropped: "what follows a job does not hold the ranks that the job lets go of",
+    HoldDropped: "what follows a job does not hold the ranks that the job drops",
         "docs/semantics.md H2: the epilog takes over in the same transaction", Hunt::Simulator;
-    SupersededWithoutAfterAction: "an attempt that another takes the place of goes back without what follows jobs",
+    SupersededWithoutAfterAction: "an attempt that another takes the place of is released without what follows jobs",
         "docs/semantics.md H12: wherever a prolog was started the epilog runs", Hunt::Simulator;
     EpilogInTurn: "an epilog waits only for what was begun before it, not for a prolog on ranks by which it grew later",
         "docs/semantics.md H11: never beside it", Hunt::Simulator;
@@ -194,8 +194,9 @@ table! {
         "docs/semantics.md H12: wherever a prolog was started the epilog runs", Hunt::Simulator;
     AttemptsOverlap: "an attempt begins on a host on which one before it has still to do",
         "6: nothing of one attempt changes another", Hunt::Simulator;
-    SupersededServiceUnnotified: "a service of an attempt that another takes the place of is never told to stop",
-        "8: what is waited for, somebody can end", Hunt::Simulator;
+    SupersededServiceUnnotified: "a service of an attempt that another takes the place of never gets the request to \
+                                  stop",
+        "8: what is waited for can be ended", Hunt::Simulator;
     ServiceOverlaps: "a service is let to work where an older attempt is at work still",
         "6: nothing of one attempt changes another", Hunt::Simulator;
     PruneUnnotified: "an attempt is forgotten with releases that its hook has not carried out",
@@ -231,7 +232,7 @@ table! {
         Hunt::Unit { program: "core", filter: "a_request_about_an_ended_job" };
     NothingPinned: "a job leaves memory although the memory refers to it",
         "6.2: recovery knows what the store has", Hunt::Unit { program: "core", filter: "what_is_referred_to_stays" };
-    LiveEvicted: "a job leaves memory although it owes something",
+    LiveEvicted: "a job leaves memory although it has pending work",
         "1.1: the controller does what is pending",
         Hunt::Unit { program: "core", filter: "what_has_pending_notices_stays" };
     EqualSetsApart: "each set of ranks of a finished job takes its own memory",
@@ -244,11 +245,12 @@ table! {
         "the cost of a start does not grow with the finished jobs",
         Hunt::Unit { program: "core", filter: "a_start_suspends_only_what_owes_anything" };
     EndedNoticed: "while the gate is shut, the resource manager gets the notices of attempts that had ended",
-        "docs/semantics.md B3: nothing owed begins, is told or given back before somebody asks again",
+        "docs/semantics.md B3: no pending work begins, is sent or released before a request for it",
         Hunt::Unit { program: "core", filter: "notices_of_what_had_ended_wait_for_the_gate" };
     PruneUnreleased: "an attempt is forgotten with ranks that wait for a drain",
-        "4: all that was handed out is given back", Hunt::Simulator;
-    ReleasesOutOfOrder: "a hook hears of the newest release first", "the outbox: in order per job", Hunt::Simulator;
+        "4: all that was handed out is released", Hunt::Simulator;
+    ReleasesOutOfOrder: "a hook gets notice of the newest release \
+                         first", "the outbox: in order per job", Hunt::Simulator;
     HookNotifiedOnce: "a release that its hook did not carry out is not repeated", "5: at least once", Hunt::Simulator;
     UnmarkedForgiven: "a failure that no check names is forgiven too",
         "docs/semantics.md V5: no user can ignore a generic failure", Hunt::Simulator;
@@ -256,13 +258,13 @@ table! {
         "docs/semantics.md V1: at most as many as the user chose", Hunt::Simulator;
     ToleranceStartsAnew: "each action of a job is forgiven as many ranks as the job",
         "docs/semantics.md V3: the tolerance is the job's", Hunt::Simulator;
-    KeepsOneLess: "one rank more goes back than `keep` leaves",
+    KeepsOneLess: "one rank more is released than `keep` leaves",
         "docs/semantics.md V2: never fewer than N", Hunt::Simulator;
     NobodyLeft: "a job succeeds with none of its ranks",
-        "docs/semantics.md V8: a verdict is for somebody", Hunt::Simulator;
+        "docs/semantics.md V8: a verdict has a reader", Hunt::Simulator;
     KilledIsCancelled: "a runner that was killed passes for one that was asked to stop",
         "3: the outcome is what the unit did", Hunt::Simulator;
-    OnlyFailuresDrain: "what was lost or refused, or passed its limit, drains nobody",
+    OnlyFailuresDrain: "what was lost or refused, or passed its limit, drains no node",
         "docs/semantics.md D1: exactly the hosts at fault are drained", Hunt::Simulator;
     ExcusedDrains: "a node that is full, or does not configure an action, is drained for the prolog that it refuses",
         "docs/semantics.md D1: exactly the hosts at fault are drained",
@@ -272,23 +274,24 @@ table! {
         Hunt::Unit { program: "core", filter: "an_excused_refusal_drains_only_for_an_after_action" };
     CancelDrains: "what a user cancelled drains its node",
         "docs/semantics.md D1: a cancel never drains", Hunt::Simulator;
-    CancelledEpilogIsClean: "an epilog that was cancelled drains nobody",
+    CancelledEpilogIsClean: "an epilog that was cancelled drains no node",
         "docs/semantics.md H13: a node that was not cleaned is drained", Hunt::Simulator;
     DrainOverwritten: "a reason that stands is written over",
         "docs/semantics.md D3: an existing reason is never overwritten", Hunt::Simulator;
     DrainNotifiedOnce:
-        "what else goes wrong on a host that is drained is not told, though its drain may be lifted in the resource \
-         manager alone",
-        "docs/semantics.md D3: told again, and waited for", Hunt::Simulator;
-    AnyNoticeConfirms: "what the drain hook has done of what it was told before passes for what it was not told yet",
+        "what else goes wrong on a host that is drained is not reported, though its drain may be lifted in the \
+         resource manager alone",
+        "docs/semantics.md D3: sent again, and waited for", Hunt::Simulator;
+    AnyNoticeConfirms: "what the drain hook has done of earlier notices passes for a notice that it did not get yet",
         "4: released after a confirmed drain", Hunt::Simulator;
-    ResourcesStay: "a job lets go of its last rank by name, and keeps what is no rank for ever",
-        "8: what is held, somebody can let go of", Hunt::Simulator;
+    ResourcesStay: "a job drops its last rank by name, and keeps what is no rank for ever",
+        "8: what is held can be released", Hunt::Simulator;
     EpilogOfAPart:
-        "an epilog by hand over a part of a job comes to its verdict, and the other ranks go back without one",
+        "an operator's epilog over a part of a job comes to its verdict, and the other ranks are released without one",
         "docs/semantics.md H8: wherever a prolog was started the epilog runs", Hunt::Simulator;
     StuckForgotten:
-        "a controller that comes up again drains a node once more for a stuck script, though somebody has lifted that",
+        "a controller that comes up again drains a node once more for a stuck script, though an operator has lifted \
+         that",
         "5: what was shown survives a crash", Hunt::Simulator;
     StampIgnored: "a copy that `controller backup` made passes for the store itself",
         "docs/semantics.md B1: a store that is behind begins a generation",
@@ -296,7 +299,7 @@ table! {
     AnchorIgnored: "a store that is older than its directory passes for the newest",
         "docs/semantics.md B1: a store that is behind begins a generation",
         Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
-    MarksIgnored: "nodes that have obeyed a commit which the store never made are let in as any other",
+    MarksIgnored: "nodes that have accepted a commit which the store never made are let in as any other",
         "docs/semantics.md B1: a store that is behind begins a generation", Hunt::Simulator;
     LoneMarkBelieved: "one host alone makes the store begin a generation",
         "docs/security.md: a stolen key of a node stops no controller",
@@ -304,13 +307,13 @@ table! {
     UnmarkedBootIsLoss: "a boot that was announced is a loss where the node lost its mark of it",
         "3: the outcome is what the unit did",
         Hunt::Unit { program: "core", filter: "a_node_without_its_mark_ends_as_announced" };
-    EpochOfTheCopy: "a store that was put back begins the epoch that its lost life had",
+    EpochOfTheCopy: "a restored store begins the epoch that its lost epoch had",
         "docs/semantics.md B1: a store that is behind begins a generation",
         Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
-    RestoredContinues: "a process whose memory was put back gives the numbers of its lost commits again",
+    RestoredContinues: "a process whose memory was restored gives the numbers of its lost commits again",
         "docs/semantics.md B1: a store that is behind begins a generation",
         Hunt::Unit { program: "core", filter: "a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own" };
-    UnknownUndrained: "a host with an unknown task that nobody takes up is not drained",
+    UnknownUndrained: "a host with an unknown task that is not taken up is not drained",
         "docs/semantics.md N2: no other job begins beside an unknown task",
         Hunt::Unit { program: "core", filter: "an_unknown_task_blocks_its_host_until_adopted_or_undrained" };
     UnknownDrainStays: "the drain for an unknown task stays when the task was adopted",
@@ -319,7 +322,7 @@ table! {
     DrainsUndoubted: "drains of the copy count as in force",
         "docs/semantics.md B8: drains of a copy wait for the list or the grace",
         Hunt::Unit { program: "core", filter: "drains_of_a_copy_wait_for_the_list_or_the_grace" };
-    ListedDrainsIgnored: "a drain of perilog's that the resource manager lists is unknown to a store that was put back",
+    ListedDrainsIgnored: "a drain of perilog's that the resource manager lists is unknown to a restored store",
         "docs/semantics.md B8: listed drains are the store's again",
         Hunt::Unit { program: "core", filter: "drains_of_a_copy_wait_for_the_list_or_the_grace" };
     AnyInstanceLists: "what another instance of the resource manager does not list is over",
@@ -331,16 +334,16 @@ table! {
     CleanedBesideRefused: "an unlisted attempt is cleaned up on a host that the list gives to a refused attempt",
         "docs/semantics.md B7: on a drained host that no other attempt has",
         Hunt::Unit { program: "core", filter: "a_refused_attempts_host_is_cleaned_up_once_unlisted" };
-    GateOpen: "what the store owed goes on at a start before its nodes could say that it is behind",
+    GateOpen: "pending work of the store goes on at a start before its nodes could say that it is behind",
         "docs/semantics.md B2: a start waits for its nodes",
         Hunt::Unit { program: "core", filter: "debts_wait_after_a_start_for_known_nodes_or_a_while" };
     NothingAbandoned: "a generation abandons nothing",
-        "docs/semantics.md B3: nothing owed begins, is told or given back before somebody asks again",
+        "docs/semantics.md B3: no pending work begins, is sent or released before a request for it",
         Hunt::Simulator;
     SetupAfterEpilog: "a setup action begins on a rank whose epilog has ended",
         "docs/semantics.md H9: the after-actions come last",
         Hunt::Unit { program: "core", filter: "a_setup_action_does_not_follow_the_epilog_of_a_lost_life" };
-    AdoptedBesideSetup: "a setup action that waits begins after the adopted epilog of a lost life",
+    AdoptedBesideSetup: "a setup action that waits begins after the adopted epilog of a lost epoch",
         "docs/semantics.md B4: an adopted after-action withdraws the setup actions that wait on its rank",
         Hunt::Unit { program: "core", filter: "a_setup_action_does_not_follow_the_epilog_of_a_lost_life" };
     ReleasedBeforeDrain: "a rank is released in the batch that drains its host anew",
@@ -358,14 +361,14 @@ table! {
     ListedAgainWaits: "what waited for an unlisted attempt waits on when the resource manager lists it again",
         "docs/semantics.md B7: it begins once the list names it",
         Hunt::Unit { program: "core", filter: "an_attempt_that_is_listed_again_is_cleaned_up" };
-    SuspendedReleased: "a rank of an abandoned attempt is given back",
-        "docs/semantics.md B3: nothing owed begins, is told or given back before somebody asks again",
+    SuspendedReleased: "a rank of an abandoned attempt is released",
+        "docs/semantics.md B3: no pending work begins, is sent or released before a request for it",
         Hunt::Simulator;
-    SuspendedNoticed: "the release hook is told of an abandoned attempt",
-        "docs/semantics.md B3: nothing owed begins, is told or given back before somebody asks again",
+    SuspendedNoticed: "the release hook is notified of an abandoned attempt",
+        "docs/semantics.md B3: no pending work begins, is sent or released before a request for it",
         Hunt::Unit { program: "core", filter: "a_pending_release_is_sent_when_its_job_is_finished_again" };
     SuspendedJudged: "an action of an abandoned attempt gets its verdict",
-        "docs/semantics.md B3: nothing owed begins, is told or given back before somebody asks again",
+        "docs/semantics.md B3: no pending work begins, is sent or released before a request for it",
         Hunt::Simulator;
     PrunedInGrace: "in a grace attempts are pruned",
         "docs/semantics.md B3: a grace prunes nothing",
@@ -379,7 +382,7 @@ table! {
     StartCounts: "a drain for an overdue start counts as that for the timeout of its script",
         "docs/semantics.md D1: exactly the hosts at fault are drained",
         Hunt::Unit { program: "core", filter: "a_timeout_after_an_overdue_start_drains_again" };
-    UnknownOverlooked: "tasks that the store does not know are nobody's business",
+    UnknownOverlooked: "tasks that the store does not know are ignored",
         "docs/semantics.md N2: no other job begins beside an unknown task",
         Hunt::Simulator;
     UnknownIgnored: "another job's setup action begins beside an unknown task",
@@ -397,13 +400,13 @@ table! {
     UnlistedRunIgnored: "an unlisted attempt that already cleans up on a host keeps no other from it",
         "docs/semantics.md B7: on a drained host that no other attempt has",
         Hunt::Unit { program: "core", filter: "a_clean_up_waits_for_one_that_runs" };
-    UnlistedNoticed: "the resource manager is told that hosts are free which it gave on long ago",
-        "4: no rank is given back twice",
+    UnlistedNoticed: "the resource manager is notified that hosts are free which it gave on long ago",
+        "4: no rank is released twice",
         Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
     MissingContinues: "an attempt that its edge has no more goes on",
         "docs/semantics.md B4: what an edge does not list is over",
         Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
-    ReleaseForgotten: "a resource manager that forgot a release is not told again",
+    ReleaseForgotten: "a resource manager that forgot a release is not notified again",
         "5: at least once",
         Hunt::Unit { program: "core", filter: "a_resource_manager_that_forgot_a_release_is_told_again" };
     DoubtedUndrainNotified: "the drain hook gets an undrain of the copy, though the node may have failed again since",
@@ -412,29 +415,29 @@ table! {
     BusTakesTerm: "a TERM that went into a bus that was lost is not sent again",
         "a cancel reaches the runner",
         Hunt::Unit { program: "core", filter: "a_cancel_that_the_bus_may_have_lost_is_sent_again" };
-    OfflineUnfenced: "not accepted in time: lost, and its node is not told",
+    OfflineUnfenced: "not accepted in time: lost, and its node is not notified",
         "2: what has its outcome begins nowhere afterwards",
         Hunt::Unit { program: "core", filter: "not_accepted_within_start_grace_is_lost_and_fenced" };
     CancelTakesEpilog: "a cancel that names no action takes the epilog away",
         "docs/semantics.md H13: wherever a prolog was started the epilog runs",
         Hunt::Unit { program: "core", filter: "a_cancel_that_names_no_action_leaves_what_cleans_up" };
-    RequeueTakesBack: "a requeue without nodes begins on what was given back",
+    RequeueTakesBack: "a requeue without nodes begins on what was released",
         "4: no script on a rank that was released",
         Hunt::Unit { program: "core", filter: "a_bare_run_repeats_only_the_nodes_that_it_holds" };
-    BeginsWhereDropped: "what waits begins on ranks that the job has let go of meanwhile",
+    BeginsWhereDropped: "what waits begins on ranks that the job has dropped meanwhile",
         "docs/semantics.md H7: nothing that prepares ranks begins behind the job",
         Hunt::Unit { program: "core", filter: "what_waits_on_shed_ranks_is_withdrawn_and_does_not_count" };
-    SequencesReused: "a store that was put back uses sequences again",
+    SequencesReused: "a restored store uses sequences again",
         "5: at least once", Hunt::Unit { program: "core", filter: "a_store_that_was_put_back_uses_no_sequence_again" };
     LostMayLive:
         "a node comes with a script that had been given up as lost, and whose drain was lifted meanwhile, and nothing \
          is said of it",
-        "4: no rank goes back under a script that lives",
+        "4: no rank is released under a script that runs",
         Hunt::Unit { program: "core", filter: "what_was_given_up_as_lost_and_lives_drains_its_node_again" };
     StartOverUnload: "a task is started while a unit that had its name before is still to be stopped",
         "1: what begins ends by itself, or by its limit",
         Hunt::Unit { program: "core", filter: "a_unit_that_found_no_task_goes_before_the_next_start" };
-    TombstoneForgetsBoot: "a tombstone tells nothing of the boot that is to be the task's end",
+    TombstoneForgetsBoot: "a tombstone has nothing of the boot that is to be the task's end",
         "3: unknown is never success",
         Hunt::Unit { program: "core", filter: "a_tombstone_tells_of_the_boot_and_then_that_it_came" };
     TombstoneStays: "the controller forgets an attempt, and keeps the tombstone of its task that a node has reported",
@@ -474,7 +477,7 @@ table! {
         Hunt::Unit { program: "agent", filter: "a_burial_that_fails_keeps_the_directory" };
     AgentOverwritesClaim: "the agent's claim takes the place of a runner's",
         "1: the first claim stands", Hunt::Unit { program: "agent", filter: "the_first_claim_stands" };
-    OutcomeAlone: "an end is written into a directory whose intent somebody removed, and is nobody's",
+    OutcomeAlone: "an end is written into a directory whose intent was removed, and belongs to no task",
         "1: a task is claimed once",
         Hunt::Unit { program: "agent", filter: "writing_an_outcome_restores_a_removed_intent" };
     RunnerIgnoresClaim: "a runner finds the claim taken and goes on",
@@ -505,25 +508,26 @@ table! {
     NamesUnchecked: "a certificate speaks for any host",
         "7: a peer speaks for its own host", Hunt::Nodes { module: "bad_peers_are_refused" };
     ProcessesUnseen: "the unit's cgroup is read as empty",
-        "4: nothing is over while a process of it lives", Hunt::Nodes { module: "runner_killed_in_mid_script" };
+        "4: nothing is over while a process of it runs", Hunt::Nodes { module: "runner_killed_in_mid_script" };
     CaseIgnored: "a node whose name changes case is a second node",
         "a host has one name", Hunt::Unit { program: "core", filter: "a_node_has_one_spelling" };
     EachPageIsLast: "the first page of an edge's list counts as the whole list",
         "an attempt that its resource manager has is not closed",
         Hunt::Unit { program: "core", filter: "a_list_in_pages_closes_what_no_page_has" };
-    HalfListCounts: "a clean-up begins on the word of a list whose last page has not come",
+    HalfListCounts: "a clean-up begins by a list whose last page has not come",
         "no clean-up begins beside another job",
         Hunt::Unit { program: "core", filter: "no_clean_up_begins_on_half_a_list" };
     GraceEndsHalfListed: "a grace ends between two pages of an edge's list",
         "what a restored store lacks is known before it is acted on",
         Hunt::Unit { program: "core", filter: "no_grace_ends_on_half_a_list" };
-    MarksGo: "a tombstone that goes takes with it that its host had obeyed its commit",
-        "what was obeyed last is not forgotten", Hunt::Unit { program: "core", filter: "what_goes_leaves_its_commit" };
+    MarksGo: "a tombstone that goes takes with it that its host had accepted its commit",
+        "what was accepted last is not \
+         forgotten", Hunt::Unit { program: "core", filter: "what_goes_leaves_its_commit" };
     SetupAfterCleanup: "an action prepares an attempt on a host on which that was cleaned up",
         "nothing of an attempt begins after its after-actions",
         Hunt::Unit { program: "core", filter: "nothing_prepares_an_attempt_after_it_was_cleaned_up" };
     ContinuingUnseen: "a script that goes on after its task is over is not shown",
-        "8: what lives is visible", Hunt::Unit { program: "core", filter: "a_job_goes_on_without_a_straggler" };
+        "8: what runs is visible", Hunt::Unit { program: "core", filter: "a_job_goes_on_without_a_straggler" };
     LogNotRenewed: "a start appends to a log that a failed fsync left in the page cache alone",
         "5: what was acknowledged survives a crash",
         Hunt::Unit { program: "disk: failed_syncs", filter: "acknowledged_batches_survive" };
@@ -533,7 +537,7 @@ table! {
     FollowsWithoutEnvironment: "an after-action that no request began has no environment",
         "an epilog of a lost attempt has the variables of its prolog",
         Hunt::Unit { program: "core", filter: "an_epilog_that_nobody_asked_for_has_the_variables_of_its_prolog" };
-    RivalIsEvidence: "a node that obeys another controller's epoch is welcomed without a take-over",
+    RivalIsEvidence: "a node that has accepted another controller's epoch is welcomed without a take-over",
         "docs/semantics.md B1: a store that is behind begins a generation",
         Hunt::Unit { program: "core", filter: "a_rival_is_not_welcomed_before_a_take_over" };
     GivenUpBegins: "an after-action begins on a host that was given up",
@@ -541,8 +545,9 @@ table! {
     MissingUndrained: "a host whose clean-up may be missing is not drained",
         "docs/semantics.md B6: a host whose clean-up may be missing is drained",
         Hunt::Unit { program: "core", filter: "a_host_whose_clean_up_may_be_missing_is_drained_after_the_grace" };
-    JudgedBeforeGrace: "an undrain in a grace makes a node forget the tombstones of attempts that nobody asked for yet",
-        "docs/semantics.md B3: who asks for an attempt finds what its nodes know of it",
+    JudgedBeforeGrace: "an undrain in a grace makes a node forget the tombstones of attempts that were not asked for \
+                        yet",
+        "docs/semantics.md B3: a request for an attempt finds what its nodes know of it",
         Hunt::Unit { program: "core", filter: "an_undrain_in_a_grace_forgets_no_tombstone" };
     LiftedWithoutTraces: "a drain for a missing clean-up is lifted when the node has forgotten the tombstones",
         "docs/semantics.md B6: a host whose clean-up may be missing is drained",
@@ -557,7 +562,7 @@ table! {
         "docs/semantics.md B4: who takes up an attempt adopts its tasks",
         Hunt::Unit { program: "core", filter: "the_unknown_setup_task_of_a_taken_up_job_is_adopted" };
     AbandonedNoticed: "a notice of an abandoned attempt keeps all later notices back",
-        "docs/semantics.md B3: nothing of an abandoned attempt is told",
+        "docs/semantics.md B3: no notice of an abandoned attempt is sent",
         Hunt::Unit { program: "core", filter: "an_abandoned_attempt_keeps_no_notice_back" };
     AddedAnew: "a job that is added after the grace does not take up what its nodes say of it",
         "docs/semantics.md B6: the drain for a missing clean-up is lifted when the attempt is asked for",

@@ -28,15 +28,15 @@ pub(super) struct Report<'a> {
 
 impl Report<'_> {
     pub(super) fn fill(&self, outcome: Outcome, note: Option<String>, intent: &Intent, ended_ms: u64) -> Ended {
-        let mut told = Told::read(self.evidence.steps);
+        let mut reported = Reports::read(self.evidence.steps);
         let mut ended = Ended::bare(outcome, ended_ms);
         // Every script ran; only named checks or scripts marked as tolerable failed.
-        let excused = !told.checks.is_empty() || is_any_tolerable(&told.steps);
+        let excused = !reported.checks.is_empty() || is_any_tolerable(&reported.steps);
         if ended.outcome == Outcome::Ok && excused {
             ended.outcome = Outcome::Tolerable;
         }
         ended.dropped_env = intent.dropped_env;
-        ended.began_ms = told.steps.first().map(|step| step.began_ms);
+        ended.began_ms = reported.steps.first().map(|step| step.began_ms);
         if let Some(result) = self.result {
             ended.began_ms = Some(result.began_ms);
             ended.ended_ms = result.ended_ms;
@@ -48,23 +48,25 @@ impl Report<'_> {
             ended.memory_peak = unit.memory_peak;
         }
         let mut cut = Vec::new();
-        ended.steps = fit("steps", told.steps, |s: &Step| s.script.len() + s.digest.len() + 32, &mut cut);
-        ended.checks = fit("checks", told.checks, |c: &Check| c.check.len() + c.message.len(), &mut cut);
+        ended.steps = fit("steps", reported.steps, |s: &Step| s.script.len() + s.digest.len() + 32, &mut cut);
+        ended.checks = fit("checks", reported.checks, |c: &Check| c.check.len() + c.message.len(), &mut cut);
         let skipped = self.result.map(|result| result.skipped.clone()).unwrap_or_default();
         ended.skipped = fit("skipped files", skipped, String::len, &mut cut);
-        ended.milestones = fit("milestones", told.milestones, String::len, &mut cut);
-        let unnamed = told.left.into_iter().filter(|p| self.evidence.lingering.iter().all(|known| known.pid != p.pid));
+        ended.milestones = fit("milestones", reported.milestones, String::len, &mut cut);
+        let unnamed =
+            reported.left.into_iter().filter(|p| self.evidence.lingering.iter().all(|known| known.pid != p.pid));
         let lingering = self.evidence.lingering.iter().cloned().chain(unnamed).collect();
         ended.lingering = fit("processes", lingering, |p: &Process| p.command.len() + 8, &mut cut);
         ended.tails =
             fit("tails of output", self.evidence.tails.to_vec(), |t: &Tail| t.script.len() + t.text.len(), &mut cut);
-        ended.user_message = told.user_message.map(|text| crop(text, MAX_TEXT));
-        ended.expect_reboot = told.expect_reboot;
-        if told.forensics.len() > MAX_TAILS {
+        ended.user_message = reported.user_message.map(|text| crop(text, MAX_TEXT));
+        ended.expect_reboot = reported.expect_reboot;
+        if reported.forensics.len() > MAX_TAILS {
             cut.push("forensics".to_owned());
         }
-        ended.forensics = (!told.forensics.is_empty()).then(|| crop(std::mem::take(&mut told.forensics), MAX_TAILS));
-        let cut = (!cut.is_empty()).then(|| format!("too much to tell all: {}", cut.join(", ")));
+        ended.forensics =
+            (!reported.forensics.is_empty()).then(|| crop(std::mem::take(&mut reported.forensics), MAX_TAILS));
+        let cut = (!cut.is_empty()).then(|| format!("too long to report in full: {}", cut.join(", ")));
         let notes: Vec<String> = note.into_iter().chain(cut).collect();
         ended.note = (!notes.is_empty()).then(|| crop(notes.join("; "), MAX_TEXT));
         ended
@@ -73,7 +75,7 @@ impl Report<'_> {
 
 /// The details of a task's end that come from the records of the runner (`steps.jsonl`).
 #[derive(Default)]
-struct Told {
+struct Reports {
     steps: Vec<Step>,
     checks: Vec<Check>,
     milestones: Vec<String>,
@@ -84,16 +86,16 @@ struct Told {
     left: Vec<Process>,
 }
 
-impl Told {
+impl Reports {
     fn read(records: &[StepRecord]) -> Self {
-        let mut told = Self::default();
+        let mut reported = Self::default();
         // The `seq` of each entry of `steps`.
         let mut numbers: Vec<u32> = Vec::new();
         for record in records {
             match record {
                 StepRecord::Begin { seq, script, digest, attempt, at_ms, .. } => {
                     numbers.push(*seq);
-                    told.steps.push(Step {
+                    reported.steps.push(Step {
                         script: script.clone(),
                         digest: digest.clone(),
                         attempt: *attempt,
@@ -106,7 +108,7 @@ impl Told {
                 }
                 StepRecord::End { seq, elapsed_ms, status, tolerable, timed_out, .. } => {
                     if let Some(at) = numbers.iter().rposition(|number| number == seq) {
-                        let step = &mut told.steps[at];
+                        let step = &mut reported.steps[at];
                         step.elapsed_ms = *elapsed_ms;
                         step.status = Some(*status);
                         step.tolerable = *tolerable;
@@ -116,25 +118,25 @@ impl Told {
                 StepRecord::Overdue { script, limit_ms, forensics, .. } => {
                     // Writing to a String never fails.
                     let _ = writeln!(
-                        told.forensics,
+                        reported.forensics,
                         "{script} past its limit of {}:\n{forensics}",
                         Span::from_millis(*limit_ms)
                     );
                 }
-                StepRecord::Report { report, .. } => told.hear(report),
+                StepRecord::Report { report, .. } => reported.receive(report),
                 StepRecord::Left { treatment: Treatment::Hold { .. }, .. } => {}
                 StepRecord::Left { processes, .. } => {
-                    let known = |p: &Process| told.left.iter().any(|known| known.pid == p.pid);
+                    let known = |p: &Process| reported.left.iter().any(|known| known.pid == p.pid);
                     let new: Vec<Process> = processes.iter().map(Leftover::named).filter(|p| !known(p)).collect();
-                    told.left.extend(new);
+                    reported.left.extend(new);
                 }
                 StepRecord::NotRun { .. } | StepRecord::Cancelled { .. } => {}
             }
         }
-        told
+        reported
     }
 
-    fn hear(&mut self, report: &task::Report) {
+    fn receive(&mut self, report: &task::Report) {
         match report {
             task::Report::Tolerable { check, message } => {
                 self.checks.push(Check { check: check.clone(), message: message.clone() });

@@ -75,7 +75,7 @@ fn ok_needs_everything_and_anything_missing_is_something_else() {
     #[rustfmt::skip]
     let table = [
         ("all of it", fine.clone(), Outcome::Ok),
-        // If the judge does not believe the unit, the runner's result stands.
+        // If the judge does not believe the unit, the runner's result counts.
         ("a unit that is not loaded", with_unit(|u| u.loaded = false), Outcome::Ok),
         ("a unit whose start is pending", with_unit(|u| { u.job_pending = true; u.main_code = 0 }), Outcome::Ok),
         ("a unit of another invocation", with_unit(|u| u.invocation = Some(invocation(OTHER))), Outcome::Ok),
@@ -166,7 +166,7 @@ fn a_unit_that_is_gone_reads_success_and_is_not_believed() {
         }
         let stands = ended(&evidence(unit, Some(&runner), Some(&result(3))));
         assert_eq!(stands.outcome, failed(F::Exit(3)));
-        assert!(stands.note.unwrap().contains("the runner's result stands"));
+        assert!(stands.note.unwrap().contains("the runner's result counts"));
         // Without a claim, a result proves nothing.
         assert_eq!(ended(&evidence(unit, None, Some(&result(0)))).outcome, LOST);
     }
@@ -241,17 +241,17 @@ fn only_the_runner_knows_whether_a_cancel_reached_the_scripts() {
 fn a_term_that_nobody_asked_perilog_for_is_a_failure() {
     let runner = Claim::Runner(invocation(CLAIMED));
     let steps = [StepRecord::Cancelled { at_ms: 1 }];
-    let told = |worst, status| RunResult { cancelled: true, worst, ran: 1, of: 2, ..result(status) };
+    let reported = |worst, status| RunResult { cancelled: true, worst, ran: 1, of: 2, ..result(status) };
     for (unit, result, expect, by_us) in [
-        (exited(37), Some(told(Some(Exit(37)), 37)), failed(F::Exit(37)), Some(Exit(37))),
-        (exited(143), Some(told(Some(Signal(15)), 143)), failed(F::Signal(15)), Some(Signal(15))),
-        (exited(143), Some(told(None, 143)), failed(F::Signal(15)), None),
+        (exited(37), Some(reported(Some(Exit(37)), 37)), failed(F::Exit(37)), Some(Exit(37))),
+        (exited(143), Some(reported(Some(Signal(15)), 143)), failed(F::Signal(15)), Some(Signal(15))),
+        (exited(143), Some(reported(None, 143)), failed(F::Signal(15)), None),
         (unit("signal", 2, 9), None, failed(F::Signal(9)), Some(Signal(9))),
     ] {
         let stray = Evidence { steps: &steps, ..evidence(Some(&unit), Some(&runner), result.as_ref()) };
         let stopped = ended(&stray);
         assert_eq!(stopped.outcome, expect);
-        assert!(stopped.note.is_some_and(|note| note.contains("nobody had asked perilog")), "{unit:?}");
+        assert!(stopped.note.is_some_and(|note| note.contains("perilog was not asked for that")), "{unit:?}");
         let asked = ended(&Evidence { cancelled: true, ..stray });
         assert_eq!((asked.outcome, asked.note), (Outcome::Cancelled { status: by_us }, None));
     }
@@ -448,7 +448,7 @@ fn an_announced_boot_ends_the_task_as_its_scripts_ended() {
         ("others had not begun", vec![begin(0, "a", 1), announced()], Outcome::Lost { why: Loss::Rebooted }),
         ("it had failed, and others had not begun", vec![begin(0, "a", 1), announced(), end(0, 7, false)],
          failed(F::Exit(7))),
-        ("nobody announced it", vec![last(0, "a", 1), end(0, 0, false)], Outcome::Lost { why: Loss::Rebooted }),
+        ("it was not announced", vec![last(0, "a", 1), end(0, 0, false)], Outcome::Lost { why: Loss::Rebooted }),
         ("a check failed", vec![last(0, "a", 1), check("no mount"), announced()], Outcome::Tolerable),
         ("one before it failed", vec![begin(0, "a", 1), end(0, 3, false), last(1, "b", 1), announced()],
          failed(F::Exit(3))),

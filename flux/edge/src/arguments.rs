@@ -15,7 +15,7 @@ Has perilog's controller run the prologs and epilogs of Flux's jobs, drains node
   --let-go JOB      finish what perilog holds of a job in Flux, whatever perilog makes of it, and end; all: of every job
   --version, --help
 
-Exit status: 0 it was told to end, 1 it cannot run, 2 wrong usage or configuration.
+Exit status: 0 ended on request, 1 it cannot run, 2 wrong usage or configuration.
 ";
 
 pub const LET_GO: &str = "--let-go";

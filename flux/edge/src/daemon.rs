@@ -74,7 +74,7 @@ pub async fn let_go(config: &Config, job: &str) -> Result<(), String> {
     for (id, what, subject) in open {
         let asked = json!({ "id": id, "what": what.as_str(), "status": 0 });
         broker.rpc("job-manager.perilog-hold.finish", &asked, 0).await.map_err(|error| error.to_string())?;
-        say(&format!("{subject}: {} is let go", what.as_str()));
+        say(&format!("{subject}: {} is released", what.as_str()));
     }
     Ok(())
 }

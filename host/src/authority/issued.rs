@@ -24,8 +24,8 @@ pub struct Issued {
     pub names: Vec<String>,
     /// End of the certificate's validity, in milliseconds since 1970.
     pub not_after_ms: u64,
-    /// The time at which the controller issued the certificate to an enrolling host; `None` if an operator issued it by
-    /// hand.
+    /// The time at which the controller issued the certificate to an enrolling host; `None` if an operator issued it
+    /// manually.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enrolled_ms: Option<u64>,
 }
@@ -39,7 +39,7 @@ impl Issued {
 
 /// Returns the certificates of `host` (canonical) to revoke with the host, in the order of their issue.
 ///
-/// The result has all certificates issued by hand, the enrolled certificates that have not expired, and the host's
+/// The result has all certificates issued manually, the enrolled certificates that have not expired, and the host's
 /// newest certificate: its entry in the revocation list shows that the operator revoked the host. Other expired
 /// certificates are left out, because a host that enrols at each boot would fill the revocation list.
 pub fn of_host<'a>(issued: &'a [Issued], host: &str, now_ms: u64) -> Vec<&'a Issued> {
@@ -173,12 +173,12 @@ mod tests {
         // The host has enrolled again: its newest certificate is not revoked. Regression: a session from before the
         // revocation went on here with an expired certificate.
         assert_eq!(gone(&["01", "04"]), ["02"]);
-        assert_eq!(gone(&["01"]), [""; 0], "all that is older is by hand, and on the list if it is to be");
+        assert_eq!(gone(&["01"]), [""; 0], "all that is older is manual, and on the list if it is to be");
         assert_eq!(gone(&["03"]), ["03"]);
     }
 
     /// Regression test: after a power loss in the middle of a write, the next record was appended to the torn line, and
-    /// no reader could parse the list any more.
+    /// no reader could parse the list.
     #[test]
     fn a_line_that_was_cut_off_stays_alone_and_is_told() {
         let dir = tempfile::tempdir().unwrap();

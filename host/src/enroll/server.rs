@@ -119,8 +119,8 @@ async fn visit<R: Registrar>(incoming: Incoming, registrar: &Arc<R>) -> Result<(
         stream.write_all(&line(&answer)).await?;
         stream.shutdown().await
     };
-    let told = tokio::time::timeout(VISIT_LIMIT, tell).await.map_err(late)?;
-    told.map_err(|source| plain(&LinkError::of(peer, source).to_string()))
+    let reported = tokio::time::timeout(VISIT_LIMIT, tell).await.map_err(late)?;
+    reported.map_err(|source| plain(&LinkError::of(peer, source).to_string()))
 }
 
 /// A visitor that has sent its question.

@@ -86,8 +86,8 @@ fn is_plain(request: &Request) -> bool {
     !(request.more || request.oneway || request.upgrade)
 }
 
-/// Has the service handle one call, and waits until the call gives back `pen`, the writing half of the connection.
-/// Returns the pen; `None` if the connection must end.
+/// Has the service handle one call, and waits until the call returns `pen`, the writing half of the connection. Returns
+/// the pen; `None` if the connection must end.
 async fn answer<S: Service>(
     request: Request,
     pen: Pen,

@@ -297,7 +297,7 @@ mod tests {
         let newcomer = limits.take(0, true).unwrap();
         held[2].lost().await;
         assert!(!held[2].busy() && held[1].busy() && held[0].busy());
-        assert!(limits.take(0, true).is_err(), "nobody is idle");
+        assert!(limits.take(0, true).is_err(), "no connection is idle");
         // Dropping the first holder does not free a seat that was given away.
         held.remove(2);
         assert!(limits.take(0, true).is_err());

@@ -35,7 +35,7 @@ pub(crate) struct Hello {
     /// an older agent omits it.
     #[prost(message, optional, tag = "8")]
     pub actions: Option<Actions>,
-    /// Newest commit that the host has obeyed ([`CoreHello::newest`]). An older agent omits the field.
+    /// Newest commit that the host has accepted ([`CoreHello::newest`]). An older agent omits the field.
     #[prost(message, optional, tag = "9")]
     pub newest: Option<Mark>,
 }

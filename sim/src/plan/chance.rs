@@ -1,6 +1,6 @@
 //! Chooses the random requests and faults of a plan, and its traps: faults that strike at an effect of a daemon.
 
-use super::spring::CAN_FAIL;
+use super::spring::{CAN_FAIL, HALVES};
 use super::{ACTIONS, AGENT_EFFECTS, CONTROLLER_EFFECTS, Fault, Op, Side, Spring, Step, Trap, What};
 use crate::rng::Rng;
 use crate::world::site;
@@ -124,7 +124,7 @@ fn memory_fault(dice: &mut Rng, nodes: usize) -> Fault {
     let ms = dice.skewed(500, 90_000);
     match dice.below(14) {
         0..=1 => Fault::Restore { empty: dice.one_in(2) },
-        2..=4 => Fault::CopyPutBack { raw: dice.one_in(2), ms },
+        2..=4 => Fault::CopyRestored { raw: dice.one_in(2), ms },
         5..=6 => Fault::DirectoryRolledBack { ms },
         7..=8 => Fault::MemoryRolledBack { ms },
         9..=10 => Fault::ForgedMark { node: dice.below(nodes), far: dice.one_in(2), ms },
@@ -169,7 +169,7 @@ pub(super) fn node_fault(dice: &mut Rng, nodes: usize) -> Fault {
         32 => Fault::Reexec { node, ms: dice.skewed(20, 5_000) },
         33..=34 => Fault::Suspend { node, ms: dice.skewed(1_000, 180_000) },
         35 => Fault::OomKill { node },
-        31 if dice.one_in(2) => Fault::LoseSpool { node },
+        31 if dice.one_in(2) => Fault::RemoveSpool { node },
         30 if dice.one_in(2) => Fault::Clone { node, ms: dice.range(1_000, 60_000) },
         _ => Fault::KillAgent { node, down_ms: dice.skewed(1, 2_000) },
     }
@@ -201,7 +201,7 @@ pub(super) fn trap_at(dice: &mut Rng, nodes: usize, effect: &'static str) -> Tra
     let start = effect == "start-unit";
     let spring = match dice.below(18) {
         0 | 1 if CAN_FAIL.contains(&effect) => Spring::Fail,
-        2 if effect == "bury" => Spring::CrashWithin { down_ms },
+        2 if effect == HALVES => Spring::CrashWithin { down_ms },
         2..=4 if start => Spring::Unanswered { happens: dice.one_in(2) },
         5..=6 if start => Spring::Late { ms: dice.skewed(1_000, 200_000) },
         0..=8 => Spring::CrashBefore { down_ms },
@@ -342,7 +342,7 @@ pub(super) fn pruned_early(dice: &mut Rng, nodes: usize, (from, to): (u64, u64))
     steps
 }
 
-/// Returns a `Run`, and a fault that removes the directories of a node's tasks ([`Fault::LoseSpool`]). The agent
+/// Returns a `Run`, and a fault that removes the directories of a node's tasks ([`Fault::RemoveSpool`]). The agent
 /// notices the loss at its next start, or at the end of the task. `span`: index of the plan's time span, whose jobs the
 /// steps use.
 fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
@@ -352,7 +352,7 @@ fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let lost_at = at_ms + dice.skewed(1, 20_000);
     let mut steps = vec![
         Step { at_ms, what: What::Do(run) },
-        Step { at_ms: lost_at, what: What::Fault(Fault::LoseSpool { node }) },
+        Step { at_ms: lost_at, what: What::Fault(Fault::RemoveSpool { node }) },
     ];
     if dice.one_in(4) {
         // The unit that remains is an orphan.
@@ -389,8 +389,8 @@ fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> V
 
 /// Returns a `Run`, and its cancel while systemd starts the tasks' units. Each agent dies just before the cancel, so
 /// its next process may get the Cancel of a task without a claim. Traps may also delay the start ([`late`]), or kill
-/// the controller before it acknowledges the end. PID 1 then starts the unit when the task has its outcome and is not
-/// buried yet. `span`: index of the plan's time span, whose jobs the steps use.
+/// the controller before it acknowledges the end. PID 1 then starts the unit when the task has its outcome and no
+/// tombstone yet. `span`: index of the plan's time span, whose jobs the steps use.
 fn cancelled_in_flight(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };
@@ -456,7 +456,7 @@ fn grown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let lost_at = at_ms + dice.range(1, 20_000);
     steps.push(Step { at_ms: lost_at, what: What::Fault(Fault::Restore { empty: dice.below(4) > 0 }) });
     if dice.one_in(2) {
-        // The nodes have obeyed the lost controller.
+        // The nodes have accepted the lost controller.
         let accepted_at = lost_at + dice.skewed(100, 10_000);
         steps.push(Step { at_ms: accepted_at, what: What::Do(Op::TakeOver { to: 0 }) });
     }
@@ -499,14 +499,14 @@ fn remembered(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     let copied_at = at_ms + dice.skewed(1, 30_000);
     let ms = dice.range(3_000, 60_000);
     let fault = match dice.below(6) {
-        0..=1 => Fault::CopyPutBack { raw: dice.one_in(2), ms },
+        0..=1 => Fault::CopyRestored { raw: dice.one_in(2), ms },
         2 => Fault::DirectoryRolledBack { ms },
         3 => Fault::MemoryRolledBack { ms },
         4 => Fault::SchedulerRolledBack { ms },
-        _ => Fault::CopyPutBack { raw: true, ms },
+        _ => Fault::CopyRestored { raw: true, ms },
     };
     steps.push(Step { at_ms: copied_at, what: What::Fault(fault) });
-    // These jobs belong to the life that the fault loses.
+    // These jobs belong to the epoch that the fault loses.
     for job in 2..4 {
         steps.push(step(copied_at + dice.range(0, ms), launch(dice, job)));
     }
@@ -525,8 +525,8 @@ fn remembered(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
 }
 
 /// Returns the steps of [`remembered`], which include a rollback, and a fault that cuts off or suspends a node about
-/// that time, for one to five minutes. The node may keep tasks of the lost life. `span`: index of the plan's time span,
-/// whose jobs the steps use.
+/// that time, for one to five minutes. The node may keep tasks of the lost epoch. `span`: index of the plan's time
+/// span, whose jobs the steps use.
 fn away_over_a_recovery(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let mut steps = remembered(dice, nodes, span, at_ms);
     let (node, ms) = (dice.below(nodes), dice.range(60_000, 300_000));

@@ -50,8 +50,8 @@ pub fn depth(seed: u64) -> Plan {
         let at_ms = moment(&mut dice, &spans).1;
         let fault = chance::fault(&mut dice, nodes, strange);
         if matches!(fault, Fault::Restore { .. } | Fault::SecondController { .. }) && dice.one_in(2) {
-            // An operator notices that no agent obeys the controller, and takes over. Otherwise no agent would obey
-            // for an hour, or until the world ends.
+            // An operator notices that no agent accepts the controller, and takes over. Otherwise no agent would accept
+            // it for an hour, or until the world ends.
             let after_ms = if spans.len() > 1 { dice.range(30_000, 90_000) } else { dice.skewed(100, 60_000) };
             steps.push(Step { at_ms: at_ms + after_ms, what: What::Do(Op::TakeOver { to: 0 }) });
         }

@@ -303,7 +303,7 @@ pub enum Fault {
         ms: u64,
     },
     /// A program cleans up /run: the directories of all tasks are gone; tombstones stay.
-    LoseSpool {
+    RemoveSpool {
         node: usize,
     },
     ClockStep {
@@ -336,7 +336,7 @@ pub enum Fault {
     },
     /// A copy of the store is made when the fault strikes, and replaces the store `ms` milliseconds later. `raw`: `cp`
     /// makes the copy, which therefore has no backup stamp. The anchor stays.
-    CopyPutBack {
+    CopyRestored {
         raw: bool,
         ms: u64,
     },
@@ -351,7 +351,7 @@ pub enum Fault {
         ms: u64,
     },
     /// A thief has the node's key. For `ms` milliseconds the node's Hello names a forged commit: of an epoch above all
-    /// others (`far`), or of the obeyed epoch with a number that no controller reached.
+    /// others (`far`), or of the accepted epoch with a number that no controller reached.
     ForgedMark {
         node: usize,
         far: bool,
@@ -396,7 +396,7 @@ impl Fault {
             | Self::KillRunner { node }
             | Self::StopUnit { node }
             | Self::TakeName { node, .. }
-            | Self::LoseSpool { node }
+            | Self::RemoveSpool { node }
             | Self::ClockStep { node, .. }
             | Self::ForgedMark { node, .. }
             | Self::Clone { node, .. } => Some(*node),
@@ -405,7 +405,7 @@ impl Fault {
             | Self::FullStore { .. }
             | Self::HangHooks { .. }
             | Self::Restore { .. }
-            | Self::CopyPutBack { .. }
+            | Self::CopyRestored { .. }
             | Self::DirectoryRolledBack { .. }
             | Self::MemoryRolledBack { .. }
             | Self::SchedulerRolledBack { .. }
@@ -419,9 +419,9 @@ impl Fault {
     pub const fn of_memory(&self) -> Option<&'static str> {
         Some(match self {
             Self::Restore { empty: true } => "store lost",
-            Self::Restore { empty: false } => "backup put back",
-            Self::CopyPutBack { raw: false, .. } => "backup of the current epoch put back",
-            Self::CopyPutBack { raw: true, .. } => "copy of the current epoch put back",
+            Self::Restore { empty: false } => "backup restored",
+            Self::CopyRestored { raw: false, .. } => "backup of the current epoch restored",
+            Self::CopyRestored { raw: true, .. } => "copy of the current epoch restored",
             Self::DirectoryRolledBack { .. } => "directory rolled back",
             Self::MemoryRolledBack { .. } => "memory rolled back",
             Self::ForgedMark { .. } => "forged mark",
@@ -440,9 +440,9 @@ pub(crate) const LEFT: &str = "recovery left";
 /// The names that [`Fault::of_memory`] returns.
 pub const OF_MEMORY: [&str; 9] = [
     "store lost",
-    "backup put back",
-    "backup of the current epoch put back",
-    "copy of the current epoch put back",
+    "backup restored",
+    "backup of the current epoch restored",
+    "copy of the current epoch restored",
     "directory rolled back",
     "memory rolled back",
     "forged mark",

@@ -70,7 +70,7 @@ impl Truth {
 /// A text that describes the runs, if they contradict the outcome.
 fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Result<(), String> {
     let one = |fits: &dyn Fn(&Run) -> bool| {
-        if runs.iter().any(|run| fits(run)) { Ok(()) } else { Err(told(runs)) }
+        if runs.iter().any(|run| fits(run)) { Ok(()) } else { Err(reported(runs)) }
     };
     match outcome {
         Outcome::Ok => {
@@ -91,7 +91,7 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
             if runs.iter().all(|run| !run.begun || run.cancelled || run.announced) {
                 Ok(())
             } else {
-                Err(told(runs))
+                Err(reported(runs))
             }
         }
         Outcome::Failed { why } => match why {
@@ -117,7 +117,7 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
                 if runs.is_empty() {
                     Ok(())
                 } else {
-                    Err(told(runs))
+                    Err(reported(runs))
                 }
             }
         },
@@ -125,7 +125,7 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
             if runs.is_empty() {
                 Ok(())
             } else {
-                Err(told(runs))
+                Err(reported(runs))
             }
         }
         // Both outcomes state nothing about scripts.
@@ -146,8 +146,8 @@ impl Run {
     }
 
     /// Returns `true` if an announced reboot ended the run well: the last script had begun, and no script had failed
-    /// before the announcement. Failures after the announcement do not count, because the controller may never hear of
-    /// them. `sure`: the node must have rebooted already; otherwise the announcement suffices.
+    /// before the announcement. Failures after the announcement do not count, because the controller may never get a
+    /// report of them. `sure`: the node must have rebooted already; otherwise the announcement suffices.
     fn is_ended_by_boot(&self, sure: bool) -> bool {
         self.announced && (self.boots > 0 || !sure) && !self.failed_before && self.last_begun
     }
@@ -167,7 +167,7 @@ impl Run {
     }
 }
 
-fn told(runs: &[&Run]) -> String {
+fn reported(runs: &[&Run]) -> String {
     if runs.is_empty() {
         return "no script of it ever ran".to_owned();
     }

@@ -135,7 +135,12 @@ impl Truth {
         let unnotified = !open.is_subset(&row.cancelling) || work && !external.cancelling;
         if attempt(row.attempt).is_some_and(|attempt| !attempt.open) && unnotified {
             let (name, job, number) = (&row.name, &row.job, row.attempt);
-            return self.broken(|| format!("8 services: {name} of {job} attempt {number} is over, and it is not told"));
+            return self.broken(|| {
+                format!(
+                    "8 services: {name} of {job} attempt {number} is over, and that is not \
+                                           reported"
+                )
+            });
         }
         if !self.attempts.served.insert(row.id) {
             return;
@@ -178,7 +183,7 @@ impl Truth {
         if let Some(stem) = without_caller {
             let (job, attempt) = (&row.job, row.attempt);
             self.broken(|| {
-                format!("5 epilog: {stem} began, and its rank of {job} attempt {attempt} goes back without one")
+                format!("5 epilog: {stem} began, and its rank of {job} attempt {attempt} is released without one")
             });
         }
     }
@@ -202,18 +207,18 @@ impl Truth {
         }
     }
 
-    /// Returns what the controller still owes a pruned attempt, as text; `None`: nothing. `before`: the earlier records
-    /// of the batch.
+    /// Returns the pending work of a pruned attempt, as text; `None`: nothing. `before`: the earlier records of the
+    /// batch.
     fn pending_of(&self, store: &Snapshot, row: &AttemptRow, before: &[Record]) -> Option<String> {
         if let Some(sequence) = self.unheard(&row.job, row.attempt) {
-            return Some(format!("the hook has not heard of release {sequence}"));
+            return Some(format!("the hook has no notice of release {sequence}"));
         }
         if row.complete {
             return None;
         }
         // Only the attempt of a bare `perilog run`, which still holds its ranks, may be pruned without a release.
         if row.added || !row.open || row.hold.is_empty() {
-            return Some(format!("only {} of it was given back", row.released));
+            return Some(format!("only {} of it was released", row.released));
         }
         let stored = |host: &str| store.drains.iter().find(|drain| drain.host.as_str() == host).cloned();
         let drain = |host: &str| before.iter().fold(stored(host), |drain, record| after(drain, record, host));

@@ -143,7 +143,7 @@ impl Truth {
                 let after = std::mem::replace(&mut notices.last, last);
                 if part.is_empty() || twice || after || last != (notices.part() == whole) {
                     return Some(format!(
-                        "4 released: {part} of {of} is told, final {last}; so far {}",
+                        "4 released: {part} of {of} is sent, final {last}; so far {}",
                         notices.part()
                     ));
                 }
@@ -172,7 +172,7 @@ impl Truth {
                 };
                 let nobody = bad.is_empty() && body["resources"].is_null();
                 let wrong = body["severity"] != 1 || nobody || !bad.iter().all(|rank| named(&rank));
-                wrong.then(|| format!("5 exception: ranks {bad} of {of} are told as forgiven"))
+                wrong.then(|| format!("5 exception: ranks {bad} of {of} are reported as forgiven"))
             }
             _ => None,
         }
@@ -196,7 +196,7 @@ impl Truth {
             && !forgetful
         {
             return Some(format!(
-                "5 drain: {host} was drained for this, somebody lifted that, and it is again: {reason}"
+                "5 drain: {host} was drained for this, an operator lifted that, and it is again: {reason}"
             ));
         }
         if let Some(before) = before.filter(|before| *before != reason && !forgetful) {

@@ -32,8 +32,8 @@ impl Truth {
         self.cleaned.pruned.contains_key(of)
     }
 
-    /// Returns `true` if the attempt was pruned, and no run of the task on node `at` began later. The agent was then
-    /// told to forget the task, and does not report it again.
+    /// Returns `true` if the attempt was pruned, and no run of the task on node `at` began later. The agent then got
+    /// the order to forget the task, and does not report it again.
     pub(crate) fn ran_before_its_prune(&self, job: &JobId, attempt: Attempt, task: TaskId, at: usize) -> bool {
         let before = self.cleaned.pruned.get(&(job.clone(), attempt)).copied().unwrap_or_default();
         self.runs.iter().skip(before).all(|run| run.task != task || run.node != at) && before > 0
@@ -51,7 +51,7 @@ impl Truth {
             if !left.is_empty() {
                 let (job, attempt) = (&row.job, row.attempt);
                 return self
-                    .broken(|| format!("5 epilog: ranks {left} of {job} attempt {attempt} went back without one"));
+                    .broken(|| format!("5 epilog: ranks {left} of {job} attempt {attempt} were released without one"));
             }
         }
         let on_hosts = row.ranks.iter().zip(row.hosts.iter()).filter(|(rank, _)| releases.contains(*rank));
@@ -61,7 +61,7 @@ impl Truth {
             let (stem, job, attempt) = (&run.stem, &row.job, row.attempt);
             format!(
                 "5 cleaned: {stem} ran on {host}, and no epilog began there after it: rank {rank} of {job} attempt \
-                 {attempt} goes back"
+                 {attempt} is released"
             )
         });
         if let Some(text) = without_caller.into_iter().next() {

@@ -30,8 +30,8 @@ impl Truth {
     }
 
     /// Records that controller `which` gets a new store, at world time `t` (ms). Actions that differ between the two
-    /// stores are doubtful.
-    /// Actions that only the new store has are doubtful too, because the controller has told the nodes to forget them.
+    /// stores are doubtful. Actions that only the new store has are doubtful too, because the controller has ordered
+    /// the nodes to forget them.
     pub(crate) fn store_replaced(&mut self, which: usize, before: &Snapshot, store: &Snapshot, t: u64) {
         let only_in = |one: &Snapshot, other: &Snapshot| -> Vec<ActionId> {
             let only = |row: &&ActionRow| !other.actions.contains(row);

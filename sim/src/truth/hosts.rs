@@ -84,7 +84,7 @@ impl Truth {
         }
         let new = before.map_or_else(|| row.sent.clone(), |before| row.sent.difference(&before.sent));
         if self.is_unseen() {
-            // After a lost life, the controller cannot know to which job the host was given.
+            // After a lost epoch, the controller cannot know to which job the host was given.
             for rank in new.iter().map(Rank) {
                 self.hosts.sent.remove(&TaskId { action: row.id, rank });
             }

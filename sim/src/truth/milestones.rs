@@ -55,7 +55,7 @@ impl Truth {
     pub(super) fn check_milestone(&mut self, store: &Snapshot, job: &JobId, event: &Event) {
         let text = |key: &str| event.context().and_then(|c| c.get(key)).and_then(Value::as_str);
         let (Some(attempt), Some(name)) = (text("attempt").and_then(|text| text.parse().ok()), text("name")) else {
-            return self.broken(|| format!("5 milestone: one of {job} is told without its attempt or name"));
+            return self.broken(|| format!("5 milestone: one of {job} is reported without its attempt or name"));
         };
         let (key, by_hand) = ((job.clone(), attempt, name.to_owned()), (job.clone(), name.to_owned()));
         let book = &mut self.milestones;
@@ -69,7 +69,12 @@ impl Truth {
         let (twice, untrue) = (logged.intersection(&ranks), ranks.difference(&reported));
         logged.extend_with(&ranks);
         if !twice.is_empty() && !self.milestones.forgetful {
-            self.broken(|| format!("5 milestone: {name} of {job} attempt {attempt} is told twice of ranks {twice}"));
+            self.broken(|| {
+                format!(
+                    "5 milestone: {name} of {job} attempt {attempt} is reported twice of ranks \
+                                    {twice}"
+                )
+            });
         } else if !untrue.is_empty() {
             self.broken(|| format!("5 milestone: {name} of {job} attempt {attempt}: ranks {untrue} never said it"));
         }
@@ -88,7 +93,12 @@ impl Truth {
         twice: bool,
     ) {
         if twice {
-            return self.broken(|| format!("5 milestone: {name} of {job} attempt {attempt} is told twice of the job"));
+            return self.broken(|| {
+                format!(
+                    "5 milestone: {name} of {job} attempt {attempt} is reported twice of the \
+                                           job"
+                )
+            });
         }
         let Some(row) = store.attempts.iter().find(|row| row.job == *job && row.attempt == attempt) else { return };
         let mut without = row.ranks.difference(reported);
@@ -119,7 +129,7 @@ impl Truth {
         let missing = missing.filter(|_| !book.forgetful).map(|(key, _)| key.clone());
         if let Some((job, attempt, name)) = missing {
             self.broken(|| {
-                format!("8 milestone: all of {job} attempt {attempt} have said {name}, and nobody was told")
+                format!("8 milestone: all of {job} attempt {attempt} have said {name}, and no notice was sent")
             });
         }
     }

@@ -54,11 +54,10 @@ pub(crate) struct Truth {
     answers: BTreeMap<(usize, u64, TaskId), &'static str>,
     /// Tasks that an agent reported as cancelled before their begin, by machine, boot and task.
     cancel_reported: BTreeSet<(usize, u64, TaskId)>,
-    /// By task and node that has accepted the task: whether the node has buried it (a tombstone is in place of the
-    /// directory), because the controller or the callers on the node's local socket know its end.
+    /// By task and node that has accepted the task: whether the node has its tombstone in place of the directory,
+    /// because the controller or the callers on the node's local socket know its end.
     at_rest: BTreeMap<(TaskId, usize), bool>,
-    /// Tasks that every node had buried, by a tombstone in place of the directory, when the first controller pruned
-    /// their attempt.
+    /// Tasks whose tombstone every node had in place of the directory, when the first controller pruned their attempt.
     reported_and_pruned: BTreeSet<TaskId>,
     /// Tasks with a runner that died before the claim, each with the number of the killing signal.
     died_unclaimed: BTreeSet<(TaskId, u8)>,

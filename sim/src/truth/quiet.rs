@@ -49,7 +49,7 @@ impl Truth {
     pub(super) fn check_start(&mut self, job: &JobId, event: &Event) {
         let text = |key: &str| event.context().and_then(|c| c.get(key)).and_then(Value::as_str).unwrap_or_default();
         let (name, rebuilt) = (text("action"), event.context().is_some_and(|c| c.contains_key("rebuilt")));
-        // The action began in a lost life, as records on a node show: an operator lets the action go on.
+        // The action began in a lost epoch, as records on a node show: an operator lets the action go on.
         let attempt = text("attempt").parse().ok();
         let id = attempt
             .zip(ActionName::new(name).ok())

@@ -14,13 +14,13 @@ pub(super) struct Recovery {
     /// Whether a controller's store may be behind what the nodes know: for example, a store was rolled back, a second
     /// controller ran, or an operator made a controller take over.
     may_be_behind: bool,
-    /// Whether the first controller has lost a life, has no evidence of it on its own host, and has entered no recovery
-    /// since. The controller then does not know what it did in the lost life.
+    /// Whether the first controller has lost an epoch, has no evidence of it on its own host, and has entered no
+    /// recovery since. The controller then does not know what it did in the lost epoch.
     unseen: bool,
     /// The controller that last entered a recovery, and the number of the commit that entered it. The notices in that
     /// same commit were decided before the recovery.
     entered: Option<(usize, u64)>,
-    /// Whether a controller's process was restored with its memory: two of its lives have then made commits with the
+    /// Whether a controller's process was restored with its memory: two of its epochs have then made commits with the
     /// same numbers.
     numbers_repeat: bool,
     /// Nodes that reported a commit which no controller made.
@@ -49,13 +49,13 @@ impl Truth {
         self.recovery.numbers_repeat = true;
     }
 
-    /// Returns `true` if a controller can distinguish a task of a lost life from a pruned task, because no two lives
+    /// Returns `true` if a controller can distinguish a task of a lost epoch from a pruned task, because no two epochs
     /// have commits with the same numbers.
     pub(crate) const fn reports_lost_tasks(&self) -> bool {
         !self.recovery.numbers_repeat
     }
 
-    /// Returns `true` if the first controller cannot know what it did in a lost life.
+    /// Returns `true` if the first controller cannot know what it did in a lost epoch.
     pub(crate) const fn is_unseen(&self) -> bool {
         self.recovery.unseen
     }
@@ -126,7 +126,7 @@ impl Truth {
         let given_up = |job: &JobId, attempt| self.releases.given_up(job, attempt);
         let wrong = records.iter().find_map(|record| goes_on(store, record, reported, &abandoned, given_up));
         if let Some(what) = wrong {
-            self.broken(|| format!("recovery: c{which} {what}, and nobody has asked for it"));
+            self.broken(|| format!("recovery: c{which} {what}, and no request for it has arrived"));
         }
     }
 
@@ -140,8 +140,8 @@ impl Truth {
             let (sequence, job, attempt) = (entry.sequence, &entry.job, entry.attempt);
             self.broken(|| {
                 format!(
-                    "recovery: c{which} tells entry {sequence} of {job} attempt {attempt}, and nobody has asked for \
-                     it"
+                    "recovery: c{which} sends entry {sequence} of {job} attempt {attempt}, and no request for it has \
+                     arrived"
                 )
             });
         }
@@ -172,7 +172,7 @@ fn goes_on(
                 && entry.reader == Reader::Manager
                 && entry.body.value()["event"] != "milestone" =>
         {
-            Some(format!("has {} of {} attempt {} told", entry.body.value(), entry.job, entry.attempt))
+            Some(format!("has {} of {} attempt {} sent", entry.body.value(), entry.job, entry.attempt))
         }
         Record::Attempt(row) if is_abandoned(&row.job, row.attempt) => {
             let before = store.attempts.iter().find(|of| of.job == row.job && of.attempt == row.attempt)?;

@@ -172,7 +172,7 @@ impl Truth {
                 && !releases.is_lifted_for(host.as_str(), *at)
         });
         if let Some(stem) = alive.map(|(_, run)| run.stem.clone()) {
-            self.broken(|| format!("4 resolved: {stem} by hand, it lives, and its node is not drained"));
+            self.broken(|| format!("4 resolved: {stem} manually, it lives, and its node is not drained"));
         }
     }
 
@@ -303,7 +303,7 @@ impl Truth {
     }
 
     /// Records that the notice with this sequence number has left the outbox. Without a configured hook, no hook has to
-    /// carry out the notice's release any more.
+    /// carry out the notice's release.
     pub(super) fn done(&mut self, sequence: u64) {
         if self.releases.hook != Some(true) {
             self.releases.pending.retain(|(_, of), _| *of != sequence);
@@ -322,7 +322,7 @@ impl Truth {
         let of_job = self.releases.received.entry((job.clone(), entry.attempt)).or_default();
         let before = of_job.insert(key, part.clone());
         if before.as_ref().is_some_and(|before| *before != part) && !forgetful {
-            return self.broken(|| format!("4 released: sequence {key:?} of {job} was told as two releases"));
+            return self.broken(|| format!("4 released: sequence {key:?} of {job} was sent as two releases"));
         }
         let twice = of_job.iter().any(|(other, of)| *other != key && !of.intersection(&part).is_empty());
         let late = before.is_none() && self.releases.last.get(&job).is_some_and(|last| *last > key);
@@ -331,7 +331,7 @@ impl Truth {
         }
         if (twice || late) && !forgetful {
             let how = if twice { "twice" } else { "out of order" };
-            self.broken(|| format!("4 released: the hook hears of {part} of {job} {how}"));
+            self.broken(|| format!("4 released: the hook gets notice of {part} of {job} {how}"));
         }
     }
 
@@ -355,7 +355,12 @@ impl Truth {
         let pending = releases.pending.iter().filter(|(_, (job, _))| !releases.is_forgetful(job));
         let mut deaf = pending.filter(|(_, (job, attempt))| there(job, *attempt));
         if let Some((key, (job, attempt))) = deaf.next().map(|(key, of)| (*key, of.clone())) {
-            self.broken(|| format!("5 told: the hook has not heard of release {key:?}, of {job} attempt {attempt}"));
+            self.broken(|| {
+                format!(
+                    "5 reported:  the hook has no notice of release {key:?}, of {job} attempt \
+                                    {attempt}"
+                )
+            });
         }
     }
 
@@ -364,14 +369,20 @@ impl Truth {
     pub(super) fn check_drain(&mut self, row: &DrainRow) {
         let asked = self.releases.lifted.contains_key(&row.host);
         if row.lifted && row.by.is_some() && !asked {
-            self.broken(|| format!("drain: that of {} was asked for by an operator, and nobody lifted it", row.host));
+            self.broken(|| format!("drain: that of {} was asked for by an operator, and it was not lifted", row.host));
         }
-        let told = self.releases.carried_out.get(&row.host) == Some(&row.notice_id);
+        let reported = self.releases.carried_out.get(&row.host) == Some(&row.notice_id);
         // An edge may have listed the drain as standing in the resource manager.
-        let told = told || self.releases.is_drained(row.host.as_str());
-        let told = told || self.releases.hook != Some(true);
-        if row.confirmed && !row.lifted && !told {
-            self.broken(|| format!("4 released: the drain of {} is in force, and the hook was never told", row.host));
+        let reported = reported || self.releases.is_drained(row.host.as_str());
+        let reported = reported || self.releases.hook != Some(true);
+        if row.confirmed && !row.lifted && !reported {
+            self.broken(|| {
+                format!(
+                    "4 released: the drain of {} is in force, and the hook was never \
+                                    notified",
+                    row.host
+                )
+            });
         }
     }
 

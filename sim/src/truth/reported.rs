@@ -69,7 +69,7 @@ impl Truth {
         }
         if let Some(stem) = missing {
             self.broken(|| {
-                format!("5 told: {stem} ran to its end, its node is there, and the controller was never told")
+                format!("5 reported:  {stem} ran to its end, its node is there, and the controller was never notified")
             });
         }
     }
@@ -80,13 +80,13 @@ impl Truth {
         self.stops.written(task);
     }
 
-    /// Records that the agent of node `at` buries a task: a tombstone takes the place of the directory. The agent does
-    /// so once the controller, or the callers on the node's local socket, know the end.
+    /// Records that the agent of node `at` writes the task's tombstone: a tombstone takes the place of the directory.
+    /// The agent does so once the controller, or the callers on the node's local socket, know the end.
     pub(crate) fn tombstone_written(&mut self, at: usize, task: TaskId) {
         self.at_rest.insert((task, at), true);
     }
 
-    /// Returns `true` if the task was on a node, and every node that had it has buried it.
+    /// Returns `true` if the task was on a node, and every node that had it has its tombstone.
     fn has_tombstone(&self, task: TaskId) -> bool {
         let mut there = self.at_rest.range((task, 0)..=(task, usize::MAX)).map(|(_, rests)| *rests).peekable();
         there.peek().is_some() && there.all(|rests| rests)
@@ -99,13 +99,13 @@ impl Truth {
 
     /// Records that controller `which` has pruned an attempt. If the attempt may come back, also forgets all outcomes
     /// of it that the controller's store has shown: all ranks may then run again. It comes back if the resource manager
-    /// asserts it again. It also does if a node reports an end late, because the node was away or obeyed another
+    /// asserts it again. It also does if a node reports an end late, because the node was away or accepted another
     /// controller.
     pub(super) fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
         let asked = self.coming_again.remove(&(job.clone(), attempt));
         let shown = self.shown[which].tasks_of(job, attempt).any(|task| !self.has_tombstone(*task));
         let ran = |run: &Run| self.shown[which].is_of(run.task.action, job, attempt) && !self.has_tombstone(run.task);
-        // A node may also hold tasks of a lost life, whose report brings the attempt back.
+        // A node may also hold tasks of a lost epoch, whose report brings the attempt back.
         let comes_again = asked || shown || self.may_be_behind() || self.runs.iter().any(ran);
         if which == 0 {
             let reported = self.shown[which].tasks_of(job, attempt).copied().filter(|task| self.has_tombstone(*task));
@@ -143,7 +143,7 @@ impl Truth {
         }
         let before = *self.answers.entry((at, boot, task)).or_insert(outcome.as_str());
         if before != outcome.as_str() && !self.is_cleared(task) {
-            self.broken(|| format!("5 shown: n{at} told a caller that {task} was {before}, and now {outcome}"));
+            self.broken(|| format!("5 shown: n{at} reported to a caller that {task} was {before}, and now {outcome}"));
         }
     }
 }

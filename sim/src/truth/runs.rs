@@ -59,8 +59,8 @@ pub(super) struct Run {
     pub(super) oom: bool,
     /// Whether the unit was stopped without a request to perilog.
     pub(super) meddled: bool,
-    /// Whether the node went down before the run's end was safe. The end is safe once the agent has buried the task and
-    /// the first controller's store shows the outcome. For a local task the burial is enough.
+    /// Whether the node went down before the run's end was safe. The end is safe once the agent has written the task's
+    /// tombstone and the first controller's store shows the outcome. For a local task the tombstone is enough.
     pub(super) down: bool,
     /// Whether the node has gone down since the run began.
     pub(super) rebooted: bool,
@@ -276,8 +276,8 @@ impl Truth {
         for run in self.runs.iter_mut().filter(|run| run.node == at) {
             run.rebooted = true;
             run.boots += u32::from(run.announced);
-            // The end is safe if the agent has buried the task. For a controller's task the first controller's store
-            // must show it, too: a second controller may have acknowledged it.
+            // The end is safe if the agent has written the task's tombstone. For a controller's task the first
+            // controller's store must show it, too: a second controller may have acknowledged it.
             let is_told = shown.ended_at(run.task).is_some();
             run.down |= at_rest.get(&(run.task, at)) != Some(&true) || !(run.local || is_told);
             run.alive = false;

@@ -135,7 +135,7 @@ impl Truth {
             Outcome::Failed { why: Failure::Reported } => word == Some("failed"),
             Outcome::Cancelled { .. } => word == Some("failed") && asked,
             // A report in the same batch may have come after the tick at which the lease ended. A process that was
-            // restored with its memory does not know the reports of its lost life.
+            // restored with its memory does not know the reports of its lost epoch.
             Outcome::Lost { why: Loss::Lease } => {
                 !self.reports_lost_tasks()
                     || reports.is_none_or(|(_, at)| *at == t)
@@ -145,9 +145,9 @@ impl Truth {
             _ => false,
         };
         let since = self.lease_since(row.id, t);
-        let told =
+        let reported =
             || format!("its service said {reports:?}, and its lease of {} counts since {since}", external.lease_ms);
-        if fits { Ok(()) } else { Err(told()) }
+        if fits { Ok(()) } else { Err(reported()) }
     }
 
     /// Returns the lease in milliseconds. If a request changed the lease at `t`, the old lease may have ended before

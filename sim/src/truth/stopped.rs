@@ -203,7 +203,7 @@ impl Truth {
             && fences == Some(*of)
             && calm_since.is_some_and(|since| since < *when && when + 2 * FRAME_MS < t)
         {
-            return Some(format!("it was resolved by hand at {when}, in a session that stands still"));
+            return Some(format!("it was resolved manually at {when}, in a session that stands still"));
         }
         let (lost, _) = self.shown[0].ended_at(task).filter(|(_, outcome)| super::agree::is_offline(outcome))?;
         let since = calm_since.filter(|since| lost < *since && since + 2 * FRAME_MS < t)?;

@@ -36,7 +36,7 @@ impl Shown {
         }
         shown.first.clone_from(&before.first);
         for (task, since) in &mut shown.since {
-            // Another life may have given the task another outcome.
+            // Another epoch may have given the task another outcome.
             let known = shown.first.get(task).into_iter().flatten();
             let same = known.filter(|(outcome, _)| shown.outcomes.get(task) == Some(outcome)).map(|(_, at)| *at);
             *since = same.min().unwrap_or(*since);
@@ -292,7 +292,7 @@ impl Truth {
     /// Checks that the open attempt of a job is its newest.
     fn check_newest(&mut self, which: usize, store: &Snapshot, row: &AttemptRow) {
         let newer = |other: &&AttemptRow| other.job == row.job && other.attempt > row.attempt;
-        // Somebody may still ask for an abandoned attempt.
+        // A client may still ask for an abandoned attempt.
         let newer = store.attempts.iter().find(newer).filter(|_| !row.abandoned);
         if let Some(newer) = newer {
             let (job, attempt, newer) = (&row.job, row.attempt, newer.attempt);
@@ -341,7 +341,7 @@ impl Truth {
             && !self.is_doubtful(task, None)
         {
             return self.broken(|| {
-                format!("3 true: c{which} says rank {rank} of {name} of {job} is {outcome}, and nobody asked for that")
+                format!("3 true: c{which} says rank {rank} of {name} of {job} is {outcome}, and that was not asked for")
             });
         }
         if let Err(truth) = self.agrees(task, outcome) {

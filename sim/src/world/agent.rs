@@ -67,7 +67,7 @@ pub(crate) enum Pending {
     Start(TaskId),
     OverviewRequest(TaskId),
     Unload(String),
-    Told,
+    Ignored,
 }
 
 impl Agent {
@@ -390,7 +390,7 @@ impl World {
         }
         agent.calls += 1;
         let from = Caller { incarnation: agent.incarnation, connection: agent.connection, call: agent.calls, mute };
-        if !matches!(pending, Pending::Told) {
+        if !matches!(pending, Pending::Ignored) {
             agent.pending.insert(from.call, pending);
             let event = AgentEvent::Unanswered { call: from.call, connection: from.connection };
             self.after(CALL_LIMIT_MS, Event::Agent { node: at, incarnation: from.incarnation, event });
@@ -431,7 +431,7 @@ impl Pending {
             Self::Start(task) => Some(Input::Started { task, reply: StartReply::Unknown(why) }),
             Self::OverviewRequest(task) => Some(Input::Inspected { task, seen: Err(why) }),
             Self::Unload(stem) => Some(Input::Unloaded { stem, result: Err(why) }),
-            Self::Told => None,
+            Self::Ignored => None,
         }
     }
 }

@@ -50,7 +50,7 @@ impl World {
                         agent.interest.insert(stem.clone());
                     }
                 }
-                self.call(at, Pending::Told, Call::Watch { stem }, 0, false);
+                self.call(at, Pending::Ignored, Call::Watch { stem }, 0, false);
             }
             Effect::WatchEmpty { task, .. } => self.watch_empty(at, task),
             Effect::Inspect { stem, task } => {
@@ -73,7 +73,7 @@ impl World {
                     dir.stop_asked = true;
                 }
                 let of = self.looked(at, &stem);
-                self.call(at, Pending::Told, Call::SignalRunner { stem, signal, of }, 0, false);
+                self.call(at, Pending::Ignored, Call::SignalRunner { stem, signal, of }, 0, false);
             }
             Effect::MarkBootExpected { stem } => {
                 if !full && let Some(dir) = self.nodes[at].spool.tasks.get_mut(&stem) {
@@ -83,7 +83,7 @@ impl World {
             }
             Effect::KillLingering { stem } => {
                 let of = self.looked(at, &stem);
-                self.call(at, Pending::Told, Call::KillAll { stem, of }, 0, false);
+                self.call(at, Pending::Ignored, Call::KillAll { stem, of }, 0, false);
             }
             Effect::WriteOutcome { stem, task, ended, rebuilt } => {
                 if !full {

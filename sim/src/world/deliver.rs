@@ -70,7 +70,7 @@ impl World {
             let node = self.nodes.get(at).filter(|node| node.on && self.truth.is_one(at))?;
             let tombstone =
                 node.spool.tombstones.values().find(|tombstone| tombstone.task == task && !tombstone.local)?;
-            // The tombstone may stand for a task that the node never had, or lost itself. Or the node was told to
+            // The tombstone may stand for a task that the node never had, or lost itself. Or the node got the order to
             // forget the task, and another node brought the action back.
             let forgotten = self.truth.ran_before_its_prune(&row.job, row.attempt, task, at);
             let says = tombstone.outcome.is_of_scripts() && !forgotten;
@@ -216,7 +216,7 @@ impl World {
         }
     }
 
-    /// Returns `true` if `row` is an epilog that may have got the task's rank in a lost life, in which the job handed
+    /// Returns `true` if `row` is an epilog that may have got the task's rank in a lost epoch, in which the job handed
     /// over its ranks one by one. The evidence is the Start that node `at` keeps in its intent: all ranks and hosts of
     /// the Start must fit the attempt. An epilog with a verdict does not count, because it gets no more ranks.
     fn had_grown(&self, at: usize, task: TaskId, row: &ActionRow, attempt: &AttemptRow) -> bool {

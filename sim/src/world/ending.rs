@@ -25,7 +25,7 @@ const RECONNECT_MS: u64 = 120_000;
 /// (invariant `9 idle`). The time ends when the simulator makes all agents say their last Hello ([`RECONNECT_MS`]).
 const IDLE_MS: u64 = 1_800_000;
 /// Time (ms) after the faults stop by which the nodes have reported to a restored store the commits that they have
-/// obeyed.
+/// accepted.
 const NODES_TELL_MS: u64 = 60_000;
 const TIDY_UP_EVERY_MS: u64 = 30_000;
 
@@ -69,7 +69,7 @@ impl World {
         self.after(REST_MS, Event::Rest);
     }
 
-    /// Acts as an operator at the end of a world. Makes the first controller take over if agents obey another one.
+    /// Acts as an operator at the end of a world. Makes the first controller take over if agents accept another one.
     /// Resolves tasks that nothing else would end, such as those without a limit on dead nodes.
     pub(crate) fn tidy_up(&mut self) {
         if self.nodes.iter().any(|node| node.on && node.agent.is_some()) && self.is_fenced() {
@@ -113,7 +113,7 @@ impl World {
         let held = held.filter(|row| !row.abandoned && !mine(row));
         let held: Vec<_> = held.cloned().collect();
         for job in pending {
-            let reason = "there is no hook any more".to_owned();
+            let reason = "there is no longer a hook".to_owned();
             self.ask(0, Request::JobForget { job, attempt: None, releases: true, reason });
         }
         for row in held {
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// Returns `true` if an agent has obeyed an epoch after which it refuses the first controller's epoch.
+    /// Returns `true` if an agent has accepted an epoch after which it refuses the first controller's epoch.
     fn is_fenced(&self) -> bool {
         let Some(ours) = self.controllers[0].store.history.newest().map(|commit| commit.epoch) else { return false };
         // This check avoids `Epoch::admits`, which belongs to the machine under test.
@@ -147,8 +147,8 @@ impl World {
     /// ranks.
     fn limited_by_node(&self, row: &ActionRow) -> IdSet {
         let is_limited = row.name.as_str() != "unlimited";
-        let told = |rank: &u32| is_limited && self.truth.is_certain(TaskId { action: row.id, rank: Rank(*rank) });
-        row.accepted.iter().filter(told).collect()
+        let reported = |rank: &u32| is_limited && self.truth.is_certain(TaskId { action: row.id, rank: Rank(*rank) });
+        row.accepted.iter().filter(reported).collect()
     }
 
     fn is_on_dead_node(&self, task: TaskId) -> bool {
@@ -189,7 +189,7 @@ impl World {
             return self.violate("liveness", &format!("the grace is not over: {:?}", store.recovery));
         }
         if let Some(row) = store.attempts.iter().find(|row| row.abandoned) {
-            let text = format!("nobody has taken up {} attempt {}", row.job, row.attempt);
+            let text = format!("no request has taken up {} attempt {}", row.job, row.attempt);
             return self.violate("liveness", &text);
         }
         if let Some(text) = self.unreleased() {
@@ -199,7 +199,7 @@ impl World {
         let kept = store.attempts.iter().find(|row| row.hold.is_empty() && !row.complete);
         if let Some(row) = kept {
             let text = format!(
-                "{} attempt {} is held by nobody, and only {} of it is released",
+                "{} attempt {} has no holder, and only {} of it is released",
                 row.job, row.attempt, row.released
             );
             return self.violate("4 released", &text);

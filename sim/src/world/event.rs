@@ -117,7 +117,7 @@ pub(crate) enum Event {
         mono_ms: u64,
     },
     /// A rollback: an earlier copy of the store, of the directory or of the memory replaces the present one.
-    PutBack {
+    Restored {
         copy: usize,
     },
     /// The resource manager looks at its jobs, and acts on them.

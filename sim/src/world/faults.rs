@@ -3,7 +3,7 @@
 use super::World;
 use super::event::Event;
 use super::node::Node;
-use super::systemd::Life;
+use super::systemd::UnitState;
 use crate::plan::Fault;
 
 impl World {
@@ -28,7 +28,7 @@ impl World {
             }
             Fault::Suspend { node, ms } => self.suspend(node, ms),
             Fault::OomKill { node } => {
-                if let Some(stem) = self.some_unit(node, |incarnation| incarnation == Life::Running) {
+                if let Some(stem) = self.some_unit(node, |state| state == UnitState::Running) {
                     self.oom_kill(node, &stem);
                 }
             }
@@ -36,7 +36,7 @@ impl World {
             Fault::HangRunners { node, ms } => self.nodes[node].hung_until = self.t + ms,
             Fault::FullRun { node, ms } => self.nodes[node].full_until = self.t + ms,
             Fault::KillRunner { node } => {
-                if let Some(stem) = self.some_unit(node, |incarnation| incarnation == Life::Running) {
+                if let Some(stem) = self.some_unit(node, |state| state == UnitState::Running) {
                     self.kill_runner(node, &stem);
                 }
             }
@@ -47,7 +47,7 @@ impl World {
                 }
             }
             Fault::TakeName { node, ms } => self.take_name(node, ms),
-            Fault::LoseSpool { node } => self.lose_spool(node),
+            Fault::RemoveSpool { node } => self.remove_spool(node),
             Fault::ClockStep { node, by_ms } => self.nodes[node].step_clock(by_ms),
             Fault::Clone { node, ms } => self.clone_node(node, ms),
             Fault::KillController { which, down_ms } => self.kill_controller(which, Some(down_ms)),
@@ -55,7 +55,7 @@ impl World {
             Fault::FullStore { ms } => self.fill_store(ms),
             Fault::HangHooks { ms } => self.hang_hooks(ms),
             Fault::Restore { empty } => self.restore_copy(empty),
-            Fault::CopyPutBack { raw, ms } => self.copy_restored(raw, ms),
+            Fault::CopyRestored { raw, ms } => self.copy_restored(raw, ms),
             Fault::DirectoryRolledBack { ms } => self.directory_rolled_back(ms),
             Fault::MemoryRolledBack { ms } => self.memory_rolled_back(ms),
             Fault::ForgedMark { node, far, ms } => self.forge_mark(node, far, ms),
@@ -77,10 +77,10 @@ impl World {
         self.partition(at, ms);
     }
 
-    fn some_unit(&mut self, at: usize, fits: impl Fn(Life) -> bool) -> Option<String> {
+    fn some_unit(&mut self, at: usize, fits: impl Fn(UnitState) -> bool) -> Option<String> {
         let units = &self.nodes[at].systemd.units;
         let stems: Vec<&String> =
-            units.iter().filter(|(_, unit)| !unit.foreign && fits(unit.incarnation)).map(|(stem, _)| stem).collect();
+            units.iter().filter(|(_, unit)| !unit.foreign && fits(unit.state)).map(|(stem, _)| stem).collect();
         self.dice.pick(&stems).map(|stem| (*stem).clone())
     }
 
@@ -97,7 +97,7 @@ impl World {
         self.invocations += 1;
         let invocation = super::site::invocation(self.invocations);
         if let Some(unit) = self.nodes[at].systemd.unit(&stem, serial) {
-            (unit.foreign, unit.incarnation) = (true, Life::Running);
+            (unit.foreign, unit.state) = (true, UnitState::Running);
             unit.runner.result = Some(super::runner::empty(Some(invocation.clone()), 0));
             unit.invocation = Some(invocation);
         }
@@ -105,7 +105,7 @@ impl World {
     }
 
     /// Removes the directories of all tasks. Runners keep their open directory, and can create no more files in it.
-    fn lose_spool(&mut self, at: usize) {
+    fn remove_spool(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         if !node.on {
             return;

@@ -18,8 +18,8 @@ pub(crate) struct Manager {
     /// Requests of the hooks that the controller has not answered, by client number.
     asked: BTreeSet<u64>,
     looking: bool,
-    /// Hosts with a running drain hook, each with the life of the controller that runs the hook. Each host has one hook
-    /// at a time.
+    /// Hosts with a running drain hook, each with the epoch of the controller that runs the hook. Each host has one
+    /// hook at a time.
     notice_id: BTreeMap<HostName, u64>,
     /// World time (ms) until which all hooks hang.
     hung_until: u64,

@@ -196,7 +196,7 @@ impl World {
             Event::Hooks { incarnation } => self.look_for_hooks(incarnation),
             Event::Wake { which, incarnation, mono_ms } => self.wake_controller(which, incarnation, mono_ms),
             Event::SecondEnds { incarnation } => self.second_ends(incarnation),
-            Event::PutBack { copy } => self.restored(copy),
+            Event::Restored { copy } => self.restored(copy),
             Event::Scheduler => self.scheduler_turn(),
             Event::Person => self.person_comes(),
             Event::CloneEnds { node, boot } => self.clone_ends(node, boot),

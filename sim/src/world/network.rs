@@ -40,8 +40,8 @@ pub(crate) struct Conn {
     agent_at: u64,
     /// World time (ms) at which the last frame to the controller arrives.
     controller_at: u64,
-    /// Whether the connection carries no frame any more, not even a FIN: the agent's kernel died, or the world dropped
-    /// the connection.
+    /// Whether the connection carries no frame, not even a FIN: the agent's kernel died, or the world dropped the
+    /// connection.
     dead: bool,
     /// World time (ms) at which the agent made the connection.
     opened_at: u64,
@@ -365,7 +365,7 @@ impl World {
                 self.after(0, Event::Agent { node, incarnation, event: AgentEvent::Message { conn, frame } });
             }
             (Side::Agent, Frame::Fin) => self.close_side(conn, Side::Agent),
-            (Side::Controller, Frame::Bytes(frame)) if c.controller_open => self.hear(conn, &frame),
+            (Side::Controller, Frame::Bytes(frame)) if c.controller_open => self.receive(conn, &frame),
             (Side::Controller, Frame::Fin) => self.close_side(conn, Side::Controller),
             // The kernel of a closed side answers a frame with RST.
             (Side::Agent, Frame::Bytes(_)) => self.close_side(conn, Side::Controller),
@@ -388,7 +388,7 @@ impl World {
         }
     }
 
-    fn hear(&mut self, conn: u64, frame: &[u8]) {
+    fn receive(&mut self, conn: u64, frame: &[u8]) {
         let Some(c) = self.conns.get(&conn) else { return };
         let host = self.nodes[c.node].host.as_str().to_owned();
         let peer = format!("node{}:{conn}", c.node);

@@ -71,7 +71,7 @@ impl World {
                 self.ask(to, Request::Cancel { which, why: "asked".to_owned() });
             }
             Op::Resolve { to, job, ok } => {
-                self.ask(to, Request::Resolve { which: which(job, None), ok, reason: "by hand".to_owned() });
+                self.ask(to, Request::Resolve { which: which(job, None), ok, reason: "by an operator".to_owned() });
             }
             Op::Signal { to, job, signal } => self.ask(to, Request::Signal { which: which(job, None), signal }),
             Op::TakeOver { to } => {
@@ -171,7 +171,16 @@ impl World {
                 self.ask(to, Request::JobCancel { job: site::job(job), attempt: None, why: "asked".to_owned() });
             }
             Op::Drain { to, node } => {
-                self.ask(to, Request::Drain { hosts: self.hosts(node, 1), reason: "by hand".to_owned(), force: true });
+                self.ask(
+                    to,
+                    Request::Drain {
+                        hosts: self.hosts(node, 1),
+                        reason: "by an \
+                                                                                   operator"
+                            .to_owned(),
+                        force: true,
+                    },
+                );
             }
             Op::Undrain { to, node } => {
                 // An undrain states that nothing is wrong on the host.

@@ -1,4 +1,4 @@
-//! Checks of orphans: tasks of a lost life that a node holds and the controller's store does not know. The controller
+//! Checks of orphans: tasks of a lost epoch that a node holds and the controller's store does not know. The controller
 //! must not acknowledge, forget or cancel an orphan on its own, nor begin setup actions of other jobs beside it.
 
 use perilog_core::controller::Snapshot;
@@ -39,10 +39,7 @@ impl World {
                     _ => None,
                 };
                 if let Some(what) = wrong {
-                    return self.violate(
-                        "orphan",
-                        &format!("c{which} {what}, which its store does not know, and nobody asked"),
-                    );
+                    return self.violate("orphan", &format!("c{which} {what}, which its store does not know, unasked"));
                 }
                 match message {
                     ToAgent::Start(start) => {
@@ -81,21 +78,21 @@ impl World {
         }
     }
 
-    /// Checks a Welcome of controller `which` to node `at`. `told`: the node's newest commit at its Hello. If the store
-    /// never made that commit, the controller must enter a recovery before it sends the Welcome: a welcomed node obeys
-    /// this controller, and no longer reports the other commit.
-    pub(crate) fn check_welcome(&mut self, which: usize, at: usize, told: Option<Commit>) {
+    /// Checks a Welcome of controller `which` to node `at`. `reported`: the node's newest commit at its Hello. If the
+    /// store never made that commit, the controller must enter a recovery before it sends the Welcome: a welcomed node
+    /// accepts this controller, and no longer reports the other commit.
+    pub(crate) fn check_welcome(&mut self, which: usize, at: usize, reported: Option<Commit>) {
         let store = &self.controllers[which].store;
         let lost_before = store.recovery.as_ref().map_or(0, |row| row.epoch);
-        let newest = told.filter(|commit| commit.epoch.number >= lost_before);
-        // The controller left recovery with this very Hello: it owes nothing.
+        let newest = reported.filter(|commit| commit.epoch.number >= lost_before);
+        // The controller left recovery with this very Hello: it has no pending work.
         let now_ms = self.wall_of(which);
         let is_entered =
             store.recovery.as_ref().is_some_and(|row| row.since_ms == now_ms || row.ended_ms == Some(now_ms));
         if is_on(store) || is_entered || !self.is_foreign(which, newest) {
             return;
         }
-        let text = format!("c{which} lets n{at} in, which has obeyed {newest:?}: its store never made that commit");
+        let text = format!("c{which} lets n{at} in, which has accepted {newest:?}: its store never made that commit");
         self.violate("recovery", &text);
     }
 
@@ -121,8 +118,8 @@ impl World {
         })
     }
 
-    /// Returns `true` if the node has this task's tombstone from a lost life, and a recovery may still take the outcome
-    /// from it.
+    /// Returns `true` if the node has this task's tombstone from a lost epoch, and a recovery may still take the
+    /// outcome from it.
     fn is_lost_tombstone(&self, which: usize, session: SessionId, task: TaskId) -> bool {
         let Some(at) = self.node_of_session(which, session) else { return false };
         let mut tombstones = self.nodes[at].spool.tombstones.values();
@@ -143,7 +140,7 @@ impl World {
         // An ended orphan that an operator gave up counts as acknowledged.
         let stems = self.nodes[at].spool.tasks.values().filter(|dir| dir.ended.is_some());
         let ended: Vec<TaskId> = stems.filter_map(|dir| Some(dir.intent.as_ref()?.start.task)).collect();
-        // A full node, and a node before its agent's next try, has not buried the task, and reports a tombstone.
+        // A full node, and a node before its agent's next try, has not written the tombstone to disk, and reports it.
         let is_full = self.t < self.nodes[at].full_until + TOMBSTONE_BY_MS;
         let is_done = |intent: &Intent| {
             let undrained = self.truth.was_undrained(self.nodes[at].host.as_str());

@@ -5,7 +5,7 @@ use perilog_core::task::Intent;
 
 use super::World;
 use super::event::{Act, AgentEvent, Call, Caller, Event};
-use super::systemd::{Exit, Life};
+use super::systemd::{Exit, UnitState};
 
 impl World {
     pub(crate) fn pid1(&mut self, at: usize, boot: u64, from: Caller, call: Call) {
@@ -28,7 +28,7 @@ impl World {
         {
             meant = of.is_none() || unit.invocation == *of;
             if meant && unit.foreign {
-                let text = format!("an agent of n{at} lays hands on {stem}, which is somebody else's unit");
+                let text = format!("an agent of n{at} lays hands on {stem}, which is a foreign unit");
                 return self.violate("3 others", &text);
             }
         }
@@ -116,7 +116,7 @@ impl World {
     fn kill_all(&mut self, at: usize, stem: &str) {
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
         unit.leftovers.clear();
-        if unit.incarnation == Life::Running {
+        if unit.state == UnitState::Running {
             self.kill_runner(at, stem);
         }
         self.emptied(at, stem);
@@ -127,9 +127,9 @@ impl World {
         self.truth.leftovers_ended(at, stem);
         let node = &mut self.nodes[at];
         if let Some(unit) = node.systemd.units.get_mut(stem)
-            && let Life::Stopping(exit) = unit.incarnation
+            && let UnitState::Stopping(exit) = unit.state
         {
-            unit.incarnation = Life::Over(exit);
+            unit.state = UnitState::Over(exit);
             self.unit_changed(at, stem);
         }
         let node = &mut self.nodes[at];

@@ -22,7 +22,7 @@ impl World {
                 .accepted
                 .map(|seen| seen.epoch)
                 .filter(|seen| epoch.number < seen.number || (epoch.number == seen.number && epoch.nonce != seen.nonce))
-                .map(|seen| ("epoch", format!("n{at} has obeyed {seen:?} and obeys {epoch:?}"))),
+                .map(|seen| ("epoch", format!("n{at} has accepted {seen:?} and accepts {epoch:?}"))),
             Effect::RemoveTombstone { stem, .. } => node
                 .spool
                 .tombstones
@@ -147,7 +147,7 @@ impl World {
         let wrong = if *meant != is {
             Some(format!("n{at} begins {stem}, meant for {meant}, in {is}"))
         } else if self.truth.was_cancel_reported(node.machine, node.boot, intent.start.task) {
-            Some(format!("n{at} begins {stem}, and has told that it never will: cancelled"))
+            Some(format!("n{at} begins {stem}, and has reported that it never will: cancelled"))
         } else if let Some(tombstone) = self.after_action_of(at, intent) {
             Some(format!("n{at} begins {stem}, and has a tombstone of {tombstone} of that attempt"))
         } else {

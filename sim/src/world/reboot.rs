@@ -6,7 +6,7 @@ use perilog_core::task::Report;
 use super::World;
 use super::event::{Act, Event};
 use super::site::Reboots;
-use super::systemd::Life;
+use super::systemd::UnitState;
 
 impl World {
     /// Returns the report with which a script that begins announces a reboot; `None`: this script announces none.
@@ -25,7 +25,7 @@ impl World {
     /// Handles the file `boot-expected` that the agent has created for a running script: the script learns that the
     /// controller knows of the announced reboot. A script that waited for that then reboots the node.
     pub(crate) fn boot_expected(&mut self, at: usize, stem: &str) {
-        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem).filter(|unit| unit.incarnation == Life::Running)
+        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem).filter(|unit| unit.state == UnitState::Running)
         else {
             return;
         };

@@ -65,7 +65,7 @@ impl World {
     fn restore_later(&mut self, copy: Copy, ms: u64) {
         self.copies.push(Some(copy));
         let copy = self.copies.len() - 1;
-        self.after(ms.max(1), Event::PutBack { copy });
+        self.after(ms.max(1), Event::Restored { copy });
     }
 
     pub(crate) fn copy_restored(&mut self, raw: bool, ms: u64) {
@@ -107,11 +107,11 @@ impl World {
     pub(crate) fn restored(&mut self, copy: usize) {
         let copy = self.copies.get_mut(copy).and_then(Option::take);
         let Some(copy) = copy.filter(|_| !self.quiet) else { return };
-        self.say(|| format!("PUT BACK: {}", copy.what()));
+        self.say(|| format!("RESTORED: {}", copy.what()));
         match copy {
             Copy::File(store) => {
                 let anchor = self.controllers[0].anchor;
-                // The anchor exposes an older store, unless the host's memory was rolled back before: then two lives
+                // The anchor exposes an older store, unless the host's memory was rolled back before: then two epochs
                 // have commits of the same numbers.
                 if !self.truth.reports_lost_tasks() {
                     self.truth.lost_unseen();

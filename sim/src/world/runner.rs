@@ -7,7 +7,7 @@ use perilog_core::task::{Claim, NO_CLAIM, NO_TASK, NOT_OURS, OnError, RAN_NOTHIN
 use super::World;
 use super::event::Act;
 use super::site::{self, Behaviour};
-use super::systemd::{Exit, Life};
+use super::systemd::{Exit, UnitState};
 use crate::rng::Rng;
 
 /// Exit status of a runner whose script ended with a status that would mean that no script ran.
@@ -47,7 +47,7 @@ pub(crate) struct Runner {
     pub(super) cancelled: bool,
     /// Whether all scripts have ended, and the runner waits for processes that outlive them.
     pub(super) waits: bool,
-    /// Whether the agent has told the runner that the controller knows of the announced reboot.
+    /// Whether the agent has notified the runner that the controller knows of the announced reboot.
     pub(super) boot_known: bool,
     pub(crate) result: Option<RunResult>,
 }
@@ -72,15 +72,15 @@ impl World {
             return self.unit_after(later, at, &stem, serial, act);
         }
         let Some(unit) = node.systemd.unit(&stem, serial) else { return };
-        match (act, unit.incarnation) {
-            (Act::JobRuns, Life::Queued) if self.t < stalled_until => {
+        match (act, unit.state) {
+            (Act::JobRuns, UnitState::Queued) if self.t < stalled_until => {
                 let later = stalled_until - self.t + 1;
                 self.unit_after(later, at, &stem, serial, act);
             }
-            (Act::JobRuns, Life::Queued) => {
+            (Act::JobRuns, UnitState::Queued) => {
                 self.invocations += 1;
                 unit.invocation = Some(site::invocation(self.invocations));
-                unit.incarnation = Life::Running;
+                unit.state = UnitState::Running;
                 self.unit_changed(at, &stem);
                 let delay = self.dice.skewed(0, 300);
                 // A separate stream of numbers, so that the dice of kept plans stay unchanged.
@@ -92,7 +92,7 @@ impl World {
                 self.unit_after(delay, at, &stem, serial, Act::Claims);
             }
             (Act::LeftoverEnds, _) => self.leftover_ends(at, &stem),
-            (_, Life::Queued | Life::Stopping(_) | Life::Over(_)) => {}
+            (_, UnitState::Queued | UnitState::Stopping(_) | UnitState::Over(_)) => {}
             // The runner waits for a directory or the name service, before its claim or before a script.
             (Act::Claims | Act::NextScript, _) if self.t < hung_until => {
                 self.unit_after(hung_until - self.t, at, &stem, serial, act);
@@ -116,7 +116,7 @@ impl World {
                 let code = unit.runner.result.as_ref().map_or(NO_RESULT, |result| result.status);
                 self.runner_exits(at, &stem, Exit::Code(code));
             }
-            (Act::JobRuns, Life::Running) => {}
+            (Act::JobRuns, UnitState::Running) => {}
         }
     }
 
@@ -180,7 +180,7 @@ impl World {
         if self.t < node.full_until {
             return false;
         }
-        // The directory may have no name any more: the write works, and no process reads it.
+        // The directory may have no name: the write works, and no process reads it.
         if let Some(dir) = node.spool.opened(stem, opened) {
             dir.steps.push(step);
             self.directory_changed(at, stem);
@@ -329,13 +329,13 @@ impl World {
     /// Ends the unit's main process, the runner. Lingering processes of a failed unit get TERM.
     pub(crate) fn runner_exits(&mut self, at: usize, stem: &str, exit: Exit) {
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
-        if unit.incarnation != Life::Running {
+        if unit.state != UnitState::Running {
             return;
         }
         if exit.is_success() || unit.leftovers.is_empty() {
-            unit.incarnation = Life::Over(exit);
+            unit.state = UnitState::Over(exit);
         } else {
-            unit.incarnation = Life::Stopping(exit);
+            unit.state = UnitState::Stopping(exit);
             let serial = unit.serial;
             // Some lingering processes take their time over a TERM.
             let delay = self.dice.skewed(0, 5_000);

@@ -404,8 +404,8 @@ impl World {
                 self.send_page(load, list, BTreeSet::new());
             }
             (Asked::Outbox, Ok(Reply::Outbox(entries))) => self.apply(entries),
-            (Asked::Sync(load, pages, mut refused), Ok(Reply::Synced(told))) => {
-                for (job, attempt, why) in &told.refused {
+            (Asked::Sync(load, pages, mut refused), Ok(Reply::Synced(reported))) => {
+                for (job, attempt, why) in &reported.refused {
                     self.say(|| format!("the resource manager is refused {job} attempt {attempt}: {why}"));
                     // The resource manager fails the job, and logs the refusal.
                     let of = (job.clone(), *attempt);
@@ -416,7 +416,7 @@ impl World {
                     refused.insert(of);
                 }
                 if !pages.is_empty() {
-                    let pages = pages.into_iter().map(|page| SyncPage { sync: Some(told.sync), ..page });
+                    let pages = pages.into_iter().map(|page| SyncPage { sync: Some(reported.sync), ..page });
                     self.send_page(load, pages.collect(), refused);
                     return true;
                 }
@@ -431,7 +431,7 @@ impl World {
                 self.is_added(&of);
                 self.enter_again(&of);
             }
-            // The job is over for the controller. Its ranks become free with their releases, or did so in a lost life.
+            // The job is over for the controller. Its ranks become free with their releases, or did so in a lost epoch.
             (Asked::Add(of), Ok(Reply::Added { over: true, .. })) => {
                 self.truth.asked_to_end(of.0.clone());
                 self.moves(&of, Phase::Ended);
@@ -531,7 +531,7 @@ impl World {
     }
 
     /// Returns `true` if the first controller may repeat a release without a violation: it may have sent the release in
-    /// a lost life, and cannot know.
+    /// a lost epoch, and cannot know.
     fn may_repeat(&self) -> bool {
         let hooks = self.plan.scheduler == Some(Kind::Hooks);
         self.truth.is_unseen() || hooks && !self.truth.reports_lost_tasks()
@@ -544,7 +544,7 @@ impl World {
         let may_repeat = !is_new || self.may_repeat();
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else {
             if !self.scheduler.forgotten.contains(of) && !may_repeat {
-                let text = format!("{} attempt {} is told free again: its hosts were given on", of.0, of.1);
+                let text = format!("{} attempt {} is reported free again: its hosts were given on", of.0, of.1);
                 self.violate("4 released", &text);
             }
             return;
@@ -563,14 +563,17 @@ impl World {
         // A hook's job has ended: its hosts are released in any case.
         let finished = self.plan.scheduler == Some(Kind::Hooks) && is_ended;
         if !again.is_empty() && !finished && !may_repeat {
-            let text =
-                format!("ranks {again} of {} attempt {} are told free again: their hosts were given on", of.0, of.1);
+            let text = format!(
+                "ranks {again} of {} attempt {} are reported free again: their hosts were given \
+                         on",
+                of.0, of.1
+            );
             self.violate("4 released", &text);
         }
     }
 
-    /// Returns `true` if an operator who looks into the resource manager finishes this job by hand: the job is over, no
-    /// hook or edge asks for it, and no other job has one of `hosts`, the hosts that the controller knows for it.
+    /// Returns `true` if an operator who looks into the resource manager finishes this job manually: the job is over,
+    /// no hook or edge asks for it, and no other job has one of `hosts`, the hosts that the controller knows for it.
     pub(crate) fn is_gone(&mut self, of: &Of, hosts: &HostList) -> bool {
         let book = &self.scheduler.book.jobs;
         let has = |one: &Job| {
@@ -581,7 +584,7 @@ impl World {
         };
         let is_over = !book.contains_key(of) && !book.iter().any(|(other, one)| other != of && has(one));
         if is_over {
-            // A lost life may have told the release.
+            // A lost epoch may have sent the release.
             self.scheduler.forgotten.insert(of.clone());
         }
         is_over
@@ -624,7 +627,7 @@ impl World {
         let waits = |one: &&Job| one.added && !one.is_stuck;
         let (of, one) = self.scheduler.book.jobs.iter().find(|(_, one)| waits(one))?;
         Some(format!(
-            "{} attempt {} ended, and the resource manager was never told that ranks {} are free",
+            "{} attempt {} ended, and the resource manager was never notified that ranks {} are free",
             of.0, of.1, one.held
         ))
     }

@@ -5,7 +5,7 @@ use perilog_core::task::{OnTimeout, StepRecord};
 
 use super::World;
 use super::event::Act;
-use super::systemd::{Exit, Leftover, Life};
+use super::systemd::{Exit, Leftover, UnitState};
 
 /// Time (ms) between TERM and KILL past a limit, under `on-timeout = "kill"`.
 const GRACE_MS: u64 = 5_000;
@@ -44,7 +44,7 @@ impl World {
     pub(crate) fn signal_runner(&mut self, at: usize, stem: &str, signal: u8) {
         let at_ms = self.nodes[at].now(self.t).wall_ms;
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
-        if unit.incarnation != Life::Running {
+        if unit.state != UnitState::Running {
             return;
         }
         if unit.runner.run.is_none() {
@@ -104,7 +104,7 @@ impl World {
     fn end_runner(&mut self, at: usize, stem: &str, signal: u8) {
         let t = self.t;
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
-        if unit.incarnation != Life::Running {
+        if unit.state != UnitState::Running {
             return;
         }
         if unit.runner.alive {

@@ -77,7 +77,7 @@ impl Spool {
         self.tasks.retain(|stem, _| !tombstones.contains_key(stem));
     }
 
-    /// Returns the newest commit that the node's disk names, in intents, tombstones and the obeyed epoch; local tasks
+    /// Returns the newest commit that the node's disk names, in intents, tombstones and the accepted epoch; local tasks
     /// do not count. `None`: the disk names no commit.
     pub(crate) fn newest(&self) -> Option<Commit> {
         let intents = self.tasks.values().filter_map(|dir| dir.intent.as_ref()).filter(|intent| !intent.local);

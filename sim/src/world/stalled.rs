@@ -58,7 +58,7 @@ impl World {
         let begun = dir.ended.is_some() || dir.result.is_some() || !dir.steps.is_empty();
         // A unit that has ended without a script is judged, not watched.
         let is_over =
-            |unit: &super::systemd::Unit| unit.foreign || matches!(unit.incarnation, super::systemd::Life::Over(_));
+            |unit: &super::systemd::Unit| unit.foreign || matches!(unit.state, super::systemd::UnitState::Over(_));
         let over = self.nodes[at].systemd.units.values().any(|unit| unit.intent.start.task == task && is_over(unit));
         dir.intent.as_ref().filter(|_| !withdrawn && !begun && !over)?.limit_ms()
     }

@@ -29,7 +29,7 @@ pub(crate) struct Unit {
     /// The intent that the agent's call to start the unit carried, in LogExtraFields.
     pub(crate) intent: Box<Intent>,
     pub(crate) invocation: Option<InvocationId>,
-    pub(crate) incarnation: Life,
+    pub(crate) state: UnitState,
     pub(crate) runner: Runner,
     pub(crate) leftovers: Vec<Leftover>,
     /// Whether the kernel killed a process of the unit for its memory.
@@ -37,7 +37,7 @@ pub(crate) struct Unit {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum UnitState {
     /// The unit's start job waits in systemd's queue.
     Queued,
     /// The unit's runner runs.
@@ -75,7 +75,7 @@ impl Systemd {
             foreign: false,
             intent,
             invocation: None,
-            incarnation: Life::Queued,
+            state: UnitState::Queued,
             runner: Runner::default(),
             leftovers: Vec::new(),
             oom: false,
@@ -101,7 +101,7 @@ impl Unit {
     /// Returns `true` if the unit has failed although no runner claimed its task: PID 1 started the unit after the end
     /// of the task. The agent unloads the unit when it next connects to systemd.
     pub(crate) fn is_leftover_of_a_late_start(&self) -> bool {
-        matches!(self.incarnation, Life::Over(Exit::Code(_))) && self.runner.run.is_none()
+        matches!(self.state, UnitState::Over(Exit::Code(_))) && self.runner.run.is_none()
     }
 
     fn look(&self) -> UnitLook {
@@ -110,7 +110,7 @@ impl Unit {
             UnitIds { task: start.task, job: start.job.clone(), attempt: start.attempt, action: start.action.clone() };
         let mut processes: Vec<Process> = Vec::new();
         // The agent does not ask for other processes while the main process lives.
-        if self.incarnation != Life::Running {
+        if self.state != UnitState::Running {
             let named = |left: &Leftover| Process { pid: left.pid, command: "sleep".to_owned() };
             processes.extend(self.leftovers.iter().filter(|left| !left.outside).map(named));
         }
@@ -127,25 +127,25 @@ impl Unit {
             cgroup: Some("/perilog.slice/task".to_owned()),
             ..UnitFacts::default()
         };
-        match self.incarnation {
-            Life::Queued => facts.job_pending = true,
-            Life::Running => {
+        match self.state {
+            UnitState::Queued => facts.job_pending = true,
+            UnitState::Running => {
                 (facts.job_pending, facts.main_pid) = (true, 100);
                 (facts.active, facts.sub) = ("activating".to_owned(), "start".to_owned());
             }
-            Life::Stopping(exit) => {
+            UnitState::Stopping(exit) => {
                 facts.job_pending = true;
                 (facts.active, facts.sub) = ("deactivating".to_owned(), "stop-sigterm".to_owned());
                 exit.tell(&mut facts);
             }
-            Life::Over(exit) => {
+            UnitState::Over(exit) => {
                 let failed = exit != Exit::Code(0);
                 let active = if failed { "failed" } else { "active" };
                 (facts.active, facts.sub) = (active.to_owned(), "exited".to_owned());
                 exit.tell(&mut facts);
             }
         }
-        if self.oom && self.incarnation != Life::Running {
+        if self.oom && self.state != UnitState::Running {
             facts.result = "oom-kill".to_owned();
             if facts.active == "active" {
                 facts.active = "failed".to_owned();

@@ -141,7 +141,7 @@ impl World {
         self.truth.disturbed(at, self.t);
     }
 
-    /// Records an input that an agent is about to read and obey.
+    /// Records an input that an agent is about to read and handle.
     pub(crate) fn reads(&mut self, at: usize, input: &Input) {
         let node = &self.nodes[at];
         let (t, incarnation, full) = (self.t, node.incarnation, self.t < node.full_until);
@@ -223,11 +223,11 @@ impl World {
         let grace = self.shortest_graces();
         let wrong = match why {
             Loss::Rebooted if self.truth.was_awaited(task, at) => {
-                Some("its script had announced that boot, and heard that the controller knew".to_owned())
+                Some("its script had announced that boot, and learned that the controller knew".to_owned())
             }
             Loss::Rebooted => (node.boot < 2 || self.truth.began_in(task, at, node.boot))
                 .then(|| "that boot of its node goes on".to_owned()),
-            // A restored process counts from times of a lost life.
+            // A restored process counts from times of a lost epoch.
             Loss::Offline | Loss::Unreachable if !self.truth.reports_lost_tasks() => None,
             Loss::Offline => {
                 let begun = self.watch.begun.get(&task.action).copied().unwrap_or(t);

@@ -7,7 +7,7 @@ use perilog_core::controller::{Batch, Effect, Holding, Input, Now, Record, Setti
 #[derive(Clone)]
 pub(crate) struct Whole(Writer);
 
-/// Returns which jobs the machine of this life holds although they have ended: none, or as many as the daemon's.
+/// Returns which jobs the machine of this epoch holds although they have ended: none, or as many as the daemon's.
 pub(crate) fn holding(incarnation: u64) -> Holding {
     if incarnation.is_multiple_of(3) {
         Holding::default()
@@ -16,7 +16,7 @@ pub(crate) fn holding(incarnation: u64) -> Holding {
     }
 }
 
-/// Returns how many ranks a batch of the machine of this life starts or ends by itself: one, two, or as many as the
+/// Returns how many ranks a batch of the machine of this epoch starts or ends by itself: one, two, or as many as the
 /// daemon's.
 pub(crate) fn quota(incarnation: u64) -> u64 {
     match incarnation % 4 {

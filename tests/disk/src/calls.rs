@@ -61,7 +61,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the name of an open file; `None`: the file is outside of the directory, or has no name any more.
+    /// Returns the name of an open file; `None`: the file is outside of the directory, or has no name.
     fn name_of(&self, fd: BorrowedFd<'_>) -> Option<String> {
         let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
         let target = rustix::fs::readlink(link, Vec::new()).ok()?.into_string().ok()?;

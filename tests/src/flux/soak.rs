@@ -90,16 +90,16 @@ pub fn soak(layer: Layer, length: Duration, seed: u64, sdexec: bool, tell: &mut 
         node.write_file("/run/soak", "")?;
     }
     let (mut report, mut draws) = (Report::default(), Draws(seed));
-    let (watch, mut told) = (Stopwatch::start(), Stopwatch::start());
+    let (watch, mut reported) = (Stopwatch::start(), Stopwatch::start());
     while watch.elapsed() < length {
         submit(&flux, &mut draws, &mut report);
         let fault = FAULTS[usize::try_from(draws.below(FAULTS.len() as u64))?];
         *report.faults.entry(fault).or_default() += 1;
         strike(&flux, &cluster, fault, &mut draws)?;
         lift_drains(&flux, &cluster)?;
-        if told.elapsed() > Duration::from_secs(60) {
+        if reported.elapsed() > Duration::from_secs(60) {
             tell(&format!("{} jobs, {:?}", report.jobs, report.faults));
-            told = Stopwatch::start();
+            reported = Stopwatch::start();
         }
         // The time between faults is random, too: faults meet jobs at every stage.
         pause(Duration::from_millis(500 + draws.below(4_000)));

@@ -67,7 +67,7 @@ impl Comparison {
             format!("job {job} attempt {attempt}: {action} of rank {rank}: {fault}")
         };
         let of_rows = self.rows.iter().flat_map(|row| row.faults.iter().map(move |fault| line(row, fault)));
-        of_rows.chain(self.absent.iter().map(|action| format!("nobody knows of any {action}"))).collect()
+        of_rows.chain(self.absent.iter().map(|action| format!("no daemon knows of any {action}"))).collect()
     }
 }
 
@@ -80,7 +80,8 @@ impl Comparison {
 /// * `failed` without a code: at least one script did not end with 0.
 /// * Where the controller lists the exit codes of single scripts, the ledger has the same codes.
 /// * `refused`: no script started.
-/// * `lost`: not every script ended. Some scripts may have started, and the controller may never have heard of them.
+/// * `lost`: not every script ended. Some scripts may have started, and the controller may never have got a report of
+///   them.
 /// * The controller knows everything in the ledger, and calls no task open whose scripts have all ended.
 /// * Each rank of an action has a state: [`NOWHERE`] is a fault, whatever ran there.
 pub fn compare(ledger: &Ledger, known: &[Known], scripts: &[(&str, &[&str])]) -> Comparison {
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!(compare(&ran, &[ok.clone(), ok.clone()], &[]).faults().len(), 1);
         assert!(!compare(&Ledger::default(), &[], &[]).holds(), "nothing compared proves nothing");
         let epilog = compare(&ran, std::slice::from_ref(&ok), &[("prolog", &["a"]), ("epilog", &["a"])]);
-        assert_eq!(epilog.faults(), ["nobody knows of any epilog"]);
+        assert_eq!(epilog.faults(), ["no daemon knows of any epilog"]);
         let steps = Known { scripts: [("a".to_owned(), Some(1))].into(), ..ok };
         assert_eq!(compare(&ran, &[steps], &[]).faults().len(), 1);
     }

@@ -25,8 +25,8 @@ fn tasks(job: &JobView, attempt: &AttemptView, action: &ActionView) -> Vec<Known
         scripts: BTreeMap::new(),
     };
     // A task that ended `ok` and has details is also among the ended tasks.
-    let told = |rank: u32| action.ended.iter().any(|row| row.ranks.contains(rank) && row.ended.outcome.is_ok());
-    let mut tasks: Vec<Known> = action.ok.iter().filter(|rank| !told(*rank)).map(|rank| task(rank, "ok")).collect();
+    let reported = |rank: u32| action.ended.iter().any(|row| row.ranks.contains(rank) && row.ended.outcome.is_ok());
+    let mut tasks: Vec<Known> = action.ok.iter().filter(|rank| !reported(*rank)).map(|rank| task(rank, "ok")).collect();
     for row in &action.open {
         tasks.extend(row.ranks.iter().map(|rank| task(rank, &row.state)));
     }
@@ -95,8 +95,8 @@ mod tests {
         }))
         .unwrap();
         let known = known(&view);
-        let mut told: Vec<_> = known.iter().map(|known| (known.rank, known.outcome.as_str(), known.code)).collect();
-        told.sort_unstable();
+        let mut reported: Vec<_> = known.iter().map(|known| (known.rank, known.outcome.as_str(), known.code)).collect();
+        reported.sort_unstable();
         let expected = [
             (0, "ok", None),
             (1, "ok", None),
@@ -106,7 +106,7 @@ mod tests {
             // Rank 5 is in none of the three lists.
             (5, NOWHERE, None),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
         let failed = known.iter().find(|known| known.rank == 2).unwrap();
         assert_eq!((failed.scripts.get("10-a"), failed.action.as_str()), (Some(&Some(37)), "prolog"));
     }

@@ -7,7 +7,7 @@ ledger() {
         >>/var/lib/ledger/ledger
 }
 
-# One of its arguments, drawn when and where the script runs: nobody can know the result beforehand.
+# One of its arguments, drawn when and where the script runs: the result cannot be known beforehand.
 draw() {
     shift $(($(od -An -N2 -tu2 /dev/urandom) % $#))
     echo "$1"

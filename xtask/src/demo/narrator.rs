@@ -83,7 +83,7 @@ impl Narrator<'_> {
         match (held, failed) {
             (1.., 0) => say(&format!("\n>> {sentence} ({held} checks)"))?,
             _ => say(&format!(
-                "\n>> NOT AS TOLD: {failed} of {} checks do not hold, see the lines with !",
+                "\n>> NOT AS EXPECTED:  {failed} of {} checks do not hold, see the lines with !",
                 held + failed
             ))?,
         }

@@ -1,5 +1,5 @@
 //! `cargo xtask demo release`: an epilog hangs on one node of four. The other three are released as each ends, over two
-//! kills of the controller; the fourth is held, drained when its limit is over, and settled by hand.
+//! kills of the controller; the fourth is held, drained when its limit is over, and settled manually.
 //!
 //! Between a script and its release lie an agent, a network, a controller and a hook. At the end, the demo compares the
 //! ledgers at both ends: of the scripts on their nodes, and of the resource manager.
@@ -34,8 +34,7 @@ pub(super) fn play(layer: Layer) -> Result<bool> {
     by_hand(&narrator)?;
     ledgers(&narrator)?;
     narrator.end(
-        "Each node was given back once, with its own part of R, and none under a live script that was not \
-         drained before",
+        "Each node was released once, with its own part of R, and none under a live script that was not drained before",
     )
 }
 
@@ -51,12 +50,12 @@ fn begin(narrator: &Narrator<'_>) -> Result<()> {
         Ok(narrator.cluster.perilog(&["ps"])?.ok()?.contains("unmounting"))
     })?;
     narrator.perilog(&["ps"])?;
-    let heard = narrator.cluster.heard()?;
-    narrator.check(heard.releases.is_empty(), "nothing is given back", format!("{:?}", heard.releases))
+    let received = narrator.cluster.received()?;
+    narrator.check(received.releases.is_empty(), "nothing is released", format!("{:?}", received.releases))
 }
 
 fn first(narrator: &Narrator<'_>) -> Result<()> {
-    narrator.tell("The epilog of n0 ends. n0 is given back at once, and nothing else")?;
+    narrator.tell("The epilog of n0 ends. n0 is released at once, and nothing else")?;
     narrator.cluster.open_gate(0)?;
     released(narrator, 1, "4")
 }
@@ -64,14 +63,14 @@ fn first(narrator: &Narrator<'_>) -> Result<()> {
 fn killed_between(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
     narrator.tell(
-        "Between two releases: kill -9 of the controller. n2 ends with nobody to tell; then another \
+        "Between two releases: kill -9 of the controller. n2 ends with no controller to report to;  then another \
          controller comes up",
     )?;
     kill(narrator)?;
     cluster.open_gate(2)?;
     cluster.wait_scripts_ended(JOB, &[6])?;
-    let told = cluster.heard()?.once(JOB).len();
-    narrator.check(told == 1, "the epilog of n2 has ended by its ledger, and nobody is told", told)?;
+    let reported = cluster.received()?.once(JOB).len();
+    narrator.check(reported == 1, "the epilog of n2 has ended by its ledger, and no notice is sent", reported)?;
     start(narrator)?;
     released(narrator, 2, "6")
 }
@@ -79,21 +78,26 @@ fn killed_between(narrator: &Narrator<'_>) -> Result<()> {
 fn killed_while_telling(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
     narrator.tell(
-        "Worse: the resource manager has carried out the release of n3, and the controller dies before it hears that",
+        "Worse: the resource manager has carried out the release of n3, and the controller dies before it learns that",
     )?;
     cluster.controller()?.write_file(manager::HOLD, "")?;
     cluster.open_gate(3)?;
-    cluster.bed().wait_until("the hook has been told of n3", SOON, || Ok(cluster.heard()?.once(JOB).len() == 3))?;
+    cluster.bed().wait_until(
+        "the hook has been notified of \
+                              n3",
+        SOON,
+        || Ok(cluster.received()?.once(JOB).len() == 3),
+    )?;
     kill(narrator)?;
     cluster.controller()?.sh(&format!("rm {}", manager::HOLD))?;
     start(narrator)?;
-    cluster.bed().wait_until("the hook is told of n3 again", SOON, || Ok(cluster.heard()?.again(JOB) > 0))?;
+    cluster.bed().wait_until("the hook is notified of n3 again", SOON, || Ok(cluster.received()?.again(JOB) > 0))?;
     released(narrator, 3, "7")?;
-    let heard = cluster.heard()?;
-    let tellings: Vec<u64> = heard.releases.iter().map(|release| release.sequence).collect();
+    let received = cluster.received()?;
+    let tellings: Vec<u64> = received.releases.iter().map(|release| release.sequence).collect();
     narrator.check(
-        heard.again(JOB) == 1,
-        &format!("it was told twice, under the same sequence: {tellings:?}"),
+        received.again(JOB) == 1,
+        &format!("it was reported twice, under the same sequence: {tellings:?}"),
         format!("{tellings:?}"),
     )
 }
@@ -102,7 +106,7 @@ fn stuck(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
     narrator
         .tell("n1 hangs. It is held; past its limit its script is asked to end once, goes on, and n1 is drained")?;
-    cluster.bed().wait_until("n1 is drained", SOON, || Ok(cluster.heard()?.drained("n1").is_some()))?;
+    cluster.bed().wait_until("n1 is drained", SOON, || Ok(cluster.received()?.drained("n1").is_some()))?;
     narrator.perilog(&["ps"])?;
     narrator.perilog(&["why", "n1"])?;
     let drains = narrator.perilog(&["drain"])?;
@@ -111,13 +115,13 @@ fn stuck(narrator: &Narrator<'_>) -> Result<()> {
         "the drain says which script, and its limit",
         &drains,
     )?;
-    let heard = cluster.heard()?;
-    let others: Vec<&str> = ["n0", "n2", "n3"].into_iter().filter(|host| heard.drained(host).is_some()).collect();
-    narrator.check(others.is_empty(), "nobody else is drained", others.join(", "))?;
+    let received = cluster.received()?;
+    let others: Vec<&str> = ["n0", "n2", "n3"].into_iter().filter(|host| received.drained(host).is_some()).collect();
+    narrator.check(others.is_empty(), "no other node is drained", others.join(", "))?;
     narrator.check(
-        heard.once(JOB).len() == 3,
-        "n1 is not given back: a script lives on it",
-        format!("{:?}", heard.once(JOB)),
+        received.once(JOB).len() == 3,
+        "n1 is not released: a script lives on it",
+        format!("{:?}", received.once(JOB)),
     )
 }
 
@@ -134,31 +138,32 @@ fn by_hand(narrator: &Narrator<'_>) -> Result<()> {
     )?;
     cluster.open_gate(1)?;
     cluster.wait_scripts_ended(JOB, &[5])?;
-    cluster.bed().wait_until("the late result is told", SOON, || {
+    cluster.bed().wait_until("the late result is reported", SOON, || {
         Ok(cluster.perilog(&["events", JOB])?.ok()?.contains("late"))
     })?;
     narrator.perilog(&["events", JOB])?;
     narrator.perilog(&["undrain", "n1"])?;
-    cluster.bed().wait_until("n1 is undrained", SOON, || Ok(cluster.heard()?.drained("n1").is_none()))?;
+    cluster.bed().wait_until("n1 is undrained", SOON, || Ok(cluster.received()?.drained("n1").is_none()))?;
     let ps = narrator.perilog(&["ps"])?;
-    narrator.check(!ps.stdout.contains(JOB), "nothing of the job waits any more", &ps)
+    narrator.check(!ps.stdout.contains(JOB), "nothing of the job waits", &ps)
 }
 
 /// Compares the ledgers that the scripts wrote on the nodes with the ledger of notices that the resource manager got.
-/// Shows both and counts checks on them, such as that each node was given back after its own script's end.
+/// Shows both and counts checks on them, such as that each node was released after its own script's end.
 fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
-    let (handed, heard, ledger) = (stage::HANDED, cluster.heard()?, cluster.ledger()?);
-    narrator.tell("The ledgers: what the scripts wrote on their nodes, and what the resource manager was told")?;
+    let (handed, received, ledger) = (stage::HANDED, cluster.received()?, cluster.ledger()?);
+    narrator.tell("The ledgers: what the scripts wrote on their nodes, and what the resource manager got")?;
     let runs = ledger.of_job(JOB);
     let begin = runs.first().context("no script has run")?.1.started;
-    say("   node  rank  epilog ended  given back  sequence          told  epoch  fragment of R")?;
+    say("   node  rank  epilog ended    released  sequence      notified  epoch  fragment of R")?;
     let mut ends = Vec::new();
     for (key, run) in &runs {
         let (ended, code) = run.ended.context("a script has no end")?;
         let release =
-            *heard.once(JOB).iter().find(|release| release.ranks.contains(key.rank)).context("a node is missing")?;
-        let told: Vec<String> = tellings(&heard, release.sequence).map(|release| release.epoch.to_string()).collect();
+            *received.once(JOB).iter().find(|release| release.ranks.contains(key.rank)).context("a node is missing")?;
+        let reported: Vec<String> =
+            tellings(&received, release.sequence).map(|release| release.epoch.to_string()).collect();
         let fragment = release.fragment()?;
         let on_rank = fragment.get(&key.rank).context("a fragment without its rank")?;
         let children: Vec<String> = on_rank.children.iter().map(|(kind, ids)| format!("{kind} {ids}")).collect();
@@ -169,8 +174,8 @@ fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
             ended - begin,
             release.at - begin,
             release.sequence,
-            told.len(),
-            told.join(", "),
+            reported.len(),
+            reported.join(", "),
             on_rank.host,
             [children, on_rank.properties.clone()].concat().join(", ")
         ))?;
@@ -178,54 +183,59 @@ fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
     }
     let stuck = ends.iter().find(|(node, ..)| *node == "n1").map_or(0.0, |(_, ended, ..)| *ended);
     let done = ends.iter().filter(|(node, ..)| *node != "n1");
-    let in_time = done.clone().count() == 3 && done.clone().all(|(_, ended, told, _)| ended <= told && *told < stuck);
+    let in_time =
+        done.clone().count() == 3 && done.clone().all(|(_, ended, reported, _)| ended <= reported && *reported < stuck);
     narrator.check(
         in_time,
-        "n0, n2, n3 were given back after their own script's end, and did not wait for n1's",
+        "n0, n2, n3 were released after their own script's end, and did not wait for n1's",
         format!("{ends:?}"),
     )?;
-    let drained = heard.drains.iter().find(|drain| drain.hosts.to_string() == "n1").map_or(f64::MAX, |drain| drain.at);
-    let after_drain = heard.once(JOB).last().is_some_and(|release| release.ranks.contains(5) && drained <= release.at);
-    narrator.check(after_drain, "n1 was given back last, after its drain", format!("{:?}", heard.drains))?;
-    let faults = heard.faults(JOB, &handed);
+    let drained =
+        received.drains.iter().find(|drain| drain.hosts.to_string() == "n1").map_or(f64::MAX, |drain| drain.at);
+    let after_drain =
+        received.once(JOB).last().is_some_and(|release| release.ranks.contains(5) && drained <= release.at);
+    narrator.check(after_drain, "n1 was released last, after its drain", format!("{:?}", received.drains))?;
+    let faults = received.faults(JOB, &handed);
     narrator.check(
         faults.is_empty(),
         "every telling is in order; each release is once after (job, attempt, sequence); the last says final",
         faults.join("; "),
     )?;
     narrator.check(
-        heard.complete(JOB, &handed)?,
+        received.complete(JOB, &handed)?,
         "the fragments are disjoint, and their union is R",
-        format!("{:?}", heard.once(JOB)),
+        format!("{:?}", received.once(JOB)),
     )?;
     let comparison = cluster.compare(JOB, SCRIPTS)?;
     say(&format!("   {}", comparison.to_string().lines().last().unwrap_or_default().trim()))?;
     narrator.check(comparison.holds(), "what the controller tells of the four epilogs is what they wrote", &comparison)
 }
 
-fn tellings(heard: &manager::Heard, sequence: u64) -> impl Iterator<Item = &manager::Release> {
-    heard.releases.iter().filter(move |release| release.sequence == sequence)
+fn tellings(received: &manager::Received, sequence: u64) -> impl Iterator<Item = &manager::Release> {
+    received.releases.iter().filter(move |release| release.sequence == sequence)
 }
 
-/// Waits until the resource manager was told of `number` releases of the job, and checks that the newest one is of the
-/// ranks `ranks`, such as `4`.
+/// Waits until the resource manager was notified of `number` releases of the job, and checks that the newest one is of
+/// the ranks `ranks`, such as `4`.
 fn released(narrator: &Narrator<'_>, number: usize, ranks: &str) -> Result<()> {
     let cluster = narrator.cluster;
-    let what = format!("release {number} is told");
-    cluster.bed().wait_until(&what, SOON, || Ok(cluster.heard()?.once(JOB).len() >= number))?;
+    let what = format!("release {number} is sent");
+    cluster.bed().wait_until(&what, SOON, || Ok(cluster.received()?.once(JOB).len() >= number))?;
     if number == 1 {
-        narrator.show(cluster.controller()?, &["tail", "-n", "1", manager::TOLD])?;
+        narrator.show(cluster.controller()?, &["tail", "-n", "1", manager::NOTICES])?;
     }
-    let heard = cluster.heard()?;
-    let once = heard.once(JOB);
-    let (told, faults) = (once.last().context("a release")?, heard.faults(JOB, &stage::HANDED));
+    let received = cluster.received()?;
+    let once = received.once(JOB);
+    let (reported, faults) = (once.last().context("a release")?, received.faults(JOB, &stage::HANDED));
     let what = format!(
         "the resource manager has rank {ranks} ({}) with its part of R, by sequence {}",
-        told.hosts, told.sequence
+        reported.hosts, reported.sequence
     );
-    let right =
-        once.len() == number && told.ranks.to_string() == ranks && told.last == (number == 4) && faults.is_empty();
-    narrator.check(right, &what, format!("{told:?} {}", faults.join("; ")))
+    let right = once.len() == number
+        && reported.ranks.to_string() == ranks
+        && reported.last == (number == 4)
+        && faults.is_empty();
+    narrator.check(right, &what, format!("{reported:?} {}", faults.join("; ")))
 }
 
 fn kill(narrator: &Narrator<'_>) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Demo `kills`, the default: a prolog and then an epilog over four nodes. An agent and the controller are killed in
-//! the middle of the prolog, and scripts end while both are dead. Nobody, not even the controller, can know the
-//! scripts' exit codes beforehand: each script draws its code at random when it runs.
+//! the middle of the prolog, and scripts end while both are dead. Not even the controller can know the scripts' exit
+//! codes beforehand: each script draws its code at random when it runs.
 
 use anyhow::Result;
 use perilog_tests::{Cluster, Layer, Stopwatch, ledger};
@@ -62,7 +62,7 @@ fn prolog(narrator: &Narrator<'_>) -> Result<()> {
     cluster.kill_controller()?;
     narrator.show(cluster.node(2)?, &["systemctl", "--no-pager", "is-active", "perilog-agent"])?;
     narrator.show(cluster.controller()?, &["systemctl", "--no-pager", "is-active", "perilog-controller"])?;
-    narrator.tell("Both are dead. The scripts go on, and end with nobody to tell")?;
+    narrator.tell("Both are dead. The scripts go on, and end with no agent to report to")?;
     cluster.open_gates()?;
     cluster.wait_scripts_ended(JOB, &[0, 1, 2, 3])?;
     narrator.show(cluster.node(2)?, &["systemctl", "--no-pager", "list-units", "--plain", "perilog-task-*"])?;

@@ -22,8 +22,7 @@ pub(super) fn set(builder: ClusterBuilder, hook: &str) -> Result<Cluster> {
     cluster.boot()?;
     say(&format!(
         ">> a controller and four nodes, each with its own systemd, booted in {:.1} s; the resource manager is a \
-         script that\n   \
-         writes down what it is told ([release] and [drain] of controller.toml)",
+         script that\n   writes down what it gets ([release] and [drain] of controller.toml)",
         watch.elapsed().as_secs_f64()
     ))?;
     Ok(cluster)

@@ -51,23 +51,22 @@ fn within(narrator: &Narrator<'_>) -> Result<()> {
     let run = narrator.perilog(&["run", "prolog", "--job", JOB])?;
     narrator.check(run.code() == Some(0), "the prolog's verdict is ok", &run)?;
     let failed = narrator.perilog(&["failed", JOB])?;
-    narrator.check(failed.stdout.trim() == "n2", "the owner's scripts are told n2", &failed)?;
-    narrator.tell(
-        "n2 is drained with what its script said, and no other node; the job lets go of it, and goes on with three",
-    )?;
+    narrator.check(failed.stdout.trim() == "n2", "the owner's scripts get n2", &failed)?;
+    narrator
+        .tell("n2 is drained with what its script said, and no other node; the job drops it, and goes on with three")?;
     wait_released(narrator, JOB, 1)?;
     let drains = narrator.perilog(&["drain"])?;
-    let heard = cluster.heard()?;
-    let reason = heard.drained("n2").unwrap_or_default().to_owned();
+    let received = cluster.received()?;
+    let reason = received.drained("n2").unwrap_or_default().to_owned();
     narrator.check(
         reason.contains("lustre: /p/lustre1 is not mounted"),
         "the drain says which check, and its message",
         &reason,
     )?;
-    let others = ["n0", "n1", "n3"].iter().any(|host| heard.drained(host).is_some());
+    let others = ["n0", "n1", "n3"].iter().any(|host| received.drained(host).is_some());
     narrator.check(
         !others && !["n0 ", "n1 ", "n3 "].iter().any(|host| drains.stdout.contains(host)),
-        "nobody else is drained",
+        "no other node is drained",
         &drains,
     )?;
     events(narrator, JOB, &["exception", "shrink", "drain", "release"])?;
@@ -76,7 +75,7 @@ fn within(narrator: &Narrator<'_>) -> Result<()> {
         "the epilog has run on n2 and on no other node",
         "other ranks",
     )?;
-    let releases = heard.once(JOB);
+    let releases = received.once(JOB);
     let first = releases.first().context("a release")?;
     let alone = releases.len() == 1 && first.ranks.to_string() == AT_FAULT.to_string() && !first.last;
     narrator.check(
@@ -124,10 +123,10 @@ fn fatal(narrator: &Narrator<'_>, job: &str, reason: &str) -> Result<()> {
         kinds(narrator, job)?.into_iter().filter(|name| ["exception", "shrink"].contains(&name.as_str())).collect();
     narrator.check(
         shed.is_empty(),
-        "the job goes on without nobody: no exception that is not fatal, no shrink",
+        "the job goes on with all nodes:  no exception that is not fatal, no shrink",
         shed.join(", "),
     )?;
-    let said = cluster.heard()?.drained("n2").unwrap_or_default().to_owned();
+    let said = cluster.received()?.drained("n2").unwrap_or_default().to_owned();
     narrator.check(said.contains(reason), &format!("n2 is drained: {said}"), reason)?;
     narrator.compare(job, SCRIPTS, 8)?;
     narrator.perilog(&["undrain", "n2"]).map(drop)
@@ -136,21 +135,21 @@ fn fatal(narrator: &Narrator<'_>, job: &str, reason: &str) -> Result<()> {
 fn keep(narrator: &Narrator<'_>) -> Result<()> {
     const JOB: &str = "f2mKJ8SX";
     narrator.tell(
-        "A job that asked for four and needs two (--keep 2): n2 fails its check again, and what is more than \
-         two good nodes goes back",
+        "A job that asked for four and needs two (--keep 2): n2 fails its check again, and what is more than two good \
+         nodes is released",
     )?;
     narrator.perilog(&["job", "add", JOB, "--R", R_FILE, "--keep", "2"])?;
     let run = narrator.perilog(&["run", "prolog", "--job", JOB])?;
     narrator.check(run.code() == Some(0), "the prolog's verdict is ok", &run)?;
-    narrator.cluster.bed().wait_until("n2 and n3 are given back", super::narrator::SOON, || {
-        let heard = narrator.cluster.heard()?;
-        Ok(heard.once(JOB).iter().map(|release| release.ranks.len()).sum::<u64>() == 2)
+    narrator.cluster.bed().wait_until("n2 and n3 are released", super::narrator::SOON, || {
+        let received = narrator.cluster.received()?;
+        Ok(received.once(JOB).iter().map(|release| release.ranks.len()).sum::<u64>() == 2)
     })?;
     events(narrator, JOB, &["exception", "shrink", "release"])?;
     let back_early = epilogs(narrator, JOB)?;
     narrator.check(
         back_early.to_string() == "6-7",
-        "n2, which failed, and n3, which was one too many, went back through their epilog",
+        "n2, which failed, and n3, which was one too many, were released through their epilog",
         &back_early,
     )?;
     narrator.perilog(&["job", "finish", JOB])?;
@@ -199,22 +198,22 @@ fn events(narrator: &Narrator<'_>, job: &str, kinds: &[&str]) -> Result<()> {
 }
 
 fn wait_released(narrator: &Narrator<'_>, job: &str, count: usize) -> Result<()> {
-    let what = format!("{count} releases of {job} are told");
+    let what = format!("{count} releases of {job} are sent");
     narrator
         .cluster
         .bed()
-        .wait_until(&what, super::narrator::SOON, || Ok(narrator.cluster.heard()?.once(job).len() >= count))
+        .wait_until(&what, super::narrator::SOON, || Ok(narrator.cluster.received()?.once(job).len() >= count))
 }
 
 /// Waits until the whole job is released. Checks that the released fragments add up to R and name each rank once.
 fn back(narrator: &Narrator<'_>, job: &str) -> Result<()> {
-    let what = format!("the last release of {job} is told");
+    let what = format!("the last release of {job} is sent");
     narrator.cluster.bed().wait_until(&what, super::narrator::SOON, || {
-        Ok(narrator.cluster.heard()?.once(job).iter().any(|release| release.last))
+        Ok(narrator.cluster.received()?.once(job).iter().any(|release| release.last))
     })?;
-    let heard = narrator.cluster.heard()?;
-    let ranks: Vec<String> = heard.once(job).iter().map(|release| release.ranks.to_string()).collect();
-    let faults = heard.faults(job, &stage::HANDED);
-    let whole = faults.is_empty() && heard.complete(job, &stage::HANDED)?;
+    let received = narrator.cluster.received()?;
+    let ranks: Vec<String> = received.once(job).iter().map(|release| release.ranks.to_string()).collect();
+    let faults = received.faults(job, &stage::HANDED);
+    let whole = faults.is_empty() && received.complete(job, &stage::HANDED)?;
     narrator.check(whole, &format!("all of R is back, each rank once: {}", ranks.join(" + ")), faults.join("; "))
 }

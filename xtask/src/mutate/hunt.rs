@@ -42,12 +42,12 @@ impl Simulator {
         let mut from = from.map(str::to_owned);
         let (mut histories, mut seconds) = (0, 0.0);
         while histories < LIMIT {
-            let told = self.search(defect, from.as_deref(), LIMIT - histories)?;
-            let of_search = told["histories"].as_u64().context("a report without its number of histories")?;
+            let reported = self.search(defect, from.as_deref(), LIMIT - histories)?;
+            let of_search = reported["histories"].as_u64().context("a report without its number of histories")?;
             histories += of_search;
-            seconds += told["seconds"].as_f64().context("a report without its seconds")?;
+            seconds += reported["seconds"].as_f64().context("a report without its seconds")?;
             let failed: Vec<(u64, &str)> =
-                told["failed"].as_array().into_iter().flatten().filter_map(read_failed).collect();
+                reported["failed"].as_array().into_iter().flatten().filter_map(read_failed).collect();
             for (seed, violation) in &failed {
                 let Some(alarm) = self.play(*seed)? else {
                     return Ok(Found::Seed { seed: *seed, violation: (*violation).to_owned(), histories, seconds });
@@ -58,7 +58,7 @@ impl Simulator {
             if failed.is_empty() {
                 break;
             }
-            let first = told["first_seed"].as_u64().context("a report without its first seed")?;
+            let first = reported["first_seed"].as_u64().context("a report without its first seed")?;
             from = Some(first.saturating_add(of_search).to_string());
         }
         Ok(Found::Nothing { seconds, why: format!("{histories} histories tell nothing of it") })

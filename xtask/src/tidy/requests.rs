@@ -117,7 +117,7 @@ mod tests {
             ("B7", "", "B7 has no row"),
             ("C9", "| C9 | text | `there` |\n| C9 | text | `there` |", "C9 has more than one row"),
             ("A1", "| A1 | text | `program`, `helper` |", "A1 names helper, and there is no such test"),
-            ("A1", "| A1 | text | by hand |", "A1 names no test"),
+            ("A1", "| A1 | text | manual |", "A1 names no test"),
             ("A1", "| A1 | `there` | `helper` |", "A1 names helper, and there is no such test"),
             ("A1", "| A1 | text | `child` |", "A1 names child, and there is no such test"),
         ] {

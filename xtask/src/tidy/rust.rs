@@ -9,9 +9,33 @@ pub(super) struct Token {
 
 /// Splits a source file into tokens, without comments, strings and characters.
 pub(super) fn tokens(text: &str) -> Vec<Token> {
+    split(text).0
+}
+
+/// Returns the comments and strings of a source file, each with the line of its begin. Comments on consecutive lines
+/// are one text.
+pub(super) fn texts(text: &str) -> Vec<(usize, String)> {
+    let mut joined: Vec<(usize, String)> = Vec::new();
+    for (line, piece) in split(text).1 {
+        let is_comment = |text: &str| text.starts_with("//");
+        match joined.last_mut() {
+            Some((begin, last))
+                if is_comment(&piece) && is_comment(last) && *begin + last.matches('\n').count() + 1 == line =>
+            {
+                last.push('\n');
+                last.push_str(&piece);
+            }
+            _ => joined.push((line, piece)),
+        }
+    }
+    joined
+}
+
+/// Returns the tokens of a source file; and its comments and strings, each with the line of its begin.
+fn split(text: &str) -> (Vec<Token>, Vec<(usize, String)>) {
     let bytes: Vec<char> = text.chars().collect();
     let at = |index: usize| bytes.get(index).copied().unwrap_or('\0');
-    let (mut found, mut index, mut line) = (Vec::new(), 0, 1);
+    let (mut found, mut texts, mut index, mut line) = (Vec::new(), Vec::new(), 0, 1);
     while index < bytes.len() {
         let begin = index;
         index = match (at(index), at(index + 1)) {
@@ -40,9 +64,17 @@ pub(super) fn tokens(text: &str) -> Vec<Token> {
             }
         }
         .min(bytes.len());
+        let is_text = match (at(begin), at(begin + 1)) {
+            ('/', '/' | '*') | ('"', _) => true,
+            ('r', '"' | '#') | ('b', 'r') => raw_text(&bytes, begin).is_some(),
+            _ => false,
+        };
+        if is_text {
+            texts.push((line, bytes[begin..index].iter().collect()));
+        }
         line += bytes[begin..index].iter().filter(|each| **each == '\n').count();
     }
-    found
+    (found, texts)
 }
 
 fn is_word(character: char) -> bool {

@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(findings.errors, ["docs/security.md: \"in\" names was_here, and there is no such test"]);
         for (rows, expected) in [
             ("| fly | no wings | `there`, `program` |", ""),
-            ("| fly `high` | no wings | `there` |\n| swim | - | by hand |", "\"swim\" names no test"),
+            ("| fly `high` | no wings | `there` |\n| swim | - | manual |", "\"swim\" names no test"),
             ("| fly | no `there` | `gone` |", "\"fly\" names gone, and there is no such test"),
             ("", "no rows under"),
         ] {

@@ -100,11 +100,11 @@ impl Control {
         }
     }
 
-    /// Reads from one of [`Self::peers`] and answers each report; `hear` handles a report and returns the answer, or
+    /// Reads from one of [`Self::peers`] and answers each report; `handle` takes a report and returns the answer, or
     /// the reason of a refusal.
-    pub(crate) fn serve(&mut self, peer: usize, hear: &mut dyn FnMut(Report) -> Result<Reply, String>) {
+    pub(crate) fn serve(&mut self, peer: usize, handle: &mut dyn FnMut(Report) -> Result<Reply, String>) {
         if let Some(peer) = self.peers.get_mut(peer) {
-            peer.serve(hear);
+            peer.serve(handle);
         }
     }
 

@@ -40,20 +40,20 @@ impl Peer {
         self.gone
     }
 
-    /// Reads once from the peer, and answers every record that is complete. `hear` handles a report and returns the
+    /// Reads once from the peer, and answers every record that is complete. `handle` handles a report and returns the
     /// answer, or the reason of a refusal.
-    pub(super) fn serve(&mut self, hear: &mut dyn FnMut(Report) -> Result<Reply, String>) {
+    pub(super) fn serve(&mut self, handle: &mut dyn FnMut(Report) -> Result<Reply, String>) {
         let mut chunk = [0; MAX_RECORD];
         match self.stream.read(&mut chunk) {
             Ok(0) => self.gone = true,
-            Ok(n) => self.take(&chunk[..n], hear),
+            Ok(n) => self.take(&chunk[..n], handle),
             Err(error) => {
                 self.gone = !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted)
             }
         }
     }
 
-    fn take(&mut self, mut bytes: &[u8], hear: &mut dyn FnMut(Report) -> Result<Reply, String>) {
+    fn take(&mut self, mut bytes: &[u8], handle: &mut dyn FnMut(Report) -> Result<Reply, String>) {
         while !self.gone {
             let end = bytes.iter().position(|b| *b == b'\n');
             let line = &bytes[..end.unwrap_or(bytes.len())];
@@ -68,7 +68,7 @@ impl Peer {
             let Some(end) = end else {
                 return;
             };
-            let reply = match parse(&self.buffer).and_then(&mut *hear) {
+            let reply = match parse(&self.buffer).and_then(&mut *handle) {
                 Ok(reply) => reply,
                 Err(why) => Reply::Refused { why },
             };
@@ -124,14 +124,14 @@ mod tests {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let mut peer = Peer::admit(theirs, None).unwrap();
         let mut acknowledged = 0;
-        let mut hear = |_| {
+        let mut handle = |_| {
             acknowledged += 1;
             if acknowledged > 2 { Err("enough".to_owned()) } else { Ok(Reply::Acknowledged) }
         };
         for chunk in chunks {
             for part in chunk.chunks(MAX_RECORD) {
                 ours.write_all(part).unwrap();
-                peer.serve(&mut hear);
+                peer.serve(&mut handle);
             }
         }
         let stands = !peer.is_gone();

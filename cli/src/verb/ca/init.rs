@@ -16,7 +16,7 @@ use crate::out::{Out, OutputFormat, aside};
 const NAME: &str = "perilog authority";
 const DAYS: u32 = 7300;
 
-/// Makes an authority: DIR/ca.pem, which every node and controller gets, and DIR/ca-key.pem, which nobody gets.
+/// Makes an authority: DIR/ca.pem, which every node and controller gets, and DIR/ca-key.pem, which stays here.
 ///
 /// DIR/crl.pem is its revocation list, empty at first (ca revoke).
 #[derive(Debug, clap::Args)]

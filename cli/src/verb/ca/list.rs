@@ -111,7 +111,7 @@ impl Render for List {
         let mut columns = Columns::new(["NAME", "ROLE", "ENDS", "DAYS", "HOW", "SERIAL"]).right(3);
         for row in &self.0 {
             let issued = &row.issued;
-            let how = if issued.enrolled_ms.is_some() { "enrolled" } else { "by hand" };
+            let how = if issued.enrolled_ms.is_some() { "enrolled" } else { "manual" };
             let how = match (row.revoked, row.replaced) {
                 (true, _) => styled("revoked", style::BAD),
                 (false, true) => styled(format!("{how}, replaced"), style::QUIET),
@@ -206,9 +206,8 @@ mod tests {
         let [table, _, quiet] = render(&List(judge(list, &HashSet::new())), 10 * DAY_MS);
         assert_eq!(
             table,
-            "NAME  ROLE  ENDS         DAYS  HOW                SERIAL\n\
-             n0    node  1970-01-06  ENDED  by hand, replaced  01\n\
-             n0    node  1970-02-10     30  enrolled           02\n"
+            "NAME  ROLE  ENDS         DAYS  HOW               SERIAL\nn0    node  1970-01-06  ENDED  manual, replaced  \
+             01\nn0    node  1970-02-10     30  enrolled          02\n"
         );
         assert_eq!(quiet, "n0\nn0\n");
     }

@@ -1,4 +1,4 @@
-//! `perilog ca renew`: new certificates for names that have one, issued by hand.
+//! `perilog ca renew`: new certificates for names that have one, issued manually.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// The authority's directory, as made by `perilog ca init`.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// All that stand, controllers' too.
+    /// All that are valid, controllers' too.
     #[arg(long, conflicts_with = "hosts")]
     all: bool,
     /// A host: any name in the certificate to renew will do.
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     if let Some(host) = args.hosts.iter().find(|host| !is_there(host)) {
         let dir = args.dir.display();
         return Err(Fault::Usage(format!(
-            "no certificate for {host} stands in {dir}: perilog ca list --dir {dir} --all; perilog ca issue makes one"
+            "{dir} has no certificate for {host}: perilog ca list --dir {dir} --all; perilog ca issue makes one"
         )));
     }
     let due: Vec<Row> = by_hand.into_iter().filter(|row| row.ends_within(args.within, now_ms)).collect();

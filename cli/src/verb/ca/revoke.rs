@@ -119,9 +119,10 @@ fn next(path: &Path, enrols: bool) -> String {
     let path = path.display();
     if enrols {
         return format!(
-            "nothing of it is renewed any more; to end its sessions: {reload}. Then journalctl -u perilog-controller \
-             says of each `refused ...: its certificate was revoked`; where it says `the configuration that was read \
-             before stays in force`, it says before why, and they go on (perilog doctor controller)"
+            "its certificates are no longer renewed; to end its sessions: {reload}. journalctl -u perilog-controller \
+             then shows `refused ...: its certificate was revoked` for each. If it shows `the configuration that was \
+             read before stays in force`, the line before has the reason, and the sessions go on (perilog doctor \
+             controller)"
         );
     }
     format!("bring {path} to the controller ([tls] crl in controller.toml) and reload it: {reload}")

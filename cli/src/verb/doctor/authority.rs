@@ -100,8 +100,8 @@ fn issued(path: &Path) -> Option<Finding> {
     Some(if size < MANY_ISSUED {
         Finding::ok(ABOUT, what)
     } else {
-        let todo = "who asks so often? (journalctl -u perilog-controller: `enrolled`); past 256 MiB no host can be \
-                    revoked by its name: make a new authority (/usr/share/doc/perilog/security.md)";
+        let todo = "find the node that enrolls so often (journalctl -u perilog-controller: `enrolled`); past 256 MiB \
+                    no host can be revoked by its name: make a new authority (/usr/share/doc/perilog/security.md)";
         Finding::warning(ABOUT, what, todo)
     })
 }

@@ -154,7 +154,7 @@ mod tests {
             ("action.prolog: there is no directory /etc/perilog/prolog.d; the action will fail", true),
             ("tls: /etc/perilog/tls/key.pem: others can read it", true),
             ("enroll.munge: there is no program /usr/bin/munge; this node cannot enrol by munge", true),
-            ("enroll.munge: without enroll.controller nobody is asked", false),
+            ("enroll.munge: without effect while enroll.controller is not set", false),
             ("action.prolog: there is no program /usr/bin/x; the action will fail", false),
             ("action.prolog: there is no account bob; its scripts will fail", false),
         ] {

@@ -131,7 +131,7 @@ fn port(config: &Table) -> Option<Finding> {
     let listen: SocketAddr = config::text(config, &["listen"])?.parse().ok()?;
     let own = if listen.ip().is_unspecified() { SocketAddr::from(([127, 0, 0, 1], listen.port())) } else { listen };
     Some(match TcpStream::connect_timeout(&own, CONNECT) {
-        Ok(_) => Finding::ok(ABOUT, format!("somebody listens on port {}", listen.port())),
+        Ok(_) => Finding::ok(ABOUT, format!("a process listens on port {}", listen.port())),
         Err(error) => Finding::wrong(
             ABOUT,
             format!("{own}: {error}: no agent can connect"),
@@ -155,7 +155,7 @@ fn said(status: &StatusView) -> Vec<Finding> {
     });
     let away = status.nodes.saturating_sub(status.online);
     findings.push(match (status.nodes, away) {
-        (0, _) => Finding::warning("nodes", "no node has ever said hello", "on a node: perilog doctor node"),
+        (0, _) => Finding::warning("nodes", "no node has ever connected", "on a node: perilog doctor node"),
         (_, 0) => Finding::ok("nodes", format!("{} online", text::count(status.nodes, "node"))),
         _ => Finding::warning(
             "nodes",

@@ -64,7 +64,7 @@ fn judge(paths: &[String]) -> Vec<Finding> {
         findings.push(Finding::wrong(ABOUT, what, todo));
     }
     if !overriding.of_tasks.is_empty() {
-        let what = format!("obeyed, as the site's own for tasks: {}", overriding.of_tasks.join(", "));
+        let what = format!("in force, as the site's own for tasks: {}", overriding.of_tasks.join(", "));
         findings.push(Finding::ok(ABOUT, what));
     }
     if findings.is_empty() {
@@ -93,7 +93,7 @@ mod tests {
         put("etc/systemd/system/service.d/zzz.txt");
         assert_eq!(shown(), "ok drop-ins: none changes what the unit of a task must be");
         put("etc/systemd/system/perilog-task-.service.d/zzz-site.conf");
-        assert!(shown().starts_with("ok drop-ins: obeyed"), "{}", shown());
+        assert!(shown().starts_with("ok drop-ins: in force"), "{}", shown());
         put("etc/systemd/system/service.d/zzzz-late.conf");
         put("etc/systemd/system/service.d/zzz-site.conf");
         let both = shown();

@@ -171,7 +171,7 @@ fn controller(enroll: &Table) -> Vec<Finding> {
 fn listens(listen: SocketAddr) -> Finding {
     let own = if listen.ip().is_unspecified() { SocketAddr::from(([127, 0, 0, 1], listen.port())) } else { listen };
     match TcpStream::connect_timeout(&own, REACH) {
-        Ok(_) => Finding::ok(ABOUT, format!("somebody listens on port {}", listen.port())),
+        Ok(_) => Finding::ok(ABOUT, format!("a process listens on port {}", listen.port())),
         Err(error) => Finding::wrong(
             ABOUT,
             format!("{own}: {error}: no node can enrol or renew its certificate"),
@@ -208,8 +208,8 @@ fn ports(first: u32) -> Finding {
                 "users may take ports from {first} on (net.ipv4.ip_unprivileged_port_start): they can lend this node's \
                  address to who enrols by munge"
             ),
-            "set net.ipv4.ip_unprivileged_port_start = 1024 in /etc/sysctl.d; sysctl --system; or use tokens in the \
-             place of munge",
+            "set net.ipv4.ip_unprivileged_port_start = 1024 in /etc/sysctl.d; sysctl --system; or use tokens instead \
+             of munge",
         );
     }
     Finding::ok(ABOUT, "ports below 1024 are root's")

@@ -318,8 +318,8 @@ mod tests {
             ("/imp", none(), Ok(()), Level::Wrong),
             ("", Ok((0, 0o104_755)), Ok(()), Level::Warning),
         ] {
-            let told = format!("{path} {mode:?} {runs:?}");
-            assert_eq!(imp(path, |_| mode, |_| runs).level, level, "{told}");
+            let reported = format!("{path} {mode:?} {runs:?}");
+            assert_eq!(imp(path, |_| mode, |_| runs).level, level, "{reported}");
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn look(role: Role, table: &Table, findings: &mut Vec<Finding>) {
     let Some(files) = files(table) else {
         findings.push(Finding::warning(
             ABOUT,
-            "TLS is switched off: whoever reaches the port can say that they are a node",
+            "TLS is switched off: anyone who reaches the port can impersonate a node",
             "leave it so on a closed network only; [tls] enabled",
         ));
         return;

@@ -41,8 +41,8 @@ impl Environment {
     pub(super) fn need<T: FromStr<Err = ParseError>>(&self, name: &str, who: &str) -> Result<T, Fault> {
         let missing = || {
             Fault::Usage(format!(
-                "{name} is not set: this hook is for {who} to run; to try it by hand, set what {who} would (perilog \
-                 hook --help)"
+                "{name} is not set: this hook is for {who} to run; to try it manually, set what {who} would set \
+                 (perilog hook --help)"
             ))
         };
         self.read(name)?.ok_or_else(missing)

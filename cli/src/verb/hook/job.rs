@@ -131,12 +131,12 @@ impl Waiting {
 
     fn next<T>(
         &self,
-        happenings: &Receiver<SessionEvent<T>>,
+        session_events: &Receiver<SessionEvent<T>>,
         due_ms: Option<u64>,
     ) -> Result<SessionEvent<T>, RecvTimeoutError> {
         match self.give_up_ms.into_iter().chain(due_ms).min() {
-            None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(due_ms) => happenings.recv_timeout(clock::until(due_ms)),
+            None => session_events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(due_ms) => session_events.recv_timeout(clock::until(due_ms)),
         }
     }
 
@@ -157,9 +157,9 @@ impl Waiting {
     fn stop(&mut self, attempt: Option<Attempt>, action: Option<&ActionName>) {
         let why = "the resource manager has asked for it";
         let parameters = json!({"job": self.job, "attempt": attempt, "action": action, "why": why});
-        let told = attempt.map(|_| self.endpoint.ask::<Value>("Cancel", &parameters));
-        self.stopping = !matches!(told, Some(Ok(_)));
-        match told {
+        let reported = attempt.map(|_| self.endpoint.ask::<Value>("Cancel", &parameters));
+        self.stopping = !matches!(reported, Some(Ok(_)));
+        match reported {
             Some(Ok(_)) => aside(format_args!("{}: asked to stop; waiting until its scripts have", self.job)),
             Some(Err(fault)) => aside(format_args!("{}: cannot ask it to stop: {fault}", self.job)),
             None => aside(format_args!("{}: to stop; the controller has not answered yet", self.job)),
@@ -179,7 +179,7 @@ impl Waiting {
 }
 
 fn ended_by_itself<T>() -> Result<T, Fault> {
-    Err(Fault::Other("the watch over the job ended by itself: perilog show says how it stands".to_owned()))
+    Err(Fault::Other("the connection that followed the job ended: perilog show has the job's state".to_owned()))
 }
 
 /// Runs the job's prolog and waits for its verdict.
@@ -190,7 +190,7 @@ pub(super) fn prolog(mut call: Call, endpoint: Endpoint, out: Out) -> Result<Exi
     let mut tail = Tail::new(endpoint.clone(), call.job.clone(), 0).asking_again();
     let mut origin = None;
     let (at, name) = (endpoint.clone(), action.clone());
-    let happenings =
+    let session_events =
         keep_from_the_start(endpoint, call.asking, move |client: &mut Client, sender: &mut SessionSender<News>| {
             if call.attempt.is_none() {
                 call.attempt = call.counted(&at, client)?;
@@ -200,8 +200,8 @@ pub(super) fn prolog(mut call: Call, endpoint: Endpoint, out: Out) -> Result<Exi
                 // The earlier prolog prepared nodes that are released now, and is no prolog of the job that begins now.
                 let (job, attempt) = (&call.job, added.attempt);
                 let text = format!(
-                    "attempt {attempt} of job {job} is over, and holds nothing any more: its prolog says nothing of a \
-                     job that begins now"
+                    "attempt {attempt} of job {job} is over and holds nothing: its prolog is no proof for a job that \
+                     begins now"
                 );
                 return Err(Fault::Refused { code: CONFLICT.to_owned(), text }.into());
             }
@@ -215,7 +215,7 @@ pub(super) fn prolog(mut call: Call, endpoint: Endpoint, out: Out) -> Result<Exi
         })?;
     let mut attempt = None;
     loop {
-        let exit = match waiting.next(&happenings, watch.due_ms()) {
+        let exit = match waiting.next(&session_events, watch.due_ms()) {
             Ok(SessionEvent::Message(News::Attached(running))) => {
                 attempt = Some(running.body.attempt);
                 waiting.there(attempt, Some(&action));
@@ -266,7 +266,7 @@ pub(super) fn epilog(mut call: Call, endpoint: Endpoint) -> Result<Exit, Fault> 
     let mut waiting = Waiting::new(&call, &endpoint);
     let mut tail = Tail::new(endpoint.clone(), call.job.clone(), 0).asking_again();
     let (at, job, name) = (endpoint.clone(), call.job.clone(), action.clone());
-    let happenings =
+    let session_events =
         keep_from_the_start(endpoint, call.asking, move |client: &mut Client, sender: &mut SessionSender<Epilog>| {
             let added = call.add(&at, client)?;
             let waits = at.ask_on::<Running>(client, "Run", &call.run(&name))?.body.waits;
@@ -278,14 +278,14 @@ pub(super) fn epilog(mut call: Call, endpoint: Endpoint) -> Result<Exit, Fault> 
         })?;
     let mut behind = Behind { action, attempt: None, let_go: false, follows: BTreeMap::new() };
     loop {
-        match waiting.next(&happenings, None) {
+        match waiting.next(&session_events, None) {
             Ok(SessionEvent::Message(Epilog::LetGo { attempt, over, part, waits })) => {
                 if let Some(why) = waits {
                     aside(format_args!("{job}: {}", text::line(&why)));
                 }
                 match behind.attempt {
                     None if over => aside(format_args!("{job} was over already: attempt {attempt}")),
-                    None if !part.is_empty() => aside(format_args!("{job} has let go of {part}")),
+                    None if !part.is_empty() => aside(format_args!("{job} dropped its hold on {part}")),
                     _ => {}
                 }
                 behind.attempt = Some(attempt);

@@ -140,7 +140,7 @@ housekeeping, and this hook drains the rank.";
 const WAIT: &str = "\
 Exit status: as of flux-housekeeping; 3 also where the limit has passed, and 130 after SIGTERM. For every status but 0 \
 this hook drains the rank first, unless the
-epilog was cancelled, or the hook was told to end. The epilog goes on in any case.";
+epilog was cancelled, or a signal ended the hook. The epilog goes on in any case.";
 
 const ASKED: &str = "\
 SIGTERM, SIGINT, SIGHUP: asks the scripts to stop (SIGTERM, once), and stays until they have. SIGKILL: the scripts go \
@@ -156,7 +156,7 @@ or slurmctld has died. SIGKILL: the scripts go on.";
 
 const JOB: &str = "\
 Exit status:
-    0  ok: of a prolog within the job's tolerance; of an epilog everything was given back
+    0  ok: of a prolog within the job's tolerance; of an epilog everything was released
     1  failed        2  wrong usage, or another job of that name        3  ended past its limit
     4  lost          5  a node refused to begin                          6  cancelled
     7  no controller within --patience; what was begun goes on           8  not permitted, or another error

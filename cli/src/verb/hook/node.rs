@@ -109,7 +109,7 @@ impl Call {
 
     /// Takes over the attempt's number from an answer of the agent, if it has one. Ignores the numbers in later
     /// answers.
-    fn hear(&mut self, attempt: Option<Attempt>) {
+    fn receive(&mut self, attempt: Option<Attempt>) {
         if let Some(attempt) = attempt.filter(|_| !self.answered) {
             (self.attempt, self.answered) = (Some(attempt), true);
         }
@@ -160,7 +160,7 @@ pub(super) fn run(mut call: Call, options: OnNode, manager: Manager) -> Result<E
         match event {
             Ok(Event::Agent(SessionEvent::Message(reply))) => {
                 give_up_ms = None;
-                hook.told(&reply.body, &endpoint);
+                hook.reported(&reply.body, &endpoint);
                 if reply.body.is_last() {
                     note.iter().for_each(Note::remove);
                     return Ok(hook.end(&reply.body, &options, manager));
@@ -205,9 +205,9 @@ fn events(
     // A call after the daemon's death reports the death: the task may have ended while the agent was away.
     let bereft = Arc::new(AtomicBool::new(false));
     let is_bereft = Arc::clone(&bereft);
-    let happenings = keep_from_the_start(endpoint.clone(), ANY, move |client, sender| {
+    let session_events = keep_from_the_start(endpoint.clone(), ANY, move |client, sender| {
         let request = call.request(&options, is_bereft.load(Ordering::Acquire), is_older);
-        let ended = exec::session(&at, client, &request, sender, |reply| call.hear(reply.attempt));
+        let ended = exec::session(&at, client, &request, sender, |reply| call.receive(reply.attempt));
         match ended {
             // An upgrade is under way: a hook that fails would drain the node.
             Err(Stop::Fault(fault @ Fault::Unsupported { .. })) if !is_older => {
@@ -222,7 +222,7 @@ fn events(
     let agent = to.clone();
     start("agent", move || {
         // The thread ends when the loop has ended and receives no more events.
-        let _ = happenings.into_iter().all(|event| agent.send(Event::Agent(event)).is_ok());
+        let _ = session_events.into_iter().all(|event| agent.send(Event::Agent(event)).is_ok());
     })?;
     if let Some(starter) = starter {
         start("starter", move || {
@@ -266,7 +266,7 @@ impl Hook {
         format!("{} of {}", self.call.action, self.call.job)
     }
 
-    fn told(&mut self, reply: &Reply, endpoint: &Endpoint) {
+    fn reported(&mut self, reply: &Reply, endpoint: &Endpoint) {
         if !reply.unit.is_empty() && self.unit.as_ref() != Some(&reply.unit) {
             if reply.attached == Some(true) && !reply.is_last() {
                 aside(format_args!("{} is there already: attached to {}", self.name(), text::line(&reply.unit)));
@@ -307,9 +307,9 @@ impl Hook {
             self.stopping = true;
             return aside("to stop; the agent has not answered yet");
         };
-        let told = endpoint.ask::<Value>("Cancel", &json!({ "unit": unit }));
-        self.stopping = told.is_err();
-        match told {
+        let reported = endpoint.ask::<Value>("Cancel", &json!({ "unit": unit }));
+        self.stopping = reported.is_err();
+        match reported {
             Ok(_) => aside(format_args!("{}: asked to stop; waiting until its scripts have", self.name())),
             Err(fault) => aside(format_args!("{}: cannot ask it to stop: {fault}", self.name())),
         }
@@ -340,11 +340,11 @@ impl Hook {
     }
 
     fn end(&mut self, reply: &Reply, options: &OnNode, manager: Manager) -> Exit {
-        let told = summary(&self.name(), reply, self.followed, self.call.withheld());
+        let reported = summary(&self.name(), reply, self.followed, self.call.withheld());
         let tolerated = options.tolerate && matches!(reply.outcome(), Some(Outcome::Tolerable));
         let exit = if tolerated { Exit::Ok } else { reply.exit() };
-        told.iter().for_each(aside);
-        let reason = told.first().cloned().unwrap_or_default();
+        reported.iter().for_each(aside);
+        let reason = reported.first().cloned().unwrap_or_default();
         if exit.code() != 0 {
             aside(format_args!("see: journalctl PERILOG_JOB={}", self.call.job));
         }
@@ -360,7 +360,7 @@ impl Hook {
 /// script's last line. Remarks follow, such as the number of variables that the scripts did not get. `followed`: the
 /// agent had answered before the end. `withheld`: the number of variables that are not worth a remark.
 fn summary(name: &str, reply: &Reply, followed: bool, withheld: u32) -> Vec<String> {
-    let Some(outcome) = reply.outcome() else { return vec![format!("{name}: the agent told no outcome")] };
+    let Some(outcome) = reply.outcome() else { return vec![format!("{name}: the agent reported no outcome")] };
     let Some(ended) = &reply.ended else {
         let outcome = text::line(&outcome.to_string());
         // The task ended while the agent was away, or long ago: the tombstone has no more details.
@@ -422,8 +422,8 @@ mod tests {
                 request
             };
             assert_eq!(asked(&call), first);
-            call.hear(answer);
-            call.hear(attempt(7).filter(|_| answer.is_some()));
+            call.receive(answer);
+            call.receive(attempt(7).filter(|_| answer.is_some()));
             assert_eq!(asked(&call), again);
         }
     }

@@ -104,13 +104,13 @@ mod tests {
         let old = [("SLURM_NODELIST", "n[1-4]"), ("SLURM_JOB_RESTART_COUNT", "3")];
         let epilog = call(&old, Side::Epilog).unwrap();
         assert_eq!((epilog.action.as_str(), epilog.rank, epilog.turn), ("epilog", 2, Turn::Ends));
-        assert_eq!(epilog.attempt, None, "an epilog of a requeued job is told the next attempt's number");
+        assert_eq!(epilog.attempt, None, "an epilog of a requeued job gets the next attempt's number");
         assert_eq!(call(&[], Side::Epilog).unwrap().rank, 0);
         let beside =
             [("SLURM_JOB_START_TIME", "1700000000"), ("LD_PRELOAD", "/x.so"), ("PATH", "/bin"), ("SPANK_X", "1")];
-        let told = call(&beside, Side::Prolog).unwrap();
-        assert_eq!(told.instance.as_deref(), Some("1700000000"));
-        let names: Vec<&str> = told.env.keys().map(String::as_str).collect();
+        let reported = call(&beside, Side::Prolog).unwrap();
+        assert_eq!(reported.instance.as_deref(), Some("1700000000"));
+        let names: Vec<&str> = reported.env.keys().map(String::as_str).collect();
         assert_eq!(names, ["SLURMD_NODENAME", "SLURM_JOB_ID", "SLURM_JOB_START_TIME", "SLURM_JOB_UID", "SPANK_X"]);
         assert_eq!(call(&beside, Side::Epilog).unwrap().instance, None);
         for (more, says) in [

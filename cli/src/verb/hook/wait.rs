@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
     let until_ms = args.limit.as_millis().map(|ms| clock::mono_ms().saturating_add(ms));
     let (endpoint, asked) = (args.agent.endpoint(), json!({ "job": id.job(), "action": action }));
     let at = endpoint.clone();
-    let happenings = keep_from_the_start(endpoint, ANY, move |client, sender| {
+    let session_events = keep_from_the_start(endpoint, ANY, move |client, sender| {
         at.wait_for_ever(client)?;
         let mut asked = asked.clone();
         if let Some(until_ms) = until_ms {
@@ -81,16 +81,16 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
     })?;
     let end = loop {
         let event = match until_ms {
-            None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            None => session_events.recv().map_err(|_| RecvTimeoutError::Disconnected),
             // The agent enforces the limit, if the call has one.
-            Some(until_ms) => happenings.recv_timeout(clock::until(until_ms.saturating_add(AGENT_MS))),
+            Some(until_ms) => session_events.recv_timeout(clock::until(until_ms.saturating_add(AGENT_MS))),
         };
         match event {
             Ok(SessionEvent::Message(reply)) => break end(&name, &args.limit.to_string(), &reply.body),
             Ok(SessionEvent::Away(fault)) => aside(format_args!("{fault}; waiting for it, at most {}", args.limit)),
             Ok(SessionEvent::Back(_)) => aside("the agent is back"),
             Ok(SessionEvent::Interrupted) => {
-                aside(format_args!("{name}: told to end; it goes on"));
+                aside(format_args!("{name}: a signal ended this wait; the epilog goes on"));
                 return Ok(Exit::Detached);
             }
             Ok(SessionEvent::Over(fault)) => break End { exit: Exit::Other, drain: Some(format!("{name}: {fault}")) },
@@ -126,7 +126,7 @@ fn end(name: &str, limit: &str, reply: &Reply) -> End {
         return End { exit: Exit::Timeout, drain: Some(format!("{name}: {what}")) };
     }
     let Some(outcome) = &reply.outcome else {
-        return End { exit: Exit::Other, drain: Some(format!("{name}: the agent told no outcome")) };
+        return End { exit: Exit::Other, drain: Some(format!("{name}: the agent reported no outcome")) };
     };
     if outcome.is_ok() {
         return End { exit: Exit::Ok, drain: None };
@@ -154,7 +154,7 @@ mod tests {
             (over(Outcome::Cancelled { status: Some(ExitStatus::Signal(15)) }, Some(143)), 143, None),
             (late(Some("perilog-task-x.service")), 3, Some("epilog of f1: not over after 1h: perilog-task-x.service")),
             (late(None), 3, Some("epilog of f1: has not begun here within 1h")),
-            (Reply { over: true, ..late(None) }, 8, Some("epilog of f1: the agent told no outcome")),
+            (Reply { over: true, ..late(None) }, 8, Some("epilog of f1: the agent reported no outcome")),
         ] {
             let end = end("epilog of f1", "1h", &reply);
             assert_eq!((end.exit.code(), end.drain.as_deref()), (exit, drain), "{reply:?}");

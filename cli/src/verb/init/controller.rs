@@ -218,7 +218,7 @@ fn keys(wanted: &Wanted, there: &There, tls: &TlsFiles, plan: &mut Plan, conflic
     }
     match &there.authority {
         Files::None => plan.add(
-            format!("make an authority in {ca}: whoever has its key can play the controller"),
+            format!("make an authority in {ca}: anyone who has its key can impersonate the controller"),
             Step::Authority { dir: wanted.ca.clone() },
         ),
         Files::Part(path) => {

@@ -183,7 +183,7 @@ fn own_name() -> String {
 }
 
 /// Waits until `is_so` returns `true`, at most until `until_ms` (CLOCK_MONOTONIC). Returns `false` past the limit.
-#[expect(clippy::disallowed_methods, reason = "the daemons tell no one when they are ready for this")]
+#[expect(clippy::disallowed_methods, reason = "the daemons do not announce when they are ready for this")]
 fn wait_until(until_ms: u64, mut is_so: impl FnMut() -> bool) -> bool {
     const PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
     loop {

@@ -53,7 +53,7 @@ pub(super) struct Args {
     /// The SHA-256 of the certificate of the controller's authority (perilog ca show).
     #[arg(long, value_name = "SHA256", value_parser = pin)]
     pin: Option<Pin>,
-    /// The certificate of the controller's authority, in the place of a pin.
+    /// The certificate of the controller's authority, instead of a pin.
     #[arg(long, value_name = "FILE", conflicts_with = "pin")]
     ca: Option<PathBuf>,
     /// The one-time token of this node (perilog token create); - reads it from standard input.

@@ -42,14 +42,14 @@ pub(super) fn look(name: &str, text: &str) -> Vec<Finding> {
     let calls =
         |of: &Call| lines().flat_map(|line| line.split([';', '|', '&', '(', ')', '`'])).any(|command| is(of, command));
     let found = CALLS.iter().filter(|of| calls(of));
-    let told = found.map(|of| {
+    let reported = found.map(|of| {
         let what = format!(
             "{name}: what `{}` begins is begun by {}: the task does not wait for it, and no kill reaches it",
             of.words, of.by
         );
         Finding::warning("outside", what, of.instead)
     });
-    told.collect()
+    reported.collect()
 }
 
 /// Returns `true` if the command is this call.

@@ -136,7 +136,7 @@ impl Render for Restored {
 mod tests {
     use super::*;
 
-    /// Restores `from` in the place of `store`, as the verb does with a controller that copies the bytes.
+    /// Restores `from` as `store`, as the verb does with a controller that copies the bytes.
     fn restored(from: &Path, store: &Path, keep: bool) -> Result<Option<PathBuf>, NotPut> {
         let place = Place::open(store)?;
         let copied = |from: &Path, to: &Path| fs::copy(from, to).map(drop).map_err(|_| Fault::Other(String::new()));

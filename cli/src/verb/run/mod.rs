@@ -54,10 +54,10 @@ pub(crate) struct Args {
     /// A variable for the scripts; the nodes' list decides which they see. May be repeated.
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = values::variable)]
     env: Vec<(String, String)>,
-    /// The limit of each task; a node's smaller one stands.
+    /// The limit of each task; a node's smaller one counts.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     timeout: Option<Span>,
-    /// Begin also on hosts that the controller has never heard of: they may still come.
+    /// Begin also on hosts that have never connected to the controller: they may still come.
     #[arg(long)]
     force: bool,
     /// Exit with the largest status of a script, where one is not 0.
@@ -76,8 +76,8 @@ struct Request {
     userid: Option<u32>,
     env: BTreeMap<String, String>,
     timeout: Option<String>,
-    /// Whether the controller refuses hosts that it has never heard of. Only the first request asks for that, because a
-    /// store that was put back may not know the hosts.
+    /// Whether the controller refuses hosts that have never connected to it. Only the first request asks for that,
+    /// because a restored store may not know the hosts.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     known: bool,
 }
@@ -85,11 +85,11 @@ struct Request {
 pub(crate) fn run(args: Args, endpoint: Endpoint, out: Out) -> Result<Exit, Fault> {
     let mut watch = Watch::new(out, args.job.clone(), args.action.clone(), args.propagate);
     let mut session = Session::new(endpoint.clone(), args.request()?);
-    let happenings = keep(endpoint, true, move |client, sender| session.run(client, sender))?;
+    let session_events = keep(endpoint, true, move |client, sender| session.run(client, sender))?;
     loop {
         let event = match watch.due_ms() {
-            None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(due_ms) => happenings.recv_timeout(clock::until(due_ms)),
+            None => session_events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(due_ms) => session_events.recv_timeout(clock::until(due_ms)),
         };
         let exit = match event {
             Ok(SessionEvent::Message(News::Attached(running))) => watch.attached(running)?,
@@ -143,7 +143,7 @@ struct Session {
     request: Request,
     tail: Tail,
     /// Sequence number after which the action's events come, from the last reply of `Run`; `None`: no reply yet. If a
-    /// later reply has another number, the controller's store was lost or put back, and its log begins anew.
+    /// later reply has another number, the controller's store was lost or restored, and its log begins anew.
     origin: Option<u64>,
 }
 

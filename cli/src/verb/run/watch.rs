@@ -105,7 +105,7 @@ impl Watch {
         }
         if !first && !running.attached {
             self.aside(
-                "the controller's store did not know it any more: it is asked for again, and nothing runs twice",
+                "the controller's store no longer knew it: this command asked for it again, and nothing runs twice",
             );
         }
         if self.waits != running.waits

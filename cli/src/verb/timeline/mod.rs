@@ -187,17 +187,17 @@ struct Action {
     /// Names of scripts, in the order of their first appearance.
     scripts: Vec<String>,
     /// Ranks that ended without a result of their scripts: lost, refused, resolved.
-    untold: IdSet,
+    unreported: IdSet,
 }
 
 impl Action {
     fn of(view: &ActionView, tasks: Vec<Task>) -> Self {
-        let mut untold = view.ok.clone();
+        let mut unreported = view.ok.clone();
         let left_out = view.more.iter().map(|more| &more.ranks);
         for ranks in view.ended.iter().map(|row| &row.ranks).chain(left_out) {
-            untold.extend_with(ranks);
+            unreported.extend_with(ranks);
         }
-        untold.subtract(&tasks.iter().map(|task| task.rank).collect());
+        unreported.subtract(&tasks.iter().map(|task| task.rank).collect());
         Self {
             name: view.name.clone(),
             began_ms: view.began_ms,
@@ -206,7 +206,7 @@ impl Action {
             scripts: scripts(&tasks),
             tasks,
             open: view.open.clone(),
-            untold,
+            unreported,
         }
     }
 }
@@ -223,8 +223,8 @@ fn scripts(tasks: &[Task]) -> Vec<String> {
 
 impl Timeline {
     fn new(job: JobView, tasks: Vec<Task>, args: &Args) -> Self {
-        let told = tasks.first().map(|task| task.attempt);
-        let wanted = args.attempt.or(told);
+        let reported = tasks.first().map(|task| task.attempt);
+        let wanted = args.attempt.or(reported);
         let attempt = match wanted {
             Some(wanted) => job.attempts.into_iter().find(|view| view.attempt == wanted),
             None => job.attempts.into_iter().max_by_key(|view| view.attempt),

@@ -140,8 +140,8 @@ fn head(to: &mut String, action: &Action, top: f64, left_out: usize) {
     if left_out > 0 {
         let _ = write!(about, "; {left_out} that took no longer are not drawn");
     }
-    if !action.untold.is_empty() {
-        let _ = write!(about, "; nothing is known of the scripts of rank {}", action.untold);
+    if !action.unreported.is_empty() {
+        let _ = write!(about, "; nothing is known of the scripts of rank {}", action.unreported);
     }
     words(to, LEFT + 70.0, top + 20.0, "quiet", &about);
 }

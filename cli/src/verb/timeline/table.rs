@@ -54,8 +54,8 @@ fn show(action: &Action, all: bool, page: &mut Page) {
         columns.row([word(&text::line(&row.state)), cell(crate::verb::ps::over(row)), cell(why)]);
     }
     page.indented(2, columns);
-    if !action.untold.is_empty() {
-        let line = format!("of rank {} nothing is known of scripts (perilog show)", action.untold);
+    if !action.unreported.is_empty() {
+        let line = format!("of rank {} nothing is known of scripts (perilog show)", action.unreported);
         page.line(format_args!("  {}", style::QUIET.style(line)));
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct Observer {
 
 /// A session's report of the end of a task.
 #[derive(Debug)]
-pub(super) struct Heard {
+pub(super) struct Received {
     session: SessionId,
     ran: Ran,
 }
@@ -44,11 +44,11 @@ impl Observer {
     }
 
     /// Collects the sessions' reports of ended tasks, before the machine handles the inputs.
-    pub(super) fn listen(&mut self, inputs: &[Input]) -> Vec<Heard> {
-        inputs.iter().filter_map(|input| self.hear(input)).collect()
+    pub(super) fn listen(&mut self, inputs: &[Input]) -> Vec<Received> {
+        inputs.iter().filter_map(|input| self.receive(input)).collect()
     }
 
-    fn hear(&mut self, input: &Input) -> Option<Heard> {
+    fn receive(&mut self, input: &Input) -> Option<Received> {
         match input {
             Input::Message { session, message: FromAgent::Hello(hello), .. } => {
                 self.hosts.entry(*session).or_insert_with(|| hello.host.clone());
@@ -56,7 +56,7 @@ impl Observer {
             }
             Input::Message { session, message: FromAgent::Finished { task, ended }, .. } => {
                 let host = self.hosts.get(session)?.clone();
-                Some(Heard { session: *session, ran: ran(*task, Some(host), ended)? })
+                Some(Received { session: *session, ran: ran(*task, Some(host), ended)? })
             }
             Input::Closed { session, .. } => {
                 let known = self.hosts.remove(session);
@@ -69,10 +69,10 @@ impl Observer {
         }
     }
 
-    /// Returns the durations to store for this batch: the reports in `heard` that the machine acknowledged, and one
+    /// Returns the durations to store for this batch: the reports in `received` that the machine acknowledged, and one
     /// duration for each task that an announced reboot ended. The machine completes such a task itself, so no agent
     /// reports the duration.
-    pub(super) fn standing(&self, heard: Vec<Heard>, output: &Output) -> Vec<Ran> {
+    pub(super) fn standing(&self, received: Vec<Received>, output: &Output) -> Vec<Ran> {
         let booted = output.records.iter().filter_map(|record| match record {
             // If the scripts ended by themselves, the node has reported the duration.
             Record::Rank(row) if row.expects.is_none() && row.ended.reboot() == Reboot::Come => {
@@ -80,7 +80,7 @@ impl Observer {
             }
             _ => None,
         });
-        if heard.is_empty() {
+        if received.is_empty() {
             return booted.collect();
         }
         let acknowledged: HashSet<(SessionId, TaskId)> = output
@@ -91,8 +91,8 @@ impl Observer {
                 _ => None,
             })
             .collect();
-        let stands = |heard: &Heard| acknowledged.contains(&(heard.session, heard.ran.task));
-        heard.into_iter().filter(stands).map(|heard| heard.ran).chain(booted).collect()
+        let stands = |received: &Received| acknowledged.contains(&(received.session, received.ran.task));
+        received.into_iter().filter(stands).map(|received| received.ran).chain(booted).collect()
     }
 
     /// Counts a committed batch in the metrics. `elapsed`: the duration of its commit, `None` if the batch had no
@@ -185,9 +185,9 @@ mod tests {
     /// Gives the observer a batch's inputs and the machine's output. Returns the durations to store, each as host
     /// (`None`: no node reported it), rank, and the task's duration in milliseconds.
     fn stands(observer: &mut Observer, inputs: &[Input], output: &Output) -> Vec<(Option<String>, u32, u64)> {
-        let heard = observer.listen(inputs);
-        let told = |ran: Ran| (ran.host.map(|host| host.as_str().to_owned()), ran.task.rank.0, ran.elapsed_ms);
-        observer.standing(heard, output).into_iter().map(told).collect()
+        let received = observer.listen(inputs);
+        let reported = |ran: Ran| (ran.host.map(|host| host.as_str().to_owned()), ran.task.rank.0, ran.elapsed_ms);
+        observer.standing(received, output).into_iter().map(reported).collect()
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
             ("not acknowledged", vec![hello(ONE, "n0"), finished(ONE, 0)], acks(&[]), vec![]),
             ("another task is", vec![hello(ONE, "n0"), finished(ONE, 0)], acks(&[(ONE, 1)]), vec![]),
             ("to another session", vec![hello(ONE, "n0"), finished(ONE, 0)], acks(&[(OTHER, 0)]), vec![]),
-            ("nobody said Hello", vec![finished(ONE, 0)], acks(&[(ONE, 0)]), vec![]),
+            ("no session said Hello", vec![finished(ONE, 0)], acks(&[(ONE, 0)]), vec![]),
             ("two names", vec![hello(ONE, "n0"), hello(ONE, "n1"), finished(ONE, 0)], acks(&[(ONE, 0)]), vec![n0(0)]),
             (
                 "closed meanwhile",
@@ -234,12 +234,12 @@ mod tests {
             let ended = Ended { booted, expect_reboot: true, ..ended() };
             Record::Rank(Box::new(RankRow { task: task(rank), ended, late: Vec::new(), expects }))
         };
-        let mut told = row(3, true, false);
-        if let Record::Rank(row) = &mut told {
+        let mut reported = row(3, true, false);
+        if let Record::Rank(row) = &mut reported {
             // The task ended by itself, and its node reported the end.
             row.ended.elapsed_ms = Some(250);
         }
-        let records = vec![row(0, true, false), row(1, true, true), row(2, false, false), told];
+        let records = vec![row(0, true, false), row(1, true, true), row(2, false, false), reported];
         let output = Output { records, ..acks(&[(ONE, 5)]) };
         assert_eq!(stands(&mut Observer::new(None), &[], &output), [(None, 0, 250)]);
         // Reports of sessions count beside these.

@@ -120,7 +120,7 @@ fn run(job: &str) -> (Entry, Answer) {
     (Entry::Request { uid: 0, request: Request::Run(run), answer, parts: None }, answered)
 }
 
-fn told(answer: &mut Answer) -> Result<Reply, Refusal> {
+fn reported(answer: &mut Answer) -> Result<Reply, Refusal> {
     answer.try_recv().expect("an answer")
 }
 
@@ -132,12 +132,12 @@ fn what_is_queued_is_one_commit() {
     let (entries, mut answers): (Vec<_>, Vec<_>) = (0..50).map(|n| run(&format!("f{n}"))).unzip();
     writer.turn(entries.into_iter()).unwrap();
     assert_eq!(script.commits(), 2);
-    assert!(answers.iter_mut().all(|answer| told(answer).is_ok()));
+    assert!(answers.iter_mut().all(|answer| reported(answer).is_ok()));
     // A question makes no records, so the writer does not commit.
     let (answer, mut answered) = oneshot::channel();
     let request = Request::Ps { older_than_ms: 0, held: false };
     writer.turn([Entry::Request { uid: 0, request, answer, parts: None }].into_iter()).unwrap();
-    assert!(matches!(told(&mut answered), Ok(Reply::Ps { .. })));
+    assert!(matches!(reported(&mut answered), Ok(Reply::Ps { .. })));
     assert_eq!(script.commits(), 2);
 }
 
@@ -149,7 +149,7 @@ fn a_failed_commit_lets_nothing_leave_and_ends_the_process() {
     let (entry, mut answer) = run("f1");
     let error = writer.turn([entry].into_iter()).unwrap_err();
     assert_eq!(error.to_string(), "the store: disk I/O error");
-    answer.try_recv().expect_err("it was told what is not durable");
+    answer.try_recv().expect_err("it got a reply that is not durable");
 }
 
 #[test]
@@ -161,12 +161,12 @@ fn on_a_full_disk_the_machine_is_rebuilt_and_callers_are_told() {
     script.fail_with(StoreError::Full);
     let (entry, mut answer) = run("f1");
     writer.turn([entry].into_iter()).unwrap();
-    assert!(matches!(told(&mut answer), Err(Refusal::Unavailable(_))));
+    assert!(matches!(reported(&mut answer), Err(Refusal::Unavailable(_))));
     assert!(script.0.lock().unwrap().snapshot.attempts.is_empty());
     assert!(writer.status_line().contains("disk is full"));
     let (entry, mut answer) = run("f1");
     writer.turn([entry].into_iter()).unwrap();
-    assert!(matches!(told(&mut answer), Err(Refusal::Unavailable(_))), "there is no machine");
+    assert!(matches!(reported(&mut answer), Err(Refusal::Unavailable(_))), "there is no machine");
     assert_eq!(script.epoch(), 1);
     // At a later check the disk has room.
     writer.disk_ms = Some(0);
@@ -174,7 +174,7 @@ fn on_a_full_disk_the_machine_is_rebuilt_and_callers_are_told() {
     assert_eq!(script.epoch(), 2);
     let (entry, mut answer) = run("f1");
     writer.turn([entry].into_iter()).unwrap();
-    assert!(matches!(told(&mut answer), Ok(Reply::Running { attached: false, .. })));
+    assert!(matches!(reported(&mut answer), Ok(Reply::Running { attached: false, .. })));
 }
 
 #[test]
@@ -185,13 +185,13 @@ fn while_the_reserve_is_in_use_prologs_are_refused() {
     writer.turn(std::iter::empty()).unwrap();
     let (entry, mut answer) = run("f1");
     writer.turn([entry].into_iter()).unwrap();
-    assert!(matches!(told(&mut answer), Err(Refusal::Unavailable(_))));
+    assert!(matches!(reported(&mut answer), Err(Refusal::Unavailable(_))));
     script.0.lock().unwrap().full = false;
     writer.disk_ms = Some(0);
     writer.turn(std::iter::empty()).unwrap();
     let (entry, mut answer) = run("f1");
     writer.turn([entry].into_iter()).unwrap();
-    assert!(told(&mut answer).is_ok());
+    assert!(reported(&mut answer).is_ok());
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_machine_that_was_discarded_hears_nothing_of_its_sessions() {
     writer.turn([entry].into_iter()).unwrap();
     assert!(matches!(outbound.end.blocking_recv(), Ok(crate::daemon::End::Close(_))));
     let why = "over".to_owned();
-    assert_eq!(writer.delivery.admit(Entry::Closed { session, why }), None);
+    assert_eq!(Entry::Closed { session, why }.into_input(&mut writer.delivery), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,7 +218,7 @@ async fn it_ends_when_it_is_told_to_and_does_what_came_before() {
     inlet.put(entry).await.unwrap();
     inlet.put(Entry::Stop).await.unwrap();
     writer.run(entries).await.unwrap();
-    assert!(told(&mut answer).is_ok());
+    assert!(reported(&mut answer).is_ok());
     let gone = inlet.ask(0, Request::Status {}, None).await;
     assert!(matches!(gone, Err(Refusal::Unavailable(_))));
 }

@@ -100,9 +100,9 @@ function age(ms, at, class_) {
 
 const many = (count, one, more) => `${count.toLocaleString("en")} ${count === 1 ? one : more || one + "s"}`;
 
-// ---- The controller, heard or not
+// ---- The controller, answered or not
 
-const link = { heard: null, wait: EVERY_MS, next: null, timer: null, away: false, version: null, stuck: null };
+const link = { answered: null, wait: EVERY_MS, next: null, timer: null, away: false, version: null, stuck: null };
 
 function say(words) {
   if ($("said").textContent !== words) $("said").textContent = words;
@@ -126,7 +126,7 @@ async function poll() {
       return;
     }
     link.version = status.status.version;
-    link.heard = now();
+    link.answered = now();
     link.wait = EVERY_MS;
     if (link.away) say("The controller is back.");
     link.away = false;
@@ -151,13 +151,13 @@ function later(ms) {
 }
 
 function tick() {
-  const heard = link.heard === null ? null : span(now() - link.heard);
-  document.body.className = link.away ? "lost" : heard === null ? "" : "live";
+  const answered = link.answered === null ? null : span(now() - link.answered);
+  document.body.className = link.away ? "lost" : answered === null ? "" : "live";
   $("away").hidden = !link.away;
-  $("word").textContent = link.away ? "away" : heard === null ? "connecting" : "live";
-  $("heard").textContent = heard === null ? "" : `last heard ${heard} ago`;
+  $("word").textContent = link.away ? "away" : answered === null ? "connecting" : "live";
+  $("answered").textContent = answered === null ? "" : `last answer ${answered} ago`;
   if (link.away) {
-    $("away-heard").textContent = heard === null ? "which was never" : `${heard} ago`;
+    $("away-answered").textContent = answered === null ? "which was never" : `${answered} ago`;
     const next = link.next === null ? 0 : Math.ceil((link.next - now()) / 1000);
     $("away-next").textContent = next > 0 ? `The next try is in ${next} s.` : "Trying now.";
   }
@@ -263,7 +263,7 @@ function drawNodes(status) {
       make("span", { class: `c ${shape}`, "aria-hidden": "true" }), make("b", null, count.toLocaleString("en")), text(tile)),
   ]);
   drawPicked();
-  if (nodes === 0) fill($("pointed"), "No node has said hello yet.");
+  if (nodes === 0) fill($("pointed"), "No node has connected yet.");
   else drawPointed();
 }
 
@@ -336,7 +336,7 @@ const jobLink = (job, attempt) => job
   ? make("a", { href: `#job=${encodeURIComponent(job)}`, class: "name" }, text(job), attempt ? ` (${attempt})` : null)
   : null;
 
-/** The hosts of a row. `counted`: their number stands beside them already. */
+/** The hosts of a row. `counted`: their number is beside them already. */
 function hosts(row, counted) {
   const resources = (row.resources || []).join(",");
   const shown = [row.hosts, resources].filter(Boolean).join(" ");
@@ -391,7 +391,7 @@ function draw(status) {
   list($("verdicts"), status.verdicts, (row) => [row.job, row.attempt, row.action].join(" "), (row) => verdictRow(row, at));
   $("verdicts-none").hidden = status.verdicts.length > 0;
   $("drained").hidden = status.drains.length === 0;
-  // Hosts that are offline, or never said hello, are drained, too: the map shows those that are online.
+  // Hosts that are offline, or never connected, are drained, too: the map shows those that are online.
   const drained = `${many(of.drained, "node")}, ${(fleet.tiles.get("drained")?.count ?? 0).toLocaleString("en")} of them online`;
   $("drains-count").textContent = [drained, status.drains_left_out ? `${many(status.drains_left_out, "reason")} more: perilog drain` : null]
     .filter(Boolean).join("; ");
@@ -399,7 +399,7 @@ function draw(status) {
     age(row.age_ms, at), tag("drained", many(row.count, "node")), make("span", { class: "what" }, hosts(row, true)), make("span", { class: "why" }, text(row.reason)),
   ]);
   fill($("foot"), `perilog ${of.version}, epoch ${of.epoch}; ${many(of.jobs, "job")} remembered, ${many(of.actions_open, "action")} and ` +
-    `${many(of.tasks_open, "task")} open; ${many(of.outbox, "release")} to be told.`);
+    `${many(of.tasks_open, "task")} open; ${many(of.outbox, "release")} pending.`);
   document.title = `${stuck ? `(${stuck} stuck) ` : ""}perilog ${status.cluster}`;
   if (link.stuck !== null && stuck > link.stuck) say(`${many(stuck, "entry is", "entries are")} stuck.`);
   link.stuck = stuck;
@@ -451,7 +451,7 @@ function timeline(job) {
     shown.push(facts(
       ["nodes", hosts(attempt)],
       ["held", attempt.held ? `${attempt.held} of ${attempt.count} by the job` : null],
-      ["given back", attempt.released ? `${attempt.released} of ${attempt.count}` : null],
+      ["released", attempt.released ? `${attempt.released} of ${attempt.count}` : null],
       ["user", job.userid === undefined ? null : String(job.userid)],
       ["milestones", (attempt.milestones || []).join(", ")],
       ["waits", attempt.waits ? text(attempt.waits) : null],

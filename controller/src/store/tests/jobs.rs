@@ -68,8 +68,8 @@ fn the_newest_actions_come_first_and_failed_ones_say_what_failed() {
     let row = &reader.newest(&all, true, 9).unwrap().jobs[0];
     assert_eq!((row.hosts.to_string(), row.bad.to_string()), ("n[0-3]".to_owned(), "n[1,3]".to_owned()));
     assert_eq!((row.began_ms, row.ended_ms), (2_000, Some(16_500)));
-    let told = [&row.result, &row.script, &row.line].map(Option::as_deref);
-    assert_eq!(told, [Some("failed (exit 7)"), Some("20-gpu"), Some("no device")]);
+    let reported = [&row.result, &row.script, &row.line].map(Option::as_deref);
+    assert_eq!(reported, [Some("failed (exit 7)"), Some("20-gpu"), Some("no device")]);
     assert_eq!(reader.newest(&all, false, 9).unwrap().jobs[2].result, None);
 }
 

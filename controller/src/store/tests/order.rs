@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use super::versions::{tables, tables_of_a_new_file, undo_version_12};
 use super::*;
 
 fn reader(dir: &Path) -> EventReader {
@@ -81,7 +82,7 @@ fn a_spot_of_lost_commits_is_refused() {
     let mut store = open(dir.path());
     begin(&mut store, 1, 1, 0xa);
     write(&mut store, 2, &[(1, 1)]);
-    // An older copy of this store was put back, and its controller began an epoch of the same number.
+    // An older copy of this store was restored, and its controller began an epoch of the same number.
     begin(&mut store, 3, 2, 0xc);
     write(&mut store, 4, &[(1, 2)]);
     let reader = reader(dir.path());

@@ -3,6 +3,7 @@
 use perilog_core::ExitStatus;
 use perilog_core::task::Step;
 
+use super::versions::undo_version_12;
 use super::*;
 
 fn id(job: u8) -> ActionId {
@@ -199,7 +200,7 @@ fn what_differs_is_named_by_the_newest_task_of_each_node() {
     commit(&mut store, (0..4).map(|rank| ran(1, rank, &format!("n{rank}"), "ok", scripts("old"))).collect());
     assert_eq!(reader(dir.path()).skew(&ALL).unwrap(), Skew { rows: vec![], nodes: 4, scripts: 2, truncated: false });
     begin(&mut store, 2, 2_000);
-    // n3 did not take part; n1's new task fails and stops there; n2 has no 20-gpu.sh any more.
+    // n3 did not take part; n1's new task fails and stops there; n2 has no 20-gpu.sh.
     let failed = vec![step("10-mount.sh", "odd", 1, Some(ExitStatus::Exit(1)))];
     let newer = vec![
         ran(2, 0, "n0", "ok", scripts("new")),
@@ -268,7 +269,7 @@ fn on_a_full_disk_it_is_the_first_to_go() {
     };
     let mut ran: Vec<Ran> = (0..4).map(many).collect();
     store.commit_with(&[event(&job(1), 1)], &mut ran).unwrap();
-    assert!(ran.is_empty(), "nobody believes that it was written");
+    assert!(ran.is_empty(), "the store does not believe that it was written");
     assert_eq!((store.load().unwrap().events_last[&job(1)], count(&store, "steps")), (1, 0));
     assert!(dir.path().join("controller.db-reserve").exists(), "the reserve is for outcomes");
     // While in use, the reserve is only for outcomes.

@@ -29,7 +29,7 @@ impl Bed {
         Self { machine: Machine::new(node), now: Now::default(), unloads: true, watches: false }
     }
 
-    /// Makes a machine that found no tasks on its host and obeys the controller of epoch 1.
+    /// Makes a machine that found no tasks on its host and accepts the controller of epoch 1.
     pub(super) fn up() -> Self {
         Self::up_as(node())
     }
@@ -155,7 +155,7 @@ impl Bed {
     pub(super) fn tombstone_written(&mut self, j: &str, attempt: u64, a: &str) -> TaskId {
         let name = name(task(j, attempt, a, 0));
         let id = self.ended(j, attempt, a, 0, &[&format!("unload {name}"), &format!("finished {name} ok")]);
-        self.check(ack(id), &[&format!("bury {name} ok")]);
+        self.check(ack(id), &[&format!("write-tombstone {name} ok")]);
         self.check(tombstone_written(id), &[]);
         id
     }

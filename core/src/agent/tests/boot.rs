@@ -76,10 +76,10 @@ fn what_happens_without_a_controller_is_told_when_there_is_one() {
     let intent = intent("j", 1, "prolog", 0);
     later.feed(joined(vec![found(&intent, Seen { steps: steps(&[]), ..seen_running(&intent, 1) })], vec![]));
     later.reconnect_any(&["write-epoch 1"]);
-    let told = later.feed(epoch_written(1));
+    let reported = later.feed(epoch_written(1));
     assert!(
-        told.iter().any(|effect| super::words::words(effect) == "expects-boot j.1.prolog.0 ok within 60000"),
-        "{told:?}"
+        reported.iter().any(|effect| super::words::words(effect) == "expects-boot j.1.prolog.0 ok within 60000"),
+        "{reported:?}"
     );
 }
 
@@ -95,9 +95,13 @@ fn scripts_that_ended_well_leave_the_boot_and_its_limit() {
             (task_changed(id), &["inspect j.1.prolog.0"]),
             (inspected(id, over), &[&format!("write-outcome {TASK} {outcome}")]),
         ]);
-        let told: Vec<String> = bed.feed(outcome_written(id)).iter().map(super::words::words).collect();
-        let waits = told.contains(&format!("expects-boot {TASK} ok within 60000"));
-        assert_eq!((waits, told.last()), (expect.is_some(), Some(&format!("finished {TASK} {outcome}"))), "{told:?}");
+        let reported: Vec<String> = bed.feed(outcome_written(id)).iter().map(super::words::words).collect();
+        let waits = reported.contains(&format!("expects-boot {TASK} ok within 60000"));
+        assert_eq!(
+            (waits, reported.last()),
+            (expect.is_some(), Some(&format!("finished {TASK} {outcome}"))),
+            "{reported:?}"
+        );
     }
 }
 
@@ -133,8 +137,9 @@ fn a_soft_reboot_leaves_who_announced_it() {
         let unit = UnitFacts { loaded: true, active: "inactive".to_owned(), ..UnitFacts::default() };
         let (left, mut bed) = (Seen { unit: Some(unit), ..left }, Bed::cold());
         bed.feed(joined(vec![found(&intent, left.clone())], vec![]));
-        let told: Vec<String> = bed.feed(inspected(intent.start.task, left)).iter().map(super::words::words).collect();
-        assert!(told.contains(&format!("write-outcome {TASK} {expect}")), "{told:?}");
+        let reported: Vec<String> =
+            bed.feed(inspected(intent.start.task, left)).iter().map(super::words::words).collect();
+        assert!(reported.contains(&format!("write-outcome {TASK} {expect}")), "{reported:?}");
     }
 }
 
@@ -153,8 +158,8 @@ fn a_tombstone_tells_of_the_boot_and_then_that_it_came() {
         bed.feed(task_changed(id));
         bed.feed(inspected(id, Seen { steps: steps(&[]), ..seen_exited(&intent, 1, code) }));
         bed.feed(outcome_written(id));
-        let buries = bed.feed(ack(id));
-        let [Effect::WriteTombstone { tombstone, .. }] = &buries[..] else { panic!("{buries:?}") };
+        let written = bed.feed(ack(id));
+        let [Effect::WriteTombstone { tombstone, .. }] = &written[..] else { panic!("{written:?}") };
         assert_eq!((tombstone.boot.clone(), tombstone.expects_boot, tombstone.limit_ms), of, "{code}");
     }
     let (boot, expects_boot, limit_ms) = waits;
@@ -173,8 +178,8 @@ fn a_tombstone_tells_of_the_boot_and_then_that_it_came() {
     ] {
         let mut bed = Bed::of(Node { boot, ..node() });
         bed.feed(joined(vec![], vec![tombstone.clone()]));
-        let told = bed.feed(Input::LinkUp { counter: 1 });
-        let [Effect::Send(FromAgent::Hello(hello))] = &told[..] else { panic!("{told:?}") };
+        let reported = bed.feed(Input::LinkUp { counter: 1 });
+        let [Effect::Send(FromAgent::Hello(hello))] = &reported[..] else { panic!("{reported:?}") };
         let [held] = &hello.tasks[..] else { panic!("{hello:?}") };
         bed.feed(welcome(1));
         bed.feed(epoch_written(1));
@@ -185,12 +190,12 @@ fn a_tombstone_tells_of_the_boot_and_then_that_it_came() {
             (begin(id), 1),
             (cancel("j", 1, "prolog", 0), 1),
         ] {
-            let told = bed.feed(word);
-            assert_eq!(told.len(), answers, "{told:?}");
-            if let [Effect::Send(FromAgent::ExpectsBoot { within_ms, .. }), _] = told[..] {
+            let reported = bed.feed(word);
+            assert_eq!(reported.len(), answers, "{reported:?}");
+            if let [Effect::Send(FromAgent::ExpectsBoot { within_ms, .. }), _] = reported[..] {
                 assert_eq!(within_ms, limit_ms);
             }
-            let Some(Effect::Send(FromAgent::Finished { ended, .. })) = told.last() else { panic!("{told:?}") };
+            let Some(Effect::Send(FromAgent::Finished { ended, .. })) = reported.last() else { panic!("{reported:?}") };
             assert_eq!((&ended.outcome, ended.reboot()), (&Outcome::Ok, expect));
         }
     }

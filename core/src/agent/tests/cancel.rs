@@ -33,7 +33,7 @@ fn a_cancel_before_the_claim_takes_the_claim_itself() {
         (cancel_j(), &[]),
         (outcome_written(id), &["finished j.1.prolog.0 cancelled"]),
         (cancel_j(), &["finished j.1.prolog.0 cancelled"]),
-        (ack(id), &["bury j.1.prolog.0 cancelled"]),
+        (ack(id), &["write-tombstone j.1.prolog.0 cancelled"]),
         (tombstone_written(id), &[]),
         (cancel_j(), &["finished j.1.prolog.0 cancelled"]),
     ]);
@@ -159,31 +159,31 @@ fn a_claim_to_retry_is_dropped_with_the_end_of_its_task() {
 fn a_cancel_of_an_unknown_task_leaves_a_refusing_tombstone() {
     let mut bed = Bed::up();
     let id = task("j", 1, "prolog", 0);
-    let told: &[&str] = &["finished j.1.prolog.0 cancelled"];
+    let reported: &[&str] = &["finished j.1.prolog.0 cancelled"];
     bed.checks([
-        (cancel_j(), &["bury j.1.prolog.0 cancelled"]),
+        (cancel_j(), &["write-tombstone j.1.prolog.0 cancelled"]),
         // The answer waits until the tombstone is durable, also for a quick Start.
         (start_message("j", 1, "prolog", 0), &[]),
         (cancel_j(), &[]),
-        (tombstone_written(id), told),
-        (start_message("j", 1, "prolog", 0), told),
-        (begin(id), told),
+        (tombstone_written(id), reported),
+        (start_message("j", 1, "prolog", 0), reported),
+        (begin(id), reported),
     ]);
-    bed.reconnect("hello 2 [j.1.prolog.0 tombstone cancelled]", &["redial 1000", told[0]]);
+    bed.reconnect("hello 2 [j.1.prolog.0 tombstone cancelled]", &["redial 1000", reported[0]]);
     bed.check(ack(id), &[]);
     bed.reconnect("hello 2 [j.1.prolog.0 tombstone cancelled]", &["redial 1000"]);
-    bed.check(start_message("j", 1, "prolog", 0), told);
+    bed.check(start_message("j", 1, "prolog", 0), reported);
 }
 
 #[test]
 fn an_unwritten_tombstone_refuses_and_is_retried() {
     let mut bed = Bed::up();
     let id = task("j", 1, "prolog", 0);
-    bed.check(cancel_j(), &["bury j.1.prolog.0 cancelled"]);
+    bed.check(cancel_j(), &["write-tombstone j.1.prolog.0 cancelled"]);
     let full = Input::TombstoneWritten { task: id, result: Err("full".to_owned()) };
     bed.check(full, &["error: cannot write a tombstone, trying again: full", "wake 250"]);
     bed.check(start_message("j", 1, "prolog", 0), &[]);
-    bed.pass(250, &["bury j.1.prolog.0 cancelled"]);
+    bed.pass(250, &["write-tombstone j.1.prolog.0 cancelled"]);
     bed.check(tombstone_written(id), &["finished j.1.prolog.0 cancelled"]);
 }
 
@@ -273,7 +273,15 @@ fn the_controller_has_no_power_over_the_hosts_own_tasks() {
     ]);
     bed.feed(task_changed(id));
     bed.feed(inspected(id, seen_exited(&local_intent("j", 1, "prolog", 0), 1, 0)));
-    bed.check(outcome_written(id), &["unload local:j.1.prolog.0", "reply 1 ended ok", "bury local:j.1.prolog.0 ok"]);
+    bed.check(
+        outcome_written(id),
+        &[
+            "unload local:j.1.prolog.0",
+            "reply 1 ended ok",
+            "write-tombstone \
+                                                                                       local:j.1.prolog.0 ok",
+        ],
+    );
     bed.check(tombstone_written(id), &[]);
     bed.now.boot_ms = u64::MAX / 2;
     bed.check(forget(id), &[]);

@@ -48,7 +48,7 @@ fn finished_is_said_on_every_session_until_it_is_acknowledged() {
     let id = bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
     bed.reconnect("hello 2 [j.1.prolog.0 ended]", &["redial 1000", "finished j.1.prolog.0 ok"]);
     bed.reconnect("hello 2 [j.1.prolog.0 ended]", &["redial 1000", "finished j.1.prolog.0 ok"]);
-    bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
+    bed.check(ack(id), &["write-tombstone j.1.prolog.0 ok"]);
     bed.reconnect("hello 2 [j.1.prolog.0 tombstone ok]", &["redial 1000"]);
     bed.check(tombstone_written(id), &[]);
     bed.reconnect("hello 2 [j.1.prolog.0 tombstone ok]", &["redial 1000"]);
@@ -69,14 +69,14 @@ fn an_end_without_a_session_is_told_when_there_is_one() {
 fn a_burial_that_fails_is_tried_again() {
     let mut bed = Bed::up();
     let id = bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
-    bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
+    bed.check(ack(id), &["write-tombstone j.1.prolog.0 ok"]);
     bed.check(ack(id), &[]);
     let full = Input::TombstoneWritten { task: id, result: Err("full".to_owned()) };
     bed.check(
         full,
         &["error: cannot write the tombstone of prolog of job j, attempt 1, rank 0, trying again: full", "wake 250"],
     );
-    bed.pass(250, &["bury j.1.prolog.0 ok"]);
+    bed.pass(250, &["write-tombstone j.1.prolog.0 ok"]);
     bed.check(tombstone_written(id), &[]);
 }
 
@@ -129,12 +129,12 @@ fn what_is_forgotten_before_it_is_over_goes_after_it() {
     bed.feed(task_changed(id));
     bed.feed(inspected(id, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)));
     bed.check(outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
-    bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
+    bed.check(ack(id), &["write-tombstone j.1.prolog.0 ok"]);
     bed.now.boot_ms = 10_000;
     bed.check(tombstone_written(id), &["remove-tombstone j.1.prolog.0"]);
     // The controller forgets the tombstone of an unknown task while the daemon writes the tombstone.
     let id = task("k", 1, "prolog", 0);
-    bed.check(cancel("k", 1, "prolog", 0), &["bury k.1.prolog.0 cancelled"]);
+    bed.check(cancel("k", 1, "prolog", 0), &["write-tombstone k.1.prolog.0 cancelled"]);
     bed.check(forget(id), &[]);
     bed.check(tombstone_written(id), &["finished k.1.prolog.0 cancelled", "remove-tombstone k.1.prolog.0"]);
 }
@@ -143,7 +143,7 @@ fn what_is_forgotten_before_it_is_over_goes_after_it() {
 fn a_unit_that_is_kept_keeps_its_tombstone() {
     let mut bed = Bed::up();
     let id = bed.ended("j", 1, "prolog", 3, &["finished j.1.prolog.0 failed (exit 3)"]);
-    bed.check(ack(id), &["bury j.1.prolog.0 failed (exit 3)"]);
+    bed.check(ack(id), &["write-tombstone j.1.prolog.0 failed (exit 3)"]);
     bed.check(tombstone_written(id), &[]);
     bed.now.boot_ms = 20_000;
     bed.check(forget(id), &[]);
@@ -159,7 +159,7 @@ fn a_unit_that_may_still_be_loaded_keeps_its_tombstone() {
     let mut bed = Bed::up();
     bed.unloads = false;
     let id = bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
-    bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
+    bed.check(ack(id), &["write-tombstone j.1.prolog.0 ok"]);
     bed.check(tombstone_written(id), &[]);
     bed.now.boot_ms = 20_000;
     bed.check(forget(id), &[]);
@@ -181,7 +181,7 @@ fn a_bus_that_was_lost_tells_anew_what_is_loaded() {
     let mut bed = Bed::up();
     bed.unloads = false;
     let id = bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
-    bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
+    bed.check(ack(id), &["write-tombstone j.1.prolog.0 ok"]);
     bed.check(tombstone_written(id), &[]);
     bed.now.boot_ms = 20_000;
     bed.check(forget(id), &[]);

@@ -44,7 +44,14 @@ fn a_caller_follows_its_task_without_a_controller() {
             &["write-outcome local:j.1.prolog.0 failed (exit 3)"],
         ),
         // An end that a caller knows counts as acknowledged.
-        (outcome_written(id()), &["reply 1 ended failed (exit 3)", "bury local:j.1.prolog.0 failed (exit 3)"]),
+        (
+            outcome_written(id()),
+            &[
+                "reply 1 ended failed (exit 3)",
+                "write-tombstone local:j.1.prolog.0 failed (exit \
+                                                                    3)",
+            ],
+        ),
         (call(2, exec("j", 1, "prolog", 0)), &["reply 2 attached", "reply 2 ended failed (exit 3)"]),
         (tombstone_written(id()), &[]),
         (call(3, exec("j", 1, "prolog", 0)), &["reply 3 ended before failed (exit 3)"]),
@@ -77,12 +84,12 @@ fn what_a_boot_undid_is_done_again() {
         if boot == BOOT {
             continue;
         }
-        // The task is not buried yet: a caller waits for the burial.
+        // The task has no tombstone yet: a caller waits for that.
         let ended = Some(Ended::bare(outcome.clone(), 7));
         let mut bed = cold();
         bed.check(
             joined(vec![Found { ended, ..found(&intent, seen_nothing()) }], vec![]),
-            &[&format!("bury local:j.1.{action}.0 {outcome}")],
+            &[&format!("write-tombstone local:j.1.{action}.0 {outcome}")],
         );
         bed.check(call(1, exec("j", 1, action, 0)), &[]);
         bed.check(tombstone_written(intent.start.task), &[&expect]);
@@ -106,7 +113,13 @@ fn a_second_caller_attaches_at_whatever_point_it_comes() {
         ),
         (
             outcome_written(id()),
-            &["unload local:j.1.prolog.0", "reply 2 ended ok", "reply 3 ended ok", "bury local:j.1.prolog.0 ok"],
+            &[
+                "unload local:j.1.prolog.0",
+                "reply 2 ended ok",
+                "reply 3 ended ok",
+                "write-tombstone local:j.1.prolog.0 \
+                                                                                    ok",
+            ],
         ),
     ]);
 }
@@ -122,7 +135,7 @@ fn a_task_goes_on_when_all_its_callers_have_gone() {
             inspected(id(), seen_exited(&local_intent("j", 1, "prolog", 0), 1, 0)),
             &["write-outcome local:j.1.prolog.0 ok"],
         ),
-        (outcome_written(id()), &["unload local:j.1.prolog.0", "bury local:j.1.prolog.0 ok"]),
+        (outcome_written(id()), &["unload local:j.1.prolog.0", "write-tombstone local:j.1.prolog.0 ok"]),
     ]);
 }
 
@@ -212,10 +225,10 @@ fn an_unclaimed_task_begins_after_a_restart_for_its_caller() {
 fn an_unclaimed_task_without_a_caller_is_given_up_on_restart() {
     let mut bed = Bed::cold();
     bed.check(joined(vec![found(&local_intent("j", 1, "prolog", 0), seen_nothing())], vec![]), &["wake 10001"]);
-    let refused = "refused (it is too late to begin: since the agent was restarted nobody has asked for it)";
+    let refused = "refused (it is too late to begin: it was not asked for since the agent was restarted)";
     bed.pass(10_001, &[&format!("take-claim local:j.1.prolog.0 {refused}")]);
     bed.check(claim_taken(id(), true), &[&format!("write-outcome local:j.1.prolog.0 {refused}")]);
-    bed.check(outcome_written(id()), &["bury local:j.1.prolog.0 refused*"]);
+    bed.check(outcome_written(id()), &["write-tombstone local:j.1.prolog.0 refused*"]);
 }
 
 #[test]
@@ -236,7 +249,15 @@ fn a_local_cancel_stops_a_task_of_the_hosts_own_and_no_other() {
     bed.feed(task_changed(id()));
     bed.feed(inspected(id(), seen_exited(&local_intent("j", 1, "prolog", 0), 1, 0)));
     bed.check(stop(9, id()), &["reply 9 ended before ok"]);
-    bed.check(outcome_written(id()), &["unload local:j.1.prolog.0", "reply 1 ended ok", "bury local:j.1.prolog.0 ok"]);
+    bed.check(
+        outcome_written(id()),
+        &[
+            "unload local:j.1.prolog.0",
+            "reply 1 ended ok",
+            "write-tombstone \
+                                                                                         local:j.1.prolog.0 ok",
+        ],
+    );
     bed.check(tombstone_written(id()), &[]);
     bed.check(stop(9, id()), &["reply 9 ended before ok"]);
 }
@@ -256,7 +277,15 @@ fn the_controller_only_sees_the_hosts_own_tasks() {
         &["write-outcome local:j.1.prolog.0 ok"],
     );
     bed.reconnect("hello 2 [local:j.1.prolog.0 live running a 1/1]", &["redial 1000"]);
-    bed.check(outcome_written(id()), &["unload local:j.1.prolog.0", "reply 1 ended ok", "bury local:j.1.prolog.0 ok"]);
+    bed.check(
+        outcome_written(id()),
+        &[
+            "unload local:j.1.prolog.0",
+            "reply 1 ended ok",
+            "write-tombstone \
+                                                                                         local:j.1.prolog.0 ok",
+        ],
+    );
     bed.check(tombstone_written(id()), &[]);
     bed.reconnect("hello 2 [local:j.1.prolog.0 tombstone ok]", &["redial 1000"]);
 }

@@ -13,7 +13,7 @@ fn welcome_at(number: u64, commit: u64) -> Input {
     message(ToAgent::Welcome { epoch: epoch(number), cluster: cluster(), redial_window_ms: 1000, commit })
 }
 
-/// Makes a machine that obeys epoch 1 since a Welcome with commit 4.
+/// Makes a machine that accepts epoch 1 since a Welcome with commit 4.
 fn bed() -> Bed {
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);
@@ -35,7 +35,7 @@ fn cancel_at(a: &str, commit: u64) -> Input {
 }
 
 /// Opens a new session and returns the commit numbers in its Hello: first that of `newest`, then one for each task.
-fn told(bed: &mut Bed) -> (Option<u64>, Vec<Option<u64>>) {
+fn reported(bed: &mut Bed) -> (Option<u64>, Vec<Option<u64>>) {
     bed.feed(Input::LinkDown);
     let effects = bed.feed(Input::LinkUp { counter: 9 });
     let Some(Effect::Send(FromAgent::Hello(hello))) = effects.into_iter().next() else { panic!("no Hello") };
@@ -54,18 +54,18 @@ fn told(bed: &mut Bed) -> (Option<u64>, Vec<Option<u64>>) {
 #[test]
 fn intent_and_tombstone_have_the_commits_that_caused_them() {
     let mut bed = bed();
-    assert_eq!(told(&mut bed), (Some(4), vec![]));
+    assert_eq!(reported(&mut bed), (Some(4), vec![]));
     let id = task("j", 1, "prolog", 0);
     let effects = bed.check(start_of("prolog", false, 7), &["write-intent j.1.prolog.0"]);
     let [Effect::WriteIntent { intent: written, .. }] = &effects[..] else { panic!() };
     assert_eq!(written.commit, Some(Commit { epoch: epoch(1), number: 7 }));
     bed.feed(intent_written(id));
-    assert_eq!(told(&mut bed), (Some(7), vec![Some(7)]));
+    assert_eq!(reported(&mut bed), (Some(7), vec![Some(7)]));
     bed.feed(queued(id));
     bed.feed(task_changed(id));
     bed.feed(inspected(id, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)));
     bed.feed(outcome_written(id));
-    assert_eq!(told(&mut bed), (Some(7), vec![Some(7)]));
+    assert_eq!(reported(&mut bed), (Some(7), vec![Some(7)]));
     let effects = bed.feed(message(ToAgent::Ack { task: id, commit: 9 }));
     let tombstone_written_as = |effects: &[Effect]| match effects {
         [Effect::WriteTombstone { tombstone, .. }] => tombstone.commit.map(|commit| commit.number),
@@ -73,7 +73,7 @@ fn intent_and_tombstone_have_the_commits_that_caused_them() {
     };
     assert_eq!(tombstone_written_as(&effects), Some(9));
     bed.feed(tombstone_written(id));
-    assert_eq!(told(&mut bed), (Some(9), vec![Some(9)]));
+    assert_eq!(reported(&mut bed), (Some(9), vec![Some(9)]));
     // A cancel of a task that never came.
     assert_eq!(tombstone_written_as(&bed.feed(cancel_at("epilog", 12))), Some(12));
 }
@@ -87,7 +87,7 @@ fn what_goes_leaves_its_commit() {
     bed.feed(message(ToAgent::Ack { task: id, commit: 13 }));
     bed.check(forget(id), &["write-epoch 1 commit 12", "remove-tombstone j.1.prolog.0"]);
     bed.feed(epoch_written(1));
-    assert_eq!(told(&mut bed), (Some(12), vec![]));
+    assert_eq!(reported(&mut bed), (Some(12), vec![]));
     // An older commit changes nothing.
     bed.feed(cancel_at("prolog", 11));
     bed.feed(tombstone_written(id));

@@ -26,7 +26,7 @@ fn intent() -> Intent {
     Intent { hook: hooked().hook, ..local_intent("j", 1, "epilog", 0) }
 }
 
-fn told(event: HookEvent, result: Result<(), &str>) -> Input {
+fn reported(event: HookEvent, result: Result<(), &str>) -> Input {
     Input::HookCalled { task: id(), event, result: result.map_err(str::to_owned) }
 }
 
@@ -51,7 +51,7 @@ fn fail(bed: &mut Bed) {
 }
 
 fn write_tombstone() -> String {
-    format!("bury local:j.1.epilog.0 {FAILED}")
+    format!("write-tombstone local:j.1.epilog.0 {FAILED}")
 }
 
 #[test]
@@ -67,24 +67,24 @@ fn of_a_hook_that_is_gone_the_program_is_told_until_it_knows() {
     bed.feed(Input::Hangup { caller: 1 });
     bed.pass(GONE_AFTER_MS - 1, &["inspect local:j.1.epilog.0", "wake 10000"]);
     bed.pass(1, &[TELL_BEGUN]);
-    bed.check(told(HookEvent::Begun, Ok(())), &[]);
+    bed.check(reported(HookEvent::Begun, Ok(())), &[]);
     fail(&mut bed);
     let effects = bed.check(outcome_written(id()), &[TELL_ENDED]);
-    let Some(Effect::CallHook(telling)) = effects.iter().find(|effect| matches!(effect, Effect::CallHook(_))) else {
+    let Some(Effect::CallHook(notifying)) = effects.iter().find(|effect| matches!(effect, Effect::CallHook(_))) else {
         panic!()
     };
-    assert_eq!(telling.env["PERILOG_ATTEMPT"], "1");
-    assert!(telling.env["PERILOG_REASON"].starts_with("epilog of j: failed (exit 3)"), "{:?}", telling.env);
-    // The agent does not bury the task before the program knows the end, however long that takes. The agent logs once
-    // an hour.
-    let note = "error: cannot tell `/p ended` of epilog of job j, attempt 1, rank 0, trying again: exit status: 1";
-    bed.check(told(HookEvent::Ended, Err("exit status: 1")), &[note, "wake 10250"]);
+    assert_eq!(notifying.env["PERILOG_ATTEMPT"], "1");
+    assert!(notifying.env["PERILOG_REASON"].starts_with("epilog of j: failed (exit 3)"), "{:?}", notifying.env);
+    // The agent does not write the task's tombstone before the program knows the end, however long that takes. The
+    // agent logs once an hour.
+    let note = "error: `/p ended` failed for epilog of job j, attempt 1, rank 0, will retry: exit status: 1";
+    bed.check(reported(HookEvent::Ended, Err("exit status: 1")), &[note, "wake 10250"]);
     bed.pass(250, &[TELL_ENDED]);
     for _ in 0..100 {
-        bed.feed(told(HookEvent::Ended, Err("exit status: 1")));
+        bed.feed(reported(HookEvent::Ended, Err("exit status: 1")));
         bed.pass(60_000, &[TELL_ENDED]);
     }
-    bed.check(told(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
+    bed.check(reported(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_program_that_fails_for_hours_is_a_line_an_hour() {
     bed.check(Input::Bereft { caller: 7, task: id() }, &["reply 7 noted", TELL_BEGUN]);
     let mut notes = 0;
     for _ in 0..180 {
-        let effects = bed.feed(told(HookEvent::Begun, Err("down")));
+        let effects = bed.feed(reported(HookEvent::Begun, Err("down")));
         notes += effects.iter().filter(|effect| matches!(effect, Effect::Note { .. })).count();
         bed.now.boot_ms += 60_000;
         let tells = |effect: &Effect| matches!(effect, Effect::CallHook(_));
@@ -112,23 +112,23 @@ fn a_returning_hook_hears_the_end_and_the_start_is_undone() {
     // A hook dials again too late.
     bed.feed(Input::Hangup { caller: 2 });
     bed.pass(GONE_AFTER_MS, &[TELL_BEGUN]);
-    bed.check(told(HookEvent::Begun, Ok(())), &[]);
+    bed.check(reported(HookEvent::Begun, Ok(())), &[]);
     bed.check(call(3), &["reply 3 attached", "reply 3 waiting for systemd*"]);
     fail(&mut bed);
-    bed.check(outcome_written(id()), &["reply 3 ended failed (exit 3)", &format!("{TELL_ENDED}, heard")]);
-    bed.check(told(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
+    bed.check(outcome_written(id()), &["reply 3 ended failed (exit 3)", &format!("{TELL_ENDED}, end received")]);
+    bed.check(reported(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
 }
 
 /// The agent runs the program in `Hook::orphaned` if the resource manager's daemon has died, even if the hook lives and
-/// learns the end: no process reads the hook's exit status any more.
+/// learns the end: no process reads the hook's exit status.
 #[test]
 fn a_hook_whose_daemon_has_died_is_as_good_as_gone() {
     let mut bed = running();
     bed.check(Input::Bereft { caller: 7, task: id() }, &["reply 7 noted", TELL_BEGUN]);
-    bed.check(told(HookEvent::Begun, Ok(())), &[]);
+    bed.check(reported(HookEvent::Begun, Ok(())), &[]);
     fail(&mut bed);
     bed.check(outcome_written(id()), &["reply 1 ended failed (exit 3)", TELL_ENDED]);
-    bed.check(told(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
+    bed.check(reported(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
     bed.check(tombstone_written(id()), &[]);
     bed.check(Input::Bereft { caller: 8, task: id() }, &["reply 8 refused: there is no such task on this host"]);
 }
@@ -143,7 +143,7 @@ fn a_hook_that_dials_again_reports_its_daemons_death_first() {
     let mut bed = Bed::cold();
     bed.feed(joined(vec![Found { ended: Some(ended), ..found(&intent(), Seen::default()) }], vec![]));
     bed.check(bereft(1), &["reply 1 attached", "reply 1 ended failed (exit 3)", TELL_ENDED]);
-    bed.check(told(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
+    bed.check(reported(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
     // The call is the first one that the agent gets.
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);
@@ -159,11 +159,11 @@ fn an_agent_that_comes_up_looks_for_what_was_left() {
     let mut bed = Bed::cold();
     bed.feed(joined(vec![over()], vec![]));
     bed.pass(GONE_AFTER_MS, &[TELL_ENDED]);
-    // The hook comes back; an earlier agent may have told the program `begun`.
+    // The hook comes back; an earlier agent may have notified the program `begun`.
     let mut bed = Bed::cold();
     bed.feed(joined(vec![over()], vec![]));
-    bed.check(call(1), &["reply 1 attached", "reply 1 ended failed (exit 3)", &format!("{TELL_ENDED}, heard")]);
-    bed.check(told(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
+    bed.check(call(1), &["reply 1 attached", "reply 1 ended failed (exit 3)", &format!("{TELL_ENDED}, end received")]);
+    bed.check(reported(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
     // An accepted task that had not begun runs, because the job has ended.
     let mut bed = Bed::cold();
     bed.feed(joined(vec![found(&intent(), Seen::default())], vec![]));

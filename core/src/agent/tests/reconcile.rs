@@ -37,7 +37,7 @@ fn a_written_outcome_unloads_and_reports_until_acknowledged() {
         let expect: &[&str] = if unload { &["unload j.1.prolog.0"] } else { &[] };
         let mut bed = come_up(vec![found], expect);
         bed.connect(&["hello 1 [j.1.prolog.0 ended]"], &["redial 1000", "finished j.1.prolog.0 ok"]);
-        bed.check(ack(intent.start.task), &["bury j.1.prolog.0 ok"]);
+        bed.check(ack(intent.start.task), &["write-tombstone j.1.prolog.0 ok"]);
     }
 }
 
@@ -45,7 +45,7 @@ fn a_written_outcome_unloads_and_reports_until_acknowledged() {
 fn an_outcome_of_the_hosts_own_is_buried_at_once() {
     let intent = local_intent("j", 1, "prolog", 0);
     let found = Found { ended: ended(Outcome::Ok), ..found(&intent, seen_nothing()) };
-    come_up(vec![found], &["bury local:j.1.prolog.0 ok"]);
+    come_up(vec![found], &["write-tombstone local:j.1.prolog.0 ok"]);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn an_unclaimed_task_past_its_not_after_is_refused_and_claimed() {
     let intent = intent("j", 1, "prolog", 0);
     let mut bed = Bed::cold();
     bed.now.boot_ms = 10_001;
-    let refused = "refused (it is too late to begin: since the agent was restarted nobody has asked for it)";
+    let refused = "refused (it is too late to begin: it was not asked for since the agent was restarted)";
     bed.check(joined(vec![found(&intent, seen_nothing())], vec![]), &[&format!("take-claim j.1.prolog.0 {refused}")]);
     bed.check(claim_taken(intent.start.task, true), &[&format!("write-outcome j.1.prolog.0 {refused}")]);
 }
@@ -195,8 +195,8 @@ fn a_unit_whose_runner_had_no_task_is_only_unloaded() {
     let intent = intent("j", 1, "prolog", 0);
     let exited = |code| without_directory(&intent, Seen { claim: None, result: None, ..seen_exited(&intent, 1, code) });
     let late = || exited(NO_TASK);
-    // A runner may also have found the task claimed: a start delivered twice left that unit loaded when the task was
-    // buried. Or /run was full when the unit started, and had room again when the task was withdrawn (found by the
+    // A runner may also have found the task claimed: a start delivered twice left that unit loaded when the tombstone
+    // was written. Or /run was full when the unit started, and had room again when the task was withdrawn (found by the
     // simulator).
     for unit in [late(), exited(NOT_OURS), exited(NO_CLAIM)] {
         let mut bed = Bed::cold();
@@ -226,11 +226,11 @@ fn a_rebuilt_task_of_an_unconfigured_action_is_held() {
 fn an_orphan_is_reported_once_and_nothing_is_done_to_it() {
     let intent = intent("j", 1, "prolog", 0);
     let orphan = || Found { unit_ids: None, ..without_directory(&intent, seen_running(&intent, 1)) };
-    let told = "warning: perilog-task-prolog-j-0-*";
-    let mut bed = come_up(vec![orphan()], &[told]);
+    let reported = "warning: perilog-task-prolog-j-0-*";
+    let mut bed = come_up(vec![orphan()], &[reported]);
     bed.check(joined(vec![orphan()], vec![]), &[]);
     bed.check(joined(vec![], vec![]), &[]);
-    bed.check(joined(vec![orphan()], vec![]), &[told]);
+    bed.check(joined(vec![orphan()], vec![]), &[reported]);
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn failed_units_are_kept_over_a_restart_and_are_no_tasks() {
         units.push(without_directory(&intent, seen_exited(&intent, 1, code)));
     }
     let strangers = Found { unit_ids: None, claim: None, ..units[0].clone() };
-    // A kept unit that an operator reset by hand makes room, also if another program's unit has the same name.
+    // A kept unit that an operator reset manually makes room, also if another program's unit has the same name.
     for left in [vec![units[1].clone()], vec![strangers, units[1].clone()]] {
         let mut bed = Bed::cold();
         // The oldest of three failed units is one too many; the unit that did not fail has no reason to stay.
@@ -310,9 +310,9 @@ fn a_change_during_a_scan_is_newer_than_the_scan() {
     bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]);
     bed.check(outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
-    bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
+    bed.check(ack(id), &["write-tombstone j.1.prolog.0 ok"]);
     bed.check(tombstone_written(id), &[]);
-    // The task is buried: the findings are no task any more, only a unit to unload.
+    // The task has its tombstone: the findings are no task, only a unit to unload.
     bed.check(joined(vec![stale()], vec![]), &["unload j.1.prolog.0"]);
     bed.check(joined(vec![found(&intent, seen_nothing())], vec![]), &[]);
 }
@@ -396,7 +396,7 @@ fn a_burial_that_a_crash_cut_short_is_finished() {
     let intent = intent("j", 1, "prolog", 0);
     let directory = || Found { ended: ended(Outcome::Ok), ..found(&intent, seen_nothing()) };
     let mut bed = Bed::cold();
-    bed.check(joined(vec![directory()], vec![tombstone(&intent, Outcome::Ok)]), &["bury j.1.prolog.0 ok"]);
+    bed.check(joined(vec![directory()], vec![tombstone(&intent, Outcome::Ok)]), &["write-tombstone j.1.prolog.0 ok"]);
     bed.check(tombstone_written(intent.start.task), &[]);
     bed.connect(&["hello 1 [j.1.prolog.0 tombstone ok]"], &["redial 1000"]);
 }
@@ -410,7 +410,7 @@ fn a_foreign_unit_of_an_ended_tasks_name_is_left_alone() {
     let of_nobody = Seen { unit_ids: None, claim: None, ..seen_running(&intent, 2) };
     let of_another = Seen { unit_ids: Some(unit_ids(&other)), ..of_nobody.clone() };
     for seen in [of_nobody, of_another, Seen { unit_ids: None, claim: Some(claim(1)), ..seen_running(&intent, 2) }] {
-        // The task has ended; is buried; and ended in the lifetime of the agent that finds it again.
+        // The task has ended; has its tombstone; and ended in the lifetime of the agent that finds it again.
         let directory = || Found { ended: ended(refused()), ..found(&intent, seen.clone()) };
         let mut bed = come_up(vec![directory()], &[]);
         bed.check(joined(vec![directory()], vec![]), &[]);

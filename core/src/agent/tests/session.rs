@@ -59,7 +59,7 @@ fn a_lower_or_rival_epoch_is_refused() {
         bed.check(up(1), &["hello 1 []"]);
         bed.check(
             welcome_of(number, nonce),
-            &["epoch-refused 3", "error: the controller is not obeyed: *", "hang: its epoch is*"],
+            &["epoch-refused 3", "error: the controller was rejected: *", "hang: its epoch is*"],
         );
         // The machine ignores messages until the next session.
         bed.check(start_message("j", 1, "prolog", 0), &[]);
@@ -89,7 +89,7 @@ fn an_epoch_that_no_controller_can_have_is_not_accepted() {
         bed.check(Input::Joined { found: vec![], tombstones: vec![], accepted: known }, &[]);
         bed.check(up(1), &["hello 1 []"]);
         let wrote = format!("write-epoch {number}");
-        let refused = ["error: the controller is not obeyed: *", "hang: its epoch*"];
+        let refused = ["error: the controller was rejected: *", "hang: its epoch*"];
         let accepted = [wrote.as_str()];
         bed.check(welcome(number), if accepts { &accepted } else { &refused });
         if !accepts {
@@ -98,7 +98,7 @@ fn an_epoch_that_no_controller_can_have_is_not_accepted() {
             bed.check(welcome(4), &["write-epoch 4"]);
         }
     }
-    // The agent goes on obeying its controller when its own clock goes back.
+    // The agent keeps accepting its controller when its own clock is set back.
     let mut bed = Bed::cold();
     bed.check(Input::Joined { found: vec![], tombstones: vec![], accepted: Some(accepted(right)) }, &[]);
     bed.check(up(1), &["hello 1 []"]);

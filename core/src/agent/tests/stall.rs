@@ -188,8 +188,8 @@ fn a_claim_without_room_is_named() {
     bed.feed(inspected(id, Seen { claim: None, ..exited }));
     bed.feed(Input::ClaimTaken { task: id, result: Err("no room".to_owned()) });
     bed.now.boot_ms = 5_000;
-    let told: Vec<String> = bed.feed(Input::Tick).iter().map(super::words::words).collect();
-    assert!(told.iter().any(|it| it.contains("waiting for its end") && it.contains("exit 73")), "{told:?}");
+    let reported: Vec<String> = bed.feed(Input::Tick).iter().map(super::words::words).collect();
+    assert!(reported.iter().any(|it| it.contains("waiting for its end") && it.contains("exit 73")), "{reported:?}");
 }
 
 /// A resolution and the loss of a session send a Cancel: the machine takes the claim of a start that is overdue.
@@ -201,10 +201,10 @@ fn a_kill_of_a_stalled_start_says_that_it_waits() {
     bed.check(Input::Message(ToAgent::Signal { task: id, signal: 9 }), &[]);
     bed.pass(5_000, &[&format!("inspect {TASK}"), "wake 10000"]);
     let none = Seen { unit: Some(UnitFacts { main_pid: 0, ..unclaimed(None).unit.unwrap() }), ..unclaimed(None) };
-    let told = bed.feed(inspected(id, none));
-    let told: Vec<String> = told.iter().map(super::words::words).collect();
+    let reported = bed.feed(inspected(id, none));
+    let reported: Vec<String> = reported.iter().map(super::words::words).collect();
     assert!(
-        told.iter().any(|it| it.contains("systemd to begin its unit") && it.contains("so does the signal")),
-        "{told:?}"
+        reported.iter().any(|it| it.contains("systemd to begin its unit") && it.contains("so does the signal")),
+        "{reported:?}"
     );
 }

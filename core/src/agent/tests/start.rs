@@ -34,7 +34,7 @@ fn an_ordinary_task_needs_no_timer_from_start_to_tombstone() {
         (task_changed(id), &["inspect j.1.prolog.0"]),
         (inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]),
         (outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]),
-        (ack(id), &["bury j.1.prolog.0 ok"]),
+        (ack(id), &["write-tombstone j.1.prolog.0 ok"]),
         (tombstone_written(id), &[]),
         (start_message("j", 1, "prolog", 0), &["finished j.1.prolog.0 ok"]),
     ]);
@@ -75,7 +75,7 @@ fn a_start_again_is_answered_from_where_the_task_stands() {
         (again(), accepted),
         (outcome_written(id), finished),
         (again(), finished),
-        (ack(id), &["bury j.1.prolog.0 failed (exit 3)"]),
+        (ack(id), &["write-tombstone j.1.prolog.0 failed (exit 3)"]),
         (again(), finished),
         (tombstone_written(id), &[]),
         (again(), finished),
@@ -197,14 +197,21 @@ fn past_the_cap_the_oldest_tombstone_goes_whose_unit_is_gone() {
     let mut bed = Bed::up_as(node);
     // The unit stays for a post-mortem, and so does the tombstone.
     let failed = bed.ended("h", 1, "prolog", 3, &["finished h.1.prolog.0 failed (exit 3)"]);
-    bed.check(ack(failed), &["bury h.1.prolog.0 failed (exit 3)"]);
+    bed.check(ack(failed), &["write-tombstone h.1.prolog.0 failed (exit 3)"]);
     bed.check(tombstone_written(failed), &[]);
     bed.tombstone_written("j", 1, "prolog");
     bed.now.boot_ms += 1;
     bed.tombstone_written("k", 1, "prolog");
     bed.now.boot_ms = 10_000;
     bed.check(start_message("l", 1, "prolog", 0), &["remove-tombstone j.1.prolog.0", "write-intent l.1.prolog.0"]);
-    bed.check(cancel("m", 1, "prolog", 0), &["remove-tombstone k.1.prolog.0", "bury m.1.prolog.0 cancelled"]);
+    bed.check(
+        cancel("m", 1, "prolog", 0),
+        &[
+            "remove-tombstone k.1.prolog.0",
+            "write-tombstone m.1.prolog.0 \
+                                                                               cancelled",
+        ],
+    );
     bed.check(
         start_message("j", 2, "prolog", 0),
         &["finished j.2.prolog.0 excused, refused (this host holds 3 tasks and tombstones*"],
@@ -220,7 +227,7 @@ fn open_tombstones_stay_past_the_cap() {
     // A cancel of a task that never came stays until the controller knows the end.
     let mut bed = Bed::up_as(node.clone());
     let id = task("j", 1, "prolog", 0);
-    bed.check(cancel("j", 1, "prolog", 0), &["bury j.1.prolog.0 cancelled"]);
+    bed.check(cancel("j", 1, "prolog", 0), &["write-tombstone j.1.prolog.0 cancelled"]);
     bed.check(tombstone_written(id), &["finished j.1.prolog.0 cancelled"]);
     bed.now.boot_ms = 20_000;
     bed.check(start_message("l", 1, "prolog", 0), &[&refused(1)]);
@@ -248,7 +255,7 @@ fn after_actions_have_room_past_the_cap() {
     let mut node = node();
     (node.policy.max_tombstones, node.policy.max_tasks) = (1, 2);
     let mut bed = Bed::up_as(node);
-    bed.check(cancel("j", 1, "prolog", 0), &["bury j.1.prolog.0 cancelled"]);
+    bed.check(cancel("j", 1, "prolog", 0), &["write-tombstone j.1.prolog.0 cancelled"]);
     bed.check(tombstone_written(task("j", 1, "prolog", 0)), &["finished j.1.prolog.0 cancelled"]);
     bed.now.boot_ms = 20_000;
     for (job, after, expect) in [

@@ -54,11 +54,11 @@ fn the_age_of_a_run_counts_from_its_beginning() {
         seen.steps.push(step);
         bed.feed(task_changed(id));
         let effects = bed.feed(inspected(id, seen.clone()));
-        let told = effects.iter().find_map(|effect| match effect {
+        let reported = effects.iter().find_map(|effect| match effect {
             Effect::Send(FromAgent::PhaseChanged { task, age_ms, .. }) if *task == id => Some(*age_ms),
             _ => None,
         });
-        assert_eq!(told, Some(age), "{effects:?}");
+        assert_eq!(reported, Some(age), "{effects:?}");
     }
 }
 
@@ -73,9 +73,9 @@ fn a_status_says_of_each_task_where_it_stands_and_why() {
     bed.now.boot_ms = 42;
     let effects = bed.check(Input::Status { caller: 4 }, &["status 4 4"]);
     let [Effect::StatusReply { tasks, .. }] = &effects[..] else { unreachable!() };
-    let told: Vec<(&str, Option<&str>)> = tasks.iter().map(|t| (t.state.as_str(), t.why.as_deref())).collect();
+    let reported: Vec<(&str, Option<&str>)> = tasks.iter().map(|t| (t.state.as_str(), t.why.as_deref())).collect();
     assert_eq!(
-        told,
+        reported,
         [
             ("starting", None),
             ("waiting", Some("waits for prolog of job j, attempt 1, rank 0")),

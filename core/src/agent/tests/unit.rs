@@ -42,9 +42,9 @@ fn a_unit_that_systemd_restarts_has_ended_with_its_runner() {
         let mut bed = Bed::up();
         let id = bed.live("j", 1, "prolog", 0);
         bed.feed(task_changed(id));
-        let told: Vec<String> = bed.feed(inspected(id, seen)).iter().map(super::words::words).collect();
-        let wrote = told.iter().find_map(|told| told.strip_prefix("write-outcome j.1.prolog.0 "));
-        assert_eq!(wrote.unwrap_or_default(), outcome, "{told:?}");
+        let reported: Vec<String> = bed.feed(inspected(id, seen)).iter().map(super::words::words).collect();
+        let wrote = reported.iter().find_map(|reported| reported.strip_prefix("write-outcome j.1.prolog.0 "));
+        assert_eq!(wrote.unwrap_or_default(), outcome, "{reported:?}");
     }
 }
 
@@ -284,7 +284,7 @@ fn lingering_processes_are_killed_by_plan_and_inspected_again() {
 }
 
 /// Regression test: `perilog kill -s KILL` reported "sent" and reached no process, because a task with lingering
-/// processes has no runner any more.
+/// processes has no runner.
 #[test]
 fn what_lingers_is_killed_when_an_operator_says_so() {
     let mut bed = Bed::up();
@@ -366,17 +366,17 @@ fn phases_and_milestones_are_told_once_per_change() {
     let progress = report_step(Report::Progress { message: "half".to_owned() });
     let milestone = report_step(Report::Milestone { name: "data-out".to_owned() });
     let mut steps = Vec::new();
-    let mut told = |new: Vec<StepRecord>, expect: &[&str]| {
+    let mut reported = |new: Vec<StepRecord>, expect: &[&str]| {
         steps.extend(new);
         bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
         bed.check(with(steps.clone()), expect);
         bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
         bed.check(with(steps.clone()), &[]);
     };
-    told(vec![begin_step(0, "a", 2)], &["moved j.1.prolog.0 running a 1/2"]);
-    told(vec![progress], &["moved j.1.prolog.0 running a 1/2: half"]);
-    told(vec![milestone], &["moved j.1.prolog.0 milestone data-out"]);
-    told(vec![overdue], &["moved j.1.prolog.0 overdue a 50 7 D mount"]);
-    told(vec![end], &["moved j.1.prolog.0 running a 1/2: half"]);
-    told(vec![begin_step(1, "b", 2)], &["moved j.1.prolog.0 running b 2/2"]);
+    reported(vec![begin_step(0, "a", 2)], &["moved j.1.prolog.0 running a 1/2"]);
+    reported(vec![progress], &["moved j.1.prolog.0 running a 1/2: half"]);
+    reported(vec![milestone], &["moved j.1.prolog.0 milestone data-out"]);
+    reported(vec![overdue], &["moved j.1.prolog.0 overdue a 50 7 D mount"]);
+    reported(vec![end], &["moved j.1.prolog.0 running a 1/2: half"]);
+    reported(vec![begin_step(1, "b", 2)], &["moved j.1.prolog.0 running b 2/2"]);
 }

@@ -288,7 +288,7 @@ pub(crate) fn message(message: ToAgent) -> Input {
     Input::Message(message)
 }
 
-/// Returns the contents of `epoch.json` of an agent that obeyed this epoch.
+/// Returns the contents of `epoch.json` of an agent that accepted this epoch.
 pub(crate) fn accepted(number: u64) -> AcceptedEpoch {
     AcceptedEpoch { cluster: Some(cluster()), ..epoch(number).into() }
 }

@@ -86,6 +86,6 @@ fn a_kill_reaches_the_unit_of_a_stopped_runner() {
     bed.check(cancel("j", 1, "prolog", 0), &[&format!("signal {TASK} 15")]);
     bed.now.boot_ms += 2_000;
     bed.check(task_changed(id), &["inspect j.1.prolog.0"]);
-    let told = "moved j.1.prolog.0 running a 1/1: asked to stop, but its runner is stopped*";
-    bed.check(inspected(id, seen(true)), &["warning: prolog of job j*", told]);
+    let reported = "moved j.1.prolog.0 running a 1/1: asked to stop, but its runner is stopped*";
+    bed.check(inspected(id, seen(true)), &["warning: prolog of job j*", reported]);
 }

@@ -51,7 +51,12 @@ pub(super) fn words(effect: &Effect) -> String {
         Effect::KillLingering { stem } => format!("kill-lingering {}", of_stem(stem)),
         Effect::WriteOutcome { stem, ended, .. } => format!("write-outcome {} {}", of_stem(stem), ended.outcome),
         Effect::Unload { stem } => format!("unload {}", of_stem(stem)),
-        Effect::WriteTombstone { stem, tombstone } => format!("bury {} {}", of_stem(stem), tombstone.outcome),
+        Effect::WriteTombstone { stem, tombstone } => format!(
+            "write-tombstone {} \
+                                                               {}",
+            of_stem(stem),
+            tombstone.outcome
+        ),
         Effect::RemoveTombstone { stem, .. } => format!("remove-tombstone {}", of_stem(stem)),
         Effect::WriteEpoch { accepted } if accepted.commit == 0 => format!("write-epoch {}", accepted.epoch.number),
         Effect::WriteEpoch { accepted } => format!("write-epoch {} commit {}", accepted.epoch.number, accepted.commit),
@@ -62,9 +67,9 @@ pub(super) fn words(effect: &Effect) -> String {
         Effect::ExecReply { caller, reply } => format!("reply {caller} {}", reply_words(reply)),
         Effect::StatusReply { caller, tasks } => format!("status {caller} {}", tasks.len()),
         Effect::Answer { question, tasks, .. } => format!("answer {question} {}", tasks.len()),
-        Effect::CallHook(telling) => {
-            let heard = if telling.env["PERILOG_HEARD"].is_empty() { "" } else { ", heard" };
-            format!("tell {} {} {}{heard}", of_stem(&telling.stem), telling.program, telling.event)
+        Effect::CallHook(notifying) => {
+            let received = if notifying.env["PERILOG_HEARD"].is_empty() { "" } else { ", end received" };
+            format!("tell {} {} {}{received}", of_stem(&notifying.stem), notifying.program, notifying.event)
         }
         Effect::Note { level, text, .. } => match level {
             Level::Info => format!("info: {text}"),

@@ -75,10 +75,10 @@ impl Expected {
     /// Returns the end of a rank that waits for an announced reboot. This is the end reported with the announcement,
     /// but with `outcome` unless the reported outcome is worse, and with `note` appended to its note.
     pub(super) fn but(&self, outcome: Outcome, note: &str, now: Now) -> Ended {
-        let told = &self.row.ended;
-        let outcome = if told.outcome.severity() > outcome.severity() { told.outcome.clone() } else { outcome };
-        let note = told.note.iter().map(String::as_str).chain([note]).collect::<Vec<_>>().join("; ");
-        Ended { outcome, ended_ms: now.wall_ms, note: Some(note), ..told.clone() }
+        let reported = &self.row.ended;
+        let outcome = if reported.outcome.severity() > outcome.severity() { reported.outcome.clone() } else { outcome };
+        let note = reported.note.iter().map(String::as_str).chain([note]).collect::<Vec<_>>().join("; ");
+        Ended { outcome, ended_ms: now.wall_ms, note: Some(note), ..reported.clone() }
     }
 }
 
@@ -299,7 +299,7 @@ impl Action {
             // the announcement.
             self.seen_in(rank, boot_number);
         } else if ended.reboot() == Reboot::Since {
-            // A life of the controller that the store has lost sent the Start, and only the node knows in which boot.
+            // A lost epoch of the controller sent the Start, and only the node knows in which boot.
             self.seen_in(rank, EARLIER);
         }
     }
@@ -321,9 +321,9 @@ impl Action {
     /// count from `mono_ms`. If `ended` comes from a tombstone, which lists no steps, takes over only its outcome and
     /// keeps the details of the earlier report.
     fn expect(&mut self, rank: Rank, expects: Expects, ended: Ended, mono_ms: u64, grace_ms: u64) {
-        let told = self.expected.get(&rank).map(|expected| &expected.row.ended).filter(|_| ended.steps.is_empty());
-        let ended = match told {
-            Some(told) => Ended { outcome: ended.outcome, ..told.clone() },
+        let reported = self.expected.get(&rank).map(|expected| &expected.row.ended).filter(|_| ended.steps.is_empty());
+        let ended = match reported {
+            Some(reported) => Ended { outcome: ended.outcome, ..reported.clone() },
             None => ended,
         };
         let row = RankRow { task: self.task(rank), ended, late: Vec::new(), expects: Some(expects) };

@@ -49,10 +49,10 @@ impl Jobs {
         // overdue start is none for its script: an operator may have lifted it while no script had begun.
         let overdue =
             action.overdue(task.rank).filter(|script| *script != ITS_START || given_up || defect!(StartCounts));
-        let told = overdue.is_some() && matches!(ended.outcome, Outcome::Timeout { .. });
-        let blame = (!is_ok && !told || lacks_after_action).then(|| ended.clone());
+        let reported = overdue.is_some() && matches!(ended.outcome, Outcome::Timeout { .. });
+        let blame = (!is_ok && !reported || lacks_after_action).then(|| ended.clone());
         let rebooted = action.expected.contains_key(&task.rank);
-        let continues = matches!(ended.outcome, Outcome::Resolved { .. }) || told && given_up;
+        let continues = matches!(ended.outcome, Outcome::Resolved { .. }) || reported && given_up;
         action.end(task.rank, ended);
         cx.changes.push_back(Change::Ended(End { task, rebooted, continues, is_ok, blame }));
         for name in milestones {
@@ -108,7 +108,7 @@ impl Jobs {
         let Some(action) = self.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
         if action.mark_alive_after_loss(task.rank) && !defect!(LostMayLive) {
             self.touch(task.action, cx);
-            let what = "lives, and had been given up as lost".to_owned();
+            let what = "still runs, and had been given up as lost".to_owned();
             cx.changes.push_back(Change::Drain { task, what, is_stuck: true });
         }
     }

@@ -99,8 +99,8 @@ impl Jobs {
         for (older, before) in entry.attempts.range(..number) {
             if (is_new || before.open) && !before.complete {
                 let text = format!(
-                    "attempt {older} of job {job} has not been given back: {action} of attempt {number} can start when \
-                     that was begun (job add, run)"
+                    "attempt {older} of job {job} has not been released: {action} of attempt {number} can start once \
+                     attempt {number} has begun (job add, run)"
                 );
                 return Err(Refusal::Unavailable(text));
             }
@@ -186,7 +186,7 @@ impl Jobs {
             return None;
         }
         let (lease, renew_lease) = (Span::from_millis(external.lease_ms), crate::utc::second(action.last_report_ms));
-        let said = format!("its lease was {lease}, its service was last heard of at {renew_lease}");
+        let said = format!("its lease was {lease}, its service last reported at {renew_lease}");
         let tail = Tail { script: row.name.to_string(), text: said };
         let lost = Ended { tails: vec![tail], ..Ended::bare(Outcome::Lost { why: Loss::Lease }, cx.now.wall_ms) };
         let hosts = self.layout(id).map(|layout| layout.hosts_of(&open.ranks));
@@ -271,7 +271,7 @@ impl Jobs {
     /// request names, which replaces the earlier one.
     pub(crate) fn renew(&mut self, id: ActionId, lease_ms: u64, cx: &mut Context) {
         let Some(action) = self.action_mut(id) else { return };
-        // An action with a verdict has no lease any more.
+        // An action with a verdict has no lease.
         if action.row.verdict.is_none()
             && let Some(external) = action.external_mut()
         {

@@ -155,7 +155,7 @@ impl Action {
     }
 
     /// Lets the limits of `ranks` count from `mono_ms` (monotonic), for example because nothing keeps these ranks
-    /// waiting any more.
+    /// waiting.
     pub(crate) fn ready(&mut self, ranks: &IdSet, mono_ms: u64) {
         if mono_ms != self.armed_ms {
             self.ready_ms.extend(ranks.iter().map(|rank| (rank, mono_ms)));

@@ -206,7 +206,7 @@ impl Machine {
         let (mut unknown, mut down) = (Vec::new(), Vec::new());
         for (rank, host) in layout.pairs(&ready) {
             match self.nodes.get(host) {
-                // A life of the controller that the store has lost may have sent the Start: the node's Hello will tell.
+                // A lost epoch of the controller may have sent the Start: the node's Hello will tell.
                 None if self.cx.now.mono_ms < self.unknown_node_grace_until_ms => {}
                 None => unknown.push(rank),
                 Some(node) if self.facts().is_down(node) => down.push(rank),

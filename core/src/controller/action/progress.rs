@@ -43,8 +43,8 @@ impl Machine {
         let Some(action) = self.jobs.action_mut(task.action) else {
             return;
         };
-        let told = self.nodes.get(host).and_then(|node| node.live.get(&task));
-        let lingered = matches!(told, Some((Phase::Lingering { .. }, _)));
+        let reported = self.nodes.get(host).and_then(|node| node.live.get(&task));
+        let lingered = matches!(reported, Some((Phase::Lingering { .. }, _)));
         match &phase {
             Phase::Milestone { name } => {
                 self.jobs.on_task_milestone(task, name, &mut self.cx);

@@ -32,7 +32,7 @@ impl Jobs {
         let id = ActionId::of(cx.settings.cluster, &report.job, number, &report.action);
         let none = || {
             let (job, name) = (&report.job, &report.action);
-            let text = format!("job {job} attempt {number} has no action {name}: whoever runs it starts it first");
+            let text = format!("job {job} attempt {number} has no action {name}: its service must start it first");
             Refusal::NoSuchAction(text)
         };
         let action = self.action(id).ok_or_else(none)?;

@@ -33,7 +33,7 @@ const DROPPED_MS: u64 = 60_000;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Lists {
     by_source: BTreeMap<Source, List>,
-    /// The number of the newest list. Numbers grow over the lives of the controller, so no page of an earlier life
+    /// The number of the newest list. Numbers grow over the epochs of the controller, so no page of an earlier epoch
     /// continues a list of this one.
     last: u64,
 }
@@ -71,7 +71,7 @@ impl Lists {
     /// The list that the page continues is not under way, or the page makes a list exceed a bound.
     pub(super) fn turn(&mut self, page: &SyncPage, now: Now) -> Result<Half, Refusal> {
         if !self.by_source.contains_key(&page.source) && self.by_source.len() >= MAX_SOURCES {
-            let most = format!("at most {MAX_SOURCES} sources are listed in one life of the controller");
+            let most = format!("at most {MAX_SOURCES} sources are listed in one run of the controller");
             return Err(Refusal::Invalid(most));
         }
         let of = self.by_source.entry(page.source.clone()).or_default();
@@ -99,7 +99,7 @@ impl Lists {
         Ok(half)
     }
 
-    /// Puts back a list of which further pages follow.
+    /// Stores a list again of which further pages follow.
     pub(super) fn is_half(&mut self, source: &Source, half: Half) {
         self.by_source.entry(source.clone()).or_default().half = Some(half);
     }

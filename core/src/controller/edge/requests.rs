@@ -31,7 +31,7 @@ impl Machine {
             Request::Cancel { which, .. } => self.check_sourced(&which.job, which.attempt),
             Request::Undrain { hosts, notice_id, .. } => {
                 let Some(notice_id) = *notice_id else {
-                    let text = "an edge names the number (telling) of the drain that its resource manager shows";
+                    let text = "an edge names the number (notice_id) of the drain that its resource manager shows";
                     return Err(Refusal::Invalid(text.to_owned()));
                 };
                 let is_coming = |host: &str| {

@@ -74,7 +74,7 @@ impl Jobs {
                 JobPhase::Running | JobPhase::Ended => self.take_up_begun(&job, number, cx),
             }
             if !defect!(UnlistedRankKept) {
-                self.give_up(&job, number, &gone, "its resource manager does not list its host for it", cx);
+                self.give_up(&job, number, &gone, "its resource manager does not list this host for it", cx);
             }
             self.release_again(&job, number, &of.ranks, cx);
         }
@@ -88,16 +88,16 @@ impl Jobs {
 
 impl Jobs {
     /// Applies one listed attempt, and records the result in the list and in the reply.
-    fn take_listed(&mut self, source: &Source, of: Listed, half: &mut Half, told: &mut Synced, cx: &mut Context) {
+    fn take_listed(&mut self, source: &Source, of: Listed, half: &mut Half, reported: &mut Synced, cx: &mut Context) {
         let (job, number) = (of.job.clone(), of.attempt);
         let taken = self.assert_listed(source, of, cx);
         self.table.mark_listed(&job, number, half.number);
         match taken {
-            Ok(true) => told.added += 1,
-            Ok(false) => told.known += 1,
+            Ok(true) => reported.added += 1,
+            Ok(false) => reported.known += 1,
             Err(why) => {
                 half.refused = true;
-                refuse(job, number, why, told, cx);
+                refuse(job, number, why, reported, cx);
             }
         }
     }
@@ -122,10 +122,10 @@ impl Jobs {
 }
 
 /// Adds an attempt to those that the reply names as refused, and writes a line to the journal.
-fn refuse(job: JobId, number: Attempt, why: String, told: &mut Synced, cx: &mut Context) {
+fn refuse(job: JobId, number: Attempt, why: String, reported: &mut Synced, cx: &mut Context) {
     let note = format!("attempt {number} was listed and refused: {why}");
     cx.note(Level::Error, Some(&job), None, note);
-    told.refused.push((job, number, why));
+    reported.refused.push((job, number, why));
 }
 
 impl Machine {
@@ -140,28 +140,28 @@ impl Machine {
         }
         let mut half = self.lists.turn(&page, self.cx.now)?;
         let SyncPage { source, continues, attempts, unfit, drains, .. } = page;
-        let mut told = Synced { sync: half.number, ..Synced::default() };
+        let mut reported = Synced { sync: half.number, ..Synced::default() };
         for of in attempts {
-            self.jobs.take_listed(&source, of, &mut half, &mut told, &mut self.cx);
+            self.jobs.take_listed(&source, of, &mut half, &mut reported, &mut self.cx);
         }
         for of in unfit {
             half.refused = true;
             self.jobs.table.mark_listed(&of.job, of.attempt, half.number);
-            refuse(of.job, of.attempt, of.why, &mut told, &mut self.cx);
+            refuse(of.job, of.attempt, of.why, &mut reported, &mut self.cx);
         }
         if !continues || defect!(EachPageIsLast) {
             let number = half.number;
             self.lists.is_whole(&source, half);
             let lists = &self.lists;
             self.jobs.table.keep_listed(|number| lists.is_newest(number));
-            told.over = self.jobs.close_missing(&source, number, &mut self.cx);
+            reported.over = self.jobs.close_missing(&source, number, &mut self.cx);
         } else {
             self.lists.is_half(&source, half);
         }
         for drain in drains.into_iter().filter(|_| !defect!(ListedDrainsIgnored)) {
             self.drains.adopt(drain, &mut self.cx);
         }
-        Ok(Reply::Synced(told))
+        Ok(Reply::Synced(reported))
     }
 }
 
@@ -173,8 +173,8 @@ fn contradicts(attempt: &JobAttempt, listed: &Layout, userid: Option<u32>) -> Op
         return Some(format!("rank {rank} is on {host} there, and here the attempt is on {}", attempt.layout.hosts()));
     }
     match (attempt.userid, userid) {
-        (Some(known), Some(told)) if known != told => {
-            Some(format!("it is of uid {told} there, and here of uid {known}"))
+        (Some(known), Some(reported)) if known != reported => {
+            Some(format!("it is of uid {reported} there, and here of uid {known}"))
         }
         _ => None,
     }

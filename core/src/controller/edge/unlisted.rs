@@ -26,7 +26,7 @@ use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 
 /// Reason for which an unlisted attempt is closed.
-const GONE: &str = "its resource manager has it no more";
+const GONE: &str = "its resource manager no longer lists it";
 
 impl Jobs {
     /// Returns the unlisted attempts that are not released whole.
@@ -43,7 +43,7 @@ impl Jobs {
             attempt.silent = !defect!(UnlistedNoticed);
         }
         self.unlisted.insert((job.clone(), number));
-        self.event(job, "attempt-over", json!({"attempt": number, "why": GONE, "untold": dropped}), cx);
+        self.event(job, "attempt-over", json!({"attempt": number, "why": GONE, "dropped": dropped}), cx);
         self.close_attempt(job, number, GONE, cx);
     }
 

@@ -121,7 +121,7 @@ pub enum Input {
         uid: u32,
         request: Request,
     },
-    /// These clients have disconnected, so they get no reply any more.
+    /// These clients have disconnected, so they get no reply.
     HungUp {
         clients: Vec<Client>,
     },
@@ -166,15 +166,15 @@ impl OutboxEntry {
     /// Returns the ranks and resources of a release; `None` if the entry is not a release.
     pub(crate) fn released(&self) -> Option<Part> {
         #[derive(Deserialize)]
-        struct Told<'a> {
+        struct NoticeBody<'a> {
             event: &'a str,
             #[serde(default)]
             ranks: IdSet,
             #[serde(default)]
             resources: BTreeSet<ResourceName>,
         }
-        let told = self.body.read::<Told>().filter(|told| told.event == "release")?;
-        Some(Part { ranks: told.ranks, resources: told.resources })
+        let reported = self.body.read::<NoticeBody>().filter(|reported| reported.event == "release")?;
+        Some(Part { ranks: reported.ranks, resources: reported.resources })
     }
 }
 
@@ -237,12 +237,12 @@ pub enum Effect {
 pub enum Record {
     /// The number of the batch's commit. It is the first record of every batch that has records.
     Commit(u64),
-    /// The epoch of a new life of the controller, which begins with this commit.
+    /// A new epoch of the controller, which begins with this commit.
     Epoch(Epoch),
     /// The row of a recovery that begins or is over. The record also clears the stamp of a copied store.
     Recovery(RecoveryRow),
     Node(NodeRow),
-    /// Removes the row of a node, because an operator told the controller to forget the node.
+    /// Removes the row of a node, because an operator ordered the controller to forget the node.
     NodeForgotten {
         host: HostName,
     },
@@ -301,7 +301,7 @@ pub struct Output {
 /// Content of a store, from which [`crate::controller::Machine::load`] rebuilds the machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Snapshot {
-    /// The controller's lives, and the number of the last commit.
+    /// The controller's epochs, and the number of the last commit.
     pub history: History,
     /// Time at which `perilog controller backup` or `restore` made this copy, in milliseconds since 1970; `None`: the
     /// store is no copy, or its recovery has begun.

@@ -113,8 +113,8 @@ pub enum Reply {
         resources: Vec<serde_json::Value>,
         checks: Vec<serde_json::Value>,
     },
-    /// Reply to a milestone by hand. `ranks`: the ranks that had not reported the milestone before. `reached`: the job
-    /// has reached the milestone.
+    /// Reply to a milestone that an operator reports. `ranks`: the ranks that had not reported the milestone before.
+    /// `reached`: the job has reached the milestone.
     MilestoneReached {
         ranks: IdSet,
         reached: bool,

@@ -228,7 +228,7 @@ pub enum Request {
     #[serde(skip)]
     Sync(Box<SyncPage>),
     /// Shows the abandoned attempts, the unknown tasks and the hosts without a Welcome. With `take_over`, begins an
-    /// epoch above every epoch that agents have reported, and a new generation; then all agents obey this controller.
+    /// epoch above every epoch that agents have reported, and a new generation; then all agents accept this controller.
     Recover {
         #[serde(default, deserialize_with = "or_default")]
         take_over: bool,

@@ -271,7 +271,7 @@ pub struct EdgeAttempt {
     pub released: IdSet,
     /// `true` if all ranks and named resources were released.
     pub complete: bool,
-    /// `true` if a generation abandoned the attempt, and nobody has taken it up: the view may be out of date.
+    /// `true` if a generation abandoned the attempt, and it was not taken up: the view may be out of date.
     pub abandoned: bool,
     /// Actions in the order in which they began.
     pub actions: Vec<EdgeAction>,
@@ -305,7 +305,7 @@ pub struct RecoveryView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryRow>,
     pub epoch: u64,
-    /// The highest epoch of another controller that a node has obeyed, if the node refuses this controller. Only a
+    /// The highest epoch of another controller that a node has accepted, if the node refuses this controller. Only a
     /// take-over helps then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_epoch: Option<u64>,
@@ -318,7 +318,7 @@ pub struct RecoveryView {
     pub suspects: HostList,
 }
 
-/// An attempt that a generation abandoned, and that nobody has taken up.
+/// An attempt that a generation abandoned, and that no request has taken up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AbandonedView {
     pub job: JobId,

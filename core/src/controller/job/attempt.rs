@@ -24,7 +24,7 @@ use crate::milestone::Milestones;
 /// | `added` | when `job add`, an edge or an operator says that a resource manager will finish it | never | yes |
 /// | `complete` | when all its ranks and resources are released | never | yes |
 /// | `suspended` | when the controller starts, if live; by a generation | when taken up; when the gate opens | no |
-/// | `abandoned` | by a generation, if the attempt owes anything | when it is taken up | yes |
+/// | `abandoned` | by a generation, if the attempt has pending work | when it is taken up | yes |
 /// | `silent` | when its edge's list lacks it | when its edge lists it again | yes |
 ///
 /// An abandoned attempt is always suspended. The resource manager gets no notice of a silent attempt.
@@ -173,8 +173,8 @@ impl JobAttempt {
         Part { ranks: self.layout.ranks().clone(), resources: self.terms.resources.clone() }
     }
 
-    /// Drops the job's hold on `asked`, and returns what the job held of it. If the job then holds no rank any more, it
-    /// also drops its named resources, because no later request would name them.
+    /// Drops the job's hold on `asked`, and returns what the job held of it. If the job then holds no rank, it also
+    /// drops its named resources, because no later request would name them.
     pub(crate) fn drop_hold(&mut self, asked: &Part) -> Part {
         let mut part = self.hold.intersection(asked);
         if part.ranks == self.hold.ranks && !defect!(ResourcesStay) {

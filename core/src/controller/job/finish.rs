@@ -59,7 +59,7 @@ impl Jobs {
                 let text = format!("job {} attempt {number} is of another user: its number came again?", add.job);
                 return Err(Refusal::Conflict(text));
             }
-            // A lost life had released the ranks that the request does not name.
+            // A lost epoch had released the ranks that the request does not name.
             Some(there) if there.abandoned && layout.is_part_of(&there.layout) => true,
             Some(there) if there.layout != layout => {
                 let on = |layout: &Layout| format!("{} ({})", Part::of_ranks(layout.ranks().clone()), layout.hosts());
@@ -72,10 +72,8 @@ impl Jobs {
             }
             Some(there) if there.added => true,
             Some(there) if there.hold != there.whole() => {
-                let text = format!(
-                    "job {} attempt {number} has let go of something already: it cannot be added any more",
-                    add.job
-                );
+                let text =
+                    format!("job {} attempt {number} has dropped a part already: it can no longer be added", add.job);
                 return Err(Refusal::Conflict(text));
             }
             Some(_) if let Some(text) = missing => return Err(Refusal::Conflict(text)),
@@ -103,7 +101,7 @@ impl Jobs {
         let was_abandoned = self.is_abandoned(&add.job, number);
         self.take_up(&add.job, number, cx);
         if was_abandoned {
-            let why = format!("the request of uid {uid} does not name its host for it");
+            let why = format!("the request of uid {uid} does not name this host for it");
             self.give_up(&add.job, number, &gone, &why, cx);
             if self.attempt(&add.job, number).is_some_and(|there| there.source.is_some()) {
                 self.release_again(&add.job, number, &ranks, cx);
@@ -208,8 +206,8 @@ fn layout_of(add: &JobAdd) -> Result<Layout, Refusal> {
     }
 }
 
-fn differ(known: Option<u32>, told: Option<u32>) -> bool {
-    known.zip(told).is_some_and(|(known, told)| known != told)
+fn differ(known: Option<u32>, reported: Option<u32>) -> bool {
+    known.zip(reported).is_some_and(|(known, reported)| known != reported)
 }
 
 fn check(terms: &Terms, layout: &Layout) -> Result<(), Refusal> {

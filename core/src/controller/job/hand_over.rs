@@ -16,7 +16,7 @@ use crate::idset::IdSet;
 use crate::job::Part;
 
 impl Jobs {
-    /// Seals all actions of an attempt: no rank joins them any more, because the job holds no rank.
+    /// Seals all actions of an attempt: no rank joins them, because the job holds no rank.
     pub(crate) fn seal(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let ids = self.attempt(job, number).map(|attempt| attempt.actions.clone());
         for id in ids.into_iter().flatten() {
@@ -49,7 +49,7 @@ impl Jobs {
         // With the job's last ranks, waiting setup tasks are not withdrawn: they still begin, and the after-actions
         // wait for them.
         if !last && !defect!(BeginsWhereDropped) {
-            self.withdraw(job, number, &part.ranks, "the job has let go of them", cx);
+            self.withdraw(job, number, &part.ranks, "the job dropped its hold on them", cx);
         }
         for name in cx.settings.after.clone() {
             self.follow(job, number, &name, &part.ranks, last, cx);
@@ -82,14 +82,14 @@ impl Jobs {
             return;
         }
         if let Some(action) = self.action(id) {
-            // If an operator began the after-action by hand, it covers some of the ranks already.
+            // If an operator began the after-action manually, it covers some of the ranks already.
             let new = ranks.difference(&action.row.ranks);
             let is_external = action.row.external.is_some() && !defect!(ServiceFollows);
             if action.row.verdict.is_none() && action.row.external.is_none() {
                 self.grow(id, &new, cx);
             } else if (action.row.verdict.is_some() || is_external) && !new.is_empty() {
                 let why = if is_external { "is carried out by a service" } else { "had ended before" };
-                let text = format!("{name} {why}, and ranks {new} were let go: it does not follow there");
+                let text = format!("{name} {why}, and the job dropped ranks {new}: {name} does not follow there");
                 cx.note(Level::Warning, Some(job), None, text);
                 let begun = self.begun(job, number);
                 for rank in begun.intersection(&new).iter().map(Rank) {

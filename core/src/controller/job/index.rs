@@ -41,8 +41,8 @@ pub(crate) struct Table {
 }
 
 impl Action {
-    /// Returns `true` if the action still decides or owes anything: it has no verdict, or one of its ranks or resources
-    /// has not ended.
+    /// Returns `true` if the action still has work left: it has no verdict, or one of its ranks or resources has not
+    /// ended.
     fn is_live(&self) -> bool {
         self.row.is_live() || !self.expected.is_empty()
     }

@@ -141,12 +141,12 @@ impl Jobs {
     }
 
     /// Adds the event `milestones-full` to the job's log if the attempt has its maximum number of milestones. Clients
-    /// that wait for a further milestone then stop waiting. Each life of the controller adds the event only once.
+    /// that wait for a further milestone then stop waiting. Each epoch of the controller adds the event only once.
     fn log_full(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let entry = self.attempt_mut(job, number);
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
         if !std::mem::replace(&mut entry.too_many_milestones, true) {
-            let text = format!("attempt {number} has {MAX_NAMES} milestones: others are not told");
+            let text = format!("attempt {number} has {MAX_NAMES} milestones: further ones are not reported");
             cx.note(Level::Warning, Some(job), None, text);
             self.event(job, "milestones-full", json!({"attempt": number, "most": MAX_NAMES}), cx);
         }

@@ -1,5 +1,5 @@
 //! Retention: decides which attempts the controller forgets, so that neither the store nor the machine grows without
-//! end. The controller keeps an attempt for which it still owes something. The first row that fits decides:
+//! end. The controller keeps an attempt that still has pending work. The first row that fits decides:
 //!
 //! | an attempt                                                  | is forgotten |
 //! |-------------------------------------------------------------|--------------|

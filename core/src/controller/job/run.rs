@@ -85,8 +85,8 @@ impl Jobs {
             }
             let left = Part::of_ranks(left);
             let text = format!(
-                "job {job} attempt {attempt} holds {left} too, and {action} would not follow there: let go of some \
-                 with `perilog job finish {job} --ranks ...`, and it runs there"
+                "job {job} attempt {attempt} holds {left} too, and {action} would not follow there: drop ranks with \
+                 `perilog job finish {job} --ranks ...`, and it runs there"
             );
             return Err(Refusal::Conflict(text));
         }
@@ -105,7 +105,7 @@ impl Jobs {
         } else {
             String::new()
         };
-        let text = format!("job {job} attempt {attempt} has let go of {gone}: {action} does not begin there{next}");
+        let text = format!("job {job} attempt {attempt} no longer holds {gone}: {action} does not begin there{next}");
         Err(Refusal::Conflict(text))
     }
 
@@ -143,8 +143,8 @@ impl Jobs {
                 if !gone.is_empty() && !defect!(RequeueTakesBack) {
                     let (job, hosts) = (&run.job, before.layout.hosts_of(&gone));
                     return Err(Refusal::Conflict(format!(
-                        "the attempt before attempt {attempt} of job {job} does not hold {hosts} any more: name the \
-                         nodes of attempt {attempt} (--nodes)"
+                        "the attempt before attempt {attempt} of job {job} no longer holds {hosts}: name the nodes of \
+                         attempt {attempt} (--nodes)"
                     )));
                 }
                 before.layout.clone()
@@ -234,7 +234,7 @@ impl Machine {
         let may_begin = self.quiesce.may_begin(&run.action, &self.cx);
         let (layout, mut ranks) = self.jobs.choose_ranks(&run, attempt)?;
         if let Err(refusal) = may_begin {
-            // The request shows all the same that somebody has the attempt.
+            // The request shows all the same that a client has the attempt.
             self.jobs.take_up(&run.job, attempt, &mut self.cx);
             return Err(refusal);
         }
@@ -283,15 +283,15 @@ impl Machine {
                 if entry.complete && ranks.is_empty() {
                     let (job, next) = (&run.job, attempt.next());
                     let text = format!(
-                        "job {job} attempt {attempt} went back whole: nothing begins for it any more; another attempt \
-                         may begin (--attempt {next})"
+                        "all ranks of job {job} attempt {attempt} are already released; start a new attempt (--attempt \
+                         {next})"
                     );
                     return Err(Refusal::Conflict(text));
                 }
                 let gone = entry.released.ranks.intersection(&ranks);
                 if !gone.is_empty() && !defect!(RunAfterRelease) {
                     let (gone, job) = (Part::of_ranks(gone), &run.job);
-                    let text = format!("{gone} of job {job} attempt {attempt} went back already: nothing begins there");
+                    let text = format!("job {job} attempt {attempt} has released {gone}: nothing begins there");
                     return Err(Refusal::Conflict(text));
                 }
                 self.jobs.take_up(&run.job, attempt, &mut self.cx);

@@ -22,7 +22,7 @@ use crate::ids::{Attempt, JobId};
 
 impl Jobs {
     /// Adds a new attempt to its job, and closes the job's open attempts with [`Self::close_attempt`], except abandoned
-    /// ones: somebody may still ask for them.
+    /// ones: a client may still ask for them.
     pub(crate) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, cx: &mut Context) {
         let attempts = self.get(job).into_iter().flat_map(|entry| &entry.attempts);
         let older: Vec<Attempt> = attempts.filter(|(_, a)| a.open && !a.abandoned).map(|(number, _)| *number).collect();

@@ -33,7 +33,7 @@ impl Jobs {
 
     /// Ends the setup tasks that still wait on the rank of `task` as `cancelled`, if `task` is an after-action's: no
     /// setup action may begin on a rank after an after-action. Called when a node turns out to hold `task`, which a
-    /// lost life of the controller may have begun.
+    /// lost epoch of the controller may have begun.
     pub(crate) fn withdraw_before(&mut self, task: TaskId, cx: &mut Context) {
         let Some(action) = self.action(task.action).filter(|action| self.follows(action)) else { return };
         let Some(attempt) = self.attempt(&action.row.job, action.row.attempt) else { return };
@@ -71,7 +71,7 @@ impl Jobs {
     }
 
     /// Returns the ranks on which a setup action may have begun, as far as the store knows. Returns all ranks if a
-    /// generation met the attempt: the store may then lack tasks that a lost life began.
+    /// generation met the attempt: the store may then lack tasks that a lost epoch began.
     pub(crate) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
         if let Some(attempt) =
             self.attempt(job, number).filter(|attempt| attempt.recovered != Recovered::No && !defect!(RecoveredUnbegun))

@@ -16,7 +16,7 @@ use crate::ids::{JobId, TaskId};
 const MAX_EVICTED: usize = 2_000;
 
 impl Jobs {
-    /// Takes in the rows of jobs that a batch needs. None of these jobs owes anything.
+    /// Takes in the rows of jobs that a batch needs. None of these jobs has pending work.
     pub(crate) fn take_in(&mut self, fetched: Fetched, now: Now, cx: &mut Context) {
         let Fetched { attempts, actions, ranks, events_last, outbox } = fetched;
         let new: BTreeSet<JobId> = attempts.iter().map(|row| row.job.clone()).collect();

@@ -1,4 +1,4 @@
-//! Memory: which jobs the machine holds. It holds a job while the job owes anything; a job that has ended is in the
+//! Memory: which jobs the machine holds. It holds a job while the job has pending work; a job that has ended is in the
 //! store alone, until a batch needs it.
 //!
 //! ```text
@@ -18,7 +18,7 @@
 //! | the jobs of the longest unchanged attempts | retention forgets them |
 //! | a page of the outbox | a reader asks for it |
 //!
-//! The notices to the resource manager about a job leave memory with it: where nobody reads the outbox, they are as
+//! The notices to the resource manager about a job leave memory with it: if no program reads the outbox, they are as
 //! many as the jobs.
 //!
 //! Some jobs that have ended stay, because the state in memory refers to them ([`Facts::pinned`]): to forget them would

@@ -104,7 +104,7 @@ impl Nodes {
         };
         match same_agent {
             Some((link, _)) if link >= hello.link => {
-                self.turn_away(id, &hello.host, "an older session of this agent than the one that stands", cx)
+                self.turn_away(id, &hello.host, "an older session of this agent than the open one", cx)
             }
             Some((_, of)) => {
                 let text = format!("its session from {of} was replaced by a newer one from the same address, {peer}");
@@ -147,7 +147,7 @@ impl Nodes {
             let (host, peer) = (hello.host.clone(), peer.clone());
             let stands = self.sessions.get(&older).map(|s| s.peer.clone()).unwrap_or_default();
             let note = format!(
-                "two machines claim {host}: {stands} stands, {peer} (machine {}, boot {}) was refused; is a \
+                "two machines claim {host}: {stands} keeps it, {peer} (machine {}, boot {}) was refused; is a \
                  certificate cloned?",
                 hello.machine, hello.boot
             );

@@ -33,7 +33,7 @@ impl Machine {
             let age_ms =
                 self.nodes.unlearn(host).map_or(0, |node| self.cx.now.wall_ms.saturating_sub(node.row.seen_ms));
             self.cx.records.push(Record::NodeForgotten { host: host.clone() });
-            let text = format!("uid {uid} had the controller forget this node; it said hello {} ago", age(age_ms));
+            let text = format!("uid {uid} had the controller forget this node; it connected {} ago", age(age_ms));
             self.cx.note(Level::Info, None, Some(host), text);
         }
         Ok(Reply::Reached { tasks: dismantled.len() as u64 })
@@ -91,7 +91,7 @@ impl Nodes {
 
     fn never_seen(&self, name: &str) -> Refusal {
         let meant = self.did_you_mean(name);
-        Refusal::NoSuchNode(format!("no node {name} has ever said hello to this controller{meant}"))
+        Refusal::NoSuchNode(format!("no node {name} has ever connected to this controller{meant}"))
     }
 }
 
@@ -105,7 +105,7 @@ impl Facts<'_> {
         }
         if self.nodes.unknown_hosts.contains(host) {
             return Some(format!(
-                "told of tasks that the store does not know: perilog ps --abandoned; to drop them: perilog node \
+                "reported tasks that the store does not know: perilog ps --abandoned; to drop them: perilog node \
                  forget {host} --reports"
             ));
         }

@@ -24,7 +24,7 @@ impl Nodes {
             Some(meant) => format!("; did you mean {meant}?"),
             None => ", and".to_owned(),
         };
-        let text = format!("no node {unknown} has ever said hello to this controller{meant} {force} --force");
+        let text = format!("no node {unknown} has ever connected to this controller{meant} {force} --force");
         Err(Refusal::NoSuchNode(text))
     }
 

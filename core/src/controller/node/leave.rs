@@ -30,7 +30,7 @@ impl Nodes {
         }
     }
 
-    /// Records that the host is not connected any more, if the session `id` spoke for it. Ends the host's part of open
+    /// Records that the host is no longer connected, if the session `id` spoke for it. Ends the host's part of open
     /// questions. Does nothing if another session speaks for the host.
     pub(crate) fn away(&mut self, host: &HostName, id: SessionId, cx: &mut Context) {
         let Some(node) = self.get_mut(host).filter(|node| node.session == Some(id)) else {

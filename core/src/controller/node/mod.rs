@@ -237,8 +237,8 @@ impl Nodes {
         since_ms: u64,
     ) {
         let Some(node) = self.get_mut(host) else { return };
-        let told = node.live.get(&task).map(|(phase, _)| phase);
-        let begins = matches!(told, None | Some(Phase::Waiting { .. } | Phase::Starting));
+        let reported = node.live.get(&task).map(|(phase, _)| phase);
+        let begins = matches!(reported, None | Some(Phase::Waiting { .. } | Phase::Starting));
         if begins && matches!(phase, Phase::Running { .. }) {
             jobs.begins(task, since_ms);
         }

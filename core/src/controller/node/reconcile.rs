@@ -124,7 +124,7 @@ impl Machine {
         match state {
             HeldState::Tombstone { outcome, reboot, .. } => {
                 let mut ended = Ended::of_tombstone(outcome.clone(), *reboot, self.cx.now.wall_ms);
-                ended.note = Some("told by the node's tombstone; details were acknowledged before".to_owned());
+                ended.note = Some("from the node's tombstone; details were acknowledged before".to_owned());
                 if open {
                     self.end_reported(task, ended);
                 } else if outcome.is_of_scripts() {

@@ -84,7 +84,7 @@ impl Nodes {
         let live = |held: &&Held| matches!(held.state, HeldState::Unclaimed | HeldState::Live { .. });
         if hello.tasks.len() > MAX_HELLO_TASKS || hello.tasks.iter().filter(live).count() > MAX_TASKS {
             let host = hello.host.clone();
-            self.turn_away(id, &host, "its Hello tells of more tasks than a node can hold", cx);
+            self.turn_away(id, &host, "its Hello has more tasks than a node can hold", cx);
         } else if more {
             *so_far = Some(hello);
         } else {
@@ -139,7 +139,7 @@ impl Machine {
                     "if no other controller runs, `perilog controller recover --take-over`"
                 };
                 let text = format!(
-                    "the agent obeys a controller of epoch {}, ours is {}: {cure}",
+                    "the agent accepted a controller of epoch {}, ours is {}: {cure}",
                     seen.number, self.epoch.number
                 );
                 if let Some(node) = self.nodes.get_mut(&host) {

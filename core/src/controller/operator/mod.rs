@@ -1,4 +1,4 @@
-//! Operators' requests: cancels, drains by hand, resolutions, and the quiesced state. Requests about a recovery are in
+//! Operators' requests: cancels, manual drains, resolutions, and the quiesced state. Requests about a recovery are in
 //! [`crate::controller::recovery`].
 
 mod cancel;

@@ -131,7 +131,8 @@ impl Machine {
         if state == RankState::Waiting {
             return false;
         }
-        self.drain_task(task, &*format!(": resolved by hand while it may be alive: {}", reason.trim()), Fault::Other);
+        let what = format!(": resolved by an operator while it may be alive: {}", reason.trim());
+        self.drain_task(task, &*what, Fault::Other);
         let host = self.jobs.host_of(task);
         let node = host.as_ref().and_then(|host| self.nodes.get(host));
         // The last report may be old: a task that has begun since gets a TERM by this Cancel.
@@ -183,7 +184,7 @@ impl Action {
 
 /// Returns the reason in the Cancel for a task that an operator resolved before any of its scripts began.
 pub(crate) fn before_its_begin(reason: &str) -> String {
-    format!("resolved by hand before it began: {}", reason.trim())
+    format!("resolved by an operator before it began: {}", reason.trim())
 }
 
 /// Returns `true` if no script of the task has begun: the task waits for its turn on the node, or for systemd.

@@ -1,4 +1,4 @@
-//! Evidence: decides whether this store is behind its nodes, that is, whether the nodes have obeyed commits which the
+//! Evidence: decides whether this store is behind its nodes, that is, whether the nodes have accepted commits which the
 //! store lacks.
 //!
 //! | evidence | found | then |
@@ -6,15 +6,15 @@
 //! | a stamp: `controller backup` or `restore` made this copy | at load | a new generation |
 //! | the anchor file names a commit that the store lacks | at load | a new generation, in an epoch above the anchor's |
 //! | a node's newest commit is foreign, and so is another node's (1) | at its Hello | a new generation |
-//! | the same, and this node's commit is of the running life (2) | at its Hello | a new generation, in a new epoch |
+//! | the same, and this node's commit is of the running epoch (2) | at its Hello | a new generation, in a new epoch |
 //! | the newest commit of one host alone is foreign | at its Hello | no Welcome for the host; shown |
 //! | a foreign commit of another epoch, as high as ours or higher: a rival | at its Hello | no Welcome; shown |
-//! | a foreign commit of a life that is known as lost (3) | at its Hello | only its tasks matter: [`super::unknown`] |
+//! | a foreign commit of an epoch that is known as lost (3) | at its Hello | only its tasks matter: [`super::unknown`] |
 //! | a commit of another cluster | at its Hello | nothing; shown |
 //!
 //! 1. One node is enough if the store knows fewer than three nodes, or no attempt.
-//! 2. The store was put back while the controller ran.
-//! 3. A life with a lower epoch than the last generation. So a lost life founds one generation at most.
+//! 2. The store was restored while the controller ran.
+//! 3. An epoch lower than that of the last generation. So a lost epoch founds one generation at most.
 //!
 //! A commit is foreign if this store never made it ([`crate::mark`]). The batch that sends a Welcome also commits the
 //! generation, because the Welcome makes the node forget the evidence.
@@ -56,7 +56,7 @@ impl Machine {
     pub(crate) fn judge_hello(&mut self, id: SessionId, hello: &Hello) -> bool {
         let Some(mark) = hello.newest.filter(|_| !defect!(MarksIgnored)) else { return true };
         if mark.cluster != self.cx.settings.cluster {
-            let text = "has obeyed the controller of another cluster before";
+            let text = "has accepted the controller of another cluster before";
             self.cx.note_of_node(Level::Warning, &hello.host, text);
             return true;
         }
@@ -72,14 +72,14 @@ impl Machine {
         let enough = self.recovery.suspects.len() > 1 || self.nodes.len() < FEW_NODES || is_new;
         if is_rival || !enough && !defect!(LoneMarkBelieved) {
             let what = format!(
-                "it has obeyed commit {} of epoch {}, which this store never made",
+                "it has accepted commit {} of epoch {}, which this store never made",
                 commit.number, commit.epoch.number
             );
             let why = if is_rival {
                 format!("{what}: if no other controller runs, perilog controller recover --take-over")
             } else {
                 format!(
-                    "{what}, and no other node says so: if the store was put back, perilog controller recover \
+                    "{what}, and no other node says so: if the store was restored, perilog controller recover \
                      --take-over"
                 )
             };
@@ -91,12 +91,12 @@ impl Machine {
         }
         let hosts: Vec<&str> = self.recovery.suspects.keys().map(HostName::as_str).take(4).collect();
         let why = format!(
-            "nodes have obeyed commits that this store never made: {} (commit {} of epoch {})",
+            "nodes have accepted commits that this store never made: {} (commit {} of epoch {})",
             hosts.join(", "),
             commit.number,
             commit.epoch.number
         );
-        // This life will use the numbers of its lost commits again, and the marks of both commits would look alike.
+        // This epoch will use the numbers of its lost commits again, and the marks of both commits would look alike.
         let is_restored = commit.epoch == self.epoch && !defect!(RestoredContinues);
         if is_restored {
             self.raise_epoch(self.epoch.number);
@@ -105,8 +105,8 @@ impl Machine {
         !is_restored
     }
 
-    /// Begins a new life of the controller, in an epoch higher than `above`. Ends every session, so that the agents
-    /// connect again under the new epoch.
+    /// Begins a new epoch of the controller, higher than `above`. Ends every session, so that the agents connect again
+    /// under the new epoch.
     pub(crate) fn raise_epoch(&mut self, above: u64) {
         self.epoch.number = self.epoch.number.max(above).saturating_add(1);
         self.cx.outbox.begin(self.epoch.number, self.cx.now.wall_ms);
@@ -128,15 +128,15 @@ impl Facts<'_> {
         (past_ms < self.cx.settings.retention_ms).then_some(since_ms)
     }
 
-    /// Returns `true` if the commit is of a life with a lower epoch than the one that began the last generation. Such a
-    /// life is lost for good.
+    /// Returns `true` if the commit is of a lower epoch than the one that began the last generation. Such an epoch is
+    /// lost for good.
     pub(super) fn is_known_lost(&self, commit: Commit) -> bool {
         self.recovery.row.as_ref().is_some_and(|row| commit.epoch.number < row.epoch)
     }
 
     /// Returns the highest epoch number that agents have reported, in a refusal of this controller or in a suspect's
     /// newest commit; 0 if no agent has reported an epoch. Leaves out what no take-over may reach: the other agents
-    /// would not obey.
+    /// would not accept it.
     pub(crate) fn highest_reported(&self) -> u64 {
         let seen = self.highest_seen.as_ref().map(|(_, epoch)| epoch.number);
         let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number);

@@ -3,8 +3,8 @@
 //! After a start the gate is shut until every node that the store knows has said Hello, or until [`shut_ms`] have
 //! passed. Then every suspended attempt proceeds, except abandoned ones. A request lets its attempt proceed earlier.
 //!
-//! Only an attempt that is live, or owes the release hook a notice, is suspended: a store has weeks of attempts that
-//! have ended. Their notices to the resource manager wait for the gate as well ([`Facts::is_kept_back`]).
+//! Only an attempt that is live, or has a pending notice for the release hook, is suspended: a store has weeks of
+//! attempts that have ended. Their notices to the resource manager wait for the gate as well ([`Facts::is_kept_back`]).
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ impl Recovery {
 }
 
 impl Jobs {
-    /// Suspends every attempt of the store that owes anything, at a start of the controller.
+    /// Suspends every attempt of the store that has pending work, at a start of the controller.
     pub(crate) fn suspend_live(&mut self, cx: &Context) {
         let has_pending = |job: &JobId, number, attempt: &JobAttempt| {
             self.table.is_live(attempt) || cx.outbox.is_hooked(job, number) || defect!(OverIsSuspended)

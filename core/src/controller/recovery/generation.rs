@@ -4,13 +4,13 @@
 //! | the attempt, when the generation begins | then |
 //! |---|---|
 //! | not released whole | abandoned; its notices to the resource manager are dropped |
-//! | released whole, and a notice of it waits for the release hook | abandoned; sent when somebody finishes the job again |
+//! | released whole, and a notice of it waits for the release hook | abandoned; sent when the job is finished again |
 //! | released whole | stays; its notices to the resource manager are dropped |
 //!
 //! An abandoned attempt keeps its facts: outcomes, released ranks, requested cancels, and the ranks that got a Start.
-//! An abandoned attempt is neither closed nor final. The controller records ends that nodes report. Until somebody
-//! takes the attempt up, the controller begins and sends nothing of it, the attempt holds no host, and none of its
-//! tasks is lost or past a limit.
+//! An abandoned attempt is neither closed nor final. The controller records ends that nodes report. Until the attempt
+//! is taken up, the controller begins and sends nothing of it, the attempt holds no host, and none of its tasks is lost
+//! or past a limit.
 
 use serde_json::json;
 
@@ -28,16 +28,16 @@ use super::gate::shut_ms;
 /// Minimum length (ms) of the grace. The edges and the waiting clients connect again within seconds.
 const GRACE_MS: u64 = 60_000;
 /// Reason for which a setup task never begins: its attempt was taken up, and the job had begun or ended already.
-pub(super) const BEGUN_BEFORE: &str = "the store was put back, and the job had begun before";
+pub(super) const BEGUN_BEFORE: &str = "the store was restored, and the job had begun before";
 
 impl Jobs {
-    /// Abandons every attempt that owes anything. `why`: the evidence, as a text for people.
+    /// Abandons every attempt that has pending work. `why`: the evidence, as a text for people.
     fn abandon_all(&mut self, why: &str, cx: &mut Context) {
         if defect!(NothingAbandoned) {
             return;
         }
         cx.drop_manager_notices();
-        // An attempt that is not in memory owes nothing.
+        // An attempt that is not in memory has no pending work.
         let all: Vec<(JobId, Attempt, bool)> =
             self.all_attempts().map(|(job, number, attempt)| (job.clone(), number, attempt.complete)).collect();
         for (job, number, complete) in all {
@@ -47,8 +47,8 @@ impl Jobs {
         }
     }
 
-    /// Abandons an attempt: it is suspended until somebody takes it up. The event tells clients that follow the job to
-    /// send their requests again.
+    /// Abandons an attempt: it is suspended until it is taken up. The event tells clients that follow the job to send
+    /// their requests again.
     fn abandon(&mut self, job: &JobId, number: Attempt, why: &str, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         attempt.suspended = true;
@@ -62,7 +62,7 @@ impl Jobs {
     }
 
     /// Takes up a suspended attempt, because an edge, a request or an operator asks for it. A setup action then counts
-    /// as begun on every rank of an attempt that was abandoned: the store may lack tasks of a lost life.
+    /// as begun on every rank of an attempt that was abandoned: the store may lack tasks of a lost epoch.
     pub(crate) fn take_up(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         self.take_up_as(job, number, Recovered::TakenUp, cx);
     }
@@ -104,10 +104,11 @@ impl Recovery {
 }
 
 impl Machine {
-    /// Begins a generation: drops what the store owes, and starts the grace. `why`: the evidence, as a text for people.
+    /// Begins a generation: drops the pending work of the store, and starts the grace. `why`: the evidence, as a text
+    /// for people.
     pub(crate) fn begin_generation(&mut self, why: String) {
         let text = format!(
-            "a new generation: {why}; what this store owed is dropped until somebody asks for it again: perilog ps \
+            "a new generation: {why}; pending work of this store is dropped until it is asked for again: perilog ps \
              --abandoned"
         );
         self.cx.note(Level::Error, None, None, text);
@@ -139,7 +140,7 @@ impl Machine {
         self.judge_hosts(None);
         let left = self.jobs.table.live_attempts().filter(|(_, _, attempt)| attempt.abandoned).count();
         let text = match left {
-            0 => "the grace of the new generation is over: nothing is abandoned any more".to_owned(),
+            0 => "the grace of the new generation is over: no attempt is abandoned".to_owned(),
             1 => "the grace of the new generation is over: 1 attempt is abandoned: perilog ps --abandoned".to_owned(),
             n => format!("the grace of the new generation is over: {n} attempts are abandoned: perilog ps --abandoned"),
         };

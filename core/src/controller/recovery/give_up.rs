@@ -1,6 +1,6 @@
 //! Giving up: decides what happens to a rank whose host the resource manager has given to another job, or may have. The
-//! store counts the rank as released, and nobody is told that it is free. Running tasks go on, and no other task of the
-//! rank begins.
+//! store counts the rank as released, and no notice is sent that it is free. Running tasks go on, and no other task of
+//! the rank begins.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ impl Jobs {
     }
 
     /// Counts ranks as released without a notice, and drops all holds on them. With the last ranks that the job holds,
-    /// this includes its named resources: nobody would name them later. `why`: the reason, for the event log.
+    /// this includes its named resources: no request would name them later. `why`: the reason, for the event log.
     pub(super) fn release_silently(
         &mut self,
         job: &JobId,
@@ -82,7 +82,7 @@ impl Jobs {
         }
     }
 
-    /// Returns `true` if the task's rank was given up or released: the task must not begin any more.
+    /// Returns `true` if the task's rank was given up or released: the task must not begin.
     pub(crate) fn is_given_up(&self, task: TaskId) -> bool {
         let attempt = self.action(task.action).and_then(|action| self.attempt_of(action));
         attempt.is_some_and(|attempt| attempt.released.ranks.contains(task.rank.0)) && !defect!(GivenUpBegins)

@@ -28,8 +28,8 @@ impl fmt::Display for HeldBack {
             Self::Starting => f.write_str("the controller has started, and waits for its nodes first"),
             Self::Abandoned(job, attempt) => write!(
                 f,
-                "the store was put back, and nobody has asked for {job} since; if the job is over: perilog job finish \
-                 {job} --attempt {attempt}"
+                "the store was restored, and job {job} needs confirmation: its resource manager or a hook must ask for \
+                 it; if it is over: perilog job finish {job} --attempt {attempt}"
             ),
             Self::Unknown(action, job) => {
                 write!(f, "{action} of job {job} runs or ran there, and this store does not know it")
@@ -37,8 +37,8 @@ impl fmt::Display for HeldBack {
             Self::Uncleaned(host, job) => write!(f, "{host} is being drained: the clean-up of {job} may not have run"),
             Self::Unlisted(host, job) => write!(
                 f,
-                "the resource manager does not list {job} any more: {host} is drained, and then cleaned up when its \
-                 edge has listed all its jobs"
+                "the resource manager no longer lists {job}: {host} is drained, and then cleaned up when its edge has \
+                 listed all its jobs"
             ),
         }
     }

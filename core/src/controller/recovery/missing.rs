@@ -1,9 +1,9 @@
 //! Missing clean-ups: judges, after the grace of a generation, on which hosts a clean-up may not have run, and decides
 //! which after-actions must not begin beside another job.
 //!
-//! A host is *uncleaned* for an attempt that nobody has taken up if the store (in the node's present boot), or a task
-//! or tombstone of the node, shows a setup action of the attempt, and neither shows that each after-action went well.
-//! The controller drains such a host. The drain is lifted when the attempt is taken up, when the node shows the
+//! A host is *uncleaned* for an attempt that no request has taken up if the store (in the node's present boot), or a
+//! task or tombstone of the node, shows a setup action of the attempt, and neither shows that each after-action went
+//! well. The controller drains such a host. The drain is lifted when the attempt is taken up, when the node shows the
 //! clean-up after all, or by an operator. It is not lifted because the traces are gone: a node forgets its tombstones.
 //!
 //! A request that takes up an attempt whose job has begun or ended may come too late: another job may have a host by

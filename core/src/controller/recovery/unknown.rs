@@ -1,4 +1,4 @@
-//! Unknown tasks: decides about tasks that a node holds and the store does not know, because a lost life of the
+//! Unknown tasks: decides about tasks that a node holds and the store does not know, because a lost epoch of the
 //! controller began them. An unknown task is the only record of its run, so the controller never acknowledges, forgets
 //! or cancels it on its own.
 //!
@@ -13,8 +13,8 @@
 //! 1. Not while a grace runs.
 //!
 //! No setup action of another job begins on the host of an unknown task. Who takes up the task's attempt adopts the
-//! task: the node's task becomes the attempt's. If nobody does so within the grace, the controller drains the host, and
-//! names the tasks. An operator's `undrain` acknowledges them.
+//! task: the node's task becomes the attempt's. If no request does so within the grace, the controller drains the host,
+//! and names the tasks. An operator's `undrain` acknowledges them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,8 +91,8 @@ impl Nodes {
     }
 
     /// Carries an operator's decisions about unknown tasks over to a new Hello of the node. If the node holds no
-    /// unknown task any more, removes the host from the hosts with unknown tasks. `before`: the node's unsettled tasks
-    /// as of the earlier Hello.
+    /// unknown task, removes the host from the hosts with unknown tasks. `before`: the node's unsettled tasks as of the
+    /// earlier Hello.
     pub(crate) fn unknown_reported(&mut self, host: &HostName, before: Unsettled, cx: &mut Context) {
         let given_up = before.unknown.into_iter().filter(|(_, unknown)| unknown.given_up);
         for (task, _) in given_up {
@@ -136,7 +136,7 @@ impl Nodes {
         let (job, attempt, action) = (unknown.job.clone(), unknown.attempt, unknown.action.clone());
         match (&unknown.state, session) {
             (HeldState::Unclaimed, Some(session)) => {
-                let why = "an operator gave it up after the store was put back".to_owned();
+                let why = "an operator gave it up after the store was restored".to_owned();
                 let message = ToAgent::Cancel { task, job, attempt, action, why, commit: 0 };
                 cx.effects.push(Effect::Send { session, message });
             }
@@ -344,7 +344,7 @@ impl Machine {
 }
 
 impl<'a> Facts<'a> {
-    /// Returns `true` if a lost life began the task on this host, while the store has the task on another host.
+    /// Returns `true` if a lost epoch began the task on this host, while the store has the task on another host.
     pub(crate) fn is_of_lost_epoch(&self, host: &HostName, held: &Held) -> bool {
         let foreign = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Foreign);
         foreign && self.jobs.host_of(held.task).is_some_and(|of| of != *host)
@@ -392,7 +392,7 @@ impl<'a> Facts<'a> {
         self.unknown_attempts(job).max().filter(|newest| last.is_none_or(|last| *newest > last))
     }
 
-    /// Returns how a generation meets an attempt of the job that is added now: a lost life may have begun it.
+    /// Returns how a generation meets an attempt of the job that is added now: a lost epoch may have begun it.
     pub(crate) fn how_added(&self, job: &JobId) -> Recovered {
         let known = self.recovery.is_on() || self.unknown_attempts(job).next().is_some();
         if known && !defect!(AddedAnew) { Recovered::Added } else { Recovered::No }

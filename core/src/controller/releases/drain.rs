@@ -3,7 +3,7 @@
 //! newest later reason.
 //!
 //! ```text
-//!   at fault, or by hand --> notice to the hook --confirmed--> in force --undrain--> notice --confirmed--> gone
+//!   at fault, or manual --> notice to the hook --confirmed--> in force --undrain--> notice --confirmed--> gone
 //! ```
 //! Without a drain hook, the list of drains is the controller's own, and a drain is in force at once.
 //!
@@ -318,7 +318,7 @@ impl Drains {
         let Some(drain) = self.by_host.get(host).filter(|drain| !drain.lifted) else { return };
         let booted = drain.stuck.is_some_and(|boot| boot != node.row.boot_number) || defect!(AnyDrainIsCleaned);
         if booted && node.session.is_some() && node.live.is_empty() {
-            let text = format!("it booted, and no script lives there: its drain is lifted ({})", drain.reason);
+            let text = format!("it booted, and no script runs there: its drain is lifted ({})", drain.reason);
             self.lift(host, cx);
             cx.note_host(Level::Info, host, text);
         }

@@ -7,7 +7,7 @@
 //! | how a task ended: script, outcome, first check or last line | `fault_of` below |
 //! | a script is past its limit; a task that was lost lives | `action/end.rs` |
 //! | processes outlive their scripts | `action/deadlines.rs` |
-//! | a task was resolved by hand while it may be alive | `operator/resolve.rs` |
+//! | a task was resolved manually while it may be alive | `operator/resolve.rs` |
 //! | an after-action had ended before ranks joined | `job/hand_over.rs` |
 //! | an unknown task is there; a clean-up may be missing; an unlisted attempt is cleaned up | `recovery/` |
 //! | what an operator typed, or the resource manager says | `operator/drain.rs`, `releases/drain.rs` |

@@ -29,21 +29,19 @@ impl Jobs {
             return Err(Refusal::Invalid("forget needs a reason".to_owned()));
         }
         if !releases {
-            return Err(Refusal::Invalid(
-                "name what is dropped: what is owed to the release hook (--releases)".to_owned(),
-            ));
+            return Err(Refusal::Invalid("name what to drop: the pending releases (--releases)".to_owned()));
         }
         let of = |number: Attempt| attempt.is_none_or(|attempt| attempt == number);
         let pending = cx.outbox.releases().filter(|entry| entry.job == *job && of(entry.attempt));
         let pending: Vec<u64> = pending.map(|entry| entry.sequence).collect();
         if pending.is_empty() {
-            return Err(Refusal::Conflict(format!("the release hook is owed nothing of job {job}")));
+            return Err(Refusal::Conflict(format!("the release hook has no pending notice of job {job}")));
         }
         for sequence in &pending {
             cx.finish_notice(*sequence);
         }
         let text = format!(
-            "uid {uid} dropped {} of its releases, of which the release hook has not heard: {reason}",
+            "uid {uid} dropped {} of its releases, of which the release hook was not notified: {reason}",
             pending.len()
         );
         cx.note(Level::Warning, Some(job), None, text);

@@ -1,5 +1,5 @@
 //! Notices: decides which notices about a job enter the outbox, for the resource manager and for the release hook, and
-//! which are dropped or repeated after a restore, because a lost life of the controller may have sent them.
+//! which are dropped or repeated after a restore, because a lost epoch of the controller may have sent them.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use crate::idset::IdSet;
 use crate::job::Part;
 
 impl Outbox {
-    /// Prepares the outbox for a new life of the controller: new entries bear its epoch, and have higher numbers than
+    /// Prepares the outbox for a new epoch of the controller: new entries bear its epoch, and have higher numbers than
     /// all earlier entries.
     pub(crate) fn begin(&mut self, epoch: u64, wall_ms: u64) {
         (self.epoch, self.last) = (epoch, first_sequence(wall_ms, self.last));
@@ -69,7 +69,7 @@ impl Jobs {
         mut context: Value,
         cx: &mut Context,
     ) {
-        // A notice of an abandoned attempt would keep all later notices back until somebody takes the attempt up.
+        // A notice of an abandoned attempt would keep all later notices back until the attempt is taken up.
         let is_notified = |attempt: &JobAttempt| !attempt.silent && (!attempt.abandoned || defect!(AbandonedNoticed));
         if self.attempt(job, number).is_none_or(is_notified) {
             cx.send_notice(Reader::Manager, job, number, notice_body(&mut context, event, None));

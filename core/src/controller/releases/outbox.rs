@@ -13,9 +13,9 @@ use crate::ids::{Attempt, JobId};
 /// exactly. In microseconds since 1970, this is the year 2255.
 const MAX_SEQUENCE: u64 = (1 << 53) - 1;
 
-/// Returns the number after which a new life of the controller numbers its outbox entries: the microseconds since 1970,
-/// but at least `last`. With a restored store, the new entries then get higher numbers than all entries of the lost
-/// life, and no reader confuses them.
+/// Returns the number after which a new epoch of the controller numbers its outbox entries: the microseconds since
+/// 1970, but at least `last`. With a restored store, the new entries then get higher numbers than all entries of the
+/// lost epoch, and no reader confuses them.
 pub(crate) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
     if defect!(SequencesReused) {
         return last;
@@ -34,8 +34,8 @@ pub(crate) struct Outbox {
     /// Sequence numbers of the entries on which the release hook failed, each with the reason. Not stored: a restarted
     /// controller sends each entry again.
     failed: BTreeMap<u64, String>,
-    /// Highest sequence number so far, at the start of a life of the controller the number from [`first_sequence`]. The
-    /// next entry gets the number after this one.
+    /// Highest sequence number so far, at the start of an epoch of the controller the number from [`first_sequence`].
+    /// The next entry gets the number after this one.
     pub(super) last: u64,
     /// The lowest and the highest sequence number that entries for the resource manager in the store alone may have:
     /// those about jobs that have left memory. `None`: there are none.
@@ -279,9 +279,9 @@ mod tests {
         for (first, except, limit, expect) in cases {
             let first: Vec<_> = first.iter().map(|name| job(name)).collect();
             let except = except.iter().map(|name| job(name)).collect();
-            let told: Vec<_> =
+            let reported: Vec<_> =
                 outbox.oldest_releases(&first, &except, limit, |_| true).iter().map(|e| e.sequence).collect();
-            assert_eq!(told, expect, "{first:?} {except:?} {limit}");
+            assert_eq!(reported, expect, "{first:?} {except:?} {limit}");
         }
     }
 
@@ -295,7 +295,7 @@ mod tests {
             attempt: Attempt::default(),
             body: Body::from(&serde_json::Value::Null),
         };
-        // Entries for the manager do not count as owed: a site may have no reader of the outbox.
+        // Entries for the manager do not count as pending: a site may have no reader of the outbox.
         let mut outbox = Outbox::of(vec![entry(1), entry(2), OutboxEntry { reader: Reader::Manager, ..entry(3) }], 0);
         assert_eq!(outbox.pending(), 2);
         (1..4).for_each(|sequence| outbox.fail(sequence, "exit 1".to_owned()));

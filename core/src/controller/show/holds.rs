@@ -37,7 +37,7 @@ impl Facts<'_> {
             PsRow { hosts, ranks, resources, ..PsRow::new(Some(job.clone()), number, action, "held", why, age_ms) }
         };
         if let Some(why) = self.held_by_job(job, number, attempt, all) {
-            let name = ActionName::new("job").expect("a word of small letters is an action");
+            let name = ActionName::new("job").expect("lower-case letters make an action's name");
             rows.push(row(name, attempt.hold.clone(), suspended.clone().unwrap_or(why), attempt.touched_ms));
         }
         for action in self.jobs.of(attempt).filter(|_| all) {
@@ -59,7 +59,7 @@ impl Facts<'_> {
         let nothing = if !done.ranks.is_empty() && ran_nothing(&done.ranks) { " (no script ran)" } else { "" };
         let policy = format!("release in [action.{}]", row.name);
         if action.batches.at_ms.is_some() {
-            return format!("done here{nothing}; given back with the next batch ({policy})");
+            return format!("done here{nothing}; released with the next batch ({policy})");
         }
         let open = action.open_part();
         let others: Vec<String> = std::iter::once(layout.hosts_of(&open.ranks).to_string())
@@ -68,17 +68,17 @@ impl Facts<'_> {
             .collect();
         let still = open.ranks.first().map(|rank| self.standing(action, Rank(rank)));
         let still = still.map(|(state, why, _)| format!(" ({state}: {why})")).unwrap_or_default();
-        format!("done here{nothing}; given back together with {}{still}, by {policy}", others.join(","))
+        format!("done here{nothing}; released together with {}{still}, by {policy}", others.join(","))
     }
 
     fn held_by_job(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, all: bool) -> Option<String> {
         let finish = format!("perilog job finish {job}{}", self.jobs.attempt_option(job, number));
         match () {
             () if attempt.hold.is_empty() => None,
-            () if attempt.hold.ranks.is_empty() => Some(format!("the job has no ranks any more: {finish}")),
+            () if attempt.hold.ranks.is_empty() => Some(format!("the job no longer has ranks: {finish}")),
             () if !all => None,
             () if attempt.added => Some(format!("the job goes on until: {finish}")),
-            () => Some(format!("a job that perilog run has made; to give it back: {finish}")),
+            () => Some(format!("a job that perilog run has made; to release it: {finish}")),
         }
     }
 }

@@ -66,7 +66,7 @@ impl Facts<'_> {
     fn lease_text(&self, action: &Action) -> String {
         let lease = action.row.external.as_ref().map_or(0, |external| external.lease_ms);
         let left = age(self.lease_left(action).unwrap_or_default());
-        format!("its service must be heard of within {left} (lease {})", Span::from_millis(lease))
+        format!("its service must report within {left} (lease {})", Span::from_millis(lease))
     }
 
     /// Returns, for an open rank: its state, which is a word such as `sent`; the reason, as a text for people; and the
@@ -87,7 +87,7 @@ impl Facts<'_> {
                 let reason = resolution.map(|resolution| resolution.reason.as_str()).unwrap_or_default();
                 let what = match resolution.is_some_and(|resolution| resolution.overdue) {
                     true => "given up",
-                    false => "resolved by hand",
+                    false => "resolved by an operator",
                 };
                 let why = format!("{what} ({reason}) once the drain of its node is in force{hook}");
                 ("resolving", why, asked_ms)

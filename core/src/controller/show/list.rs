@@ -16,7 +16,7 @@ use crate::ids::HostName;
 /// Room (bytes of JSON) that a node takes beside its view: the API adds when its certificate ends.
 const CERTIFICATE: usize = 48;
 
-/// Drains that are equal but for their hosts.
+/// Drains that are equal except for their hosts.
 struct Alike<'a> {
     first: &'a DrainRow,
     hosts: HostList,

@@ -127,7 +127,8 @@ impl Facts<'_> {
             more => format!(" and {more} more"),
         };
         Some(format!(
-            "job {job} attempt {number}{more}: {MAX_NAMES} milestones, and no room for another: the next is not told"
+            "job {job} attempt {number}{more}: {MAX_NAMES} milestones, and no room for another: the next is not \
+             reported"
         ))
     }
 }

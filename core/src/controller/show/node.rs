@@ -38,7 +38,7 @@ impl Facts<'_> {
                 let job = format!("; {host} is a job: perilog show {host}");
                 hint = if is_job { job } else { self.nodes.did_you_mean(host) };
             }
-            Refusal::NoSuchNode(format!("no node {host} has ever said hello to this controller{hint}"))
+            Refusal::NoSuchNode(format!("no node {host} has ever connected to this controller{hint}"))
         };
         self.nodes.get(host).ok_or_else(unknown)
     }

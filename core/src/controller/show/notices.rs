@@ -16,7 +16,7 @@ use crate::idset::IdSet;
 /// The members of a release notice that `perilog ps` shows. All other members, such as the fragment of R, are ignored.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Told<'a> {
+struct NoticeBody<'a> {
     #[serde(borrow)]
     ranks: Cow<'a, str>,
     #[serde(borrow)]
@@ -50,7 +50,7 @@ impl Alike {
 
     fn rows(self, now_ms: u64) -> impl Iterator<Item = PsRow> {
         self.0.into_iter().map(move |((job, attempt, state, why, _), of)| {
-            let release = ActionName::new("release").expect("a word of small letters is an action");
+            let release = ActionName::new("release").expect("lower-case letters make an action's name");
             let (hosts, age_ms) =
                 (HostList::sorted(of.hosts.iter().map(String::as_str)), now_ms - of.since_ms.min(now_ms));
             PsRow { ranks: of.ranks, hosts, ..PsRow::new(Some(job), attempt, release, state, why, age_ms) }
@@ -64,19 +64,19 @@ impl Facts<'_> {
     pub(crate) fn pending_notices(&self) -> Vec<PsRow> {
         let mut alike = Alike::default();
         for entry in self.cx.outbox.releases() {
-            let told: Told<'_> = entry.body.read().unwrap_or_default();
+            let reported: NoticeBody<'_> = entry.body.read().unwrap_or_default();
             let why = match self.cx.outbox.failure(entry.sequence) {
                 _ if !self.cx.settings.release_hook => format!(
-                    "no release hook is configured: configured again it is told; or perilog job forget {} --releases \
-                     --reason TEXT",
+                    "no release hook is configured: once configured it is notified; or perilog job forget {} \
+                     --releases --reason TEXT",
                     entry.job
                 ),
                 Some(why) => format!("the release hook failed, and is tried again: {why}"),
                 None => "the release hook has not carried it out yet".to_owned(),
             };
-            let since_ms = told.at_ms.unwrap_or(self.cx.now.wall_ms);
+            let since_ms = reported.at_ms.unwrap_or(self.cx.now.wall_ms);
             let (ranks, hosts): (IdSet, HostList) =
-                (told.ranks.parse().unwrap_or_default(), told.hosts.parse().unwrap_or_default());
+                (reported.ranks.parse().unwrap_or_default(), reported.hosts.parse().unwrap_or_default());
             let row = alike.row(&entry.job, entry.attempt, "notifying", why, since_ms);
             row.ranks.extend_with(&ranks);
             row.hosts.extend(hosts.iter().map(str::to_owned));
@@ -123,7 +123,7 @@ impl Facts<'_> {
         }
         alike.into_iter().map(move |((lifted, why), (hosts, since_ms))| {
             let name = ActionName::new(if lifted { "undrain" } else { "drain" });
-            let name = name.expect("a word of small letters is an action");
+            let name = name.expect("lower-case letters make an action's name");
             let hosts = HostList::from_names(hosts.iter().map(|host| host.as_str())).unwrap_or_default();
             let age_ms = self.cx.now.wall_ms.saturating_sub(since_ms);
             PsRow { hosts, ..PsRow::new(None, Attempt::default(), name, "notifying", why, age_ms) }

@@ -113,7 +113,8 @@ impl Facts<'_> {
         let suspects: Vec<&str> = self.recovery.suspects.keys().map(HostName::as_str).take(4).collect();
         (!suspects.is_empty()).then(|| {
             format!(
-                "not welcomed, for they obeyed commits that this store never made: {}: perilog controller recover",
+                "not welcomed, because they accepted commits that this store never made: {}: perilog controller \
+                 recover",
                 suspects.join(", ")
             )
         })

@@ -9,15 +9,15 @@ use crate::controller::node::FAILED_KEPT;
 use crate::ids::{ActionId, HostName, JobId};
 
 impl AttemptRow {
-    /// Returns `true` if the attempt owes anything by itself.
+    /// Returns `true` if the attempt has pending work of its own.
     pub const fn is_live(&self) -> bool {
         !self.complete || self.abandoned
     }
 }
 
 impl ActionRow {
-    /// Returns `true` if the action decides or owes anything: it has no verdict, or one of its ranks or resources has
-    /// not ended, or a resolution waits. Ranks that wait for an announced reboot are open.
+    /// Returns `true` if the action has work left: it has no verdict, or one of its ranks or resources has not ended,
+    /// or a resolution waits. Ranks that wait for an announced reboot are open.
     pub fn is_live(&self) -> bool {
         let is_open = !(self.waiting.is_empty() && self.sent.is_empty() && self.accepted.is_empty());
         let external = self.external.as_ref().is_some_and(|external| external.is_open());

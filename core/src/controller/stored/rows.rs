@@ -51,7 +51,7 @@ pub struct AttemptRow {
     pub milestones: Milestones,
     /// The source whose edge added or listed the attempt; `None`: a hook, a request or an operator added it.
     pub source: Option<Source>,
-    /// `true` if a generation abandoned the attempt, and nobody has taken it up since. The controller begins, sends and
+    /// `true` if a generation abandoned the attempt, and it was not taken up since. The controller begins, sends and
     /// releases nothing of it.
     pub abandoned: bool,
     /// `true` if the list of the attempt's edge lacks it: the resource manager gets no notice, and after-actions begin
@@ -79,7 +79,7 @@ pub enum Recovered {
     Added,
     /// It was abandoned, and taken up by a request that begins or goes on with its setup actions.
     TakenUp,
-    /// It was abandoned, and taken up when its job had begun or ended: no setup task of the store begins any more.
+    /// It was abandoned, and taken up when its job had begun or ended: no setup task of the store begins.
     Begun,
 }
 
@@ -143,7 +143,7 @@ pub struct DrainRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Passing {
-    /// An unknown task is on the host. The cause ends when the host has none any more.
+    /// An unknown task is on the host. The cause ends when the host has none.
     #[serde(alias = "orphan")]
     Unknown,
     /// The after-actions of this attempt may not have run on the host. The cause ends when the attempt is taken up, or

@@ -38,8 +38,9 @@ fn attempts_are_ordered_and_a_closed_one_is_refused() {
     // A request without a number means the open attempt.
     b.run("epilog", "j", "n0");
     assert_eq!(b.action("epilog", "j", 3).attempt, Attempt::from_number(3));
-    let told = ["attempt", "action-start", "action-start", "attempt-closed", "attempt", "action-start", "action-start"];
-    assert_eq!(b.told("j"), told);
+    let reported =
+        ["attempt", "action-start", "action-start", "attempt-closed", "attempt", "action-start", "action-start"];
+    assert_eq!(b.reported("j"), reported);
 }
 
 #[test]
@@ -243,7 +244,7 @@ fn a_bare_run_repeats_only_the_nodes_that_it_holds() {
     let (mut b, _) = bench(4, |_| {});
     b.run("prolog", "j", "n[0-3]");
     b.ask(finish("j", Some("2"))).0.unwrap();
-    let text = "the attempt before attempt 1 of job j does not hold n2 any more: name the nodes of attempt 1 (--nodes)";
+    let text = "the attempt before attempt 1 of job j no longer holds n2: name the nodes of attempt 1 (--nodes)";
     assert_eq!(b.ask(again(None)).0, Err(Refusal::Conflict(text.to_owned())));
     assert!(b.store.attempts[0].open);
     b.ask(again(Some("n[0-1,3]"))).0.unwrap();
@@ -267,10 +268,7 @@ fn whoever_comes_after_the_end_is_told_of_the_next_attempt() {
             Request::Run(request("check", "j", None, None)),
             "check does not begin there; another attempt may begin (--attempt 1)",
         ),
-        (
-            Request::Run(none),
-            "went back whole: nothing begins for it any more; another attempt may begin (--attempt 1)",
-        ),
+        (Request::Run(none), "job j attempt 0 are already released; start a new attempt (--attempt 1)"),
     ] {
         let (reply, _) = b.ask(request);
         assert!(matches!(&reply, Err(Refusal::Conflict(text)) if text.ends_with(expect)), "{expect}: {reply:?}");

@@ -139,7 +139,7 @@ fn another_machine_is_not_the_boot() {
 fn an_early_end_waits_for_the_boot_unless_scripts_failed() {
     let lost = Outcome::Lost { why: Loss::Vanished };
     let cancelled = Outcome::Cancelled { status: None };
-    for (told, told_before, waits) in [
+    for (reported, told_before, waits) in [
         (over(Outcome::Ok), true, true),
         (over(Outcome::Ok), false, true),
         (over(Outcome::Tolerable), false, true),
@@ -158,14 +158,14 @@ fn an_early_end_waits_for_the_boot_unless_scripts_failed() {
                 (b, n0)
             }
         };
-        assert!(b.says(n0, told.clone()).contains(&ack(n0, t())));
-        assert_eq!(b.action("prolog", "j", 0).accepted.contains(0), waits, "{told:?}");
+        assert!(b.says(n0, reported.clone()).contains(&ack(n0, t())));
+        assert_eq!(b.action("prolog", "j", 0).accepted.contains(0), waits, "{reported:?}");
         if waits {
             // A tombstone on the node shows only that the scripts ended.
             b.batch(vec![closed(n0)]);
             let tombstone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
             b.up("n0", "b1", vec![held("prolog", "j", 0, tombstone)]);
-            assert!(b.action("prolog", "j", 0).accepted.contains(0), "{told:?}");
+            assert!(b.action("prolog", "j", 0).accepted.contains(0), "{reported:?}");
         }
     }
 }
@@ -224,7 +224,7 @@ fn a_cancel_ends_the_wait_for_a_boot_and_a_boot_ends_a_cancel() {
     b.ask(cancel()).0.unwrap();
     b.says(n0, finished(t(), Outcome::Ok));
     assert_eq!(b.outcome(t()), cancelled);
-    assert!(b.m.drains.is_empty(), "what was cancelled drains nobody");
+    assert!(b.m.drains.is_empty(), "what was cancelled drains no node");
     // The scripts end after the Cancel: a restarted agent does not know that the controller sent the TERM.
     let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
     b.ask(cancel()).0.unwrap();

@@ -63,7 +63,7 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
         states.sort();
         assert_eq!((states[0].0, states[0].1, states.len()), ("drain", "notifying", 2));
         assert_eq!((states[1].0, states[1].1), ("prolog", "resolving"));
-        assert_eq!(states[1].2, "resolved by hand (power-cycled) once the drain of its node is in force");
+        assert_eq!(states[1].2, "resolved by an operator (power-cycled) once the drain of its node is in force");
         assert_eq!(contexts(&b, "resolve").len(), 1);
         if restart {
             b = b.restart();
@@ -212,8 +212,8 @@ fn what_is_resolved_before_it_began_never_begins() {
             b.settings.drain_hook = hook;
             b.batch(vec![Input::Settings(b.settings.clone())]);
             let (_, effects) = b.ask(resolve(true));
-            let told = effects.iter().filter(|effect| is_cancel(effect, t)).count();
-            assert_eq!(told, usize::from(cancelled), "{phase:?}");
+            let reported = effects.iter().filter(|effect| is_cancel(effect, t)).count();
+            assert_eq!(reported, usize::from(cancelled), "{phase:?}");
             // The Cancel is repeated when the node comes back, unless the scripts run.
             let mut b = b.restart();
             for (held_as, cancelled) in [
@@ -222,8 +222,8 @@ fn what_is_resolved_before_it_began_never_begins() {
                 (HeldState::Live { phase: running(), age_ms: 1 }, false),
             ] {
                 let (_, effects) = again(&mut b, vec![held("prolog", "j", 0, held_as.clone())]);
-                let told = effects.iter().filter(|effect| is_cancel(effect, t)).count();
-                assert_eq!(told, usize::from(cancelled), "{held_as:?}: {effects:?}");
+                let reported = effects.iter().filter(|effect| is_cancel(effect, t)).count();
+                assert_eq!(reported, usize::from(cancelled), "{held_as:?}: {effects:?}");
                 let begins = |e: &Effect| matches!(e, Effect::Send { message: ToAgent::Begin { .. }, .. });
                 assert!(!effects.iter().any(begins), "{effects:?}");
             }
@@ -240,7 +240,7 @@ fn what_is_resolved_before_it_began_never_begins() {
         Effect::Send { message: ToAgent::Cancel { why, .. }, .. } => why.clone(),
         _ => String::new(),
     };
-    assert_eq!(said(&effects[0]), "resolved by hand before it began: power-cycled");
+    assert_eq!(said(&effects[0]), "resolved by an operator before it began: power-cycled");
 }
 
 fn run(action: &str, name: &str) -> Request {
@@ -357,7 +357,7 @@ fn the_scripts_own_end_is_told_beside_a_resolution() {
     b.says(n0, FromAgent::Finished { task: t, ended: Box::new(stopped) });
     assert!(matches!(b.outcome(t), Outcome::Resolved { ok: true, .. }));
     assert_eq!(b.store.ranks[0].late[0].outcome, Outcome::Cancelled { status: None });
-    assert_eq!(b.told("j").iter().filter(|event| **event == "late").count(), 1);
+    assert_eq!(b.reported("j").iter().filter(|event| **event == "late").count(), 1);
 }
 
 #[test]
@@ -370,5 +370,5 @@ fn a_resolved_and_undrained_task_drains_nothing_at_its_limit() {
     b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     let phase = Phase::Overdue { script: "10".into(), limit_ms: 1, doing: String::new() };
     b.says(n[0], FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
-    assert_eq!((b.store.drains.clone(), b.told("j").contains(&"overdue")), (vec![], true));
+    assert_eq!((b.store.drains.clone(), b.reported("j").contains(&"overdue")), (vec![], true));
 }

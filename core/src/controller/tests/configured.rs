@@ -42,7 +42,7 @@ fn an_action_that_no_node_configures_is_refused() {
             Some(text) => {
                 assert!(matches!(&reply, Err(Refusal::Invalid(why)) if why.contains(text)), "{reply:?}");
                 assert!(starts(&effects).is_empty() && b.store.attempts.is_empty() && b.store.drains.is_empty());
-                assert_eq!(b.told("j"), [""; 0]);
+                assert_eq!(b.reported("j"), [""; 0]);
             }
             None => assert!(reply.is_ok() && !starts(&effects).is_empty(), "{reply:?}"),
         }
@@ -76,14 +76,14 @@ fn a_mistyped_host_is_refused_and_begins_nothing() {
         (
             "n0,tyop1",
             true,
-            Some("no node tyop1 has ever said hello to this controller; did you mean typo1? nothing was begun"),
+            Some("no node tyop1 has ever connected to this controller; did you mean typo1? nothing was begun"),
         ),
         ("n0,tyop1", false, None),
         // A host that differs in its digits is another host, and no slip.
         (
             "n[0,7-9]",
             true,
-            Some("no node n[7-9] has ever said hello to this controller, and nothing was begun; to begin on"),
+            Some("no node n[7-9] has ever connected to this controller, and nothing was begun; to begin on"),
         ),
         ("n0", true, None),
         ("d5", true, None),
@@ -98,7 +98,7 @@ fn a_mistyped_host_is_refused_and_begins_nothing() {
         match text {
             Some(text) => {
                 assert!(matches!(&reply, Err(Refusal::NoSuchNode(why)) if why.contains(text)), "{reply:?}");
-                assert!(b.store.attempts.is_empty() && b.told("j").is_empty());
+                assert!(b.store.attempts.is_empty() && b.reported("j").is_empty());
             }
             None => assert!(reply.is_ok(), "{reply:?}"),
         }

@@ -201,7 +201,7 @@ fn an_undrain_leaves_a_fault_that_nobody_can_have_seen() {
 }
 
 /// Regression test: while the drain hook carried out an undrain, an epilog failed, and the next undrain lifted that
-/// drain too. The rank went back, and the resource manager never heard of the fault.
+/// drain too. The rank was released, and the resource manager was never notified of the fault.
 #[test]
 fn an_undrain_waits_for_the_hook_of_a_fault_that_came_under_a_lift() {
     let (mut b, n) = bench(1, hooked);
@@ -317,14 +317,14 @@ fn what_is_stuck_once_more_waits_for_another_boot() {
 #[test]
 fn a_script_past_its_cancelled_epilog_drains_its_node_again() {
     let ran = || Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };
-    let told = |end: &str| Some(format!("prolog: {end}, and epilog had been cancelled (job j attempt 0)"));
+    let reported = |end: &str| Some(format!("prolog: {end}, and epilog had been cancelled (job j attempt 0)"));
     // Each row: the fate of the epilog, the end of the prolog after it, and the drain reason that follows.
     for (epilog, prolog, expect) in [
-        ("cancel", ended(Outcome::Ok), told("ok")),
-        ("cancel", ended(exit(3)), told("failed (exit 3)")),
-        ("cancel", ended(Outcome::Timeout { status: None }), told("timeout")),
+        ("cancel", ended(Outcome::Ok), reported("ok")),
+        ("cancel", ended(exit(3)), reported("failed (exit 3)")),
+        ("cancel", ended(Outcome::Timeout { status: None }), reported("timeout")),
         // The scripts succeeded before the cancel stopped the task.
-        ("cancel", ran(), told("cancelled")),
+        ("cancel", ran(), reported("cancelled")),
         // No script ran: no clean-up is needed.
         ("cancel", ended(Outcome::Cancelled { status: None }), None),
         ("resolve", ended(Outcome::Ok), None),
@@ -349,8 +349,9 @@ fn a_script_past_its_cancelled_epilog_drains_its_node_again() {
             assert_eq!(b.store.drains.len(), usize::from(epilog == "cancel" && !here));
             tell(&mut b, n[0], task("prolog", "j", 0), prolog.clone());
             let drain = b.store.drains.first();
-            let told = drain.map(|row| row.newest().reason).filter(|reason| !reason.starts_with("epilog: cancelled"));
-            assert_eq!(told, expect, "epilog: {epilog}, prolog {}, {hook}, {here}", prolog.outcome);
+            let reported =
+                drain.map(|row| row.newest().reason).filter(|reason| !reason.starts_with("epilog: cancelled"));
+            assert_eq!(reported, expect, "epilog: {epilog}, prolog {}, {hook}, {here}", prolog.outcome);
             // The rank is released once the drain is in force; no reboot lifts this drain.
             assert_eq!(b.store.attempts[0].complete, expect.is_none() || !hook);
             assert!(drain.is_none_or(|row| row.stuck.is_none()));

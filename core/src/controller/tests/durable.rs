@@ -35,7 +35,7 @@ fn a_restart_loses_nothing_and_starts_nothing_twice() {
     assert_eq!(b.action("prolog", "j", 0).ok.to_string(), "0");
     let (_, effects) = b.up("n1", "b", vec![held("prolog", "j", 1, HeldState::Ended)]);
     assert_eq!(starts(&effects), []);
-    assert_eq!(b.told("j"), ["attempt", "action-start", "finish"]);
+    assert_eq!(b.reported("j"), ["attempt", "action-start", "finish"]);
 }
 
 #[test]
@@ -155,9 +155,9 @@ proptest! {
             }
             let verdicts = b.events.iter().filter(|(_, _, e)| e.name() == "verdict").count();
             prop_assert_eq!(verdicts, b.store.actions.iter().filter(|a| a.verdict.is_some()).count());
-            let told = b.events.iter()
+            let reported = b.events.iter()
                 .filter(|(_, _, e)| ["verdict", "release", "exception", "shrink"].contains(&e.name())).count();
-            prop_assert_eq!(told, b.store.outbox.len());
+            prop_assert_eq!(reported, b.store.outbox.len());
             let again = Bench::load(b.store.clone(), b.now);
             prop_assert_eq!(durable(&b.store).actions, durable(&again.store).actions);
         }
@@ -180,7 +180,7 @@ fn a_store_that_was_put_back_uses_no_sequence_again() {
     let mut back = Bench::load(copy, b.now);
     let (n0, _) = back.up("n0", "b", vec![]);
     assert!(verdicts(&mut back, "k", n0) > used);
-    // An agent has obeyed a later epoch; a take-over continues past every number of that epoch.
+    // An agent has accepted a later epoch; a take-over continues past every number of that epoch.
     let seen = Epoch { number: 7, nonce: 1 };
     back.says(n0, FromAgent::EpochRefused { seen });
     let base = back.now.wall_ms * 1_000;

@@ -214,10 +214,10 @@ fn a_list_leaves_the_jobs_of_another_edge_alone() {
             unfit: Vec::new(),
             drains: Vec::new(),
         };
-        let Ok(Reply::Synced(told)) = b.ask(Request::OfEdge(Box::new(Request::Sync(Box::new(page))))).0 else {
+        let Ok(Reply::Synced(reported)) = b.ask(Request::OfEdge(Box::new(Request::Sync(Box::new(page))))).0 else {
             panic!("a list is taken");
         };
-        assert_eq!((told.refused.len(), told.added, told.known), (1, 0, 0));
+        assert_eq!((reported.refused.len(), reported.added, reported.known), (1, 0, 0));
         assert_eq!(b.store.attempts, before.attempts);
     }
 }

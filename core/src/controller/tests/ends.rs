@@ -50,7 +50,7 @@ fn other_ends_have_rows_as_far_as_there_is_room() {
         let left = action.more.unwrap();
         assert_eq!((left.ranks.to_string(), left.hosts.to_string()), (format!("{rows}-39"), format!("n[{rows}-39]")));
         assert!(size <= 65_536, "{size}");
-        // Whoever asks for them gets them.
+        // A client that asks for them gets them.
         let (action, _) = show(&mut b, Some("38-39")).unwrap();
         let of: Vec<(u32, u64)> = action.ended.iter().map(|row| (row.rank.0, row.ended.ended_ms)).collect();
         assert_eq!((of, action.more), (vec![(38, 38), (39, 39)], None));

@@ -159,9 +159,9 @@ fn reports_are_partial_and_repeated_and_the_first_stands() {
     for (ranks, resources, kind, ended, ended_resources, late, late_resources) in table {
         // Reports survive a crash at any point.
         b = b.restart();
-        let told = reported(&mut b, report(ranks, resources, kind.clone()));
+        let answer = reported(&mut b, report(ranks, resources, kind.clone()));
         let expect = (part(ended, ended_resources), part(late, late_resources));
-        assert_eq!(told, expect, "{ranks:?} {resources:?} {kind:?}");
+        assert_eq!(answer, expect, "{ranks:?} {resources:?} {kind:?}");
     }
     assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Ok));
     assert_eq!(contexts(&b, "late").len(), 2);
@@ -273,8 +273,8 @@ fn who_is_silent_for_its_lease_loses_the_rest() {
     let row = b.action("stage", "j", 0);
     assert_eq!((row.ok.to_string(), row.ended.to_string()), ("1".to_owned(), "0,2".to_owned()));
     assert_eq!(row.external.as_ref().unwrap().ended[&names("rabbit1").pop_first().unwrap()].ended.outcome, lost);
-    let reason = "stage: lost (the lease of its service ran out): its lease was 30s, its service was last heard of at \
-        2023-11-14T22:13:30Z (job j attempt 0)";
+    let reason = "stage: lost (the lease of its service ran out): its lease was 30s, its service last reported at \
+                  2023-11-14T22:13:30Z (job j attempt 0)";
     let drains: Vec<_> = b.store.drains.iter().map(|d| (d.host.as_str(), d.reason.as_str())).collect();
     assert_eq!(drains, [("n0", reason), ("n2", reason)]);
     let expired = &contexts(&b, "lease-expired")[0];
@@ -346,7 +346,7 @@ fn the_rest_of_a_lease_is_shown_in_whole_seconds() {
     b.ask(Request::ActionStart(Box::new(ActionStart { run, resources: names(""), lease_ms }))).0.unwrap();
     b.pass(2_000);
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!("no ps") };
-    assert_eq!(rows[0].why, "its service must be heard of within 4m57s (lease 5m)");
+    assert_eq!(rows[0].why, "its service must report within 4m57s (lease 5m)");
 }
 
 #[test]
@@ -356,14 +356,14 @@ fn an_operator_settles_it_and_everything_shows_it() {
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!("no ps") };
     let shown: Vec<_> =
         rows.iter().map(|r| (r.state.as_str(), r.why.as_str(), r.ranks.to_string(), r.resources.len())).collect();
-    let why = "its service must be heard of within 19s (lease 30s)";
+    let why = "its service must report within 19s (lease 30s)";
     assert_eq!(shown, [("external", why, String::new(), 1), ("external", why, "0-1".to_owned(), 0)]);
     assert!(rows.iter().all(|row| row.lease_left_ms.is_some_and(|left| left < 20_000)));
     let Ok(Reply::Why(view)) = b.ask(Request::Why { host: HostName::new("n1").unwrap() }).0 else { panic!("no why") };
     assert_eq!((view.open[0].why.as_str(), view.open[0].unit.as_str(), view.node.tasks), (why, "", 1));
     let Ok(Reply::Show(view)) = b.ask(Request::Show { job: job("j"), targets: None }).0 else { panic!("no show") };
     assert_eq!(view.attempts[0].actions[0].external.as_ref().unwrap().lease_ms, LEASE_MS);
-    let rest = |targets| Request::Resolve { which: which("j", targets), ok: true, reason: "by hand".into() };
+    let rest = |targets| Request::Resolve { which: which("j", targets), ok: true, reason: "by an operator".into() };
     assert_eq!(b.ask(rest(Some("1"))).0, Ok(Reply::Resolved { tasks: 1, waiting: 0 }));
     assert_eq!(b.ask(rest(None)).0, Ok(Reply::Resolved { tasks: 2, waiting: 0 }));
     assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Ok));
@@ -495,7 +495,8 @@ fn a_service_past_its_cancelled_epilog_drains_its_node_again() {
         } else {
             b.ask(Request::Resolve { which: of("stage"), ok: true, reason: "seen to".into() }).0.unwrap();
         }
-        let told = b.store.drains.iter().any(|row| row.newest().reason.contains(", and epilog had been cancelled: no"));
-        assert_eq!(told, stopped, "{:?}", b.store.drains);
+        let answer =
+            b.store.drains.iter().any(|row| row.newest().reason.contains(", and epilog had been cancelled: no"));
+        assert_eq!(answer, stopped, "{:?}", b.store.drains);
     }
 }

@@ -89,7 +89,7 @@ fn a_generation_outlives_a_restart() {
     assert_eq!(starts(&b.ask(finish("j", None)).1), [(n1, 1)]);
 }
 
-/// F9: a release that the hook has not carried out waits until somebody finishes the job again.
+/// F9: a release that the hook has not carried out waits until the job is finished again.
 #[test]
 fn a_pending_release_is_sent_when_its_job_is_finished_again() {
     let (mut b, n) = bench(1, |s| s.release_hook = true);
@@ -161,7 +161,7 @@ fn an_absent_task_is_lost_once_its_attempt_is_taken_up() {
     assert_eq!(b.outcome(task("prolog", "j", 1)), lost(Loss::Rebooted));
 }
 
-/// The epilog of a taken-up attempt runs on all its ranks: a lost life may have begun a prolog there that the store
+/// The epilog of a taken-up attempt runs on all its ranks: a lost epoch may have begun a prolog there that the store
 /// does not have.
 #[test]
 fn a_taken_up_attempt_is_cleaned_up_on_all_its_ranks() {
@@ -176,7 +176,7 @@ fn a_taken_up_attempt_is_cleaned_up_on_all_its_ranks() {
     assert_eq!(starts(&effects), [(sessions[0], 0), (sessions[1], 1)], "the epilog of attempt 0");
 }
 
-/// A request may take up fewer hosts than the copy has: a lost life had released the others.
+/// A request may take up fewer hosts than the copy has: a lost epoch had released the others.
 #[test]
 fn hosts_that_a_request_does_not_name_are_given_up() {
     let (mut b, _) = bench(3, |_| {});
@@ -191,7 +191,7 @@ fn hosts_that_a_request_does_not_name_are_given_up() {
     assert_eq!((row.hold.ranks.to_string(), row.released.ranks.to_string()), ("2".to_owned(), "0-1".to_owned()));
     assert!(b.store.outbox.is_empty(), "{:?}", b.store.outbox);
     let reason = "epilog: cancelled: another job may have its host (job j attempt 0)";
-    assert_eq!(reasons(&b), [("n0", reason)], "n1 was cleaned up in the lost life");
+    assert_eq!(reasons(&b), [("n0", reason)], "n1 was cleaned up in the lost epoch");
     assert_eq!(starts(&b.ask(finish("j", None)).1), [(n2, 2)]);
     b.ends(n2, task("epilog", "j", 2));
     assert_eq!(contexts(&b, "release").len(), 1, "of n2 alone");
@@ -218,7 +218,7 @@ fn a_request_without_a_number_means_the_newest_that_a_node_knows() {
     }
 }
 
-/// F3: a newer attempt leaves an abandoned one as it is: somebody may still ask for it.
+/// F3: a newer attempt leaves an abandoned one as it is: a client may still ask for it.
 #[test]
 fn a_newer_attempt_leaves_an_abandoned_one_alone() {
     let (mut b, _) = bench(2, |_| {});
@@ -231,7 +231,7 @@ fn a_newer_attempt_leaves_an_abandoned_one_alone() {
     let row = &b.store.attempts[0];
     assert!(row.abandoned && row.open && !row.complete);
     b.ask(Request::Run(request("prolog", "j", None, Some(1)))).0.unwrap();
-    // By hand: n0 is attempt 1's, so the epilog of attempt 0 runs on n1 alone.
+    // An operator's run: n0 is attempt 1's, so the epilog of attempt 0 runs on n1 alone.
     let over = Request::JobFinish {
         job: JobId::new("j").unwrap(),
         attempt: Some(Attempt::FIRST),
@@ -241,8 +241,8 @@ fn a_newer_attempt_leaves_an_abandoned_one_alone() {
     assert_eq!(starts(&b.ask(over).1), [(sessions[1], 1)]);
     assert_eq!(reasons(&b), [("n0", "epilog: cancelled: another job may have its host (job j attempt 0)")]);
     b.ends(sessions[1], task("epilog", "j", 1));
-    let told: Vec<_> = contexts(&b, "release").iter().map(|release| release["hosts"].clone()).collect();
-    assert_eq!(told, ["n1"]);
+    let reported: Vec<_> = contexts(&b, "release").iter().map(|release| release["hosts"].clone()).collect();
+    assert_eq!(reported, ["n1"]);
 }
 
 /// A node's tombstone of an attempt that was taken up after the grace goes when the controller forgets the attempt.
@@ -259,7 +259,7 @@ fn a_tombstone_goes_with_its_attempt() {
     assert_eq!((unsettled(&b), b.store.attempts.len()), (0, 1));
 }
 
-/// F4: the lost life gave the host of a job to another job. An operator who finishes the first begins nothing there.
+/// F4: the lost epoch gave the host of a job to another job. An operator who finishes the first begins nothing there.
 #[test]
 fn nothing_is_cleaned_up_beside_another_job() {
     for other_is_known in [true, false] {
@@ -311,7 +311,7 @@ fn an_unbegun_clean_up_does_not_begin_beside_another_job() {
     }
 }
 
-/// Two jobs of the copy shared the host: whoever asks for them again shares it still.
+/// Two jobs of the copy shared the host: clients that ask for them again still share it.
 #[test]
 fn jobs_that_shared_a_host_in_the_copy_share_it_still() {
     let (mut b, _) = bench(1, |_| {});
@@ -329,11 +329,11 @@ fn jobs_that_shared_a_host_in_the_copy_share_it_still() {
     assert_eq!(starts(&b.ask(finish("j", None)).1), [(n0, 0)]);
 }
 
-/// F3: a host is drained where a setup action began in this boot, or in the lost life, and no clean-up is shown.
+/// F3: a host is drained where a setup action began in this boot, or in the lost epoch, and no clean-up is shown.
 #[test]
 fn a_host_whose_clean_up_may_be_missing_is_drained_after_the_grace() {
     let ok = || Outcome::Ok;
-    for (told, boot, drained) in [
+    for (reported, boot, drained) in [
         (vec![], "b", true),
         (vec![], "b2", false),
         (vec![tombstone("epilog", "j", 0, ok())], "b", false),
@@ -354,12 +354,12 @@ fn a_host_whose_clean_up_may_be_missing_is_drained_after_the_grace() {
                 c.grace();
                 c.pass(86_400_000);
             }
-            c.up("n0", boot, told.clone());
+            c.up("n0", boot, reported.clone());
             if !comes_late {
                 assert_eq!(c.drained(), [], "the grace runs");
                 c.grace();
             }
-            assert_eq!(c.drained().len(), usize::from(drained), "{comes_late} {boot} {told:?}");
+            assert_eq!(c.drained().len(), usize::from(drained), "{comes_late} {boot} {reported:?}");
         }
     }
 }
@@ -409,7 +409,7 @@ fn an_undrain_in_a_grace_forgets_no_tombstone() {
         assert_eq!(effects.iter().any(forgets), !in_grace, "{effects:?}");
         if in_grace {
             b.grace();
-            assert_eq!(b.drained().len(), 1, "nobody has asked for the attempt");
+            assert_eq!(b.drained().len(), 1, "no request for the attempt has arrived");
         }
     }
 }
@@ -432,7 +432,7 @@ fn a_job_that_is_added_after_the_grace_takes_up_its_tasks() {
     assert_eq!(starts(&b.ask(finish("k", None)).1), [(n0, 0)]);
 }
 
-/// Regression test: the copy had a job's epilog, which had ended. The release was told although a job that the copy
+/// Regression test: the copy had a job's epilog, which had ended. The release was sent although a job that the copy
 /// lacked had the host.
 #[test]
 fn nobody_is_told_that_a_host_is_free_which_an_unknown_job_has() {
@@ -444,9 +444,9 @@ fn nobody_is_told_that_a_host_is_free_which_an_unknown_job_has() {
         b.ask(finish("j", None)).0.unwrap();
         let copy = b.store.clone();
         let mut b = b.restored(&copy);
-        let mut told = vec![tombstone("prolog", "j", 0, Outcome::Ok), tombstone("epilog", "j", 0, Outcome::Ok)];
-        told.extend(beside.then(|| tombstone("prolog", "k", 0, Outcome::Ok)));
-        b.up("n0", "b", told);
+        let mut reported = vec![tombstone("prolog", "j", 0, Outcome::Ok), tombstone("epilog", "j", 0, Outcome::Ok)];
+        reported.extend(beside.then(|| tombstone("prolog", "k", 0, Outcome::Ok)));
+        b.up("n0", "b", reported);
         b.grace();
         b.ask(finish("j", None)).0.unwrap();
         b.pass(600_000);
@@ -535,7 +535,7 @@ fn a_quiesced_controller_takes_attempts_up() {
     assert_eq!(starts(&b.ask(finish("j", None)).1), [(n0, 0)], "an epilog is taken");
 }
 
-/// F7: a lost life founds one generation. A node that comes later with its marks has unknown tasks only.
+/// F7: a lost epoch founds one generation. A node that comes later with its marks has unknown tasks only.
 #[test]
 fn a_lost_life_founds_one_generation() {
     let (b, _) = owing();
@@ -562,7 +562,7 @@ fn a_grace_prunes_nothing() {
         (c.restored(&copy), s)
     };
     let (n0, _) = b.up("n0", "b", vec![]);
-    // An agent that obeys another controller keeps the grace from ending.
+    // An agent that accepts another controller keeps the grace from ending.
     b.says(n0, FromAgent::EpochRefused { seen: Epoch { number: 99, nonce: 0 } });
     b.pass(2 * 3_600_000);
     assert_eq!(b.store.attempts.len(), 1);
@@ -608,7 +608,7 @@ fn drains_of_a_copy_wait_for_the_list_or_the_grace() {
     };
     let (mut b, _) = bench(3, |s| s.drain_hook = true);
     b.ask(list(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
-    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "by hand".into(), force: false }).0.unwrap();
+    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "by an operator".into(), force: false }).0.unwrap();
     super::by_hand::confirm(&mut b, "n0");
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
@@ -628,7 +628,7 @@ fn drains_of_a_copy_wait_for_the_list_or_the_grace() {
 #[test]
 fn an_undrain_of_the_copy_is_dropped() {
     let (mut b, _) = bench(1, |s| s.drain_hook = true);
-    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "by hand".into(), force: false }).0.unwrap();
+    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "by an operator".into(), force: false }).0.unwrap();
     super::by_hand::confirm(&mut b, "n0");
     b.ask(undrain("n0")).0.unwrap();
     let copy = b.store.clone();
@@ -649,7 +649,7 @@ fn why_names_the_abandoned_attempts_as_the_next_step() {
     assert!(notes.iter().any(|note| note.starts_with("1 attempt is abandoned")), "{notes:?} {rows:?}");
 }
 
-/// An edge's epilog of one rank was released by the lost life, and the copy lacks that. Each release is told once.
+/// An edge's epilog of one rank was released by the lost epoch, and the copy lacks that. Each release is sent once.
 #[test]
 fn a_list_gives_up_what_it_lacks_and_tells_again_what_it_names() {
     let (mut b, n) = bench(3, |s| {
@@ -671,7 +671,7 @@ fn a_list_gives_up_what_it_lacks_and_tells_again_what_it_names() {
     let (_, effects) = b.ask(list(vec![part]));
     assert_eq!(starts(&effects), [(up[2], 2)]);
     b.ends(up[2], task("epilog", "j", 2));
-    let told: Vec<String> = b
+    let reported: Vec<String> = b
         .store
         .outbox
         .iter()
@@ -679,6 +679,6 @@ fn a_list_gives_up_what_it_lacks_and_tells_again_what_it_names() {
         .filter(|body| body["event"] == "release")
         .map(|body| body["hosts"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(told, ["n0", "n2"]);
+    assert_eq!(reported, ["n0", "n2"]);
     assert_eq!(b.drained(), [("n1", false)], "the copy does not know its clean-up");
 }

@@ -77,7 +77,7 @@ fn a_resource_is_resolved_alone_or_with_ranks() {
         let start = ActionStart { run, resources: names, lease_ms: 30_000 };
         b.ask(Request::ActionStart(Box::new(start))).0.unwrap();
         let which = Which { resources: Some(rabbits(resources)), ..which("j", targets) };
-        b.ask(Request::Resolve { which, ok: true, reason: "by hand".into() }).0.unwrap();
+        b.ask(Request::Resolve { which, ok: true, reason: "by an operator".into() }).0.unwrap();
         let row = b.action("stage", "j", 0);
         let external = row.external.as_ref().unwrap();
         let left = external.resources.iter().filter(|name| !external.ended.contains_key(*name)).cloned().collect();
@@ -97,8 +97,8 @@ fn what_is_held_is_shown_with_who_holds_it_and_until_when() {
     let mut rows = held_rows(&mut b, true);
     rows.sort();
     let row = |by: &str, what: &str, why: &str| (by.to_owned(), what.to_owned(), why.to_owned());
-    let bare = "a job that perilog run has made; to give it back: perilog job finish bare";
-    let done = "done here; given back together with n1 (sent: the node has not accepted it yet), by release in \
+    let bare = "a job that perilog run has made; to release it: perilog job finish bare";
+    let done = "done here; released together with n1 (sent: the node has not accepted it yet), by release in \
                 [action.epilog]";
     assert_eq!(
         rows,
@@ -177,7 +177,7 @@ fn an_undrain_of_a_stuck_script_outlives_a_restart() {
         let phase = Phase::Overdue { script: "20-sync".into(), limit_ms: 600_000, doing: String::new() };
         b.says(n0, FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
         assert_eq!(b.store.drains.len(), 1);
-        // An ended task has no stuck scripts any more.
+        // An ended task has no stuck scripts.
         b.says(n0, finished(t, Outcome::Ok));
         let row = b.action("epilog", "j", 0);
         assert!(row.overdue.is_empty() && row.lingering.is_empty(), "{row:?}");

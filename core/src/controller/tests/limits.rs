@@ -81,14 +81,14 @@ fn the_limit_that_a_node_told_last_stands() {
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let run = RunRequest { timeout_ms: Some(900_000), ..request("epilog", "j", Some("n0"), None) };
     b.ask(Request::Run(run)).0.unwrap();
-    for (told, limits) in
+    for (reported, limits) in
         [(Some(600_000), "600000: 0"), (Some(300_000), "300000: 0"), (None, "300000: 0"), (Some(900_000), "")]
     {
-        let (n0, _) = b.up("n0", "b", vec![Held { limit_ms: told, ..held("epilog", "j", 0, live()) }]);
+        let (n0, _) = b.up("n0", "b", vec![Held { limit_ms: reported, ..held("epilog", "j", 0, live()) }]);
         b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         let known = &b.action("epilog", "j", 0).limits;
         let known: Vec<String> = known.iter().map(|(limit, ranks)| format!("{limit}: {ranks}")).collect();
-        assert_eq!(known.join(", "), limits, "{told:?}");
+        assert_eq!(known.join(", "), limits, "{reported:?}");
     }
 }
 
@@ -221,8 +221,8 @@ fn what_one_task_adds_to_the_log_is_bounded() {
         b.says(n0, FromAgent::Finished { task: t, ended: Box::new(late) });
     }
     // Scripts with a drain for each, lingering processes, milestones of rank and job, and late results.
-    let told = b.events.len() - quiet;
-    assert!(told < 300, "{told} events");
+    let reported = b.events.len() - quiet;
+    assert!(reported < 300, "{reported} events");
     let names: usize = b.action("epilog", "j", 0).overdue.keys().map(String::len).sum();
     assert!(names < 300, "{names} bytes of names");
     // The bound is per task: another task on the node can still add events.
@@ -231,5 +231,5 @@ fn what_one_task_adds_to_the_log_is_bounded() {
     b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
     let overdue = Phase::Overdue { script: "10-a".into(), limit_ms: 1, doing: String::new() };
     b.says(n0, FromAgent::PhaseChanged { task: t, phase: overdue, age_ms: 0 });
-    assert!(b.told("k").contains(&"overdue"), "{:?}", b.told("k"));
+    assert!(b.reported("k").contains(&"overdue"), "{:?}", b.reported("k"));
 }

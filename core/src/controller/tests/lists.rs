@@ -213,20 +213,20 @@ fn lists_of_releases_that_wait_are_folded() {
     assert_eq!(rows, [row("draining", "100-199", "n[100-199]"), row("notifying", "0-99", "n[0-99]")].into());
 }
 
-/// The drain hook asks for what it owes alone: a cluster may have had drained hosts for months.
+/// The drain hook asks only for pending drains: a cluster may have had drained hosts for months.
 #[test]
 fn lists_for_the_drain_hook_have_what_is_owed_alone() {
     let (mut b, _) = bench(5, |settings| settings.drain_hook = true);
     let pending = |b: &mut Bench| {
         let Reply::PendingDrains(drains) = ask(b, Request::PendingDrains) else { panic!("no drains") };
         let by_hand: Vec<_> = b.m.drains.values().filter(|drain| drain.is_pending()).cloned().collect();
-        assert_eq!(drains, by_hand, "the index of what is owed");
+        assert_eq!(drains, by_hand, "the index of pending notices");
         drains
     };
     b.ask(Request::Drain { hosts: "n[0-3]".parse().unwrap(), reason: "dimm".into(), force: false }).0.unwrap();
-    let told = pending(&mut b);
-    assert_eq!(told.len(), 4);
-    let drains = told.iter().take(3).map(|row| (row.host.clone(), row.notice_id)).collect();
+    let reported = pending(&mut b);
+    assert_eq!(reported.len(), 4);
+    let drains = reported.iter().take(3).map(|row| (row.host.clone(), row.notice_id)).collect();
     b.ask(Request::DrainsDone { drains, lifted: false }).0.unwrap();
     let left = pending(&mut b);
     assert_eq!(left.iter().map(|row| row.host.as_str()).collect::<Vec<_>>(), ["n3"]);

@@ -7,14 +7,14 @@ use super::*;
 use crate::job::{Terms, Tolerance};
 use crate::task::Check;
 
-fn told(b: &Bench) -> Vec<Value> {
+fn reported(b: &Bench) -> Vec<Value> {
     contexts(b, "milestone")
 }
 
 /// Returns the ranks that each `milestone` event names, in the order of the events. The entry `job` is an event without
 /// ranks: the whole job has reached the milestone.
 fn who(b: &Bench) -> Vec<String> {
-    told(b).iter().map(|c| c["ranks"].as_str().unwrap_or("job").to_owned()).collect()
+    reported(b).iter().map(|c| c["ranks"].as_str().unwrap_or("job").to_owned()).collect()
 }
 
 fn says(b: &mut Bench, session: SessionId, action: &str, rank: u32, name: &str) {
@@ -64,7 +64,7 @@ fn each_rank_says_it_once_and_the_job_once_over_any_restart() {
     ends(&mut b, n1, "prolog", 1, Outcome::Ok, &["data-in"]);
     assert_eq!(who(&b), ["0", "1", "job"]);
     assert_eq!(
-        told(&b)[1..],
+        reported(&b)[1..],
         [
             json!({"action": "prolog", "attempt": "0", "name": "data-in", "ranks": "1", "hosts": "n1"}),
             json!({"attempt": "0", "name": "data-in"})
@@ -100,18 +100,18 @@ fn the_job_reaches_it_without_those_that_it_goes_on_without() {
     // The verdict forgives rank 3, and the job has reached the milestone of the others.
     ends(&mut b, n[3], "prolog", 3, Outcome::Tolerable, &[]);
     assert_eq!(who(&b), ["0", "1", "2", "job"]);
-    assert_eq!(told(&b)[3], json!({"attempt": "0", "name": "ready", "without": "3"}));
+    assert_eq!(reported(&b)[3], json!({"attempt": "0", "name": "ready", "without": "3"}));
     // Rank 3 is handed over, and so is rank 2, early.
     b.ask(finish("j", Some("2"))).0.unwrap();
     assert_eq!(b.ask(by_hand("data-out", Some("0-1"))).0, said("0-1", false));
     ends(&mut b, n[2], "epilog", 2, Outcome::Ok, &[]);
-    assert_eq!(who(&b)[4..], ["0-1"], "what was let go of with it has not ended, and so it is not given back");
+    assert_eq!(who(&b)[4..], ["0-1"], "what was dropped with it has not ended, and so it is not released");
     // Both ranks are released without a report: the job goes on without them.
     ends(&mut b, n[3], "epilog", 3, Outcome::Ok, &[]);
     assert_eq!(who(&b)[4..], ["0-1", "job"]);
     let mut b = b.restart();
     b.ask(finish("j", None)).0.unwrap();
-    assert_eq!(told(&b).last().unwrap()["without"], "2-3");
+    assert_eq!(reported(&b).last().unwrap()["without"], "2-3");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn given_back_early_each_as_it_comes() {
     assert_eq!(who(&b), ["0-1"]);
     ends(&mut b, n[2], "epilog", 2, Outcome::Ok, &[]);
     assert_eq!(who(&b), ["0-1", "job"]);
-    // After the job's end no rank leaves the milestone any more: a rank that fails in its epilog has not reached it.
+    // After the job's end no rank leaves the milestone: a rank that fails in its epilog has not reached it.
     b.ask(finish("j", None)).0.unwrap();
     ends(&mut b, n[0], "epilog", 0, Outcome::Ok, &["data-out"]);
     ends(&mut b, n[1], "epilog", 1, exit(1), &[]);
@@ -139,7 +139,7 @@ fn a_word_in_the_last_end_is_told_before_the_last_release() {
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
     ends(&mut b, n[0], "epilog", 0, Outcome::Ok, &["data-out"]);
-    assert_eq!(b.told("j")[3..], ["milestone", "milestone", "finish", "verdict", "release"]);
+    assert_eq!(b.reported("j")[3..], ["milestone", "milestone", "finish", "verdict", "release"]);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn what_operators_say() {
     ] {
         assert_eq!(b.ask(by_hand("data-out", targets)).0, reply, "{targets:?}");
     }
-    assert_eq!(told(&b)[0]["by"], 0);
+    assert_eq!(reported(&b)[0]["by"], 0);
     let refused = b.ask(by_hand("finish", None)).0;
     assert!(matches!(refused, Err(Refusal::Invalid(text)) if text.contains("is an event")));
     // The next attempt has no reports yet, and the older attempt accepts none.
@@ -224,7 +224,7 @@ fn that_there_is_room_for_no_other_name_is_told_once() {
         contexts(&b, "milestones-full"),
         [json!({"attempt": contexts(&b, "milestone")[0]["attempt"], "most": 64})]
     );
-    assert!(!told(&b).iter().any(|told| told["name"] == "m64"));
+    assert!(!reported(&b).iter().any(|reported| reported["name"] == "m64"));
 }
 
 /// Regression test: an attempt has room for 64 milestones, and its prolog and its epilog reported 40 each. Every script
@@ -245,7 +245,7 @@ fn a_start_brings_the_milestones_that_its_attempt_has() {
         says(&mut b, n[0], "prolog", 0, &format!("m{}", 10 + number));
     }
     let most: Vec<String> = (10..74).map(|number| format!("m{number}")).collect();
-    // A node that has not heard of its Start is sent it again.
+    // A node that has not received its Start is sent it again.
     b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
     let (n1, effects) = b.up("n1", "b", vec![]);
     assert_eq!(starts(&effects), [(n1, 1)]);

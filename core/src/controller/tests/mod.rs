@@ -162,7 +162,7 @@ impl Bench {
         self.fetch(&inputs);
         let output = self.m.handle(inputs, self.now);
         let effects = self.commit(output);
-        // Jobs leave memory as soon as they have ended: each test also shows that nobody notices.
+        // Jobs leave memory as soon as they have ended: each test also shows that no client notices.
         if let Some(pinned) = self.m.facts().pinned(self.holding) {
             self.m.jobs.evict(&pinned, self.holding, &mut self.m.cx);
         }
@@ -237,7 +237,7 @@ impl Bench {
     }
 
     /// Returns the names of the events in a job's log, in order.
-    pub(super) fn told(&self, job: &str) -> Vec<&str> {
+    pub(super) fn reported(&self, job: &str) -> Vec<&str> {
         self.events.iter().filter(|(j, _, _)| j.as_str() == job).map(|(_, _, e)| e.name()).collect()
     }
 }

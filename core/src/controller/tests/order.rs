@@ -141,7 +141,7 @@ fn what_follows_jobs_no_more_is_not_waited_for() {
     assert_eq!(begun(&runs(&mut b, n[0], "epilog", 0)), one("sweep", 0));
 }
 
-/// An operator ran the epilog by hand on all ranks of the job. Whether this epilog runs or has ended, the controller
+/// An operator ran the epilog manually on all ranks of the job. Whether this epilog runs or has ended, the controller
 /// refuses a later prolog of the same attempt: no epilog would follow the prolog.
 #[test]
 fn nothing_prepares_ranks_where_an_epilog_has_been() {

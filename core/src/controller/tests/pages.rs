@@ -9,7 +9,7 @@ use crate::idset::IdSet;
 fn send(b: &mut Bench, sync: Option<u64>, continues: bool, jobs: &[&str]) -> Result<Synced, Refusal> {
     let jobs = jobs.iter().map(|job| listed(job, &format!("n{}", &job[1..]), JobPhase::Running)).collect();
     match b.ask(page(source(), sync, continues, jobs)).0? {
-        Reply::Synced(told) => Ok(told),
+        Reply::Synced(reported) => Ok(reported),
         other => panic!("{other:?}"),
     }
 }
@@ -103,10 +103,10 @@ fn an_unfit_attempt_is_refused_alone() {
     send(&mut b, None, false, &["j0", "j1"]).unwrap();
     let unfit = Unfit { job: JobId::new("j0").unwrap(), attempt: Attempt::FIRST, why: "too many hosts".to_owned() };
     let Request::Sync(of) = page(source(), None, false, vec![listed("j1", "n1", JobPhase::Running)]) else { panic!() };
-    let Ok(Reply::Synced(told)) = b.ask(Request::Sync(Box::new(SyncPage { unfit: vec![unfit], ..*of }))).0 else {
+    let Ok(Reply::Synced(reported)) = b.ask(Request::Sync(Box::new(SyncPage { unfit: vec![unfit], ..*of }))).0 else {
         panic!("a list with an unfit attempt")
     };
-    assert_eq!((told.known, told.refused.len(), told.over.len(), open(&b)), (1, 1, 0, vec!["j0", "j1"]));
+    assert_eq!((reported.known, reported.refused.len(), reported.over.len(), open(&b)), (1, 1, 0, vec!["j0", "j1"]));
 }
 
 /// The feed begins with each job of the list, so an edge need not name its jobs in one long request.
@@ -141,11 +141,11 @@ fn no_turn_of_a_long_list_is_long() {
         let page = page(source(), sync, at < 19, (at * 1_000..(at + 1) * 1_000).map(one).collect());
         let output = b.m.handle(vec![Input::Request { client: 7, uid: 0, request: page }], b.now);
         most = most.max(output.records.len());
-        let told = output.effects.iter().find_map(|effect| match effect {
-            Effect::Reply { reply: Ok(Reply::Synced(told)), .. } => Some((told.sync, told.added)),
+        let reported = output.effects.iter().find_map(|effect| match effect {
+            Effect::Reply { reply: Ok(Reply::Synced(reported)), .. } => Some((reported.sync, reported.added)),
             _ => None,
         });
-        let (number, added) = told.expect("a reply to the page");
+        let (number, added) = reported.expect("a reply to the page");
         assert_eq!(added, 1_000);
         sync = Some(number);
         output.records.iter().for_each(|record| b.store.apply(record));

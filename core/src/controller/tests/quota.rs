@@ -1,4 +1,4 @@
-//! Quota: what concerns many ranks takes several batches, each of a few ranks, and nobody loses anything by it.
+//! Quota: what concerns many ranks takes several batches, each of a few ranks, and no client loses anything by it.
 
 use super::*;
 use crate::controller::quota::RANKS;
@@ -86,7 +86,7 @@ fn the_ends_of_a_tick_take_several_batches_and_one_verdict() {
     }
     assert_eq!(lost, [2, 2, 1]);
     assert_eq!(b.action("prolog", "f2", 0).verdict, Some(Verdict::Lost));
-    assert_eq!((b.store.drains.len(), b.told("f2").iter().filter(|name| **name == "verdict").count()), (5, 1));
+    assert_eq!((b.store.drains.len(), b.reported("f2").iter().filter(|name| **name == "verdict").count()), (5, 1));
 }
 
 #[test]

@@ -13,8 +13,8 @@ pub(super) fn commit(number: u64, nonce: u64, of: u64) -> Commit {
     Commit { epoch: Epoch { number, nonce }, number: of }
 }
 
-/// Builds the Hello of a node that has obeyed commits up to `newest` and holds the tasks `held`. `link` is the agent's
-/// number of the session.
+/// Builds the Hello of a node that has accepted commits up to `newest` and holds the tasks `held`. `link` is the
+/// agent's number of the session.
 pub(super) fn accepted_epoch(host: &str, link: u64, newest: Commit, held: Vec<Held>) -> FromAgent {
     let newest = Some(Mark { cluster: settings().cluster, commit: newest });
     FromAgent::Hello(Hello { newest, ..hello(host, "b", link, held) })
@@ -112,7 +112,7 @@ fn a_request_passes_the_gate() {
 
 #[test]
 fn a_store_is_judged_when_it_is_loaded() {
-    // The only life in the store is epoch 1, nonce 7.
+    // The only epoch in the store is epoch 1, nonce 7.
     let (b, _) = owing();
     let last = b.store.history.last;
     for (stamp, anchor, recovers, epoch) in [
@@ -167,7 +167,7 @@ fn what_is_known_of_other_lives_is_no_evidence() {
     assert!(!b.in_recovery() && b.view().suspects.is_empty());
 }
 
-/// The controller's virtual machine is put back to a snapshot: the process goes on in the same epoch, and would use
+/// The controller's virtual machine is restored to a snapshot: the process goes on in the same epoch, and would use
 /// commit numbers again. A node that knows a later commit shows this, and the controller begins a new epoch.
 #[test]
 fn a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own() {
@@ -183,8 +183,8 @@ fn a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own() {
     assert!(matches!(effects[0], Effect::Send { message: ToAgent::Welcome { .. }, .. }), "{effects:?}");
 }
 
-/// A mark of a life with our epoch's number or a higher one shows another controller, or a life of which this store
-/// knows nothing. The node would refuse our epoch: only a take-over helps.
+/// A mark of an epoch with our number or a higher one shows another controller, or an epoch of which this store knows
+/// nothing. The node would refuse our epoch: only a take-over helps.
 #[test]
 fn a_rival_is_not_welcomed_before_a_take_over() {
     let (mut b, _) = bench(4, |_| {});
@@ -213,7 +213,7 @@ fn a_take_over_is_a_generation() {
     assert_eq!(b.view().accepted_epoch, Some(40));
     b.ask(Request::Recover { take_over: true }).0.unwrap();
     assert!(b.in_recovery() && b.view().accepted_epoch.is_none());
-    // Nodes come with commits of the lost life: these are known to be lost, and found no other generation.
+    // Nodes come with commits of the lost epoch: these are known to be lost, and found no other generation.
     for epoch in [40, 1] {
         let session = b.session();
         b.says(session, accepted_epoch("n0", session.0, commit(epoch, 1, 5), vec![]));
@@ -229,8 +229,8 @@ fn one_command_forgets_all_that_a_host_told() {
     let mut b = Bench::new();
     b.up("n1", "b", vec![held("prolog", "one", 0, live())]);
     let thief = b.session();
-    let told = (0..400).map(|n| held("prolog", &format!("x{n}"), 0, live())).collect();
-    b.says(thief, FromAgent::Hello(hello("n0", "b", 1 << 39, told)));
+    let reported = (0..400).map(|n| held("prolog", &format!("x{n}"), 0, live())).collect();
+    b.says(thief, FromAgent::Hello(hello("n0", "b", 1 << 39, reported)));
     b.says(thief, FromAgent::EpochRefused { seen: Epoch { number: 99, nonce: 0 } });
     assert_eq!((b.drained().len(), b.unknown_tasks(), b.view().accepted_epoch), (2, 401, Some(99)));
     assert_eq!(starts(&b.run("prolog", "j", "n0")), []);

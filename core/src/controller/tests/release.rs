@@ -53,8 +53,8 @@ pub(super) fn contexts(b: &Bench, name: &str) -> Vec<Value> {
 
 /// Returns the fields `ranks` and `final` of each `release` event so far.
 fn releases(b: &Bench) -> Vec<(String, bool)> {
-    let told = contexts(b, "release");
-    told.iter().map(|c| (c["ranks"].as_str().unwrap().to_owned(), c["final"].as_bool().unwrap())).collect()
+    let reported = contexts(b, "release");
+    reported.iter().map(|c| (c["ranks"].as_str().unwrap().to_owned(), c["final"].as_bool().unwrap())).collect()
 }
 
 fn done(b: &mut Bench, sessions: &[SessionId], action: &str, rank: u32, outcome: Outcome) -> Vec<Effect> {
@@ -86,7 +86,7 @@ fn a_job_holds_all_and_its_epilog_takes_over_in_the_same_step() {
     done(&mut b, &n, "epilog", 1, Outcome::Ok);
     assert_eq!(releases(&b), [released("0-1", true)]);
     assert_eq!(
-        b.told("j"),
+        b.reported("j"),
         [
             "attempt",
             "action-start",
@@ -104,7 +104,8 @@ fn a_job_holds_all_and_its_epilog_takes_over_in_the_same_step() {
     // A repeated finish hands nothing over, and no further action begins.
     assert_eq!(b.ask(finish("j", None)).0, Ok(Reply::Finished(Part::default())));
     let (reply, _) = b.ask(Request::Run(request("housekeeping", "j", None, None)));
-    assert!(matches!(reply, Err(Refusal::Conflict(text)) if text.contains("job j attempt 0 has let go of ranks 0-1")));
+    assert!(matches!(reply, Err(Refusal::Conflict(text)) if text.contains("job j attempt 0 no longer holds ranks \
+                                                                           0-1")));
 }
 
 #[test]
@@ -178,8 +179,8 @@ fn a_job_may_drop_ranks_and_named_resources_early() {
     assert_eq!(b.action("epilog", "j", 0).verdict, None, "more of it is to come");
     let (_, effects) = b.ask(finish("j", None));
     assert_eq!(starts(&effects), [(n[0], 0), (n[2], 2)]);
-    let told = contexts(&b, "release");
-    assert_eq!((&told[1]["ranks"], &told[1]["resources"]), (&json!(""), &json!(["rabbit1"])));
+    let reported = contexts(&b, "release");
+    assert_eq!((&reported[1]["ranks"], &reported[1]["resources"]), (&json!(""), &json!(["rabbit1"])));
     done(&mut b, &n, "epilog", 0, Outcome::Ok);
     done(&mut b, &n, "epilog", 2, Outcome::Ok);
     assert_eq!(releases(&b)[2..], [released("0", false), released("2", true)]);
@@ -262,7 +263,7 @@ fn jobs_are_added_once() {
         (add("j", "n[0-1]", Terms::default()), Err("other terms")),
         (add("j", "n0", terms.clone()), Err("exists, on ranks 0-1 (n[0-1]); you named rank 0 (n0)")),
         (add("k", "n0", terms.clone()), Ok(false)),
-        (add("m", "n[0-1]", terms.clone()), Err("has let go of something already")),
+        (add("m", "n[0-1]", terms.clone()), Err("has dropped a part already")),
         (add("l", "", terms.clone()), Err("needs R, or the names of its hosts")),
         (add("l", "n0,n0", terms.clone()), Err("n0 is named twice")),
         (add("l", "n[0-1]", Terms { keep: Some(3), ..terms.clone() }), Err("cannot keep 3 ranks of a job that has 2")),
@@ -330,12 +331,12 @@ fn setup_begins_on_held_ranks_and_an_epilog_covers_them_all() {
     };
     refused(b.ask(of("epilog", Some("0"))).0, "holds ranks 1-3 too, and epilog would not follow there");
     b.ask(finish("j", Some("0"))).0.unwrap();
-    refused(b.ask(of("prolog", Some("0-1"))).0, "has let go of rank 0: prolog does not begin there");
+    refused(b.ask(of("prolog", Some("0-1"))).0, "no longer holds rank 0: prolog does not begin there");
     // `All` means all ranks that the job still holds.
     let (reply, _) = b.ask(of("prolog", None));
     assert!(matches!(&reply, Ok(Reply::Running { ranks, .. }) if ranks.to_string() == "1-3"), "{reply:?}");
     b.ask(finish("j", None)).0.unwrap();
-    refused(b.ask(of("check", None)).0, "has let go of ranks 0-3: check does not begin there");
+    refused(b.ask(of("check", None)).0, "no longer holds ranks 0-3: check does not begin there");
     for rank in 1..4 {
         done(&mut b, &n, "prolog", rank, Outcome::Ok);
     }

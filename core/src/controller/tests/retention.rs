@@ -42,14 +42,14 @@ fn only_pending_releases_outlive_retention() {
         let (mut b, n) = at(keep, |settings| settings.release_hook = true);
         over(&mut b, &n, "j", Outcome::Ok);
         b.pass(ms);
-        assert_eq!(kept(&b), ["j.0"], "the hook was never told");
+        assert_eq!(kept(&b), ["j.0"], "the hook was never notified");
         let Ok(Reply::Outbox(entries)) =
             b.ask(Request::Releases { first: vec![], except: Default::default(), limit: 9 }).0
         else {
             panic!()
         };
         b.ask(Request::OutboxDone { sequence: entries[0].sequence }).0.unwrap();
-        assert!(!b.store.outbox.is_empty(), "nobody has fetched what the resource manager's reader is told");
+        assert!(!b.store.outbox.is_empty(), "no reader has fetched what the resource manager's reader gets");
         b.pass(HOUR_MS);
         assert_eq!((kept(&b), b.store.outbox.len()), (vec![], 0));
     }
@@ -122,15 +122,15 @@ fn of_a_job_the_older_attempts_go_first() {
         };
         entries.into_iter().map(|entry| (entry.attempt.to_string(), entry.sequence)).collect::<Vec<_>>()
     };
-    let told = done(&mut b);
-    assert_eq!(told.len(), 1, "{told:?}");
+    let reported = done(&mut b);
+    assert_eq!(reported.len(), 1, "{reported:?}");
     // An operator carried out the release of the newer attempt, but not that of the older one.
     let newer =
         b.store.outbox.iter().filter(|entry| entry.reader == Reader::ReleaseHook).map(|entry| entry.sequence).max();
     b.ask(Request::OutboxDone { sequence: newer.unwrap() }).0.unwrap();
     b.pass(HOUR_MS);
     assert_eq!(kept(&b), ["j.0", "j.1"]);
-    b.ask(Request::OutboxDone { sequence: told[0].1 }).0.unwrap();
+    b.ask(Request::OutboxDone { sequence: reported[0].1 }).0.unwrap();
     b.pass(HOUR_MS);
     assert_eq!(kept(&b), Vec::<String>::new());
 }
@@ -190,7 +190,10 @@ fn what_a_release_hook_is_owed_stays_when_it_is_taken_out() {
     assert_eq!(pending(&b), 1);
     b.settings.release_hook = false;
     let output = b.m.handle(vec![Input::Settings(b.settings.clone())], b.now);
-    let warned = |effect: &Effect| matches!(effect, Effect::Note { text, .. } if text.starts_with("1 release is owed"));
+    let warned = |effect: &Effect| {
+        matches!(effect, Effect::Note { text, .. } if text.starts_with("1 release is \
+                                                                                                   pending"))
+    };
     assert!(output.effects.iter().any(warned), "{:?}", output.effects);
     b.commit(output);
     let mut b = b.restart();
@@ -205,8 +208,8 @@ fn what_a_release_hook_is_owed_stays_when_it_is_taken_out() {
         reason: reason.to_owned(),
     };
     assert!(matches!(b.ask(forget(" ")).0, Err(Refusal::Invalid(_))));
-    assert_eq!(b.ask(forget("the scheduler was told by hand")).0, Ok(Reply::Reached { tasks: 1 }));
-    assert_eq!((pending(&b), b.told("j").last().copied()), (0, Some("release-forgotten")));
+    assert_eq!(b.ask(forget("the scheduler was notified manually")).0, Ok(Reply::Reached { tasks: 1 }));
+    assert_eq!((pending(&b), b.reported("j").last().copied()), (0, Some("release-forgotten")));
     assert!(matches!(b.ask(forget("again")).0, Err(Refusal::Conflict(_))));
     assert_eq!(b.restart().m.cx.outbox.pending(), 0);
 }

@@ -37,11 +37,11 @@ fn a_completion_is_told_once_and_its_verdict_is_a_notice() {
     assert_eq!(b.says(n0, finished(t0, Outcome::Ok)), [ack(n0, t0)]);
     // The agent repeats the end after a lost acknowledgement: acknowledged again, logged once.
     assert_eq!(b.says(n0, finished(t0, Outcome::Ok)), [ack(n0, t0)]);
-    assert_eq!(b.told("j"), ["attempt", "action-start", "finish"]);
+    assert_eq!(b.reported("j"), ["attempt", "action-start", "finish"]);
     let t1 = task("prolog", "j", 1);
     let effects = b.says(n1, finished(t1, exit(3)));
     assert_eq!(effects, [ack(n1, t1), Effect::OutboxGrew]);
-    assert_eq!(b.told("j"), ["attempt", "action-start", "finish", "drain", "finish", "verdict"]);
+    assert_eq!(b.reported("j"), ["attempt", "action-start", "finish", "drain", "finish", "verdict"]);
     let row = b.action("prolog", "j", 0);
     assert_eq!(
         (row.verdict, row.ok.to_string(), row.ended.to_string()),
@@ -59,7 +59,7 @@ fn equal_results_of_a_batch_are_one_event() {
     let inputs =
         results.into_iter().enumerate().map(|(i, o)| from(sessions[i], finished(task("epilog", "j", i as u32), o)));
     b.batch(inputs.collect());
-    assert_eq!(b.told("j"), ["attempt", "action-start", "drain", "finish", "finish", "verdict"]);
+    assert_eq!(b.reported("j"), ["attempt", "action-start", "drain", "finish", "finish", "verdict"]);
     let ok = b.events.iter().find(|(_, _, e)| e.get("outcome").is_some_and(|o| o == "ok")).unwrap();
     assert_eq!(
         (ok.2.get("ranks").unwrap().as_str(), ok.2.get("hosts").unwrap().as_str()),
@@ -143,7 +143,7 @@ fn a_new_boot_undoes_a_prolog_before_its_verdict_and_no_epilog() {
         assert_eq!(why.failed.len(), 1, "once");
     }
     // A soft reboot ends all processes and leaves /run: the node's report is about the boot before.
-    for told in [false, true] {
+    for reported in [false, true] {
         for state in [HeldState::Ended, HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None }]
         {
             let mut b = Bench::new();
@@ -152,7 +152,7 @@ fn a_new_boot_undoes_a_prolog_before_its_verdict_and_no_epilog() {
             b.run("prolog", "j", "n[0-1]");
             let t = task("prolog", "j", 0);
             b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
-            if told {
+            if reported {
                 b.says(n0, finished(t, Outcome::Ok));
             }
             b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
@@ -160,7 +160,7 @@ fn a_new_boot_undoes_a_prolog_before_its_verdict_and_no_epilog() {
             if state == HeldState::Ended {
                 b.says(n0, finished(t, Outcome::Ok));
             }
-            assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Rebooted }, "told before: {told}, {state:?}");
+            assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Rebooted }, "reported before:  {reported}, {state:?}");
         }
     }
     // The controller knew the tolerable end before: the second drain is for the reboot.
@@ -214,8 +214,8 @@ fn an_ended_task_is_fenced_before_its_begin_and_late_after_it() {
     assert_eq!(b.says(n0, finished(t, exit(4))), [ack(n0, t)]);
     assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Offline });
     assert_eq!(b.store.ranks[0].late[0].outcome, exit(4));
-    let told = b.told("j");
-    assert_eq!(told[told.len() - 2..], ["late", "drain"]);
+    let reported = b.reported("j");
+    assert_eq!(reported[reported.len() - 2..], ["late", "drain"]);
     // The end is reported twice and recorded once.
     b.says(n0, finished(t, exit(4)));
     assert_eq!(b.store.ranks[0].late.len(), 1);
@@ -231,7 +231,7 @@ fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
         b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap()
     };
     let drained = |b: &Bench| b.store.drains.first().map(|drain| drain.newest().reason);
-    let epochs = Some("prolog: lives, and had been given up as lost (job j attempt 0)".to_owned());
+    let epochs = Some("prolog: still runs, and had been given up as lost (job j attempt 0)".to_owned());
     // The operator lifts the drain before the node comes back with the live task, in Hello or later; or lifts no drain.
     for (lifted, by_hello) in [(true, true), (true, false), (false, true)] {
         let mut b = Bench::new();
@@ -312,7 +312,7 @@ fn a_milestone_told_twice_is_an_event_once() {
     let mut end = ended(Outcome::Ok);
     end.milestones.push("data-out".into());
     b.says(n0, FromAgent::Finished { task: t, ended: Box::new(end) });
-    assert_eq!(b.told("j"), ["attempt", "action-start", "milestone", "milestone", "finish", "verdict"]);
+    assert_eq!(b.reported("j"), ["attempt", "action-start", "milestone", "milestone", "finish", "verdict"]);
 }
 
 /// Regression test: a job's id was used again on other nodes while an old node was away. The controller refused the old
@@ -323,25 +323,25 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     b.up("n1", "b", vec![]);
     b.run("epilog", "j", "n1");
     let t = task("epilog", "j", 0);
-    let told = |state| held("epilog", "j", 0, state);
+    let reported = |state| held("epilog", "j", 0, state);
     let away = |b: &mut Bench, session| b.batch(vec![Input::Closed { session, why: String::new() }]);
     let tombstone = |past_ms| HeldState::Tombstone { outcome: exit(2), past_ms, reboot: Reboot::None };
     // If the store is lost again, only the tombstone shows that the task ran here.
-    let (n0, effects) = b.up("n0", "b", vec![told(tombstone(0))]);
+    let (n0, effects) = b.up("n0", "b", vec![reported(tombstone(0))]);
     assert_eq!(effects, []);
     away(&mut b, n0);
-    let (n0, effects) = b.up("n0", "b", vec![told(tombstone(settings().retention_ms))]);
+    let (n0, effects) = b.up("n0", "b", vec![reported(tombstone(settings().retention_ms))]);
     assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
     // A live task goes on; the controller acknowledges its end, which is not the end of the task on n1.
     away(&mut b, n0);
-    let (n0, effects) = b.up("n0", "b", vec![told(live())]);
+    let (n0, effects) = b.up("n0", "b", vec![reported(live())]);
     assert_eq!(effects, []);
     assert_eq!(b.says(n0, finished(t, Outcome::Ok)), [ack(n0, t)]);
     assert_eq!((b.action("epilog", "j", 0).sent.to_string(), b.action("epilog", "j", 0).verdict), ("0".into(), None));
     away(&mut b, n0);
-    let (_, effects) = b.up("n0", "b", vec![told(HeldState::Unclaimed)]);
+    let (_, effects) = b.up("n0", "b", vec![reported(HeldState::Unclaimed)]);
     assert!(effects.iter().any(|e| is_cancel(e, t)), "{effects:?}");
-    // The action does not have this rank any more.
+    // The action no longer has this rank.
     let old = held("epilog", "j", 2, tombstone(settings().retention_ms));
     let (_, effects) = b.up("n2", "b", vec![old]);
     assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
@@ -369,7 +369,7 @@ fn what_came_late_is_told_again_by_the_tombstone() {
         assert_eq!(b.store.ranks[0].late.len(), late);
         assert!(matches!(b.store.ranks[0].ended.outcome, Outcome::Resolved { .. }));
     }
-    assert_eq!(b.told("j").iter().filter(|name| **name == "late").count(), 1);
+    assert_eq!(b.reported("j").iter().filter(|name| **name == "late").count(), 1);
 }
 
 /// Regression test: a controller lost its store, and clients repeated their requests before the nodes had connected.

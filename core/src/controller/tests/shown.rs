@@ -42,7 +42,7 @@ fn why_a_node_is_not_free_is_said_of_each_node_that_is_not() {
     // The epilog on n0 has ended, and its release waits for another node.
     let held = why(&mut b, "n0");
     let whys: Vec<&str> = held.held.iter().map(|row| row.why.as_str()).collect();
-    let with = "done here; given back together with n1 (running: 20-x (1 of 1)), by release in [action.epilog]";
+    let with = "done here; released together with n1 (running: 20-x (1 of 1)), by release in [action.epilog]";
     assert_eq!((whys, held.open.len(), held.node.held), (vec![with], 0, true));
     assert_eq!((why(&mut b, "n1").open.len(), why(&mut b, "n1").node.held), (1, true));
     let drained = why(&mut b, "n2");
@@ -71,7 +71,7 @@ fn a_job_holds_its_nodes_and_a_stuck_script_is_the_next_step() {
     b.says(n[0], FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase, age_ms: 1 });
     let view = why(&mut b, "n0");
     assert!(view.node.drain.is_some() && view.next.is_empty() && view.open.len() == 1);
-    assert_eq!(view.held[0].why, "a job that perilog run has made; to give it back: perilog job finish j");
+    assert_eq!(view.held[0].why, "a job that perilog run has made; to release it: perilog job finish j");
 }
 
 /// Regression test: for a script that hangs in the kernel, `perilog why` advised SIGKILL again after it had been sent.
@@ -177,7 +177,7 @@ fn an_ok_that_ran_nothing_says_so_to_everybody_and_for_good() {
     b.says(n0, FromAgent::Finished { task: task("epilog", "j", 0), ended: Box::new(empty()) });
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: true }).0 else { panic!("no ps") };
     let held = rows.iter().find(|row| row.state == "held").map(|row| row.why.clone()).unwrap_or_default();
-    assert!(held.starts_with("done here (no script ran); given back together with n[1-3] ("), "{held}");
+    assert!(held.starts_with("done here (no script ran); released together with n[1-3] ("), "{held}");
 }
 
 /// Regression test: `since_ms` of a node was an age, and of a drain a time.
@@ -207,7 +207,7 @@ fn a_job_on_two_thousand_unknown_hosts_is_named_and_makes_one_line() {
     };
     assert_eq!(
         text,
-        "no node m1000 has ever said hello to this controller; job big holds it as one of its 2001 hosts (perilog show \
+        "no node m1000 has ever connected to this controller; job big holds it as one of its 2001 hosts (perilog show \
          big; to end it: perilog job cancel big)"
     );
     b.ask(finish("big", None)).0.unwrap();
@@ -239,7 +239,7 @@ fn an_unknown_host_is_held_or_drained_or_both() {
         let cancel = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", Some("1")) };
         b.ask(Request::Cancel { which: cancel, why: "gone".into() }).0.unwrap();
         let why = b.ask(Request::Why { host: HostName::new("y1").unwrap() }).0;
-        let text = format!("no node y1 has ever said hello to this controller{held}; it is drained: perilog drain");
+        let text = format!("no node y1 has ever connected to this controller{held}; it is drained: perilog drain");
         assert_eq!(why, Err(Refusal::NoSuchNode(text)));
     }
 }

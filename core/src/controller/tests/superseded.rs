@@ -180,7 +180,7 @@ fn without_anything_begun_it_goes_back_at_once() {
     assert_eq!(released(&b), [("0".to_owned(), "0-1".to_owned())]);
 }
 
-/// An operator runs the epilog of an attempt by hand. A newer attempt that supersedes this one waits for that epilog,
+/// An operator runs the epilog of an attempt manually. A newer attempt that supersedes this one waits for that epilog,
 /// and no second epilog begins.
 #[test]
 fn an_epilog_that_was_asked_for_is_the_one() {
@@ -362,8 +362,8 @@ fn a_service_starts_after_the_older_attempts_last_part() {
     end(&mut b, n[0], of(0, "prolog", 0), Outcome::Ok);
     let refused = |text: &str| Err(Refusal::Unavailable(text.to_owned()));
     // A service does not supersede an attempt: the older attempt's epilog would run beside the service.
-    let text =
-        "attempt 0 of job j has not been given back: stage of attempt 1 can start when that was begun (job add, run)";
+    let text = "attempt 0 of job j has not been released: stage of attempt 1 can start once attempt 1 has begun (job \
+                add, run)";
     assert_eq!(b.ask(stage(Some(1), "")).0, refused(text));
     assert_eq!(b.store.attempts.len(), 1);
     assert_eq!(begun(&again(&mut b, 1)), named("epilog", "0"));

@@ -236,8 +236,8 @@ fn tolerated_ranks_are_told_in_a_non_fatal_exception() {
             "action": "prolog", "attempt": "0",
             "checks": [{"check": "lustre", "message": "mount missing", "ranks": "1,3", "hosts": "n[1,3]"}]})]
     );
-    let told: Vec<_> = b.store.outbox.iter().map(|entry| entry.body.value()["event"].clone()).collect();
-    assert_eq!(told, ["verdict", "exception"]);
+    let reported: Vec<_> = b.store.outbox.iter().map(|entry| entry.body.value()["event"].clone()).collect();
+    assert_eq!(reported, ["verdict", "exception"]);
     assert_eq!(
         b.store.drains.iter().map(|d| (d.host.as_str(), d.reason.as_str())).collect::<Vec<_>>(),
         [
@@ -293,12 +293,12 @@ fn a_job_tolerates_a_node_lost_before_a_later_action() {
             tell(&mut b, n[rank as usize], task("check", "j", rank), ended(Outcome::Ok));
         }
         assert_eq!(b.action("check", "j", 0).verdict, Some(expect), "{tolerate}");
-        let told: Vec<_> = contexts(&b, "exception")
+        let reported: Vec<_> = contexts(&b, "exception")
             .iter()
             .map(|c| (c["action"].clone(), c["severity"].clone(), c["ranks"].clone(), c["hosts"].clone()))
             .collect();
         let one = (json!("check"), json!(1), json!("1"), json!("n1"));
-        assert_eq!(told, if expect == Verdict::Ok { vec![one] } else { vec![] }, "{tolerate}");
+        assert_eq!(reported, if expect == Verdict::Ok { vec![one] } else { vec![] }, "{tolerate}");
         // In both cases the job keeps its ranks until the resource manager finishes the job.
         assert_eq!(b.store.attempts[0].hold.ranks.to_string(), "0-2");
         assert_eq!(b.store.drains.iter().map(|drain| drain.host.as_str()).collect::<Vec<_>>(), ["n1"]);
@@ -321,12 +321,12 @@ fn a_clean_up_that_fails_leaves_the_job_a_success() {
     assert_eq!(verdicts, [Some(Verdict::Ok), Some(Verdict::Failed)]);
     // No rank failed for the job.
     let Ok(Reply::Failed { ranks, checks, .. }) = b.ask(Request::Failed { job: job("j"), attempt: None }).0 else {
-        panic!("who failed is told")
+        panic!("who failed is reported")
     };
     assert_eq!((ranks.to_string().as_str(), checks), ("", vec![]));
     assert_eq!(contexts(&b, "exception"), [] as [serde_json::Value; 0]);
-    let told: Vec<_> = b.store.outbox.iter().map(|entry| entry.body.value()).collect();
-    let words = |key: &str| told.iter().map(|body| body[key].clone()).collect::<Vec<_>>();
+    let reported: Vec<_> = b.store.outbox.iter().map(|entry| entry.body.value()).collect();
+    let words = |key: &str| reported.iter().map(|body| body[key].clone()).collect::<Vec<_>>();
     assert_eq!(
         (words("event"), words("verdict")),
         (vec![json!("verdict"), json!("verdict"), json!("release")], vec![json!("ok"), json!("failed"), json!(null)])
@@ -439,18 +439,18 @@ fn a_limit_that_passed_unheard_drains_the_node_too() {
     b.says(n[0], FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
     let phase = || Phase::Overdue { script: "10-umount".into(), limit_ms: 600_000, doing: String::new() };
     let overdue = || vec![held("epilog", "j", 0, HeldState::Live { phase: phase(), age_ms: 5 })];
-    let told = |b: &Bench| contexts(b, "overdue").len();
+    let reported = |b: &Bench| contexts(b, "overdue").len();
     let mut b = b.restart();
     b.up("n0", "b", overdue());
     assert_eq!(b.store.drains[0].reason, "epilog: 10-umount is past its limit of 10m (job j attempt 0)");
-    assert_eq!(told(&b), 1);
+    assert_eq!(reported(&b), 1);
     // The next controller repeats no event, and after an undrain another session does not drain the node again.
     let mut b = b.restart();
     let (session, _) = b.up("n0", "b", overdue());
     b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     b.batch(vec![Input::Closed { session, why: String::new() }]);
     b.up("n0", "b", overdue());
-    assert_eq!((told(&b), b.store.drains.len()), (1, 0));
+    assert_eq!((reported(&b), b.store.drains.len()), (1, 0));
 }
 
 #[test]

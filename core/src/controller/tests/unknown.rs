@@ -91,7 +91,7 @@ fn an_adopted_task_waits_for_nothing() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![held("epilog", "j", 0, HeldState::Ended)]);
     assert_eq!(starts(&b.run("prolog", "j", "n0")), [(n0, 0)]);
-    // In a normal order the epilog would wait for the prolog. This epilog ended in a lost life, and its node reports
+    // In a normal order the epilog would wait for the prolog. This epilog ended in a lost epoch, and its node reports
     // the end now.
     let (_, effects) = b.ask(finish("j", None));
     assert_eq!(starts(&effects), [(n0, 0)]);
@@ -102,7 +102,7 @@ fn an_adopted_task_waits_for_nothing() {
 }
 
 /// Regression test: a store was lost, and a prolog of job `j` waited for an unknown task of another job. The node then
-/// reported that an epilog of `j` had already ended in the lost life. The prolog began after that epilog.
+/// reported that an epilog of `j` had already ended in the lost epoch. The prolog began after that epilog.
 #[test]
 fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
     let (mut b, _) = bench(0, |_| {});
@@ -119,7 +119,7 @@ fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
     assert_eq!(starts(&effects), [], "its rank was cleaned up");
 }
 
-/// The unknown setup task of a job that was taken up becomes the job's, whoever took it up.
+/// The unknown setup task of a job that was taken up becomes the job's, no matter which client took it up.
 #[test]
 fn the_unknown_setup_task_of_a_taken_up_job_is_adopted() {
     for before in [true, false] {
@@ -183,8 +183,8 @@ fn a_nodes_word_makes_no_attempt_and_touches_no_other_host() {
     // The node reports a newer attempt of the job, its epilog on all ranks, and an unknown job.
     let newer = TaskId { action: id("epilog", "j", 9), rank: Rank(0) };
     let newer = Held { task: newer, attempt: Attempt::from_number(9), ..held("epilog", "j", 0, live()) };
-    let told = vec![newer, held("epilog", "j", 1, live()), held("prolog", "other", 0, live())];
-    let (n9, _) = b.up("n9", "b", told);
+    let reported = vec![newer, held("epilog", "j", 1, live()), held("prolog", "other", 0, live())];
+    let (n9, _) = b.up("n9", "b", reported);
     b.says(n9, finished(task("prolog", "j", 0), exit(1)));
     b.pass(2 * super::recovery::GATE_MS);
     assert_eq!((&b.store.attempts, &b.store.actions), (&attempts, &actions));

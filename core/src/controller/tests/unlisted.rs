@@ -19,8 +19,8 @@ fn an_attempt_that_an_edge_does_not_list_is_over_in_silence() {
     let (mut b, n) = bench(2, |s| s.release_hook = true);
     b.ask(list(vec![listed("a", "n[0-1]", JobPhase::Running)])).0.unwrap();
     let (reply, effects) = b.ask(list(vec![listed("c", "n0", JobPhase::Preparing)]));
-    let Ok(Reply::Synced(told)) = reply else { panic!("{reply:?}") };
-    assert_eq!((told.known, told.added, told.over.len(), told.refused.len()), (0, 1, 1, 0));
+    let Ok(Reply::Synced(reported)) = reply else { panic!("{reply:?}") };
+    assert_eq!((reported.known, reported.added, reported.over.len(), reported.refused.len()), (0, 1, 1, 0));
     assert_eq!(starts(&effects), [(n[1], 1)], "n0 is the new job's");
     assert_eq!(b.drained(), [("n0", false), ("n1", false)]);
     b.ends(n[1], task("epilog", "a", 1));
@@ -32,7 +32,7 @@ fn an_attempt_that_an_edge_does_not_list_is_over_in_silence() {
     assert!(b.store.outbox.iter().all(|entry| entry.job.as_str() == "c"), "{:?}", b.store.outbox);
 }
 
-/// After a restore, what the lost life cleaned up is not cleaned up again, and the rest is, after the grace.
+/// After a restore, what the lost epoch cleaned up is not cleaned up again, and the rest is, after the grace.
 #[test]
 fn an_abandoned_attempt_that_its_edge_does_not_list_is_cleaned_up_after_the_grace() {
     let (mut b, _) = bench(2, |_| {});
@@ -59,7 +59,7 @@ fn an_attempt_that_is_listed_again_is_cleaned_up() {
     assert!(waits(&mut b, "a").unwrap().contains("n0 is drained, and then cleaned up"));
     assert_eq!(starts(&b.ask(list(vec![listed("a", "n0", JobPhase::Ended)])).1), [(n[0], 0)]);
     b.ends(n[0], task("epilog", "a", 0));
-    assert_eq!(contexts(&b, "release").len(), 1, "it is told");
+    assert_eq!(contexts(&b, "release").len(), 1, "it is reported");
 }
 
 /// Regression test: a job's clean-up ran on a host when a list gave the host to another job, and the next list to none.
@@ -163,8 +163,8 @@ fn a_forgotten_release_is_told_again_beside_another() {
     b.ask(finish("a", None)).0.unwrap();
     b.ends(n[0], task("epilog", "a", 0));
     b.ask(list(vec![listed("a", "n[0-1]", JobPhase::Running)])).0.unwrap();
-    let told: Vec<String> = b.store.outbox.iter().map(|e| e.body.value()["ranks"].to_string()).collect();
-    assert!(told.iter().any(|ranks| ranks.contains('1')), "{told:?}");
+    let reported: Vec<String> = b.store.outbox.iter().map(|e| e.body.value()["ranks"].to_string()).collect();
+    assert!(reported.iter().any(|ranks| ranks.contains('1')), "{reported:?}");
 }
 
 #[test]
@@ -173,15 +173,15 @@ fn a_resource_manager_that_forgot_a_release_is_told_again() {
     b.ask(list(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
     b.ask(finish("a", None)).0.unwrap();
     b.ends(n[0], task("epilog", "a", 0));
-    let told = |b: &Bench| b.store.outbox.iter().filter(|entry| entry.body.value()["event"] == "release").count();
-    assert_eq!(told(&b), 1);
+    let reported = |b: &Bench| b.store.outbox.iter().filter(|entry| entry.body.value()["event"] == "release").count();
+    assert_eq!(reported(&b), 1);
     // The edge has not read the release yet.
     b.ask(list(vec![listed("a", "n0", JobPhase::Ended)])).0.unwrap();
-    assert_eq!(told(&b), 1);
+    assert_eq!(reported(&b), 1);
     b.ask(Request::OutboxApplied { through: b.store.outbox_last }).0.unwrap();
     b.ask(list(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
     let entry = b.store.outbox.last().unwrap().body.value();
-    assert_eq!((told(&b), &entry["ranks"], &entry["final"]), (1, &"0".into(), &true.into()));
+    assert_eq!((reported(&b), &entry["ranks"], &entry["final"]), (1, &"0".into(), &true.into()));
 }
 
 #[test]
@@ -204,8 +204,8 @@ fn what_contradicts_is_refused_and_changes_nothing() {
     let other_user = Listed { userid: Some(7), ..listed("a", "n0", JobPhase::Running) };
     for wrong in [listed("a", "n1", JobPhase::Running), other_user] {
         let before = b.store.attempts.clone();
-        let Ok(Reply::Synced(told)) = b.ask(list(vec![wrong])).0 else { panic!() };
-        assert_eq!((told.refused.len(), told.over.len()), (1, 0));
+        let Ok(Reply::Synced(reported)) = b.ask(list(vec![wrong])).0 else { panic!() };
+        assert_eq!((reported.refused.len(), reported.over.len()), (1, 0));
         assert_eq!(b.store.attempts, before);
     }
 }

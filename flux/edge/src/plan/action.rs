@@ -46,7 +46,7 @@ pub enum Action {
     Undrain { host: HostName },
     /// Calls `DrainDone` of the controller: normally because Flux shows this drain, or (`lifted`) shows it no more.
     /// `notice_id`: the number of perilog's notice about the drain.
-    Told { host: HostName, notice_id: u64, lifted: bool },
+    Notified { host: HostName, notice_id: u64, lifted: bool },
     /// Calls `Undrain` of the controller: a person has lifted the drain of this notice in Flux.
     Lifted { host: HostName, notice_id: u64 },
 }
@@ -63,7 +63,7 @@ impl Action {
             | Self::Post { id, .. }
             | Self::Look { id, .. }
             | Self::Finish { id, .. } => Some(*id),
-            Self::Drain { .. } | Self::Undrain { .. } | Self::Told { .. } | Self::Lifted { .. } => None,
+            Self::Drain { .. } | Self::Undrain { .. } | Self::Notified { .. } | Self::Lifted { .. } => None,
         }
     }
 
@@ -80,7 +80,7 @@ impl Action {
             Self::Finish { what, .. } => format!("the finish of its {}", what.as_str()),
             Self::Drain { .. } => "drain in Flux".to_owned(),
             Self::Undrain { .. } => "undrain in Flux".to_owned(),
-            Self::Told { .. } => "DrainDone".to_owned(),
+            Self::Notified { .. } => "DrainDone".to_owned(),
             Self::Lifted { .. } => "Undrain in perilog".to_owned(),
         }
     }
@@ -94,7 +94,7 @@ impl Action {
                 | Self::Start { .. }
                 | Self::LetGo { .. }
                 | Self::Cancel { .. }
-                | Self::Told { .. }
+                | Self::Notified { .. }
                 | Self::Lifted { .. }
         )
     }

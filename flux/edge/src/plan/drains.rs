@@ -44,12 +44,13 @@ fn step(view: &View, drain: &DrainRow, now_ms: u64) -> Option<Step> {
     // The host is not in this instance: Flux runs nothing there.
     let is_ours = view.ranks.contains_key(&host);
     let standing = view.flux_drains.get(&host);
-    let told = || Some(Step::Do(Action::Told { host: host.clone(), notice_id: drain.notice_id, lifted: drain.lifted }));
+    let reported =
+        || Some(Step::Do(Action::Notified { host: host.clone(), notice_id: drain.notice_id, lifted: drain.lifted }));
     let ours = standing.and_then(|standing| notice_id(&standing.reason));
     match (drain.lifted, standing) {
         (true, Some(_)) if ours.is_some() => Some(Step::Do(Action::Undrain { host })),
-        (true, _) => told(),
-        (false, _) if !is_ours => (!drain.confirmed).then(told).flatten(),
+        (true, _) => reported(),
+        (false, _) if !is_ours => (!drain.confirmed).then(reported).flatten(),
         (false, None) if drain.confirmed && view.flux_lifted.contains(&host) => {
             Some(Step::Do(Action::Lifted { host, notice_id: drain.notice_id }))
         }
@@ -62,9 +63,9 @@ fn step(view: &View, drain: &DrainRow, now_ms: u64) -> Option<Step> {
             let until = until(view, drain.asked_ms);
             // Flux itself waits without a limit for what lives on a node whose broker is online.
             let is_late = now_ms >= until && !is_online(view, &host);
-            if is_late { told() } else { Some(Step::WaitUntil(until)).filter(|_| now_ms < until) }
+            if is_late { reported() } else { Some(Step::WaitUntil(until)).filter(|_| now_ms < until) }
         }
-        (false, Some(_)) => told(),
+        (false, Some(_)) => reported(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Failures that an action finds while the job runs, such as `perilog run check --job JOB`. The edge reports them in
-//! the exception for tolerated failures, so that the job's user, and the Flux instance that the job runs, hear of a
-//! node that went bad after the prolog. This exception is never fatal: Flux and the user decide whether the job goes
-//! on.
+//! the exception for tolerated failures, so that the job's user, and the Flux instance that the job runs, are notified
+//! of a node that went bad after the prolog. This exception is never fatal: Flux and the user decide whether the job
+//! goes on.
 
 use super::job::Job;
 use super::view::View;

@@ -23,7 +23,7 @@ use perilog_core::controller::view::{EdgeAction, EdgeAttempt};
 
 use super::action::{Action, Reference};
 use super::job::{Allocated, Job};
-use super::prolog::{FAILED, note, post, told};
+use super::prolog::{FAILED, note, post, reported};
 use super::view::View;
 use super::{Step, drains, external, tasks};
 
@@ -44,7 +44,7 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
 fn after_tasks(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step {
     let finish = |status| Step::Do(Action::Finish { id: job.id, what: Reference::Epilog, status });
     if let Some(why) = view.refused.get(&(of.job.clone(), of.attempt)) {
-        if job.told.contains("epilog") {
+        if job.reported.contains("epilog") {
             return if job.freed { Step::Wait } else { finish(FAILED) };
         }
         // No cleanup is possible: the edge drains the hosts first, so that Flux gives the ranks to no other job.
@@ -77,7 +77,7 @@ fn after_tasks(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step 
     let since_ms = known.actions.iter().filter_map(|action| action.ended_ms).max().unwrap_or(now_ms);
     match failed(view, job, known) {
         Some(epilog) if drains::are_awaited(view, &epilog.bad_hosts) => Step::Wait,
-        Some(epilog) if !job.told.contains("epilog") => post(job, "epilog", 2, &note(epilog), &told(epilog)),
+        Some(epilog) if !job.reported.contains("epilog") => post(job, "epilog", 2, &note(epilog), &reported(epilog)),
         Some(_) => drains::when_online(view, of, &view.away(of), since_ms, now_ms, finish(FAILED)),
         None => drains::when_online(view, of, &view.away(of), since_ms, now_ms, finish(0)),
     }

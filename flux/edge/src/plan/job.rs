@@ -72,8 +72,8 @@ pub struct Job {
     pub fatal: Option<String>,
     /// Time of the job's first fatal exception, in seconds since 1970.
     fatal_at: Option<f64>,
-    /// Whether the job had an exception that is not perilog's, fatal or not. Without one, Flux has heard the end of
-    /// each of the job's shells.
+    /// Whether the job had an exception that is not perilog's, fatal or not. Without one, Flux has a report of the end
+    /// of each of the job's shells.
     pub had_exception: bool,
     /// Findings of the edge about the job's tasks after their end in Flux.
     pub looked: Looked,
@@ -84,7 +84,7 @@ pub struct Job {
     pub before: bool,
     /// Marks of the events that the edge has posted for this attempt, for example `tolerated`: the edge posts the event
     /// of each mark once.
-    pub told: BTreeSet<String>,
+    pub reported: BTreeSet<String>,
     /// Actions for which the edge has asked the controller for `Cancel`.
     pub cancel_asked: BTreeSet<ActionName>,
 }
@@ -123,7 +123,7 @@ impl Job {
             && event.get(MARK).and_then(|mark| mark.get("attempt")).and_then(Value::as_str)
                 == self.alloc.map(|of| of.to_string()).as_deref()
         {
-            self.told.insert(mark.to_owned());
+            self.reported.insert(mark.to_owned());
         }
         match event.name() {
             "submit" => self.userid = event.get("userid").and_then(Value::as_u64).and_then(|id| id.try_into().ok()),
@@ -201,7 +201,7 @@ impl Job {
 
     /// Returns `true` if processes of the job's user may have outlived a restart of rank 0: the job existed before Flux
     /// loaded the plugin, and may have started processes. Where jobs are children of their brokers, a node has none of
-    /// them any more once its broker has joined anew.
+    /// them once its broker has joined anew.
     pub const fn needs_rejoin(&self) -> bool {
         self.before && self.may_have_tasks
     }

@@ -46,7 +46,7 @@ pub(super) fn plan(view: &View, job: &Job, due: &mut Due) {
     let Some(attempt) = view.attempt(&of) else { return };
     for name in attempt.milestones.iter().map(|name| name.as_str()).filter(|name| is_free(name)) {
         let mark = format!("milestone {name}");
-        if !job.told.contains(&mark) {
+        if !job.reported.contains(&mark) {
             let context = job.context(&mark, json!({}));
             due.actions.push(Action::Post { id: job.id, name: name.to_owned(), mark, context });
         }

@@ -15,7 +15,7 @@
 //! | module | decides |
 //! |---|---|
 //! | [`prolog`] | from `prolog-start` to `prolog-finish` |
-//! | [`during`] | what the job's user hears of while the job runs |
+//! | [`during`] | what the job's user is notified of while the job runs |
 //! | [`epilog`] | from `epilog-start` to `epilog-finish` |
 //! | [`tasks`] | whether tasks of a job may live after its end in Flux |
 //! | [`external`] | external actions, before and after the job |

@@ -10,7 +10,7 @@
 //! | an action runs | goes on | wait |
 //! | | cancelled | `Cancel`, then wait for the verdict |
 //! | an external action runs, another action has failed | | `Cancel`, then wait for the verdict |
-//! | all are `ok` | | drains in force, tolerated failures told, all ranks online: finish, status 0 |
+//! | all are `ok` | | drains in force, tolerated failures reported, all ranks online: finish, status 0 |
 //! | any other verdict | | drains in force, a fatal exception that says why: finish, status 256 |
 //! | refuses it for good | | a fatal exception that says why: finish, status 256 |
 
@@ -66,17 +66,17 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
     if actions.iter().any(|action| drains::are_awaited(view, &action.bad_hosts)) {
         return Step::Wait;
     }
-    let untold = |action: &&&EdgeAction| {
+    let unreported = |action: &&&EdgeAction| {
         let is_bad = action.verdict.is_some_and(|verdict| verdict != Verdict::Ok);
         // An action that was cancelled together with its job is no failure to report.
         let is_plain = is_fatal && action.verdict == Some(Verdict::Cancelled);
-        is_bad && !is_plain && !job.told.contains(action.name.as_str())
+        is_bad && !is_plain && !job.reported.contains(action.name.as_str())
     };
     // Reports a failure before the cancels that it caused.
-    if let Some(action) = actions.iter().filter(untold).min_by_key(|of| of.verdict == Some(Verdict::Cancelled)) {
+    if let Some(action) = actions.iter().filter(unreported).min_by_key(|of| of.verdict == Some(Verdict::Cancelled)) {
         // A cancel of the job hides no failure before it. The exception is then not fatal, because the job has a fatal
         // one already.
-        return post(job, action.name.as_str(), u8::from(is_fatal), &note(action), &told(action));
+        return post(job, action.name.as_str(), u8::from(is_fatal), &note(action), &reported(action));
     }
     if is_fatal || failed.is_some() {
         return finish(FAILED);
@@ -105,11 +105,11 @@ pub(super) fn begins_at_once(view: &View, job: &Job, of: &Allocated<'_>) -> Opti
 /// the job has the exception already.
 pub(super) fn forgiven(job: &Job, action: &EdgeAction) -> Option<Step> {
     let mark = if is_prolog(action) { TOLERATED.to_owned() } else { format!("{TOLERATED} {}", action.name) };
-    if action.bad.is_empty() && action.bad_resources.is_empty() || job.told.contains(&mark) {
+    if action.bad.is_empty() && action.bad_resources.is_empty() || job.reported.contains(&mark) {
         return None;
     }
     let hosts = if action.bad_hosts.is_empty() { String::new() } else { format!("{}: ", action.bad_hosts) };
-    Some(post(job, &mark, 1, &(hosts + &reasons(action)), &told(action)))
+    Some(post(job, &mark, 1, &(hosts + &reasons(action)), &reported(action)))
 }
 
 fn is_prolog(action: &EdgeAction) -> bool {
@@ -151,13 +151,13 @@ pub(super) fn post(job: &Job, mark: &str, severity: u8, note: &str, more: &Value
 
 /// Returns the part of an exception's context that programs read: the action, its failed ranks, hosts and resources,
 /// and each failure.
-pub(super) fn told(action: &EdgeAction) -> Value {
-    let mut told =
+pub(super) fn reported(action: &EdgeAction) -> Value {
+    let mut reported =
         json!({ "ranks": action.bad, "hosts": action.bad_hosts, "action": action.name, "checks": action.failures });
     if !action.bad_resources.is_empty() {
-        told["resources"] = json!(action.bad_resources);
+        reported["resources"] = json!(action.bad_resources);
     }
-    told
+    reported
 }
 
 /// Describes the failures of an action to users, for example `lustre: /p/lustre1 is not mounted (n2); failed (exit 3)

@@ -129,7 +129,7 @@ fn left(view: &View, job: &Job, of: &Allocated<'_>) -> Vec<Left> {
         let (is_live, why) = match looked.get(&rank) {
             Some(Tasks::Gone) if view.up.contains(rank) => return None,
             Some(Tasks::Gone) => (false, "Flux counts the node as offline".to_owned()),
-            Some(Tasks::Live(unit)) => (true, format!("{unit} lives")),
+            Some(Tasks::Live(unit)) => (true, format!("{unit} still runs")),
             Some(Tasks::Unknown(why)) => (false, why.clone()),
             None => (false, "its broker was not asked yet".to_owned()),
         };

@@ -135,7 +135,7 @@ fn word(action: &Action) -> String {
     match action {
         Action::Add { .. } => "add".to_owned(),
         Action::Run { what, .. } => format!("run {}", what.as_str()),
-        Action::LetGo { .. } => "let go".to_owned(),
+        Action::LetGo { .. } => "finish the part".to_owned(),
         Action::Start { name, .. } => format!("start {name}"),
         Action::Cancel { name, .. } => format!("cancel {name}"),
         Action::Post { name, mark, context, .. } => match context["severity"].as_u64() {
@@ -146,7 +146,7 @@ fn word(action: &Action) -> String {
         Action::Finish { what, status, .. } => format!("finish {} {status}", what.as_str()),
         Action::Drain { host, overwrite, .. } => format!("drain {host}{}", if *overwrite { " over" } else { "" }),
         Action::Undrain { host } => format!("undrain {host}"),
-        Action::Told { host, lifted, .. } => format!("told {host}{}", if *lifted { " lifted" } else { "" }),
+        Action::Notified { host, lifted, .. } => format!("notified {host}{}", if *lifted { " lifted" } else { "" }),
         Action::Lifted { host, .. } => format!("lifted {host}"),
     }
 }
@@ -194,7 +194,7 @@ fn a_prolog_goes_from_its_start_to_its_finish() {
         ("known, cancelled before it began", &[known, fatal], &["finish prolog 256"]),
         ("runs", &[runs], &[]),
         ("runs, cancelled", &[runs, fatal], &["cancel prolog"]),
-        ("runs, cancelled and told", &[runs, fatal, asked], &[]),
+        ("runs, cancelled and reported", &[runs, fatal, asked], &[]),
         ("ok", &[ok], &["finish prolog 0"]),
         ("ok, cancelled", &[ok, fatal], &["finish prolog 256"]),
         ("ok, a broker is away", &[ok, away], &["look in 59000"]),
@@ -249,7 +249,7 @@ fn each_call_may_be_the_last() {
         Action::Drain { host, reason, .. } => {
             view.flux_drains.insert(host.clone(), FluxDrain { reason: reason.clone() });
         }
-        Action::Told { host, .. } => {
+        Action::Notified { host, .. } => {
             let drain = view.drains.get_mut(host).unwrap();
             drain.confirmed = true;
         }
@@ -263,7 +263,7 @@ fn each_call_may_be_the_last() {
         }
         other => panic!("{other:?}"),
     };
-    let expected = ["drain n1", "told n1", "exception prolog 0", "finish prolog 256"];
+    let expected = ["drain n1", "notified n1", "exception prolog 0", "finish prolog 256"];
     for cut in 0..=expected.len() {
         let mut view = start();
         let mut calls = Vec::new();
@@ -320,25 +320,25 @@ fn an_epilog_runs_from_the_tasks_end_to_the_last_release() {
     };
     let clean: Change = |view| knows(view, complete(Verdict::Ok, false));
     let dirty: Change = |view| knows(view, complete(Verdict::Failed, true));
-    let told: Change = |view| {
-        view.jobs.get_mut(&ID).unwrap().told.insert("epilog".to_owned());
+    let reported: Change = |view| {
+        view.jobs.get_mut(&ID).unwrap().reported.insert("epilog".to_owned());
     };
     #[rustfmt::skip]
     let table: [(&str, &[Change], &[&str]); 18] = [
         ("tasks live", &[ran, over, known], &[]),
-        ("tasks may live, start is not told yet", &[told_to_start, over, known], &[]),
+        ("tasks may live, start is not reported yet", &[told_to_start, over, known], &[]),
         ("tasks are gone", &[ran, over, released, known], &["run epilog"]),
-        ("it runs, and the job holds its ranks", &[ran, over, released, begun], &["let go"]),
+        ("it runs, and the job holds its ranks", &[ran, over, released, begun], &["finish the part"]),
         ("it runs", &[ran, over, released, let_go], &[]),
-        ("all is given back", &[ran, over, released, clean], &["finish epilog 0"]),
-        ("all is given back, a broker is away", &[ran, over, released, clean, away], &["look in 59000"]),
-        ("all is given back, a node has another rank since a reconfiguration", &[ran, over, released, clean, moved],
+        ("all is released", &[ran, over, released, clean], &["finish epilog 0"]),
+        ("all is released, a broker is away", &[ran, over, released, clean, away], &["look in 59000"]),
+        ("all is released, a node has another rank since a reconfiguration", &[ran, over, released, clean, moved],
          &["finish epilog 0"]),
         ("it failed", &[ran, over, released, dirty], &["exception epilog 2"]),
-        ("it failed, and that was told", &[ran, over, released, dirty, told], &["finish epilog 256"]),
+        ("it failed, and that was reported", &[ran, over, released, dirty, reported], &["finish epilog 256"]),
         ("nothing was ever begun", &[never, over], &["finish epilog 0"]),
         ("its prolog failed", &[never, over, known], &["run epilog"]),
-        ("perilog never heard of it", &[ran, over, released], &["add"]),
+        ("perilog never had a report of it", &[ran, over, released], &["add"]),
         // Rank 0 posts `release` while tasks live on other nodes.
         ("rank 0 was restarted", &[ran, over, released, restarted, known], &["run epilog"]),
         ("rank 0 was restarted, a broker has not joined", &[ran, over, released, restarted, known, away],
@@ -372,7 +372,7 @@ fn a_job_freed_without_its_brokers_is_lost_at_its_epilog() {
     }
     view.settle(ID);
     knows(&mut view, with(vec![action("prolog", Some(Verdict::Ok), false)]));
-    for expect in ["run epilog", "let go"] {
+    for expect in ["run epilog", "finish the part"] {
         assert!(!sync::is_due(&view));
         let source = json!({"name": "flux", "instance": "system"});
         assert_eq!(sync::pages(&view, &source)[0]["attempts"][0]["phase"], "running");
@@ -424,8 +424,8 @@ fn what_was_answered_is_not_asked_for_again() {
     assert_eq!(due(&view), ["run prolog"]);
     view.jobs.clear();
     for (row, standing, expect) in [
-        (drain("n1"), true, "told n1"),
-        (DrainRow { lifted: true, ..drain("n1") }, false, "told n1 lifted"),
+        (drain("n1"), true, "notified n1"),
+        (DrainRow { lifted: true, ..drain("n1") }, false, "notified n1 lifted"),
         (DrainRow { confirmed: true, ..drain("n1") }, false, "lifted n1"),
     ] {
         view.flux_drains.clear();
@@ -454,21 +454,21 @@ fn drains_are_made_to_say_the_same() {
     #[rustfmt::skip]
     let table: [(&str, DrainRow, Option<&str>, bool, bool, &[&str]); 15] = [
         ("new", new(), None, false, true, &["drain n1"]),
-        ("it is there", new(), ours, false, true, &["told n1"]),
+        ("it is there", new(), ours, false, true, &["notified n1"]),
         ("an older one is there", new(), Some("perilog: x [perilog:6]"), false, true, &["drain n1 over"]),
-        ("somebody else's is there", new(), Some("broken fan"), false, true, &["told n1"]),
+        ("another's is there", new(), Some("broken fan"), false, true, &["notified n1"]),
         ("in force", confirmed(), ours, false, true, &[]),
-        ("in force, by somebody else's", confirmed(), Some("broken fan"), false, true, &[]),
+        ("in force, by another's", confirmed(), Some("broken fan"), false, true, &[]),
         ("a person lifted it in Flux", confirmed(), None, true, true, &["lifted n1"]),
         ("Flux has forgotten it", confirmed(), None, false, true, &["drain n1"]),
         ("lifted in perilog", lifted(), ours, false, true, &["undrain n1"]),
-        ("lifted on both sides", lifted(), None, true, true, &["told n1 lifted"]),
-        ("lifted, and somebody else's stays", lifted(), Some("broken fan"), false, true, &["told n1 lifted"]),
-        ("to clean up", cleaning(), ours, false, true, &["told n1"]),
+        ("lifted on both sides", lifted(), None, true, true, &["notified n1 lifted"]),
+        ("lifted, and another's stays", lifted(), Some("broken fan"), false, true, &["notified n1 lifted"]),
+        ("to clean up", cleaning(), ours, false, true, &["notified n1"]),
         ("to clean up, before its broker joins", cleaning(), ours, false, false, &["look in 59000"]),
         ("to clean up, not drained yet", cleaning(), None, false, false, &["drain n1"]),
         // The edge ignores the text of a user.
-        ("a reason that looks like ours", lifted(), Some("perilog: [perilog:x]"), false, true, &["told n1 lifted"]),
+        ("a reason that looks like ours", lifted(), Some("perilog: [perilog:x]"), false, true, &["notified n1 lifted"]),
     ];
     for (name, row, standing, flux_lifted, online, expect) in table {
         let mut view = view();
@@ -483,7 +483,7 @@ fn drains_are_made_to_say_the_same() {
     let mut view = view();
     view.jobs.clear();
     view.drains.insert(host("login1"), drain("login1"));
-    assert_eq!(due(&view), ["told login1"]);
+    assert_eq!(due(&view), ["notified login1"]);
 }
 
 #[test]
@@ -522,9 +522,9 @@ fn what_a_user_raises_hides_nothing_of_ours() {
     take(&mut view, 1002.0, "exception", json!({"type": "node-failure", "severity": 1, "note": "n1", "userid": 1000}));
     assert_eq!(due(&view), ["exception tolerated 1"]);
     // An exception of a rolled-back attempt does not count either.
-    let told =
+    let reported =
         json!({"type": "node-failure", "severity": 1, "note": "", "perilog": {"attempt": "7", "what": "tolerated"}});
-    take(&mut view, 1002.0, "exception", told);
+    take(&mut view, 1002.0, "exception", reported);
     assert_eq!(due(&view), ["exception tolerated 1"]);
 }
 
@@ -621,6 +621,6 @@ fn a_launch_that_comes_again_is_another_attempt() {
     let job = &view.jobs[&ID];
     assert_ne!(job.alloc, first);
     assert!(!job.before);
-    assert_eq!((job.may_have_tasks, job.prolog.was_held(), &job.told), (false, false, &BTreeSet::new()));
+    assert_eq!((job.may_have_tasks, job.prolog.was_held(), &job.reported), (false, false, &BTreeSet::new()));
     assert!(job.held().is_some(), "R stands beside the events");
 }

@@ -173,7 +173,7 @@ impl View {
             }
             Action::Post { id, mark, .. } => {
                 if let Some(job) = self.jobs.get_mut(id) {
-                    job.told.insert(mark.clone());
+                    job.reported.insert(mark.clone());
                 }
             }
             Action::Cancel { id, name, .. } => {
@@ -208,7 +208,7 @@ impl View {
                     self.has_lost = true;
                 }
             }
-            Action::Told { host, notice_id, lifted } => match self.drains.get_mut(host) {
+            Action::Notified { host, notice_id, lifted } => match self.drains.get_mut(host) {
                 Some(drain) if drain.notice_id != *notice_id || drain.lifted != *lifted => {}
                 Some(drain) if !lifted => drain.confirmed = true,
                 _ => drop(self.drains.remove(host)),

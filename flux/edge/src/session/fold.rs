@@ -19,8 +19,8 @@ impl Session {
                     self.ask_housekeeping();
                 }
             }
-            Event::Housekeeping(told) => {
-                self.housekeeping(&told);
+            Event::Housekeeping(reported) => {
+                self.housekeeping(&reported);
                 self.is_caught_up = true;
                 tracing::info!("Flux's journal is read, jobs: {}", self.view.jobs.len());
             }
@@ -43,7 +43,7 @@ impl Session {
             Event::Lost(error) => return Some(error.into()),
             // An event of an abandoned connection, which precedes the next connection's list.
             Event::Synced { .. } | Event::Feed(_) | Event::Away(_) if self.link.is_none() => {}
-            Event::Synced { is_first, told } => self.synced(is_first, &told),
+            Event::Synced { is_first, reported } => self.synced(is_first, &reported),
             Event::Feed(reply) => {
                 let is_current = feed(&mut self.view, &reply);
                 if self.syncs_again() {

@@ -19,7 +19,7 @@ impl Session {
         let known = self.view.jobs.keys().copied().collect();
         tokio::spawn(async move {
             let event = match jobs(&broker, &known).await {
-                Ok(told) => Event::Housekeeping(told),
+                Ok(reported) => Event::Housekeeping(reported),
                 Err(error) => Event::Lost(error),
             };
             // An ended session needs no event.
@@ -27,11 +27,11 @@ impl Session {
         });
     }
 
-    pub(super) fn housekeeping(&mut self, told: &Told) {
-        for reply in &told.jobs {
+    pub(super) fn housekeeping(&mut self, reported: &HousekeepingState) {
+        for reply in &reported.jobs {
             inactive(&mut self.view, reply);
         }
-        if self.epilogs_in_housekeeping && told.has_command == Some(false) {
+        if self.epilogs_in_housekeeping && reported.has_command == Some(false) {
             tracing::error!(
                 "[perilog] epilog is \"housekeeping\" in Flux's configuration, and [job-manager.housekeeping] has no \
                  command: \
@@ -43,13 +43,13 @@ impl Session {
 
 /// Flux's answers about its housekeeping: the jobs there, and whether a command is configured for it.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct HousekeepingState {
     /// The replies of `job-info.lookup`, one for each job.
     jobs: Vec<Value>,
     has_command: Option<bool>,
 }
 
-async fn jobs(broker: &Broker, known: &BTreeSet<u64>) -> Result<Told, RpcError> {
+async fn jobs(broker: &Broker, known: &BTreeSet<u64>) -> Result<HousekeepingState, RpcError> {
     let stats = broker.rpc("job-manager.stats-get", &json!({}), 0).await?;
     let mut jobs = Vec::new();
     for id in running(&stats).into_iter().filter(|id| !known.contains(id)) {
@@ -61,7 +61,7 @@ async fn jobs(broker: &Broker, known: &BTreeSet<u64>) -> Result<Told, RpcError> 
         }
     }
     let has_command = stats["housekeeping"]["config"]["command"].as_str().map(|command| !command.is_empty());
-    Ok(Told { jobs, has_command })
+    Ok(HousekeepingState { jobs, has_command })
 }
 
 fn running(stats: &Value) -> Vec<u64> {
@@ -74,9 +74,9 @@ fn inactive(view: &mut View, reply: &Value) {
     let Some(id) = reply["id"].as_u64() else { return };
     let lines = reply["eventlog"].as_str().unwrap_or_default().lines();
     let events: Vec<Value> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let told = json!({ "id": id, "events": events, "R": reply["R"], "jobspec": reply["jobspec"] });
+    let reported = json!({ "id": id, "events": events, "R": reply["R"], "jobspec": reply["jobspec"] });
     let mut alone = View::new(view.site.clone());
-    fold::journal(&mut alone, &told);
+    fold::journal(&mut alone, &reported);
     let Some(mut job) = alone.jobs.remove(&id) else { return };
     // The plugin knows no inactive job. The job's eventlog shows whether rank 0 was restarted during the job.
     job.before = job.started.is_some_and(|at| at < view.starttime);

@@ -29,9 +29,9 @@ impl Session {
                 if let Some(number) = number {
                     page["sync"] = number;
                 }
-                let told = controller.call("Sync", &page).await?;
-                number = Some(told["sync"].clone());
-                if sender.send(Event::Synced { is_first, told }).await.is_err() {
+                let reported = controller.call("Sync", &page).await?;
+                number = Some(reported["sync"].clone());
+                if sender.send(Event::Synced { is_first, reported }).await.is_err() {
                     return Ok(());
                 }
             }
@@ -56,12 +56,12 @@ impl Session {
 
     /// Handles the reply to a page of the list: records the refused attempts. The first page makes the edge forget all
     /// known attempts, because the feed lists them anew.
-    pub(super) fn synced(&mut self, is_first: bool, told: &Value) {
+    pub(super) fn synced(&mut self, is_first: bool, reported: &Value) {
         if is_first {
             self.view.attempts.clear();
             self.view.refused.clear();
         }
-        let rows = |key: &str| told[key].as_array().cloned().unwrap_or_default();
+        let rows = |key: &str| reported[key].as_array().cloned().unwrap_or_default();
         for row in rows("refused") {
             let (job, attempt) = (row["job"].as_str(), row["attempt"].as_str());
             let id = job.and_then(|job| JobId::new(job).ok()).zip(attempt.and_then(|of| of.parse::<Attempt>().ok()));
@@ -73,7 +73,7 @@ impl Session {
         }
         for row in rows("over") {
             let job = row["job"].as_str();
-            tracing::warn!(job, "{}: Flux has it no more: perilog cleans up after it", job.unwrap_or_default());
+            tracing::warn!(job, "{}: Flux no longer has it: perilog cleans up after it", job.unwrap_or_default());
         }
     }
 
@@ -84,7 +84,7 @@ impl Session {
         if is_due {
             let why = match std::mem::take(&mut self.view.has_lost) {
                 true => "Flux has freed a job's nodes while their brokers were away",
-                false => "perilog asks which jobs Flux has: its store was put back",
+                false => "perilog asks which jobs Flux has: its store was restored",
             };
             self.away(why);
         }

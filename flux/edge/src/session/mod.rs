@@ -47,7 +47,7 @@ const QUIET: Duration = Duration::from_secs(1);
 enum Event {
     Journal(Value),
     /// The jobs of Flux's housekeeping, once after the journal's backlog.
-    Housekeeping(housekeeping::Told),
+    Housekeeping(housekeeping::HousekeepingState),
     /// A drain or a node changed in Flux.
     Resource(Value),
     /// The answer to `resource.status`, which the edge requests after an [`Event::Resource`].
@@ -58,7 +58,7 @@ enum Event {
     /// The controller has accepted a page of the list; the reply names the refused attempts.
     Synced {
         is_first: bool,
-        told: Value,
+        reported: Value,
     },
     Feed(Value),
     /// The connection to the controller has ended, or cannot be made; with the reason.

@@ -50,7 +50,7 @@ pub enum Fault {
     Starting(RpcError),
     #[error("the plugin speaks interface {0}, this edge {INTERFACE}: install both of one version")]
     OtherPlugin(u64),
-    #[error("Flux tells what cannot be read: {0}")]
+    #[error("Flux sent what cannot be read: {0}")]
     Unreadable(String),
 }
 

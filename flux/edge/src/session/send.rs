@@ -41,7 +41,7 @@ pub(super) fn key(action: &Action) -> String {
         Action::Post { id, mark, .. } => format!("{id} {mark}"),
         Action::Look { id, .. } => format!("{LOOK}{id}"),
         Action::Drain { host, .. } | Action::Undrain { host } => format!("flux {host}"),
-        Action::Told { host, .. } | Action::Lifted { host, .. } => format!("perilog {host}"),
+        Action::Notified { host, .. } | Action::Lifted { host, .. } => format!("perilog {host}"),
         Action::Add { id, .. }
         | Action::Run { id, .. }
         | Action::Start { id, .. }
@@ -119,7 +119,7 @@ impl Session {
                 let parameters = json!({ "job": job, "attempt": attempt, "action": name, "why": "the job is over" });
                 controller("Cancel", parameters)
             }
-            Action::Told { host, notice_id, lifted } => {
+            Action::Notified { host, notice_id, lifted } => {
                 controller("DrainDone", json!({ "host": host, "notice_id": notice_id, "lifted": lifted }))
             }
             Action::Lifted { host, notice_id } => {
@@ -226,13 +226,13 @@ fn line(action: &Action, reply: &Value) -> Option<String> {
         Action::Start { name, .. } => format!("{name} begins: its service is awaited"),
         Action::Cancel { name, .. } => format!("{name} is cancelled: the job does not go on"),
         Action::Post { name, mark, context, .. } => match context["note"].as_str() {
-            Some(note) => format!("told the user: {name} ({mark}): {note}"),
-            None => format!("told the user: {name} ({mark})"),
+            Some(note) => format!("notified the user: {name} ({mark}): {note}"),
+            None => format!("notified the user: {name} ({mark})"),
         },
         Action::Drain { reason, .. } => format!("drained in Flux: {reason}"),
         Action::Undrain { .. } => "undrained in Flux".to_owned(),
         Action::Lifted { .. } => "its drain was lifted in Flux: lifted in perilog".to_owned(),
-        Action::Add { .. } | Action::LetGo { .. } | Action::Told { .. } | Action::Look { .. } => return None,
+        Action::Add { .. } | Action::LetGo { .. } | Action::Notified { .. } | Action::Look { .. } => return None,
     })
 }
 
@@ -241,7 +241,7 @@ pub(super) fn subject(view: &View, action: &Action) -> String {
     match action {
         Action::Drain { host, .. }
         | Action::Undrain { host }
-        | Action::Told { host, .. }
+        | Action::Notified { host, .. }
         | Action::Lifted { host, .. } => host.to_string(),
         action => action.id().map(|id| view.subject(id)).unwrap_or_default(),
     }

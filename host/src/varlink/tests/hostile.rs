@@ -122,7 +122,7 @@ async fn a_stranger_is_refused_before_its_parameters_are_parsed() {
     let answer = raw.call("test.echo.Echo", json!({ "text": "x".repeat(room) })).await;
     assert_eq!(answer["parameters"]["text"].as_str().unwrap().len(), room);
     raw.send(json!({ "method": "test.echo.Echo", "parameters": { "text": "x".repeat(2 * room) } })).await;
-    let told = raw.next().await.unwrap();
-    assert_eq!(told, error("InvalidParameter", "parameter", "sent a request larger than 8192 bytes"));
+    let reported = raw.next().await.unwrap();
+    assert_eq!(reported, error("InvalidParameter", "parameter", "sent a request larger than 8192 bytes"));
     assert_eq!(raw.next().await, None);
 }

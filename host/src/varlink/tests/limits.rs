@@ -44,8 +44,8 @@ async fn idle_connections_give_way_and_are_told() {
         idle.push(raw);
     }
     echoes(&bed).await;
-    let told = idle[0].next().await.unwrap();
-    assert_eq!((&told["error"], text(&told).contains("idle")), (&json!("test.echo.Busy"), true));
+    let reported = idle[0].next().await.unwrap();
+    assert_eq!((&reported["error"], text(&reported).contains("idle")), (&json!("test.echo.Busy"), true));
     assert_eq!(idle[0].next().await, None);
     assert_eq!(text(&idle[3].call("test.echo.Echo", json!({ "text": "d" })).await), "d");
 }

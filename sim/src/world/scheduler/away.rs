@@ -7,7 +7,7 @@ impl World {
     pub(crate) fn scheduler_down(&mut self, ms: u64) {
         self.scheduler.down_until = self.scheduler.down_until.max(self.t + ms);
         self.scheduler.link = Link::Down;
-        // Nobody hears the answers: after the outage, the resource manager makes these requests again.
+        // The answers are lost: after the outage, the resource manager makes these requests again.
         for asked in std::mem::take(&mut self.scheduler.asked).into_values() {
             if let Asked::Add(of) | Asked::Other(of) = asked
                 && let Some(job) = self.scheduler.book.jobs.get_mut(&of)
@@ -30,8 +30,8 @@ impl World {
         let Some(book) = self.scheduler.copies.get(copy).cloned() else { return };
         self.say(|| "the resource manager is rolled back".to_owned());
         let before = std::mem::replace(&mut self.scheduler.book, book);
-        let told = self.controllers[0].store.outbox.iter().map(|entry| (entry.epoch, entry.sequence));
-        self.scheduler.notified_before.extend(told);
+        let reported = self.controllers[0].store.outbox.iter().map(|entry| (entry.epoch, entry.sequence));
+        self.scheduler.notified_before.extend(reported);
         let gone = before.jobs.into_keys().filter(|of| !self.scheduler.book.jobs.contains_key(of));
         self.scheduler.forgotten.extend(gone.collect::<Vec<_>>());
         for job in self.scheduler.book.jobs.values_mut() {

@@ -42,7 +42,7 @@ impl World {
         });
         let drained =
             (0..self.plan.nodes).map(site::host).filter(|host| self.truth.is_drained_in_its_book(host.as_str()));
-        let drains = drained.map(|host| ListedDrain { host, reason: "by hand or [perilog: 1]".to_owned() });
+        let drains = drained.map(|host| ListedDrain { host, reason: "by an operator or [perilog: 1]".to_owned() });
         let listed: Vec<Listed> = listed.collect();
         let page = |attempts: &[Listed]| SyncPage {
             source: site::source(),

@@ -59,7 +59,7 @@ fn done() -> There {
 
 #[test]
 fn what_is_there_is_no_step() {
-    let authority = "+ make an authority in /root/perilog-ca: whoever has its key can play the controller";
+    let authority = "+ make an authority in /root/perilog-ca: anyone who has its key can impersonate the controller";
     let issue = "+ issue the controller's certificate for ctl to /etc/perilog/tls";
     let says = "/etc/perilog/controller.d/init.toml: cluster c, nodes enrol at port 5117";
     let (write, written) = (format!("+ write {says}"), format!("= {says}"));

@@ -17,7 +17,7 @@ use crate::outcome::Outcome;
 use crate::task::{Claim, Ended, Intent, RunResult, Tombstone};
 
 use super::values::*;
-use systemd::{Life, Unit};
+use systemd::{Unit, UnitState};
 
 #[derive(Debug, Default, Clone)]
 pub(super) struct Dir {
@@ -131,10 +131,10 @@ impl World {
 
     fn absorb(&mut self, effect: Effect, input: &str) {
         match &effect {
-            Effect::Send(message) => return self.hear(message.clone(), input),
+            Effect::Send(message) => return self.receive(message.clone(), input),
             Effect::Hang { .. } => self.link = Link::Down,
             Effect::RedialWindow { .. } => {
-                assert!(self.epoch_file.is_some(), "obeyed before the epoch was on disk: {input}");
+                assert!(self.epoch_file.is_some(), "accepted before the epoch was on disk: {input}");
                 self.link = Link::Open;
             }
             Effect::StartUnit { stem, intent, .. } => self.check_start(stem, intent, input),
@@ -238,7 +238,7 @@ impl World {
             Effect::Unload { stem } => {
                 if let Some(unit) = self.units.get(&stem) {
                     // A late unit that has not ended cannot claim.
-                    assert!(unit.life != Life::Running && !unit.left_behind, "{stem} is unloaded while it lives");
+                    assert!(unit.state != UnitState::Running && !unit.left_behind, "{stem} is unloaded while it lives");
                 }
                 self.units.remove(&stem);
                 vec![Input::Unloaded { stem, result: Ok(()) }]
@@ -262,12 +262,12 @@ impl World {
                 }
                 vec![Input::EpochWritten { epoch: epoch.epoch, result }]
             }
-            Effect::CallHook(telling) => {
-                if telling.event == HookEvent::Ended {
-                    let known = self.dirs.get(&telling.stem).is_some_and(|dir| dir.outcome.is_some());
-                    assert!(known, "the end of {} was told before it was on disk", telling.stem);
+            Effect::CallHook(notifying) => {
+                if notifying.event == HookEvent::Ended {
+                    let known = self.dirs.get(&notifying.stem).is_some_and(|dir| dir.outcome.is_some());
+                    assert!(known, "the end of {} was reported before it was on disk", notifying.stem);
                 }
-                vec![Input::HookCalled { task: telling.task, event: telling.event, result }]
+                vec![Input::HookCalled { task: notifying.task, event: notifying.event, result }]
             }
             other => panic!("{other:?} is not carried out"),
         }
@@ -381,9 +381,9 @@ impl World {
         assert!(held.is_empty(), "{held:?} did not come to an end: {}", self.machine.status_line());
         for task in &self.accepted {
             let local = self.tombstones.values().any(|entry| entry.task == *task && entry.local);
-            assert!(local || self.finished.contains_key(task), "{task} was accepted and its end was never told");
+            assert!(local || self.finished.contains_key(task), "{task} was accepted and its end was never reported");
         }
-        let loaded = self.units.values().filter(|unit| unit.life != Life::Over(75)).count();
+        let loaded = self.units.values().filter(|unit| unit.state != UnitState::Over(75)).count();
         assert!(loaded <= node().policy.keep_failed + self.late_units(), "{loaded} units stay loaded");
         assert_eq!(self.machine.status_line(), "connected; idle");
     }

@@ -7,7 +7,7 @@ use super::super::values::*;
 use super::{Fate, World, is_for_the_bus};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Life {
+pub(super) enum UnitState {
     Queued,
     Running,
     Over(u8),
@@ -17,7 +17,7 @@ pub(super) enum Life {
 pub(in crate::agent::tests) struct Unit {
     pub(super) intent: Intent,
     pub(super) invocation: u8,
-    pub(super) life: Life,
+    pub(super) state: UnitState,
     pub(super) left_behind: bool,
 }
 
@@ -51,7 +51,7 @@ impl World {
         let stem = stem_of(&intent);
         if !self.units.contains_key(&stem) {
             self.invocations = self.invocations.wrapping_add(1);
-            let unit = Unit { intent, invocation: self.invocations, life: Life::Queued, left_behind: false };
+            let unit = Unit { intent, invocation: self.invocations, state: UnitState::Queued, left_behind: false };
             self.units.insert(stem, unit);
         }
     }
@@ -71,10 +71,10 @@ impl World {
             return;
         }
         let Some(stem) = self.units.keys().nth(at % self.units.len()).cloned() else { return };
-        match self.units[&stem].life {
-            Life::Queued => self.run(&stem),
-            Life::Running => self.end_script(&stem, code, false, leaves),
-            Life::Over(_) => self.empty(&stem),
+        match self.units[&stem].state {
+            UnitState::Queued => self.run(&stem),
+            UnitState::Running => self.end_script(&stem, code, false, leaves),
+            UnitState::Over(_) => self.empty(&stem),
         }
     }
 
@@ -86,19 +86,19 @@ impl World {
         match free {
             Some(dir) => {
                 dir.claim = Some(Claim::Runner(invocation(unit.invocation)));
-                unit.life = Life::Running;
+                unit.state = UnitState::Running;
                 let ran = self.ran.entry(unit.intent.start.task).or_default();
                 *ran += 1;
                 assert_eq!(*ran, 1, "scripts of one task ran twice");
             }
-            None => unit.life = Life::Over(75),
+            None => unit.state = UnitState::Over(75),
         }
         self.change(stem);
     }
 
     pub(super) fn end_script(&mut self, stem: &str, code: u8, cancelled: bool, leaves: bool) {
-        let Some(unit) = self.units.get_mut(stem).filter(|unit| unit.life == Life::Running) else { return };
-        unit.life = Life::Over(code);
+        let Some(unit) = self.units.get_mut(stem).filter(|unit| unit.state == UnitState::Running) else { return };
+        unit.state = UnitState::Over(code);
         // systemd kills the processes left by a failed unit.
         unit.left_behind = leaves && code == 0;
         self.ends.insert(unit.intent.start.task, (code, cancelled));
@@ -194,15 +194,15 @@ impl World {
 }
 
 fn facts(unit: &Unit) -> UnitFacts {
-    match unit.life {
-        Life::Queued => UnitFacts {
+    match unit.state {
+        UnitState::Queued => UnitFacts {
             loaded: true,
             job_pending: true,
             active: "inactive".to_owned(),
             result: "success".to_owned(),
             ..UnitFacts::default()
         },
-        Life::Running => running(unit.invocation),
-        Life::Over(code) => exited(unit.invocation, code),
+        UnitState::Running => running(unit.invocation),
+        UnitState::Over(code) => exited(unit.invocation, code),
     }
 }

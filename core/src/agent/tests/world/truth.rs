@@ -6,7 +6,7 @@ use crate::message::{FromAgent, HeldState, ToAgent};
 use crate::outcome::{ExitStatus, Failure, Loss, Outcome};
 use crate::task::{Claim, Intent};
 
-use super::systemd::Life;
+use super::systemd::UnitState;
 use super::{Link, World, brief};
 
 impl World {
@@ -23,12 +23,12 @@ impl World {
         for (other, unit) in self.units.iter().filter(|(other, _)| *other != stem && !self.ever_late) {
             let (a, b) = (&unit.intent.start, &intent.start);
             let conflict = a.job == b.job && (a.attempt, &a.action) != (b.attempt, &b.action);
-            let alive = unit.life == Life::Running || unit.left_behind;
+            let alive = unit.state == UnitState::Running || unit.left_behind;
             assert!(!(conflict && alive), "{stem} is started beside {other}: {input}");
         }
     }
 
-    pub(super) fn hear(&mut self, message: FromAgent, input: &str) {
+    pub(super) fn receive(&mut self, message: FromAgent, input: &str) {
         assert_ne!(self.link, Link::Down, "{message:?} without a session: {input}");
         match &message {
             FromAgent::Hello(hello) => {
@@ -73,7 +73,7 @@ impl World {
             outcome,
             Outcome::Refused { .. } | Outcome::Lost { why: Loss::Rebooted } | Outcome::Cancelled { status: None }
         );
-        assert!(!held && never_taken_on, "{outcome} is told and is not on disk: {input}");
+        assert!(!held && never_taken_on, "{outcome} is reported and is not on disk: {input}");
     }
 
     pub(super) fn check_truth(&self, task: TaskId, outcome: &Outcome, input: &str) {

@@ -63,7 +63,7 @@ fn a_prolog_waits_for_a_service() {
         ("the service failed", false, vec![bad("stage"), open("prolog")], &[]),
         ("the service failed before the scripts", false, vec![bad("stage")], &["exception stage 0"]),
         ("the service failed, scripts are done", false, vec![bad("stage"), ok("prolog")], &["exception stage 0"]),
-        ("no service was heard of", false, vec![lost, ok("prolog")], &["exception stage 0"]),
+        ("no service had reported", false, vec![lost, ok("prolog")], &["exception stage 0"]),
         ("scripts failed", false, vec![open("stage"), bad("prolog")], &["cancel stage"]),
         ("scripts failed, the service was cancelled", false, vec![cancelled, bad("prolog")], &["exception prolog 0"]),
         ("a resource is missing, which the job is forgiven", false, vec![short_of_room(Verdict::Ok), ok("prolog")],
@@ -99,8 +99,8 @@ fn an_exception_names_the_resources_that_failed() {
 #[test]
 fn the_job_is_added_with_its_resources() {
     let view = rabbit();
-    let told = &sync::pages(&view, &json!({"name": "flux", "instance": "system"}))[0];
-    assert_eq!(told["attempts"][0]["resources"], json!(["rabbit"]));
+    let reported = &sync::pages(&view, &json!({"name": "flux", "instance": "system"}))[0];
+    assert_eq!(reported["attempts"][0]["resources"], json!(["rabbit"]));
 }
 
 #[test]
@@ -117,10 +117,10 @@ fn what_follows_the_job_is_begun_before_its_epilog() {
     let table: [(&str, EdgeAttempt, &[&str]); 6] = [
         ("tasks are gone", held(&[]), &["start copy"]),
         ("the service has been asked", held(&[open("copy")]), &["run epilog"]),
-        ("scripts run", held(&[open("copy"), open("epilog")]), &["let go"]),
+        ("scripts run", held(&[open("copy"), open("epilog")]), &["finish the part"]),
         ("scripts are done", let_go(&[open("copy"), ok("epilog")]), &[]),
         ("all is done", done(&[copied, ok("epilog")]), &["finish epilog 0"]),
-        ("the service was never heard of", done(&[lost, ok("epilog")]), &["exception epilog 2"]),
+        ("the service never reported", done(&[lost, ok("epilog")]), &["exception epilog 2"]),
     ];
     for (what, attempt, expect) in table {
         let mut view = rabbit();

@@ -31,8 +31,8 @@ fn a_follower_is_what_the_answer_makes_due() {
         ("a host is cleaned up after another job", &[cleaned], "add", None),
         ("a service comes before the scripts", &[staged, stages], "add", None),
         ("known", &[|view| knows(view, attempt())], "run prolog", None),
-        ("over", &[over, known], "run epilog", Some("let go")),
-        ("over, and perilog never heard of it", &[over], "add", None),
+        ("over", &[over, known], "run epilog", Some("finish the part")),
+        ("over, and perilog never had a report of it", &[over], "add", None),
     ];
     for (name, changes, first, then) in table {
         let mut view = view();

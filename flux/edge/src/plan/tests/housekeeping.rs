@@ -50,9 +50,9 @@ fn a_housekeeping_epilog_begins_when_flux_freed_the_job() {
         ("the tasks are gone", &[ran, known], &[]),
         ("freed", &[ran, freed, known], &["run epilog"]),
         ("inactive", &[ran, freed, inactive, known], &["run epilog"]),
-        ("it runs, and the job holds its ranks", &[ran, freed, begun], &["let go"]),
-        ("it runs, and its milestone is of use to nobody", &[ran, freed, inactive, let_go], &[]),
-        ("the job is active, and its milestone is told", &[ran, freed, let_go], &["post data-out"]),
+        ("it runs, and the job holds its ranks", &[ran, freed, begun], &["finish the part"]),
+        ("it runs, and its milestone has no use", &[ran, freed, inactive, let_go], &[]),
+        ("the job is active, and its milestone is reported", &[ran, freed, let_go], &["post data-out"]),
         ("a broker is away", &[ran, freed, inactive, known, away], &["run epilog"]),
         ("its prolog failed", &[never, freed, known], &["run epilog"]),
         // The job's nodes wait for an epilog all the same.

@@ -138,9 +138,9 @@ fn a_wait_says_where_why_and_since_when() {
     assert_eq!(wait(&view, &view.jobs[&ID]), None);
     of(&mut view).found([(0, Tasks::Gone), (1, live())]);
     let of_job = wait(&view, &view.jobs[&ID]).unwrap();
-    assert_eq!(of_job.to_string(), "its epilog waits for tasks on n1: imp-shell-1-fX.service lives");
+    assert_eq!(of_job.to_string(), "its epilog waits for tasks on n1: imp-shell-1-fX.service still runs");
     assert_eq!(of_job.since_ms, 1_990_000);
-    // The job has let go.
+    // The job has dropped its hold.
     knows(&mut view, complete(Verdict::Ok, false));
     assert_eq!(wait(&view, &view.jobs[&ID]), None);
 }
@@ -150,10 +150,10 @@ fn a_wait_says_where_why_and_since_when() {
 #[test]
 fn a_clean_up_after_a_lost_job_waits_for_units() {
     for (online, up, now_ms, expect) in [
-        ("0-3", "0-3", NOW_MS, &["told n1"][..]),
+        ("0-3", "0-3", NOW_MS, &["notified n1"][..]),
         ("0-3", "0,2-3", NOW_MS, &["look in 59000"]),
         ("0-3", "0,2-3", LATE_MS + 60_000, &[]),
-        ("0,2-3", "0,2-3", LATE_MS + 60_000, &["told n1"]),
+        ("0,2-3", "0,2-3", LATE_MS + 60_000, &["notified n1"]),
     ] {
         let mut view = view();
         view.jobs.clear();
