@@ -2,7 +2,8 @@
 //!
 //! Each case runs a job with R over N nodes: its prolog, and after `job finish` its epilog. The nodes report Accepted
 //! and Finished for one rank per batch, in random order, until everything is released. The case takes turns between few
-//! ranks, many, and few again; the two measurements with few ranks show the noise.
+//! ranks, more, many, and few again; the two measurements with few ranks show the noise. `yardstick` takes turns with
+//! the cases: it shows what the memory of this computer costs as the number of ranks grows.
 //!
 //! `history` is a job beside thousands of finished ones. `slowest` plays the cases again with a store behind the
 //! machine.
@@ -22,7 +23,7 @@ use serde_json::{Value, json};
 use stats_alloc::StatsAlloc;
 
 use crate::site::{Site, Spent};
-use crate::{history, slowest};
+use crate::{history, slowest, yardstick};
 
 type Allocator = &'static StatsAlloc<System>;
 
@@ -48,8 +49,9 @@ struct Measured {
 }
 
 pub(crate) fn run(options: &Options, allocator: Allocator) -> Result<Value> {
-    let sizes = options.list("ranks", &[4_096, 65_536]);
+    let sizes = options.list("ranks", &[4_096, 16_384, 65_536]);
     let (few, many) = (*sizes.first().context("--ranks FEW,MANY")?, *sizes.last().context("--ranks FEW,MANY")?);
+    let turns: Vec<usize> = sizes.iter().copied().chain([few]).collect();
     let rounds = options.number("rounds", 3);
     let mut table = Table::new(&[
         "case, ranks",
@@ -62,22 +64,28 @@ pub(crate) fn run(options: &Options, allocator: Allocator) -> Result<Value> {
         "records, bytes per rank",
     ]);
     let mut cases = Vec::new();
-    let mut targets = Vec::new();
+    let mut growth = Vec::new();
+    let mut bare = vec![Samples::default(); turns.len()];
     for (name, policy) in CASES {
-        let mut measured = [Measured::default(), Measured::default(), Measured::default()];
+        let mut measured: Vec<Measured> = turns.iter().map(|_| Measured::default()).collect();
         for round in 0..rounds {
-            for (at, ranks) in [few, many, few].into_iter().enumerate() {
+            for (at, ranks) in turns.iter().copied().enumerate() {
                 progress(&format!("{name}, {ranks} ranks, round {} of {rounds}", round + 1));
                 one(name, policy, u32::try_from(ranks)?, allocator, &mut measured[at])?;
+                bare[at].push(yardstick::ms(u32::try_from(ranks)?));
             }
         }
-        let [small, large, again] = &measured;
-        for (ranks, what, of) in [(few, "", small), (many, "", large), (few, " (A/A)", again)] {
-            table.row(&format!("{name}, {ranks}{what}"), of.cells(ranks)?);
+        let documents: Result<Vec<Value>> = turns.iter().zip(&measured).map(|(ranks, of)| of.json(*ranks)).collect();
+        for (at, (ranks, of)) in turns.iter().zip(&measured).enumerate() {
+            table.row(&format!("{name}, {ranks}{}", if at == sizes.len() { " (A/A)" } else { "" }), of.cells(*ranks)?);
         }
-        targets.push((name, large.ms.over(&small.ms), again.ms.over(&small.ms)));
-        cases
-            .push(json!({"case": name, "few": small.json(few)?, "many": large.json(many)?, "again": again.json(few)?}));
+        growth.push((name, measured.into_iter().map(|of| of.ms).collect::<Vec<_>>()));
+        cases.push(json!({"case": name, "sizes": documents?}));
+    }
+    for (at, (ranks, of)) in turns.iter().zip(&bare).enumerate() {
+        let cells = [of.count().to_string(), figure(of.median()), figure(of.median() * 1000.0 / *ranks as f64)];
+        let name = format!("bare look-ups, {ranks}{}", if at == sizes.len() { " (A/A)" } else { "" });
+        table.row(&name, cells.into_iter().chain([const { String::new() }; 4]));
     }
     let hello = hello(rounds, allocator)?;
     for (tasks, what, of) in [(FEW_TASKS, "", &hello[0]), (MANY_TASKS, "", &hello[1]), (FEW_TASKS, " (A/A)", &hello[2])]
@@ -100,14 +108,21 @@ pub(crate) fn run(options: &Options, allocator: Allocator) -> Result<Value> {
     let (ratio, noise) = (hello[1].over(&hello[0]), hello[2].over(&hello[0]));
     let text = format!("{} x (A/A {})", figure(ratio), figure(noise));
     table.target(&format!("hello: {MANY_TASKS} tasks over {FEW_TASKS}"), &text, "most 24 x", ratio <= MOST_OF_ONE);
-    for (name, ratio, noise) in &targets {
-        let exponent = ratio.ln() / (many as f64 / few as f64).ln();
-        let text = format!("{} x, exponent {exponent:.3} (A/A {} x)", figure(*ratio), figure(*noise));
-        table.target(&format!("{name}: {many} ranks over {few}"), &text, "most exponent 1.05", exponent <= MOST);
+    for (at, ranks) in sizes.iter().copied().enumerate().skip(1) {
+        let exponent = |of: &[Samples]| of[at].over(&of[0]).ln() / (ranks as f64 / few as f64).ln();
+        for (name, of) in &growth {
+            let (ratio, noise) = (figure(of[at].over(&of[0])), figure(of[sizes.len()].over(&of[0])));
+            let exponent = exponent(of);
+            let text = format!("{ratio} x, exponent {exponent:.3} (A/A {noise} x)");
+            table.target(&format!("{name}: {ranks} ranks over {few}"), &text, "most exponent 1.05", exponent <= MOST);
+        }
+        let noise = figure(bare[sizes.len()].over(&bare[0]));
+        table.note(&format!("bare look-ups: {ranks} over {few}: exponent {:.3} (A/A {noise} x)", exponent(&bare)));
     }
     let slowest = slowest::report(u32::try_from(many)?, rounds, &mut table, allocator)?;
     let text = table.text();
-    Ok(json!({"bench": "core", "few": few, "many": many, "cases": cases, "slowest": slowest, "table": text}))
+    let bare: Vec<Value> = bare.iter().map(Samples::json).collect();
+    Ok(json!({"bench": "core", "sizes": turns, "cases": cases, "bare": bare, "slowest": slowest, "table": text}))
 }
 
 /// Number of tasks in a large Hello, as many as a controller reads. `FEW_TASKS`: the number in a small Hello, an

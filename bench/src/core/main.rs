@@ -11,6 +11,7 @@ mod nodes;
 mod site;
 mod size;
 mod slowest;
+mod yardstick;
 
 use std::alloc::System;
 use std::io::Write as _;

@@ -390,7 +390,7 @@ fn action(name: &str) -> Result<ActionName> {
 }
 
 /// Returns this thread's CPU time in microseconds, to leave out other work of this computer.
-fn cpu_us() -> f64 {
+pub(crate) fn cpu_us() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }

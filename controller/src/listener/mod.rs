@@ -98,8 +98,9 @@ pub(crate) async fn accept(
         };
         // Subscribes the session to later reloads.
         let (sessions, tls) = (sessions.clone(), tls.clone());
+        let (peer, handshake) = (incoming.peer, Box::pin(incoming.handshake()));
         tokio::spawn(async move {
-            session::serve(incoming, plain, tls, &sessions).await;
+            session::serve(peer, handshake, plain, tls, &sessions).await;
             drop(place);
         });
     }

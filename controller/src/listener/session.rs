@@ -1,17 +1,20 @@
 //! Session of a connection, from its handshake to its end, in one tokio task that reads and writes concurrently.
 //!
 //! The task of an idle session is as large as its largest future, ten thousand times. So the futures that a session
-//! needs only at its begin, or only while a message is on its way, are boxed.
+//! needs only at its begin or end, or only while a message is on its way, are boxed. A future keeps the memory of its
+//! arguments to its end, even if they have moved on: so a session gets its handshake boxed, and uses its link in the
+//! link's box.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::time::Duration;
 
 use perilog_core::controller::io::SessionId;
 use perilog_core::defect;
 use perilog_core::message::{FromAgent, ToAgent};
 use perilog_host::fault;
-use perilog_host::link::{FrameReader, FrameWriter, Incoming, Link, LinkError};
+use perilog_host::link::{FrameReader, FrameWriter, Link, LinkError};
 use perilog_host::tls::{Identity, PeerChain, ServerTls};
 use perilog_proto::{Decoded, Preamble, decode_from_agent, decode_to_agent, encode_to_agent, negotiate};
 use tokio::sync::watch;
@@ -52,14 +55,17 @@ impl From<LinkError> for Over {
     }
 }
 
-pub(super) async fn serve(
-    incoming: Incoming,
+/// Serves a connection of `peer` to its end, from its handshake on.
+pub(super) async fn serve<H>(
+    peer: SocketAddr,
+    handshake: Pin<Box<H>>,
     plain: bool,
     tls: watch::Receiver<Option<ServerTls>>,
     sessions: &Sessions,
-) {
-    let peer = incoming.peer;
-    match Box::pin(incoming.handshake()).await {
+) where
+    H: Future<Output = Result<Link, LinkError>>,
+{
+    match handshake.await {
         // A monitor or `perilog doctor` has looked whether the port is open: nothing was refused.
         Err(LinkError::Cut { .. }) => tracing::debug!(%peer, "the peer left before its handshake"),
         Err(error) => sessions.refused(peer, None, &error),
@@ -73,8 +79,9 @@ pub(super) async fn serve(
     }
 }
 
-async fn talk(link: Box<Link>, plain: bool, tls: watch::Receiver<Option<ServerTls>>, sessions: &Sessions) -> Over {
-    let Link { peer, identity: Identity { names, until_ms, issuer }, chain, mut reader, mut writer } = *link;
+async fn talk(mut link: Box<Link>, plain: bool, tls: watch::Receiver<Option<ServerTls>>, sessions: &Sessions) -> Over {
+    let Identity { names, until_ms, issuer } = std::mem::take(&mut link.identity);
+    let Link { peer, ref chain, ref mut reader, ref mut writer, .. } = *link;
     let by = issuer.filter(|issuer| enrols(issuer)).map_or(By::Hand, |_| By::Enrolment);
     let (id, address) = (sessions.next_id(), peer.ip().to_canonical());
     let name = names.first().cloned();
@@ -84,7 +91,7 @@ async fn talk(link: Box<Link>, plain: bool, tls: watch::Receiver<Option<ServerTl
     {
         return crowded();
     }
-    let greeting = greet(&mut reader, &mut writer, sessions.release);
+    let greeting = greet(reader, writer, sessions.release);
     let greeted = tokio::select! {
         greeted = Box::pin(tokio::time::timeout(HELLO_LIMIT, greeting)) => greeted,
         over = lost(&mut place) => return over,
@@ -98,25 +105,25 @@ async fn talk(link: Box<Link>, plain: bool, tls: watch::Receiver<Option<ServerTl
     let (outlet, outbound) = Outlet::new();
     if let Some(per_second) = sessions.rate.count() {
         // The writer's end, if any, ends the session below.
-        let _ = sessions.inlet.put(Entry::Redials { per_second }).await;
+        let _ = Box::pin(sessions.inlet.put(Entry::Redials { per_second })).await;
     }
-    if sessions.inlet.put(Entry::Opened { session: id, outlet }).await.is_err() {
+    if Box::pin(sessions.inlet.put(Entry::Opened { session: id, outlet })).await.is_err() {
         return Over::Ended("the controller is ending".to_owned());
     }
     let Outbound { frames, end, own } = outbound;
     let hearing = Hearing { id, peer, names: (!plain && !defect!(NamesUnchecked)).then_some(names), own, sessions };
-    let reading = hearing.read(&mut reader, place);
+    let reading = hearing.read(reader, place);
     let welcomed = || name.iter().for_each(|name| sessions.greetings.welcomed(name, address));
-    let writing = write(&mut writer, frames, welcomed);
+    let writing = write(writer, frames, welcomed);
     tokio::pin!(writing);
     let over = tokio::select! {
         over = reading => over,
         over = &mut writing => over,
-        () = revoked(&chain, tls) => refused("its certificate was revoked"),
+        () = revoked(chain, tls) => refused("its certificate was revoked"),
         end = end => match end {
             // The writer has dropped the queue: `writing` still writes the queued frames, then a goodbye.
             Ok(End::Close(why)) => {
-                let _ = tokio::time::timeout(FLUSH_LIMIT, writing).await;
+                let _ = Box::pin(tokio::time::timeout(FLUSH_LIMIT, writing)).await;
                 Over::Ended(why)
             }
             Ok(End::Overflow) => refused("it does not take what it is sent; it can come back and settle"),
@@ -128,7 +135,7 @@ async fn talk(link: Box<Link>, plain: bool, tls: watch::Receiver<Option<ServerTl
     let why = why.strip_prefix(&format!("{peer}: ")).unwrap_or(why);
     tracing::debug!(%peer, session = id.0, why, "session over");
     // The writer may have ended before.
-    let _ = sessions.inlet.put(Entry::Closed { session: id, why: why.to_owned() }).await;
+    let _ = Box::pin(sessions.inlet.put(Entry::Closed { session: id, why: why.to_owned() })).await;
     over
 }
 

@@ -45,6 +45,16 @@ async fn over(frames: Vec<bytes::Bytes>) -> String {
     }
 }
 
+/// Ten thousand agents have ten thousand of these futures.
+#[test]
+fn an_idle_session_has_a_small_future() {
+    fn size<A, B, C, F: Future>(_: impl FnOnce(Box<Link>, A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+    let size = size(|link, plain, tls, sessions: &'static Sessions| talk(link, plain, tls, sessions));
+    assert!(size <= 1_536, "{size} bytes");
+}
+
 /// Makes a page of Hello that is not the last page.
 fn hello() -> FromAgent {
     FromAgent::Hello(perilog_core::message::Hello {
