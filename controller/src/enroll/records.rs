@@ -132,8 +132,8 @@ impl Records {
         let missing = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => io::Error::new(
                 error.kind(),
-                "there is no such list, and who is on it is not known: bring it back, or begin a new one (perilog ca \
-                 revoke)",
+                "the list is missing, so the revoked certificates are unknown: restore it, or start a new one (perilog \
+                 ca revoke)",
             ),
             _ => error,
         };
