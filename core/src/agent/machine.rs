@@ -14,8 +14,22 @@ use super::session::Session;
 use super::task::{State, Task};
 use super::tombstones::Tombstones;
 
-/// The agent's machine: the tasks of a node, their tombstones, and the session with the controller. [`super`] explains
-/// it.
+/// The agent's machine: the tasks of a node, their tombstones, and the session with the controller. It does no I/O
+/// and reads no clock. [`super`] shows the states of a task.
+///
+/// The caller, which is the daemon's loop or the simulator, keeps this order:
+///
+/// 1. [`Self::new`]; then [`Input::Joined`] with what the directories, the units and the results on the host say.
+///    Before it, the machine touches no task and sends no Hello. It comes again after a lost bus and a daemon-reexec.
+/// 2. [`Self::handle`] one input, and carry out its effects in their order, before the next input. An effect that
+///    reports back (a write, a start, an inspection) does so with the input of its name, once, even if it failed.
+/// 3. [`Effect::WakeAt`] names the time (CLOCK_BOOTTIME) of the next [`Input::Tick`]. Without it the machine waits
+///    for nothing, and an idle agent does not wake.
+///
+/// The machine guarantees: a file that a later report rests on is written before that report (the intent before
+/// `Accepted`, the outcome before `Finished`), so the join of 1 finds what was said; a unit is started once for a
+/// claim; an end is reported until it is acknowledged; no input makes it panic, and no collection grows without a
+/// bound ([`Self::sizes`]).
 #[derive(Debug)]
 pub struct Machine {
     pub(super) node: Node,

@@ -4,25 +4,41 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::action::Action;
 use crate::controller::context::{Change, Context, End};
 use crate::controller::edge::Lists;
-use crate::controller::io::{Effect, Input, Now, Output, Passing, Record, Settings, Snapshot};
+use crate::controller::io::{Effect, Input, Now, Output, Passing};
 use crate::controller::job::Jobs;
-use crate::controller::node::{Node, Nodes};
+use crate::controller::node::Nodes;
 use crate::controller::operator::quiesce::Quiesce;
 use crate::controller::operator::resolve::is_before_its_begin;
 use crate::controller::recovery::Recovery;
 use crate::controller::releases::drain::Drains;
 use crate::controller::releases::drain::Fault;
-use crate::controller::releases::outbox::Outbox;
 use crate::defect;
-use crate::ids::{ActionId, Epoch, HostName};
+use crate::ids::{Epoch, HostName};
 use crate::idset::IdSet;
 use crate::mark::History;
 use crate::message::Phase;
 
-/// The controller's machine: all state that decides about jobs, actions and ranks.
+/// The controller's machine: all state that decides about jobs, actions and ranks. It does no I/O, reads no clock and
+/// draws no random number: equal calls give equal outputs.
+///
+/// [`Writer`](crate::controller::Writer) is its only caller, for the daemon and for the simulator, and keeps this
+/// order:
+///
+/// 1. [`Self::load`] with what the store says is open. The output is the first batch, which begins an epoch.
+/// 2. Commit the batch's records in one transaction. Only then carry out its effects, in their order. If the commit
+///    fails, drop the machine with the effects: go on at 1 when the store can be written again.
+/// 3. Before each batch read from the store what its inputs are about, and hand it over: attempts that are over are
+///    in the store alone (`memory/`).
+/// 4. [`Self::handle`] the inputs; go on at 2. The effect `WakeAt` names the time of the next `Tick`: the machine
+///    checks no limit before that input comes.
+///
+/// Later calls have later times: `mono_ms` counts while the controller runs and decides; `wall_ms` is for people.
+///
+/// The machine guarantees: what is rebuilt from its records is what it was, so a crash after any commit loses nothing
+/// that an effect has said; each request gets one `Reply`, in this batch or a later one; no input makes it panic, and
+/// no collection grows without a bound ([`Self::sizes`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
     pub(super) cx: Context,
@@ -49,82 +65,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Rebuilds the machine from the store, and begins a new epoch. Returns the machine and the first batch to commit,
-    /// which contains the epoch. `nonce`: a random number that tells two controllers with the same epoch number apart.
-    pub fn load(snapshot: Snapshot, settings: Settings, nonce: u64, now: Now) -> (Self, Output) {
-        let anchor = snapshot.anchor.filter(|_| !defect!(EpochOfTheCopy));
-        let newest = snapshot.history.newest().max(anchor);
-        let number = newest.map_or(1, |commit| commit.epoch.number.saturating_add(1));
-        let epoch = Epoch { number, nonce };
-        let history = snapshot.history;
-        let mut machine = Self {
-            jobs: Jobs::new(&settings),
-            drains: Drains::of(snapshot.drains, settings.drain_hook),
-            cx: Context::new(settings, Outbox::of(snapshot.outbox, snapshot.outbox_last), now),
-            epoch,
-            history,
-            highest_seen: None,
-            nodes: Nodes::default(),
-            recovery: Recovery::new(snapshot.recovery),
-            lists: Lists::new(epoch),
-            quiesce: Quiesce { quiet: snapshot.quiet, ..Quiesce::default() },
-            pruned_ms: now.mono_ms,
-            prunes_on: false,
-            unknown_node_grace_until_ms: 0,
-        };
-        machine.cx.outbox.begin(number, now.wall_ms);
-        if snapshot.nodes.is_empty() {
-            machine.unknown_node_grace_until_ms = now.mono_ms.saturating_add(machine.cx.settings.start_grace_ms);
-        }
-        for row in snapshot.nodes {
-            machine.nodes.learn(&row.host.clone(), || Node::new(row, now.mono_ms));
-        }
-        for row in snapshot.attempts {
-            machine.jobs.load(row);
-        }
-        for row in snapshot.actions {
-            let (id, open) = (row.id, if row.verdict.is_none() { row.ranks.clone() } else { IdSet::new() });
-            machine.jobs.add_action(Action::stored(row, now.mono_ms));
-            machine.nodes.index(&machine.jobs, id, &open);
-        }
-        machine.jobs.take_in_ranks(snapshot.ranks, now, machine.cx.settings.unreachable_grace_ms);
-        for (job, last) in snapshot.events_last {
-            machine.jobs.table.set_events_last(job, if defect!(EventsRepeat) { 0 } else { last });
-        }
-        machine.jobs.table.away.elsewhere = snapshot.elsewhere;
-        machine.cx.outbox.set_elsewhere(snapshot.elsewhere.notices);
-        machine.nodes.index_failed(&machine.jobs);
-        machine.jobs.suspend_live(&machine.cx);
-        machine.cx.records.push(Record::Epoch(epoch));
-        machine.judge_store(snapshot.stamp, snapshot.anchor);
-        let first = machine.history.last + 1;
-        machine.history.begin(epoch, first);
-        machine.jobs.unlisted = machine.jobs.all_unlisted();
-        machine.recovery.begin_grace(machine.nodes.len(), &machine.cx);
-        machine.shut_gate();
-        // A rank without a hold may have waited for its host's drain before the restart: the batch looks at every rank
-        // that is not released.
-        for (job, number, _) in machine.jobs.table.live_attempts().filter(|(.., attempt)| !attempt.complete) {
-            machine.cx.hold_dropped(job, number, &machine.jobs.unreleased(job, number));
-        }
-        // A drain may be in force now, for example because the drain hook left the configuration: the batch looks at
-        // every waiting resolution.
-        let resolving = machine.jobs.resolving();
-        machine.cx.in_force.extend(resolving.into_iter().filter_map(|(task, _)| machine.jobs.host_of(task)));
-        // The hooks in the configuration may have changed while the controller was down.
-        machine.on_settings(machine.cx.settings.clone());
-        let ids: Vec<ActionId> =
-            machine.jobs.table.live_actions().filter(|a| a.row.verdict.is_none()).map(|a| a.row.id).collect();
-        for id in ids {
-            machine.jobs.arm(id, &machine.cx);
-            // The last end and the verdict are in one commit, so no crash parts them. A store edited manually may lack
-            // the verdict: the batch looks at every open action.
-            machine.cx.touched.insert(id);
-        }
-        let output = machine.close_batch();
-        (machine, output)
-    }
-
     /// Handles a batch: each input with its changes, in order; then the verdicts, hand-overs and releases that follow.
     /// The caller must commit the records before any effect leaves.
     pub fn handle(&mut self, inputs: Vec<Input>, now: Now) -> Output {
@@ -197,7 +137,7 @@ impl Machine {
         ]
     }
 
-    fn close_batch(&mut self) -> Output {
+    pub(super) fn close_batch(&mut self) -> Output {
         // An end lets other ranks begin. A verdict may hand ranks over, and a dropped hold may release ranks; both may
         // change further actions. The loop repeats until no action changes.
         let mut changed = BTreeSet::new();

@@ -17,7 +17,8 @@
 //! | `operator` | resolutions, cancels, manual drains, and the quiesced state |
 //! | `show` | nothing: the views for operators |
 //!
-//! Files: `machine` is the state and the way of a batch through it; `context` is the batch's time, settings and output;
+//! Files: `machine` is the state, its contract and the way of a batch through it; `load` rebuilds it from the store;
+//! `context` is the batch's time, settings and output;
 //! `facts` answers questions that need several parts; `requests` passes each client's request to the part that decides;
 //! `events` writes ends and verdicts to the event log; `quota` bounds what a batch does by itself; `writer` commits
 //! batches.
@@ -29,6 +30,7 @@ mod events;
 mod facts;
 mod interface;
 mod job;
+mod load;
 mod machine;
 mod memory;
 mod node;
