@@ -17,11 +17,12 @@ fn a_small_core_bench_releases_every_rank() {
         ["each", "batches", "together", "bad"]
     );
     for case in cases {
-        assert_eq!((case["few"]["ranks"].as_u64(), case["many"]["ranks"].as_u64()), (Some(64), Some(256)));
-        assert_eq!(case["many"]["ms"]["raw"].as_array().unwrap().len(), 2);
-        assert!(
-            case["many"]["memory_most"].as_i64().unwrap() > 0 && case["many"]["record_bytes"].as_u64().unwrap() > 0
-        );
+        let sizes = case["sizes"].as_array().unwrap();
+        // The first size comes once more at the end, for the difference between equal measurements.
+        assert_eq!(sizes.iter().map(|of| of["ranks"].as_u64().unwrap()).collect::<Vec<_>>(), [64, 256, 64]);
+        let many = &sizes[1];
+        assert_eq!(many["ms"]["raw"].as_array().unwrap().len(), 2);
+        assert!(many["memory_most"].as_i64().unwrap() > 0 && many["record_bytes"].as_u64().unwrap() > 0);
     }
     assert!(document["table"].as_str().unwrap().contains("256 ranks over 64"));
     assert!(document["table"].as_str().unwrap().contains("500 finished jobs over none"));

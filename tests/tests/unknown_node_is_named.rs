@@ -10,7 +10,7 @@ fn an_unknown_node_is_refused_and_by_force_does_not_hang_a_run() -> Result<()> {
     let typed = ["run", "prolog", "--job", "j", "--nodes", "n0,ghost7"];
     let refused = cluster.perilog(&typed)?;
     assert_eq!(refused.code(), Some(9), "{refused}");
-    assert!(refused.stderr.contains("no node ghost7 has ever said hello"), "{refused}");
+    assert!(refused.stderr.contains("no node ghost7 has ever connected to this controller"), "{refused}");
     assert!(refused.stderr.contains("--force"), "{refused}");
     assert_eq!(cluster.perilog(&["show", "j"])?.code(), Some(9), "a refused job exists");
     assert_eq!(cluster.perilog(&["drain", "--quiet"])?.stdout, "");
