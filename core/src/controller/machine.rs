@@ -315,7 +315,7 @@ impl Machine {
 impl Machine {
     /// Asserts that every action and attempt of the machine equals its row in the store, with all deltas applied. Only
     /// `touched_ms` of an attempt may differ.
-    pub(super) fn is_stored_in(&self, store: &Snapshot) {
+    pub(super) fn is_stored_in(&self, store: &crate::controller::io::Snapshot) {
         for action in self.jobs.table.all_actions() {
             let row = store.actions.iter().find(|row| row.id == action.row.id);
             assert_eq!(row, Some(&action.row), "the row of an action");
