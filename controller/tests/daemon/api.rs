@@ -51,6 +51,12 @@ fn what_is_malformed_is_refused_with_its_position() {
         ("Events", json!({"job": "f 1"}), ours, r#"malformed job id "f 1": at character 2"#),
         ("Logs", json!({"job": "f1", "targets": "1-"}), ours, "malformed idset"),
         ("OutboxApplied", json!({"through": -3}), invalid, "through"),
+        ("Cancel", json!({"job": "f1", "resources": ["rabbit1"]}), invalid, "unknown field `resources`"),
+        ("Signal", json!({"job": "f1", "signal": "TERM", "frob": 1}), invalid, "unknown field `frob`"),
+        ("Logs", json!({"job": "f1", "resources": ["rabbit1"]}), invalid, "unknown field `resources`"),
+        ("Resolve", json!({"job": "f1", "ok": true, "reason": "x", "resources": ["a/b"]}), ours, "resource name"),
+        ("JobAdd", json!({"job": "f1", "nodes": "n0", "frob": 1}), invalid, "unknown field `frob`"),
+        ("ActionStart", json!({"job": "f1", "action": "x", "lease": "1m", "env": {}}), invalid, "unknown field `env`"),
     ];
     for (method, parameters, error, part) in table {
         let (name, reported) = refused(&bed, method, parameters.clone(), &["more"]);

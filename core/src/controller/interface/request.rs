@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::controller::interface::external::{action_milestone, action_renew, action_report, action_start};
 use crate::controller::interface::parameters::{age, environment, optional_text, reason, signal, text, timeout};
@@ -162,7 +162,7 @@ pub enum Request {
         signal: u8,
     },
     Resolve {
-        #[serde(flatten)]
+        #[serde(flatten, deserialize_with = "with_resources")]
         which: Which,
         ok: bool,
         #[serde(deserialize_with = "text")]
@@ -320,8 +320,23 @@ pub struct Which {
     pub attempt: Option<Attempt>,
     pub action: Option<ActionName>,
     pub targets: Option<Targets>,
-    /// The named resources of the choice. Only external actions cover named resources. `None`: see [`Which`].
+    /// The named resources of the choice. Only external actions cover named resources. `None`: see [`Which`]. Only
+    /// [`Request::Resolve`] reads them from a call.
+    #[serde(skip)]
     pub resources: Option<BTreeSet<ResourceName>>,
+}
+
+fn with_resources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Which, D::Error> {
+    #[derive(Deserialize)]
+    struct Named {
+        job: JobId,
+        attempt: Option<Attempt>,
+        action: Option<ActionName>,
+        targets: Option<Targets>,
+        resources: Option<BTreeSet<ResourceName>>,
+    }
+    let Named { job, attempt, action, targets, resources } = Named::deserialize(deserializer)?;
+    Ok(Which { job, attempt, action, targets, resources })
 }
 
 /// The receivers of a question.

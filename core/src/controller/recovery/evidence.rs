@@ -9,7 +9,7 @@
 //! | the same, and this node's commit is of the running epoch (2) | at its Hello | a new generation, in a new epoch |
 //! | the newest commit of one host alone is foreign | at its Hello | no Welcome for the host; shown |
 //! | a foreign commit of another epoch, as high as ours or higher: a rival | at its Hello | no Welcome; shown |
-//! | a foreign commit of an epoch that is known as lost (3) | at its Hello | only its tasks matter: [`super::unknown`] |
+//! | a foreign commit of an epoch that is known to be lost (3) | at its Hello | only its tasks: [`super::unknown`] |
 //! | a commit of another cluster | at its Hello | nothing; shown |
 //!
 //! 1. One node is enough if the store knows fewer than three nodes, or no attempt.
