@@ -242,6 +242,19 @@ pub enum Phase {
     Milestone { name: String },
 }
 
+impl Phase {
+    /// Returns `true` if no script of the task has begun: the task waits for its turn on the node, or for systemd.
+    pub(crate) const fn is_before_its_begin(&self) -> bool {
+        matches!(self, Self::Waiting { .. } | Self::Starting)
+    }
+
+    /// Returns `true` if no script of the task has begun, also where the limit has passed meanwhile: a Cancel keeps its
+    /// scripts from beginning.
+    pub(crate) fn may_still_begin(&self) -> bool {
+        self.is_before_its_begin() || matches!(self, Self::Overdue { script, .. } if script == ITS_START)
+    }
+}
+
 /// Questions that operators ask an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]

@@ -7,6 +7,7 @@ mod book;
 mod columns;
 mod defects;
 mod files;
+mod imports;
 mod lookups;
 mod places;
 mod proofs;
@@ -52,6 +53,7 @@ pub(crate) fn check() -> Result<()> {
     let mut modules = proofs::Modules::default();
     let mut rules = rules::Named::default();
     let mut rooms = rooms::Rooms::default();
+    let mut imports = imports::Imports::default();
     let mut sources = 0;
     for package in &packages {
         let manifest = package.directory.join("Cargo.toml");
@@ -65,6 +67,7 @@ pub(crate) fn check() -> Result<()> {
             modules.read(&name, &text);
             columns::check(&name, &text, &mut findings);
             rooms.read(&name, &text);
+            imports.read(&name, &text);
             files::check(&name, &text, package.mains.contains(&path), &mut findings);
             lookups::check(&name, &text, &mut findings);
             unsafety::check(&package.name, &name, &text, &mut findings);
@@ -80,6 +83,7 @@ pub(crate) fn check() -> Result<()> {
     }
     defects.check(&mut findings);
     rooms.check(&mut findings);
+    imports.check(&mut findings);
     let page = |name: &'static str| std::fs::read_to_string(cargo::root().join(name)).context(name);
     tests.check(&page(requests::PAGE)?, &mut findings);
     modules.check(&page(proofs::PAGE)?, &mut findings);

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::agent::io::Level;
-use crate::controller::action::Fresh;
-use crate::controller::context::Context;
-use crate::controller::job::Jobs;
+use crate::controller::state::Jobs;
+use crate::controller::state::action::Fresh;
+use crate::controller::state::context::Context;
 use crate::defect;
 use crate::ids::{ActionId, HostName};
 use crate::idset::IdSet;

@@ -1,16 +1,16 @@
 //! Rebuilds the machine from the store.
 
-use crate::controller::action::Action;
-use crate::controller::context::Context;
-use crate::controller::edge::Lists;
-use crate::controller::io::{Now, Output, Record, Settings, Snapshot};
-use crate::controller::job::Jobs;
+use crate::controller::interface::io::{Now, Output, Record, Settings, Snapshot};
 use crate::controller::machine::Machine;
-use crate::controller::node::{Node, Nodes};
-use crate::controller::operator::quiesce::Quiesce;
-use crate::controller::recovery::Recovery;
-use crate::controller::releases::drain::Drains;
-use crate::controller::releases::outbox::Outbox;
+use crate::controller::state::Action;
+use crate::controller::state::Jobs;
+use crate::controller::state::context::Context;
+use crate::controller::state::drains::Drains;
+use crate::controller::state::lists::Lists;
+use crate::controller::state::outbox::Outbox;
+use crate::controller::state::quiesce::Quiesce;
+use crate::controller::state::recovery::Recovery;
+use crate::controller::state::{Node, Nodes};
 use crate::defect;
 use crate::ids::{ActionId, Epoch};
 use crate::idset::IdSet;

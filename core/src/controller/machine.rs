@@ -4,16 +4,18 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::context::{Change, Context, End};
-use crate::controller::edge::Lists;
-use crate::controller::io::{Effect, Input, Now, Output, Passing};
-use crate::controller::job::Jobs;
-use crate::controller::node::Nodes;
-use crate::controller::operator::quiesce::Quiesce;
-use crate::controller::operator::resolve::is_before_its_begin;
-use crate::controller::recovery::Recovery;
-use crate::controller::releases::drain::Drains;
-use crate::controller::releases::drain::Fault;
+use crate::controller::interface::io::{Effect, Input, Now, Output, Passing};
+use crate::controller::state::Jobs;
+use crate::controller::state::Nodes;
+use crate::controller::state::drains::Drains;
+use crate::controller::state::drains::Fault;
+use crate::controller::state::lists::Lists;
+use crate::controller::state::quiesce::Quiesce;
+use crate::controller::state::recovery::Recovery;
+use crate::controller::state::{
+    change::{Change, End},
+    context::Context,
+};
 use crate::defect;
 use crate::ids::{Epoch, HostName};
 use crate::idset::IdSet;
@@ -176,7 +178,7 @@ impl Machine {
                 action.take_records(&mut self.cx.records);
             }
         }
-        self.cx.record_attempts(&self.jobs);
+        self.jobs.record_attempts(&mut self.cx);
         self.jobs.table.refresh(self.cx.now.mono_ms);
         self.quiesce.answer_quiet(&self.jobs, &mut self.cx);
         if let Some(mono_ms) = self.facts().next_check().filter(|at| self.cx.wake_ms != Some(*at)) {
@@ -223,7 +225,7 @@ impl Machine {
                 Change::Cancelled(task, why) => {
                     let session = self.nodes.session_of(&self.jobs, task);
                     if let Some(session) = session.filter(|_| !self.facts().is_absent(task)) {
-                        self.cx.send_cancel(session, &self.jobs, task, &why);
+                        self.jobs.send_cancel(session, task, &why, &mut self.cx);
                     }
                 }
                 Change::Ended(end) => self.on_ended(end),
@@ -282,7 +284,7 @@ impl Machine {
                 // The announced reboot is over: start-grace counts again for the node's other tasks.
                 self.jobs.check_all(&node.tasks, self.cx.now.mono_ms);
             }
-            let continues = |(phase, _): &(Phase, u64)| end.continues && !is_before_its_begin(phase);
+            let continues = |(phase, _): &(Phase, u64)| end.continues && !phase.is_before_its_begin();
             if !node.live.get(&task).is_some_and(continues) || defect!(ResolvedForgotten) {
                 node.live.remove(&task);
             }
@@ -315,7 +317,7 @@ impl Machine {
 impl Machine {
     /// Asserts that every action and attempt of the machine equals its row in the store, with all deltas applied. Only
     /// `touched_ms` of an attempt may differ.
-    pub(super) fn is_stored_in(&self, store: &crate::controller::io::Snapshot) {
+    pub(super) fn is_stored_in(&self, store: &crate::controller::interface::io::Snapshot) {
         for action in self.jobs.table.all_actions() {
             let row = store.actions.iter().find(|row| row.id == action.row.id);
             assert_eq!(row, Some(&action.row), "the row of an action");
@@ -324,7 +326,8 @@ impl Machine {
             for (number, attempt) in &entry.attempts {
                 let row = store.attempts.iter().find(|row| row.job == *job && row.attempt == *number);
                 let touched_ms = row.map_or(0, |row| row.touched_ms);
-                let held = crate::controller::io::AttemptRow { touched_ms, ..attempt.row(job.clone(), *number) };
+                let held =
+                    crate::controller::interface::io::AttemptRow { touched_ms, ..attempt.row(job.clone(), *number) };
                 assert_eq!(row, Some(&held), "the row of an attempt");
             }
         }

@@ -6,7 +6,8 @@
 //! | folder | decides |
 //! |---|---|
 //! | `interface` | nothing: inputs, effects, requests, replies and views as values |
-//! | `stored` | nothing: rows, and the snapshot that a start loads |
+//! | `stored` | nothing: rows of the store, and their deltas |
+//! | `state` | nothing that concerns several parts: the machine's parts, each with its look-ups and own acts |
 //! | `job` | attempts: the ranks that a job holds, hand-overs, superseding, tolerance, retention |
 //! | `action` | actions: rank states, the order of ranks, limits, verdicts; external actions |
 //! | `memory` | which jobs that have ended the machine holds, and which are in the store alone |
@@ -16,15 +17,17 @@
 //! | `recovery` | what the controller may do while its store may be behind |
 //! | `operator` | resolutions, cancels, manual drains, and the quiesced state |
 //! | `show` | nothing: the views for operators |
+//! | `snapshot` | nothing: a snapshot as a store, for the simulator and the tests |
 //!
 //! Files: `machine` is the state, its contract and the way of a batch through it; `load` rebuilds it from the store;
-//! `context` is the batch's time, settings and output;
 //! `facts` answers questions that need several parts; `requests` passes each client's request to the part that decides;
-//! `events` writes ends and verdicts to the event log; `quota` bounds what a batch does by itself; `writer` commits
-//! batches.
+//! `events` writes ends and verdicts to the event log; `parameters` reads the API's forms of values; `settings` applies
+//! new settings; `writer` commits batches.
+//!
+//! Imports have one direction: `stored`, `interface`, `state`, `machine`, `facts`, then the folders that decide, then
+//! `show`. A folder that decides adds acts to `Machine` and to the types in `state`.
 
 mod action;
-mod context;
 mod edge;
 mod events;
 mod facts;
@@ -35,24 +38,27 @@ mod machine;
 mod memory;
 mod node;
 mod operator;
-mod quota;
+mod parameters;
 mod recovery;
 mod releases;
 mod requests;
 mod settings;
 mod show;
+mod snapshot;
+mod state;
 mod stored;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-pub use action::delta::{ActionDelta, AttemptDelta};
 pub use action::verdict::{blamed, last_line};
 pub use interface::{io, overview, request, view};
-pub use io::{Effect, Input, Now, Output, Record, Settings, Snapshot};
-pub use job::layout::Layout;
+pub use io::{Effect, Elsewhere, Input, Now, Output, Record, Settings, Snapshot};
 pub use machine::Machine;
-pub use memory::{Elsewhere, Holding, Needs, Oldest};
-pub use node::FAILED_KEPT;
+pub use memory::Needs;
+pub use state::away::{Holding, Oldest};
+pub use state::layout::Layout;
+pub use state::nodes::FAILED_KEPT;
 pub use stored::body::Body;
+pub use stored::delta::{ActionDelta, AttemptDelta};
 pub use writer::{Batch, FULL_EVERY_MS, Left, Writer};

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
-use crate::controller::io::{AskWhich, Client, FailedNotice, OutboxEntry, Record, Refusal, Reply, Request, Which};
-use crate::controller::job::Jobs;
+use crate::controller::interface::io::{
+    AskWhich, Client, FailedNotice, OutboxEntry, Record, Refusal, Reply, Request, Which,
+};
 use crate::controller::machine::Machine;
-use crate::controller::node::Nodes;
+use crate::controller::state::Jobs;
+use crate::controller::state::Nodes;
+use crate::controller::state::{change::Change, context::Context};
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;

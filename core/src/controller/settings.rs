@@ -1,7 +1,7 @@
 //! Settings: applies a reload of the configuration.
 
 use crate::agent::io::Level;
-use crate::controller::io::Settings;
+use crate::controller::interface::io::Settings;
 use crate::controller::job::keeps_less;
 use crate::controller::machine::Machine;
 use crate::defect;

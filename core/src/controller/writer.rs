@@ -11,10 +11,13 @@
 //! If a commit fails, the writer discards the machine, because the machine contains changes that the disk lacks. The
 //! driver then ends every session, answers all callers, and loads the store again when the disk has room.
 
-use crate::controller::io::{AttemptsOf, Effect, Fetched, Input, Now, Output, Record, Reply, Settings, Snapshot};
+use crate::controller::interface::io::{
+    AttemptsOf, Effect, Fetched, Input, Now, Output, Record, Reply, Settings, Snapshot,
+};
 use crate::controller::machine::Machine;
-use crate::controller::memory::{Holding, Needs};
-use crate::controller::quota::RANKS;
+use crate::controller::memory::Needs;
+use crate::controller::state::away::Holding;
+use crate::controller::state::quota::RANKS;
 use crate::mark::Commit;
 
 /// Interval (ms) at which a driver checks whether a full disk has room again.

@@ -1,10 +1,13 @@
 //! Lingering processes: decides what the runner does with the processes that outlive its scripts, in its unit or
 //! elsewhere.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
-use super::{OnTimeout, Plan};
 use crate::defect;
+
+use super::{OnTimeout, Plan};
 
 /// The policy for processes that outlive the scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -23,6 +26,15 @@ pub enum Lingering {
 pub struct Process {
     pub pid: u32,
     pub command: String,
+}
+
+impl Process {
+    /// Returns the commands of the processes as a text without their ids, such as `sleep, sh`: equal on nodes where the
+    /// same was left.
+    pub(crate) fn commands(processes: &[Self]) -> String {
+        let names: BTreeSet<&str> = processes.iter().map(|process| process.command.as_str()).collect();
+        names.into_iter().collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// A process that descends from a task's scripts and outlives them, as the runner records it.

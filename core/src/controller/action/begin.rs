@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::controller::action::Action;
-use crate::controller::context::{Change, Context};
-use crate::controller::io::{ActionRow, Record};
-use crate::controller::job::Jobs;
+use crate::controller::interface::io::{ActionRow, Record};
+use crate::controller::state::Action;
+use crate::controller::state::Jobs;
+use crate::controller::state::{change::Change, context::Context};
 use crate::duration::Span;
 
 impl Jobs {

@@ -2,13 +2,13 @@
 
 use crate::controller::facts::Facts;
 use crate::controller::machine::Machine;
-use crate::controller::show::commands;
 use crate::defect;
 use crate::duration::Span;
 use crate::ids::{ActionId, Rank, TaskId};
 use crate::message::Phase;
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
+use crate::task::Process;
 
 /// Sorts items by their limits, each of which is a time. Returns the earliest limit after `now_ms` (`None`: there is
 /// none), and the items whose limit has passed.
@@ -54,7 +54,7 @@ impl Machine {
             self.jobs.mark_lost(task, why, &mut self.cx);
             // The Cancel keeps the task from beginning later: an absent node gets one in answer to its Hello.
             if let Some(session) = session.filter(|_| !defect!(OfflineUnfenced)) {
-                self.cx.send_cancel(session, &self.jobs, task, "not accepted within start-grace");
+                self.jobs.send_cancel(session, task, "not accepted within start-grace", &mut self.cx);
             }
         }
         let (absent_at, lost) = self.facts().unreachable(id);
@@ -138,7 +138,7 @@ impl Facts<'_> {
         let what = |(task, limit): (TaskId, u64)| {
             let node = self.nodes.of(&self.jobs, task);
             let left = match node.and_then(|node| node.live.get(&task)) {
-                Some((Phase::Lingering { processes }, _)) => format!(": {}", commands(processes)),
+                Some((Phase::Lingering { processes }, _)) => format!(": {}", Process::commands(processes)),
                 _ => String::new(),
             };
             let limit = Span::from_millis(limit);

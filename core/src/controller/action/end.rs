@@ -6,14 +6,17 @@ use serde_json::json;
 use crate::agent::io::Level;
 use crate::controller::action::limits::script_name;
 use crate::controller::action::verdict::last_line;
-use crate::controller::action::{Action, Fresh};
-use crate::controller::context::{Change, Context, End};
 use crate::controller::facts::Facts;
-use crate::controller::io::{RankRow, Resolving};
-use crate::controller::job::Jobs;
+use crate::controller::interface::io::{RankRow, Resolving};
 use crate::controller::machine::Machine;
-use crate::controller::node::Node;
-use crate::controller::operator::resolve::is_before_its_begin;
+use crate::controller::state::Action;
+use crate::controller::state::Jobs;
+use crate::controller::state::Node;
+use crate::controller::state::action::Fresh;
+use crate::controller::state::{
+    change::{Change, End},
+    context::Context,
+};
 use crate::defect;
 use crate::duration::Span;
 use crate::ids::{ActionName, HostName, Rank, TaskId};
@@ -105,7 +108,7 @@ impl Jobs {
     /// even if the loss itself had led to a drain, which an operator may have lifted without knowing that scripts live.
     /// Each task causes this second drain only once.
     pub(crate) fn mark_alive_after_loss(&mut self, task: TaskId, phase: &Phase, cx: &mut Context) {
-        let Some(action) = self.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
+        let Some(action) = self.action_mut(task.action).filter(|_| !phase.is_before_its_begin()) else { return };
         if action.mark_alive_after_loss(task.rank) && !defect!(LostMayLive) {
             self.touch(task.action, cx);
             let what = "still runs, and had been given up as lost".to_owned();

@@ -19,13 +19,13 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::controller::action::Action;
 use crate::controller::action::verdict::last_line;
-use crate::controller::context::Context;
-use crate::controller::io::{ActionRow, External, Refusal, ResourceEnd, RunRequest, Which};
-use crate::controller::job::Jobs;
-use crate::controller::job::attempt::JobAttempt;
-use crate::controller::job::layout::Layout;
+use crate::controller::interface::io::{ActionRow, External, Refusal, ResourceEnd, RunRequest, Which};
+use crate::controller::state::Action;
+use crate::controller::state::Jobs;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::context::Context;
+use crate::controller::state::layout::Layout;
 use crate::defect;
 use crate::duration::Span;
 use crate::ids::{ActionId, Attempt, Rank, ResourceName, TaskId};

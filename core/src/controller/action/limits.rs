@@ -4,11 +4,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::action::Action;
-use crate::controller::action::delta::take_out;
-use crate::controller::context::Context;
-use crate::controller::io::Now;
-use crate::controller::job::Jobs;
+use crate::controller::interface::io::Now;
+use crate::controller::state::Action;
+use crate::controller::state::Jobs;
+use crate::controller::state::context::Context;
+use crate::controller::stored::delta::take_out;
 use crate::defect;
 use crate::ids::{ActionId, HostName, Rank, TaskId};
 use crate::idset::IdSet;

@@ -18,15 +18,15 @@
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 
-use crate::controller::action::{Action, RankState};
-use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
-use crate::controller::io::{ActionRow, Effect, SessionId};
-use crate::controller::job::Jobs;
-use crate::controller::job::attempt::JobAttempt;
-use crate::controller::job::layout::Layout;
+use crate::controller::interface::io::{ActionRow, Effect, SessionId};
 use crate::controller::machine::Machine;
-use crate::controller::node::Node;
+use crate::controller::state::Jobs;
+use crate::controller::state::Node;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::layout::Layout;
+use crate::controller::state::{Action, RankState};
+use crate::controller::state::{change::Change, context::Context};
 use crate::defect;
 use crate::ids::{ActionId, Attempt, BootId, HostName, JobId, MilestoneName, Rank, TaskId};
 use crate::idset::IdSet;

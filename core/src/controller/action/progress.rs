@@ -3,10 +3,10 @@
 
 use serde_json::json;
 
-use crate::controller::action::RankState;
-use crate::controller::context::Change;
-use crate::controller::io::{Effect, SessionId};
+use crate::controller::interface::io::{Effect, SessionId};
 use crate::controller::machine::Machine;
+use crate::controller::state::RankState;
+use crate::controller::state::change::Change;
 use crate::defect;
 use crate::ids::{HostName, TaskId};
 use crate::message::{Phase, ToAgent};
@@ -31,7 +31,7 @@ impl Machine {
             }
             // The task has ended for the controller and must not begin. If its scripts run, the Cancel stops them.
             RankState::Ended => {
-                self.cx.send_cancel(id, &self.jobs, task, "it has ended for the controller");
+                self.jobs.send_cancel(id, task, "it has ended for the controller", &mut self.cx);
             }
             RankState::Accepted | RankState::Ok | RankState::NotInAction => {}
         }

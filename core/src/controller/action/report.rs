@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::controller::action::Action;
-use crate::controller::context::Context;
-use crate::controller::io::{ActionRow, Now, Refusal, Reply, Report, ReportKind};
-use crate::controller::job::Jobs;
-use crate::controller::job::attempt::JobAttempt;
-use crate::controller::job::layout::Layout;
+use crate::controller::interface::io::{ActionRow, Now, Refusal, Reply, Report, ReportKind};
+use crate::controller::state::Action;
+use crate::controller::state::Jobs;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::context::Context;
+use crate::controller::state::layout::Layout;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, CheckName, Rank, ResourceName, TaskId};
 use crate::job::Part;

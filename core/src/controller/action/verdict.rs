@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use crate::controller::action::Action;
-use crate::controller::context::{Change, Context};
-use crate::controller::io::RankRow;
-use crate::controller::job::Jobs;
-use crate::controller::job::tolerance::Forgiveness;
+use crate::controller::action::forgiveness::Forgiveness;
+use crate::controller::interface::io::RankRow;
+use crate::controller::state::Action;
+use crate::controller::state::Jobs;
+use crate::controller::state::{change::Change, context::Context};
 use crate::defect;
 use crate::ids::ActionId;
 use crate::idset::IdSet;

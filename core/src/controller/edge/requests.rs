@@ -13,7 +13,7 @@
 //! hosts and the owner that it has, or a newer attempt of it. A site goes over from hooks to an edge this way, while
 //! jobs run. The API decides which methods an edge may call.
 
-use crate::controller::io::{Refusal, Request};
+use crate::controller::interface::io::{Refusal, Request};
 use crate::controller::machine::Machine;
 use crate::ids::{Attempt, HostName, JobId};
 

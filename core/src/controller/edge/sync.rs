@@ -18,16 +18,15 @@
 //! A list adds no setup action. It lifts no drain but the drains for the clean-up of an attempt that it names again.
 
 use crate::agent::io::Level;
-use crate::controller::context::Context;
-use crate::controller::io::{JobPhase, Listed, Recovered, Refusal, Reply, Source, SyncPage, Synced};
-use crate::controller::job::Jobs;
-use crate::controller::job::attempt::JobAttempt;
-use crate::controller::job::layout::Layout;
+use crate::controller::interface::io::{JobPhase, Listed, Recovered, Refusal, Reply, Source, SyncPage, Synced};
 use crate::controller::machine::Machine;
+use crate::controller::state::Jobs;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::context::Context;
+use crate::controller::state::layout::Layout;
+use crate::controller::state::lists::Half;
 use crate::defect;
 use crate::ids::{Attempt, JobId};
-
-use super::pages::Half;
 
 impl Jobs {
     /// Applies one entry of an edge's list: one attempt. Returns `true` if the store did not know the attempt.

@@ -15,12 +15,12 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
-use crate::controller::io::{Passing, Source};
-use crate::controller::job::Jobs;
-use crate::controller::job::attempt::JobAttempt;
+use crate::controller::interface::io::{Passing, Source};
 use crate::controller::machine::Machine;
+use crate::controller::state::Jobs;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::{change::Change, context::Context};
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::controller::io::{Again, DrainRow, Passing};
+use crate::controller::interface::io::{Again, DrainRow, Passing};
 use crate::hostlist::HostList;
 use crate::ids::HostName;
 

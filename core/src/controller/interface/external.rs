@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Deserializer};
 
-use crate::controller::interface::parameters::{optional_text, wrong};
-use crate::controller::request::RunRequest;
+use crate::controller::interface::request::RunRequest;
+use crate::controller::parameters::{optional_text, wrong};
 use crate::duration::Span;
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, CheckName, JobId, MilestoneName, ResourceName};

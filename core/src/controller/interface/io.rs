@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::controller::request::{
+pub use crate::controller::interface::request::{
     ActionStart, AskWhich, AttemptsOf, FailedNotice, JobAdd, Listed, ListedDrain, Phase as JobPhase, Refusal, Reply,
     Report, ReportKind, Request, RunRequest, SyncPage, Synced, Unfit, Which,
 };
@@ -17,9 +17,8 @@ pub use crate::controller::stored::rows::{
     RecoveryRow, Resolving, ResourceEnd, Source,
 };
 
-use crate::controller::action::delta::{ActionDelta, AttemptDelta};
-use crate::controller::memory::Elsewhere;
 use crate::controller::stored::body::Body;
+use crate::controller::stored::delta::{ActionDelta, AttemptDelta};
 use crate::eventlog::Event;
 use crate::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, Rank, ResourceName};
 use crate::idset::IdSet;
@@ -336,4 +335,15 @@ pub struct Fetched {
     pub events_last: BTreeMap<JobId, u64>,
     /// Notices to the resource manager: those about these jobs, and the page that the batch needs. In order, each once.
     pub outbox: Vec<OutboxEntry>,
+}
+
+/// Number of jobs, attempts and actions that the store has and the machine does not hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    pub jobs: usize,
+    pub attempts: usize,
+    pub actions: usize,
+    /// The lowest and the highest sequence number of the notices to the resource manager about these jobs; `None`:
+    /// there are none.
+    pub notices: Option<(u64, u64)>,
 }

@@ -4,7 +4,6 @@ mod drain_view;
 mod external;
 pub mod io;
 pub mod overview;
-pub(in crate::controller) mod parameters;
 pub(crate) mod refusal;
 mod reply;
 pub mod request;

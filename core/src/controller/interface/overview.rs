@@ -12,7 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::controller::view::{StatusView, WhyView};
+use crate::controller::interface::view::{StatusView, WhyView};
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId, MilestoneName, ResourceName};
 use crate::outcome::Verdict;
@@ -114,7 +114,7 @@ pub struct OpenRow {
     pub job: Option<JobId>,
     pub attempt: Attempt,
     pub action: ActionName,
-    /// The state of the work: a word of [`crate::controller::view::PsRow::state`], such as `overdue`.
+    /// The state of the work: a word of [`crate::controller::interface::view::PsRow::state`], such as `overdue`.
     pub state: String,
     /// `true` if the work does not end by itself, as far as the controller knows.
     pub stuck: bool,

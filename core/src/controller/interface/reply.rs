@@ -1,8 +1,10 @@
 //! Replies of the controller's machine to requests.
 
-use crate::controller::io::{DrainRow, OutboxEntry};
-use crate::controller::overview::OverviewReply;
-use crate::controller::view::{DrainView, EdgeAttempt, JobView, NodeView, PsRow, RecoveryView, StatusView, WhyView};
+use crate::controller::interface::io::{DrainRow, OutboxEntry};
+use crate::controller::interface::overview::OverviewReply;
+use crate::controller::interface::view::{
+    DrainView, EdgeAttempt, JobView, NodeView, PsRow, RecoveryView, StatusView, WhyView,
+};
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, Attempt, HostName, JobId};
 use crate::idset::IdSet;
@@ -137,7 +139,7 @@ pub enum Reply {
     Done,
 }
 
-/// The result of a page of a list ([`SyncPage`](crate::controller::request::SyncPage)).
+/// The result of a page of a list ([`SyncPage`](crate::controller::interface::request::SyncPage)).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Synced {
     /// The number of the list, which the list's next page names.

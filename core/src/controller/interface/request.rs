@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Deserializer};
 
 use crate::controller::interface::external::{action_milestone, action_renew, action_report, action_start};
-use crate::controller::interface::parameters::{age, environment, optional_text, reason, signal, text, timeout};
-use crate::controller::io::Source;
-use crate::controller::overview::OverviewRequest;
+use crate::controller::interface::io::Source;
+use crate::controller::interface::overview::OverviewRequest;
+use crate::controller::parameters::{age, environment, optional_text, reason, signal, text, timeout};
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId, MilestoneName, ResourceName};
 use crate::job::Terms;

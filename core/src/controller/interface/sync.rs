@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::controller::interface::parameters::text;
-use crate::controller::io::Source;
+use crate::controller::interface::io::Source;
+use crate::controller::parameters::text;
 use crate::hostlist::HostList;
 use crate::ids::{Attempt, HostName, JobId};
 use crate::idset::IdSet;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::controller::interface::drain_view::{DrainView, PAGE_BYTES};
 
-use crate::controller::io::{DrainRow, External, Quiet, RecoveryRow};
+use crate::controller::interface::io::{DrainRow, External, Quiet, RecoveryRow};
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, JobId, MilestoneName, Rank, ResourceName};
 use crate::idset::IdSet;

@@ -1,11 +1,11 @@
 //! `job add`, `job finish`, `job cancel`: decides which ranks and resources a job holds from its start, and which its
 //! end hands over. [`super::hand_over`] carries the hand-over out.
 
-use crate::controller::context::Context;
-use crate::controller::io::{JobAdd, Recovered, Refusal, Reply, Source, Which};
-use crate::controller::job::Jobs;
-use crate::controller::job::attempt::JobAttempt;
-use crate::controller::job::layout::Layout;
+use crate::controller::interface::io::{JobAdd, Recovered, Refusal, Reply, Source, Which};
+use crate::controller::state::Jobs;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::context::Context;
+use crate::controller::state::layout::Layout;
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, JobId, ResourceName};
 use crate::job::{Part, Terms};

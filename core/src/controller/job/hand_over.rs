@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::action::Action;
-use crate::controller::context::{Change, Context};
-use crate::controller::io::ActionRow;
-use crate::controller::job::Jobs;
+use crate::controller::interface::io::ActionRow;
+use crate::controller::state::Action;
+use crate::controller::state::Jobs;
+use crate::controller::state::{change::Change, context::Context};
 use crate::defect;
 use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank, TaskId};
 use crate::idset::IdSet;

@@ -6,27 +6,15 @@
 use serde_json::{Map, json};
 
 use crate::agent::io::Level;
-use crate::controller::action::RankState;
-use crate::controller::context::Context;
-use crate::controller::io::{Refusal, Reply};
-use crate::controller::job::Jobs;
-use crate::ids::{ActionId, ActionName, Attempt, JobId, MilestoneName, TaskId};
+use crate::controller::interface::io::{Refusal, Reply};
+use crate::controller::state::Jobs;
+use crate::controller::state::RankState;
+use crate::controller::state::context::Context;
+use crate::controller::state::context::MilestoneEntry;
+use crate::ids::{ActionId, Attempt, JobId, MilestoneName, TaskId};
 use crate::idset::IdSet;
 use crate::milestone::{EVENTS, MAX_NAMES, TooMany};
 use crate::targets::Targets;
-
-/// A reported milestone and who reported it, without the ranks. Reports of one batch that differ only in their ranks
-/// become one event.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct MilestoneEntry {
-    job: JobId,
-    attempt: Attempt,
-    name: MilestoneName,
-    /// The action whose script or service reported; `None`: an operator reported.
-    action: Option<ActionName>,
-    /// The user id of the operator who reported; `None`: an action reported.
-    by: Option<u32>,
-}
 
 impl Jobs {
     /// Records that a script of the task reported the milestone `name`. The report counts even if the task has ended

@@ -25,14 +25,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
-use crate::controller::context::Context;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Now, Record, Settings};
-use crate::controller::job::Jobs;
-use crate::controller::job::attempt::JobAttempt;
-use crate::controller::job::layout::Layout;
+use crate::controller::interface::io::{Now, Record, Settings};
 use crate::controller::machine::Machine;
-use crate::controller::memory::Oldest;
+use crate::controller::state::Jobs;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::away::Oldest;
+use crate::controller::state::context::Context;
+use crate::controller::state::layout::Layout;
 use crate::defect;
 use crate::ids::{ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::message::ToAgent;

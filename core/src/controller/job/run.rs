@@ -2,13 +2,13 @@
 //! the action: no script runs twice.
 
 use crate::controller::action::external;
-use crate::controller::context::Context;
 use crate::controller::facts::Facts;
-use crate::controller::io::{ActionRow, ActionStart, External, Recovered, Refusal, Reply, RunRequest};
-use crate::controller::job::Jobs;
-use crate::controller::job::attempt::JobAttempt;
-use crate::controller::job::layout::Layout;
+use crate::controller::interface::io::{ActionRow, ActionStart, External, Recovered, Refusal, Reply, RunRequest};
 use crate::controller::machine::Machine;
+use crate::controller::state::Jobs;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::context::Context;
+use crate::controller::state::layout::Layout;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId};
 use crate::idset::IdSet;

@@ -13,10 +13,10 @@
 
 use serde_json::json;
 
-use crate::controller::context::{Change, Context};
-use crate::controller::io::Recovered;
-use crate::controller::job::Jobs;
-use crate::controller::job::attempt::JobAttempt;
+use crate::controller::interface::io::Recovered;
+use crate::controller::state::Jobs;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::{change::Change, context::Context};
 use crate::defect;
 use crate::ids::{Attempt, JobId};
 

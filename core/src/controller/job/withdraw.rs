@@ -3,10 +3,10 @@
 
 use serde_json::json;
 
-use crate::controller::action::{Action, RankState};
-use crate::controller::context::Context;
-use crate::controller::io::Recovered;
-use crate::controller::job::Jobs;
+use crate::controller::interface::io::Recovered;
+use crate::controller::state::Jobs;
+use crate::controller::state::context::Context;
+use crate::controller::state::{Action, RankState};
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId, Rank, TaskId};
 use crate::idset::IdSet;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::action::Action;
-use crate::controller::action::announced_reboot::Expected;
-use crate::controller::context::Context;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Fetched, Now, RankRow};
-use crate::controller::job::Jobs;
-use crate::controller::memory::Holding;
+use crate::controller::interface::io::{Fetched, Now, RankRow};
+use crate::controller::state::Action;
+use crate::controller::state::Jobs;
+use crate::controller::state::away::Holding;
+use crate::controller::state::context::Context;
+use crate::controller::state::expected::Expected;
 use crate::defect;
 use crate::ids::{JobId, TaskId};
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::controller::facts::Facts;
-use crate::controller::io::{AskWhich, Input, Now, Request};
-use crate::controller::job::Jobs;
-use crate::controller::node::session::Stage;
-use crate::controller::overview::OverviewRequest;
+use crate::controller::interface::io::{AskWhich, Input, Now, Request};
+use crate::controller::interface::overview::OverviewRequest;
+use crate::controller::state::Jobs;
+use crate::controller::state::away::Oldest;
+use crate::controller::state::session::Stage;
 use crate::defect;
 use crate::ids::{ActionId, JobId, TaskId};
 use crate::message::{FromAgent, Held};
@@ -22,16 +23,6 @@ pub struct Needs {
     /// The page of the outbox that a reader asks for: notices to the resource manager with a higher sequence number,
     /// and their maximum number. `None`: no page, or it is in memory.
     pub page: Option<(u64, usize)>,
-}
-
-/// The attempts of the store that are over and have been unchanged for the longest time. Those that are not over are in
-/// memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Oldest {
-    /// Only attempts that have not changed after this time (milliseconds since 1970).
-    pub until_ms: u64,
-    /// Number of attempts.
-    pub limit: usize,
 }
 
 impl Needs {

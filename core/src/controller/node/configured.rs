@@ -8,9 +8,9 @@
 use std::collections::BTreeSet;
 
 use crate::controller::facts::Facts;
-use crate::controller::io::Refusal;
-use crate::controller::job::layout::Layout;
-use crate::controller::node::Node;
+use crate::controller::interface::io::Refusal;
+use crate::controller::state::Node;
+use crate::controller::state::layout::Layout;
 use crate::ids::ActionName;
 use crate::idset::IdSet;
 use crate::nearest::nearest;

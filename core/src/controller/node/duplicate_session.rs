@@ -4,10 +4,10 @@
 //! id alone prove nothing, because a thief of a node's key can read both on the node.
 
 use crate::agent::io::Level;
-use crate::controller::context::{Change, Context};
-use crate::controller::io::{Effect, Now, SessionId};
-use crate::controller::node::session::{Session, Stage};
-use crate::controller::node::{Node, Nodes};
+use crate::controller::interface::io::{Effect, Now, SessionId};
+use crate::controller::state::session::{Session, Stage};
+use crate::controller::state::{Node, Nodes};
+use crate::controller::state::{change::Change, context::Context};
 use crate::defect;
 use crate::ids::{BootId, MachineId};
 use crate::message::{Hello, ToAgent};

@@ -3,12 +3,12 @@
 //! every node stays. With `--reports` the node stays, and the controller drops what it reported.
 
 use crate::agent::io::Level;
-use crate::controller::context::Context;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Record, Refusal, Reply};
-use crate::controller::job::attempt::JobAttempt;
+use crate::controller::interface::io::{Record, Refusal, Reply};
 use crate::controller::machine::Machine;
-use crate::controller::node::Nodes;
+use crate::controller::state::Nodes;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::context::Context;
 use crate::duration::age;
 use crate::hostlist::HostList;
 use crate::ids::HostName;

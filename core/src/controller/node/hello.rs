@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::controller::action::RankState;
-use crate::controller::context::Change;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Effect, NodeRow, Passing, Record, SessionId};
+use crate::controller::interface::io::{Effect, NodeRow, Passing, Record, SessionId};
 use crate::controller::machine::Machine;
-use crate::controller::node::Node;
 use crate::controller::node::duplicate_session::address;
-use crate::controller::node::session::Stage;
-use crate::controller::recovery::Unsettled;
+use crate::controller::state::Node;
+use crate::controller::state::RankState;
+use crate::controller::state::change::Change;
+use crate::controller::state::recovery::Unsettled;
+use crate::controller::state::session::Stage;
 use crate::defect;
 use crate::ids::{HostName, TaskId};
 use crate::mark::Place;

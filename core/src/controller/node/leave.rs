@@ -2,10 +2,10 @@
 //! on, and clients learn that the host answers their open questions no further.
 
 use crate::agent::io::Level;
-use crate::controller::context::{Change, Context};
-use crate::controller::io::{Effect, SessionId};
-use crate::controller::node::Nodes;
-use crate::controller::node::session::Stage;
+use crate::controller::interface::io::{Effect, SessionId};
+use crate::controller::state::Nodes;
+use crate::controller::state::session::Stage;
+use crate::controller::state::{change::Change, context::Context};
 use crate::ids::HostName;
 use crate::message::ToAgent;
 

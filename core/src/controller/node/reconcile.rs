@@ -30,12 +30,11 @@
 //! 4. See [`crate::controller::action::announced_reboot`].
 //! 5. See [`crate::controller::recovery::missing`]. The Cancel follows.
 
-use crate::controller::action::RankState;
-use crate::controller::context::Context;
-use crate::controller::io::SessionId;
-use crate::controller::job::Jobs;
+use crate::controller::interface::io::SessionId;
 use crate::controller::machine::Machine;
-use crate::controller::operator::resolve::may_still_begin;
+use crate::controller::state::Jobs;
+use crate::controller::state::RankState;
+use crate::controller::state::context::Context;
 use crate::defect;
 use crate::ids::{ActionId, HostName, TaskId};
 use crate::idset::IdSet;
@@ -102,7 +101,7 @@ impl Machine {
             // The task must not begin on this host. A running task goes on: the controller acknowledges the end, and
             // ignores the outcome.
             if *state == HeldState::Unclaimed {
-                self.cx.send_cancel(id, &self.jobs, task, "it is of another host");
+                self.jobs.send_cancel(id, task, "it is of another host", &mut self.cx);
             }
             return;
         }
@@ -136,7 +135,7 @@ impl Machine {
                 self.cx.send(id, ToAgent::Begin { task });
             }
             HeldState::Unclaimed if !open => {
-                self.cx.send_cancel(id, &self.jobs, task, "it has ended for the controller")
+                self.jobs.send_cancel(id, task, "it has ended for the controller", &mut self.cx)
             }
             HeldState::Unclaimed => {
                 let cancel = action.must_not_begin(rank);
@@ -147,10 +146,10 @@ impl Machine {
                     // The Cancel goes out even if the task is held back: systemd may start the unit at any time, and
                     // the scripts would run without a Begin.
                     Some(why) if !suspended && !defect!(CancelledBegins) => {
-                        self.cx.send_cancel(id, &self.jobs, task, &why)
+                        self.jobs.send_cancel(id, task, &why, &mut self.cx)
                     }
                     _ if held_back => self.nodes.leave_unclaimed(&self.jobs, task),
-                    Some(why) if !defect!(CancelledBegins) => self.cx.send_cancel(id, &self.jobs, task, &why),
+                    Some(why) if !defect!(CancelledBegins) => self.jobs.send_cancel(id, task, &why, &mut self.cx),
                     _ => match gives_up {
                         Some(change) if !defect!(UnclaimedBegins) => self.cx.changes.push_back(change),
                         _ => self.cx.send(id, ToAgent::Begin { task }),
@@ -159,20 +158,20 @@ impl Machine {
             }
             HeldState::Live { phase, age_ms } => {
                 if open {
-                    let may_begin = may_still_begin(phase);
+                    let may_begin = phase.may_still_begin();
                     let cancel = if may_begin { action.must_not_begin(rank) } else { action.cancel_of(rank) };
                     action.accept(rank);
                     self.jobs.touch(task.action, &mut self.cx);
                     let why = self.jobs.must_not_start(task).filter(|_| may_begin && !suspended);
                     let cancel = cancel.or_else(|| why.map(str::to_owned));
                     if let Some(why) = cancel.filter(|_| !defect!(CancelSentOnce)) {
-                        self.cx.send_cancel(id, &self.jobs, task, &why);
+                        self.jobs.send_cancel(id, task, &why, &mut self.cx);
                     } else if may_begin {
                         self.cx.changes.extend(gives_up);
                     }
-                } else if may_still_begin(phase) {
+                } else if phase.may_still_begin() {
                     // The task has not begun, and would begin when its turn comes or systemd starts its unit.
-                    self.cx.send_cancel(id, &self.jobs, task, "it has ended for the controller");
+                    self.jobs.send_cancel(id, task, "it has ended for the controller", &mut self.cx);
                 }
                 if open && let Some(what) = self.jobs.past_its_limit(host, task, phase, &mut self.cx) {
                     self.on_overdue(task, &what);
@@ -231,7 +230,7 @@ impl Machine {
                 }
             }
             // The node answers the Cancel with a tombstone, and reports the end with `Finished`.
-            RankState::Sent if let Some(why) = cancel => self.cx.send_cancel(id, &self.jobs, task, &why),
+            RankState::Sent if let Some(why) = cancel => self.jobs.send_cancel(id, task, &why, &mut self.cx),
             RankState::Sent if let Some(change) = self.facts().gives_up(task) => self.cx.changes.push_back(change),
             RankState::Sent => self.jobs.start_on(id, task, boot_number, boot, &mut self.cx),
             RankState::Ok | RankState::Ended | RankState::NotInAction => {}
@@ -256,7 +255,7 @@ impl Machine {
             let is_held = cancel.is_none() && self.facts().held_back(id, rank).is_some();
             let Some(session) = node.session.filter(|_| !is_held) else { continue };
             match (cancel, self.facts().gives_up(task)) {
-                (Some(why), _) => self.cx.send_cancel(session, &self.jobs, task, &why),
+                (Some(why), _) => self.jobs.send_cancel(session, task, &why, &mut self.cx),
                 (None, Some(change)) if !defect!(UnclaimedBegins) => self.cx.changes.push_back(change),
                 (None, _) => self.cx.send(session, ToAgent::Begin { task }),
             }

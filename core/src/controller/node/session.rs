@@ -8,47 +8,18 @@
 //! An agent may speak only for the host that its certificate names.
 
 use crate::agent::io::Level;
-use crate::controller::context::Context;
-use crate::controller::io::{Effect, SessionId};
+use crate::controller::interface::io::{Effect, SessionId};
 use crate::controller::machine::Machine;
-use crate::controller::node::Nodes;
+use crate::controller::state::Nodes;
+use crate::controller::state::context::Context;
+use crate::controller::state::session::{Session, Stage};
 use crate::defect;
-use crate::ids::{BootId, Epoch, HostName, MachineId};
+use crate::ids::Epoch;
 use crate::message::{FromAgent, Held, HeldState, Hello, MAX_TASKS};
 
 /// Maximum number of tasks in a Hello, over all its pages. An agent keeps at most 16,384 tasks and tombstones
 /// (`max-tombstones`).
 const MAX_HELLO_TASKS: usize = 20_000;
-/// A connection of an agent.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Session {
-    pub(crate) peer: String,
-    pub(crate) stage: Stage,
-}
-
-/// Stage of a session: a session is greeting, probing, open or over.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Stage {
-    /// The Hello is not complete. Contains the pages that have arrived; `None` before the first page.
-    Greeting(Option<Box<Hello>>),
-    /// The Hello is complete, but an older session of the host is open. This session waits until the older one answers
-    /// the probe with this nonce, or until the time `until_ms` (monotonic).
-    Probing {
-        hello: Box<Hello>,
-        older: SessionId,
-        nonce: u64,
-        until_ms: u64,
-    },
-    Open {
-        host: HostName,
-        machine: MachineId,
-        boot: BootId,
-        link: u64,
-    },
-    /// The controller has ended the session, and drops its late messages.
-    Over,
-}
-
 impl Nodes {
     fn on_hello(&mut self, id: SessionId, names: Option<&[String]>, page: Hello, cx: &mut Context) {
         // DNS names have no case, and a final dot has no meaning (RFC 4343, RFC 1034 3.1).

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::controller::action::RankState;
-use crate::controller::context::{Change, Context};
-use crate::controller::io::{Refusal, Reply, Which};
-use crate::controller::job::Jobs;
-use crate::controller::node::Nodes;
+use crate::controller::interface::io::{Refusal, Reply, Which};
+use crate::controller::state::Jobs;
+use crate::controller::state::Nodes;
+use crate::controller::state::RankState;
+use crate::controller::state::{change::Change, context::Context};
 use crate::defect;
 use crate::ids::{ActionId, Rank, TaskId};
 use crate::message::ToAgent;

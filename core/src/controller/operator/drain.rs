@@ -1,13 +1,14 @@
 //! `drain` and `undrain`: decides whether an operator's request to drain hosts, or to lift their drains, is carried
 //! out.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use crate::agent::io::Level;
-use crate::controller::context::Context;
-use crate::controller::io::{Client, DrainRow, Now, Refusal, Reply};
-use crate::controller::node::Nodes;
-use crate::controller::releases::drain::{Cause, DrainChange, Drains, Fault, MAX_REASON};
+use crate::controller::interface::io::{Client, DrainRow, Now, Refusal};
+use crate::controller::state::Nodes;
+use crate::controller::state::context::Context;
+use crate::controller::state::drains::{Cause, DrainChange, Drains, Fault, MAX_REASON};
+use crate::controller::state::order::{Act, Order};
 use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::HostName;
@@ -16,58 +17,6 @@ use crate::output;
 /// Time (ms) for which, without a drain hook, a later reason of a drain counts as unseen: an operator who types
 /// `undrain` this soon cannot have read the reason.
 const UNSEEN_MS: u64 = 1_000;
-
-/// An operator's request to drain hosts, or to lift their drains, that is being carried out. A request for all hosts of
-/// a large cluster takes several batches ([`crate::controller::quota`]).
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Order {
-    pub(crate) client: Client,
-    pub(crate) uid: u32,
-    act: Act,
-    /// Time of the request (milliseconds since 1970): all its drains have this time, so lists show them in one row.
-    at_ms: u64,
-    /// All hosts of the request.
-    asked: HostList,
-    /// Hosts that are still to be drained, or whose drains are still to be lifted.
-    hosts: VecDeque<HostName>,
-    done: u64,
-    already: Vec<HostName>,
-    lifting: Vec<HostName>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Act {
-    Drain { reason: String },
-    Undrain { forget: bool, notice_id: Option<u64> },
-}
-
-impl Order {
-    fn new(
-        (client, uid): (Client, u32),
-        act: Act,
-        asked: &HostList,
-        hosts: impl IntoIterator<Item = HostName>,
-        now: Now,
-    ) -> Self {
-        let (hosts, already, lifting) = (hosts.into_iter().collect(), Vec::new(), Vec::new());
-        Self { client, uid, act, at_ms: now.wall_ms, asked: asked.clone(), hosts, done: 0, already, lifting }
-    }
-
-    /// Returns `true` if the order has to do with no further host.
-    pub(crate) fn is_done(&self) -> bool {
-        self.hosts.is_empty()
-    }
-
-    /// Returns the reply to the request, once the order is done.
-    pub(crate) fn reply(&self) -> Reply {
-        let list = |hosts: &[HostName]| HostList::sorted(hosts.iter().map(HostName::as_str));
-        let (tasks, already) = (self.done, list(&self.already));
-        match self.act {
-            Act::Drain { .. } => Reply::Drained { tasks, already },
-            Act::Undrain { .. } => Reply::Undrained { tasks, already, lifting: list(&self.lifting) },
-        }
-    }
-}
 
 impl Drains {
     /// Checks an operator's request to drain hosts.

@@ -3,5 +3,4 @@
 
 mod cancel;
 pub(super) mod drain;
-pub(crate) mod quiesce;
 pub(crate) mod resolve;

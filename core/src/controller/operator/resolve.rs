@@ -16,16 +16,16 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::controller::action::{Action, RankState};
-use crate::controller::context::Context;
-use crate::controller::io::{Refusal, Reply, Resolving, Which};
-use crate::controller::job::Jobs;
+use crate::controller::interface::io::{Refusal, Reply, Resolving, Which};
 use crate::controller::machine::Machine;
-use crate::controller::releases::drain::Fault;
+use crate::controller::state::Jobs;
+use crate::controller::state::action::before_its_begin;
+use crate::controller::state::context::Context;
+use crate::controller::state::drains::Fault;
+use crate::controller::state::{Action, RankState};
 use crate::defect;
 use crate::ids::{HostName, Rank, TaskId};
 use crate::idset::IdSet;
-use crate::message::{ITS_START, Phase};
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
 
@@ -137,11 +137,11 @@ impl Machine {
         let node = host.as_ref().and_then(|host| self.nodes.get(host));
         // The last report may be old: a task that has begun since gets a TERM by this Cancel.
         let begun = match node.and_then(|node| node.live.get(&task)) {
-            Some((phase, _)) => !may_still_begin(phase),
+            Some((phase, _)) => !phase.may_still_begin(),
             None => false,
         };
         if let Some(session) = self.nodes.session_of(&self.jobs, task).filter(|_| !begun && !defect!(ResolvedBegins)) {
-            self.cx.send_cancel(session, &self.jobs, task, &before_its_begin(reason));
+            self.jobs.send_cancel(session, task, &before_its_begin(reason), &mut self.cx);
         }
         host.is_some_and(|host| self.drains.is_draining(host.as_str())) && !defect!(ResolveBeforeDrain)
     }
@@ -180,20 +180,4 @@ impl Action {
         // Deltas contain no resolutions, so the whole row is stored.
         self.changed = true;
     }
-}
-
-/// Returns the reason in the Cancel for a task that an operator resolved before any of its scripts began.
-pub(crate) fn before_its_begin(reason: &str) -> String {
-    format!("resolved by an operator before it began: {}", reason.trim())
-}
-
-/// Returns `true` if no script of the task has begun: the task waits for its turn on the node, or for systemd.
-pub(crate) const fn is_before_its_begin(phase: &Phase) -> bool {
-    matches!(phase, Phase::Waiting { .. } | Phase::Starting)
-}
-
-/// Returns `true` if no script of the task has begun, also where the limit has passed meanwhile: a Cancel keeps its
-/// scripts from beginning.
-pub(crate) fn may_still_begin(phase: &Phase) -> bool {
-    is_before_its_begin(phase) || matches!(phase, Phase::Overdue { script, .. } if script == ITS_START)
 }

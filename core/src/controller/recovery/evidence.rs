@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 
 use crate::agent::io::Level;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Record, SessionId};
+use crate::controller::interface::io::{Record, SessionId};
 use crate::controller::machine::Machine;
 use crate::ids::{Epoch, HostName};
 use crate::mark::{Commit, Place};

@@ -8,19 +8,18 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::action::Action;
-use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
-use crate::controller::io::{Effect, NodeRow, OutboxEntry};
-use crate::controller::job::Jobs;
-use crate::controller::job::attempt::JobAttempt;
+use crate::controller::interface::io::{Effect, NodeRow, OutboxEntry};
 use crate::controller::machine::Machine;
 use crate::controller::node::session::redial_window_ms;
+use crate::controller::state::Action;
+use crate::controller::state::Jobs;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::recovery::{Gate, Recovery};
+use crate::controller::state::{change::Change, context::Context};
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, TaskId};
 use crate::idset::IdSet;
-
-use super::{Gate, Recovery};
 
 /// Minimum (ms) of [`shut_ms`], which a small cluster gets, because its redial windows are short.
 const SHUT_MS: u64 = 5_000;

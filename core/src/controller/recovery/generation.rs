@@ -15,14 +15,14 @@
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::context::{Change, Context};
-use crate::controller::io::{Record, Recovered, RecoveryRow};
-use crate::controller::job::Jobs;
+use crate::controller::interface::io::{Record, Recovered, RecoveryRow};
 use crate::controller::machine::Machine;
+use crate::controller::state::Jobs;
+use crate::controller::state::recovery::Recovery;
+use crate::controller::state::{change::Change, context::Context};
 use crate::defect;
 use crate::ids::{Attempt, JobId};
 
-use super::Recovery;
 use super::gate::shut_ms;
 
 /// Minimum length (ms) of the grace. The edges and the waiting clients connect again within seconds.

@@ -6,13 +6,12 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::controller::action::RankState;
 use crate::controller::action::order::GIVEN_UP;
-use crate::controller::context::{Change, Context};
-use crate::controller::io::Recovered;
-use crate::controller::job::Jobs;
-use crate::controller::node::Nodes;
-use crate::controller::operator::resolve::may_still_begin;
+use crate::controller::interface::io::Recovered;
+use crate::controller::state::Jobs;
+use crate::controller::state::Nodes;
+use crate::controller::state::RankState;
+use crate::controller::state::{change::Change, context::Context};
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId, Rank, ResourceName, TaskId};
 use crate::idset::IdSet;
@@ -96,9 +95,9 @@ impl Jobs {
         open.subtract(&action.row.cancelling);
         for task in open.iter().map(|rank| TaskId { action: id, rank: Rank(rank) }) {
             let Some(node) = nodes.of(self, task) else { continue };
-            let is_begun = node.live.get(&task).is_some_and(|(phase, _)| !may_still_begin(phase));
+            let is_begun = node.live.get(&task).is_some_and(|(phase, _)| !phase.may_still_begin());
             if let Some(session) = node.session.filter(|_| !is_begun && !defect!(GivenUpBegins)) {
-                cx.send_cancel(session, self, task, GIVEN_UP);
+                self.send_cancel(session, task, GIVEN_UP, cx);
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::controller::facts::Facts;
-use crate::controller::job::attempt::JobAttempt;
+use crate::controller::state::attempt::JobAttempt;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 
 /// Reason for which the gate or the recovery keeps a task from beginning.

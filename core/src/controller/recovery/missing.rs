@@ -13,14 +13,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::controller::action::RankState;
-use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
-use crate::controller::io::{Passing, Recovered, Resolving};
-use crate::controller::job::Jobs;
-use crate::controller::job::attempt::JobAttempt;
+use crate::controller::interface::io::{Passing, Recovered, Resolving};
 use crate::controller::machine::Machine;
-use crate::controller::node::Nodes;
+use crate::controller::state::Jobs;
+use crate::controller::state::Nodes;
+use crate::controller::state::RankState;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::{change::Change, context::Context};
 use crate::defect;
 use crate::ids::{ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;

@@ -18,64 +18,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
-use crate::controller::io::{ActionRow, Effect, Now, Passing, Recovered, SessionId};
-use crate::controller::job::Jobs;
-use crate::controller::job::attempt::JobAttempt;
+use crate::controller::interface::io::{ActionRow, Effect, Now, Passing, Recovered, SessionId};
 use crate::controller::machine::Machine;
-use crate::controller::node::{Node, Nodes};
-use crate::controller::releases::drain::Drains;
+use crate::controller::state::Jobs;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::drains::Drains;
+use crate::controller::state::recovery::{Unknown, Unsettled};
+use crate::controller::state::{Node, Nodes};
+use crate::controller::state::{change::Change, context::Context};
 use crate::defect;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::mark::Place;
 use crate::message::{Held, HeldState, Phase, ToAgent};
 
-use super::Unsettled;
 use super::held_back::HeldBack;
 
 /// Maximum number of tombstones of unknown tasks kept for one node.
 const MAX_TOMBSTONES: usize = 4_096;
 /// Maximum number of unknown tasks that the reason of a drain names.
 const NAMED: usize = 2;
-
-/// A task that a node holds and the store does not know.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Unknown {
-    pub(crate) job: JobId,
-    pub(crate) attempt: Attempt,
-    pub(crate) action: ActionName,
-    userid: Option<u32>,
-    /// The task's state in the node's last report.
-    state: HeldState,
-    /// Time (monotonic) of the node's last report about the task.
-    reported_ms: u64,
-    /// The task's time limit; `None`: no limit, or none reported.
-    limit_ms: Option<u64>,
-    /// `true` if an operator has lifted the host's drain. The controller then acknowledges the task's end.
-    pub(super) given_up: bool,
-}
-
-impl Unknown {
-    pub(crate) const fn is_tombstone(&self) -> bool {
-        matches!(self.state, HeldState::Tombstone { .. })
-    }
-
-    /// Returns `true` if the node's tombstone says that the task went well.
-    pub(super) const fn went_well(&self) -> bool {
-        matches!(&self.state, HeldState::Tombstone { outcome, .. } if outcome.went_well())
-    }
-
-    /// Returns the name of the task's state, for people.
-    pub(crate) const fn as_str(&self) -> &'static str {
-        match self.state {
-            HeldState::Unclaimed => "unclaimed",
-            HeldState::Live { .. } => "live",
-            HeldState::Ended | HeldState::Tombstone { .. } => "ended",
-        }
-    }
-}
 
 impl Nodes {
     /// Records the phase that the node reports of an unknown task. Returns `false` if the host has no such unknown

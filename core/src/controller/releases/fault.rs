@@ -10,12 +10,12 @@
 //! | a task was resolved manually while it may be alive | `operator/resolve.rs` |
 //! | an after-action had ended before ranks joined | `job/hand_over.rs` |
 //! | an unknown task is there; a clean-up may be missing; an unlisted attempt is cleaned up | `recovery/` |
-//! | what an operator typed, or the resource manager says | `operator/drain.rs`, `releases/drain.rs` |
+//! | what an operator typed, or the resource manager says | `operator/drain.rs`, `state/drains.rs` |
 
 use crate::controller::action::verdict::{blamed, last_line};
 use crate::controller::facts::Facts;
 use crate::controller::machine::Machine;
-use crate::controller::releases::drain::{Cause, DrainChange, Fault, MAX_REASON};
+use crate::controller::state::drains::{Cause, DrainChange, Fault, MAX_REASON};
 use crate::defect;
 use crate::ids::TaskId;
 use crate::outcome::{Loss, Outcome};

@@ -4,9 +4,9 @@
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::context::Context;
-use crate::controller::io::{Refusal, Reply};
-use crate::controller::job::Jobs;
+use crate::controller::interface::io::{Refusal, Reply};
+use crate::controller::state::Jobs;
+use crate::controller::state::context::Context;
 use crate::ids::{Attempt, JobId};
 
 impl Jobs {

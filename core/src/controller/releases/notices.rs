@@ -3,11 +3,11 @@
 
 use serde_json::Value;
 
-use crate::controller::context::Context;
-use crate::controller::io::{Effect, OutboxEntry, Reader, Record};
-use crate::controller::job::Jobs;
-use crate::controller::job::attempt::JobAttempt;
-use crate::controller::releases::outbox::{Outbox, first_sequence};
+use crate::controller::interface::io::{Effect, OutboxEntry, Reader, Record};
+use crate::controller::state::Jobs;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::context::Context;
+use crate::controller::state::outbox::{Outbox, first_sequence};
 use crate::controller::stored::body::Body;
 use crate::defect;
 use crate::ids::{Attempt, JobId};

@@ -3,12 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::controller::action::{Action, RankState};
 use crate::controller::facts::Facts;
-use crate::controller::node::Node;
-use crate::controller::operator::resolve::is_before_its_begin;
+use crate::controller::interface::view::PsRow;
 use crate::controller::show::job::describe;
-use crate::controller::view::PsRow;
+use crate::controller::state::Node;
+use crate::controller::state::{Action, RankState};
 use crate::defect;
 use crate::ids::{ActionId, Rank, TaskId};
 use crate::idset::IdSet;
@@ -27,7 +26,7 @@ impl Facts<'_> {
     /// Returns the scripts on a node that go on although their tasks are over.
     pub(super) fn continues<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = Continuing> + 'a {
         let live = node.live.iter().filter(|(task, (phase, _))| {
-            !node.tasks.contains(task) && !is_before_its_begin(phase) && !defect!(ContinuingUnseen)
+            !node.tasks.contains(task) && !phase.is_before_its_begin() && !defect!(ContinuingUnseen)
         });
         live.filter_map(|(task, (phase, since_ms))| {
             let action = self.jobs.action(task.action)?;

@@ -8,18 +8,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::controller::action::Action;
 use crate::controller::facts::Facts;
-use crate::controller::io::{AttemptsOf, Reply};
-use crate::controller::job::Job;
-use crate::controller::job::attempt::JobAttempt;
-use crate::controller::view::{EdgeAction, EdgeAttempt};
+use crate::controller::interface::io::{AttemptsOf, Reply};
+use crate::controller::interface::view::{EdgeAction, EdgeAttempt};
+use crate::controller::state::Action;
+use crate::controller::state::Job;
+use crate::controller::state::attempt::JobAttempt;
 use crate::defect;
 use crate::ids::{Attempt, JobId, ResourceName};
 use crate::task::Ended;
 
 #[cfg(doc)]
-use crate::controller::io::Request;
+use crate::controller::interface::io::Request;
 
 impl Facts<'_> {
     /// Returns the replies to [`Request::Attempts`] and [`Request::Drains`] of an edge, both as of the last batch. The

@@ -1,10 +1,10 @@
 //! Ends of ranks, for `perilog show`: ranks that ended alike share a row, and a reply has a bounded size. A job may
 //! have 65,536 ranks, and all may have failed in the same way.
 
-use crate::controller::action::Action;
-use crate::controller::job::layout::Layout;
+use crate::controller::interface::view::{EndView, MoreEnds};
+use crate::controller::state::Action;
+use crate::controller::state::layout::Layout;
 use crate::controller::stored::rows::RankRow;
-use crate::controller::view::{EndView, MoreEnds};
 use crate::defect;
 use crate::ids::Rank;
 use crate::idset::IdSet;

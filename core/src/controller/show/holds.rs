@@ -3,12 +3,12 @@
 //! Every running job holds its ranks, so `perilog ps` shows these holds only with `--held`. A job that holds named
 //! resources and no ranks is always shown, because its resource manager may have forgotten the job.
 
-use crate::controller::action::Action;
 use crate::controller::facts::Facts;
-use crate::controller::job::attempt::JobAttempt;
-use crate::controller::job::layout::Layout;
+use crate::controller::interface::view::PsRow;
 use crate::controller::recovery::suspended;
-use crate::controller::view::PsRow;
+use crate::controller::state::Action;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::layout::Layout;
 use crate::ids::{ActionName, Attempt, JobId, Rank};
 use crate::idset::IdSet;
 use crate::job::Part;

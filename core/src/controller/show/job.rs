@@ -1,15 +1,15 @@
 //! View of a job: its attempts and actions, and the state, reason and age of each open rank.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::json;
 
 use crate::controller::action::verdict::last_line;
-use crate::controller::action::{Action, RankState};
 use crate::controller::facts::Facts;
-use crate::controller::io::{External, Refusal, Reply};
+use crate::controller::interface::io::{External, Refusal, Reply};
+use crate::controller::interface::view::{ActionView, AttemptView, JobView, PsRow};
 use crate::controller::job::no_job;
-use crate::controller::view::{ActionView, AttemptView, JobView, PsRow};
+use crate::controller::state::{Action, RankState};
 use crate::duration::{Span, age};
 use crate::ids::{Attempt, JobId, Rank};
 use crate::idset::IdSet;
@@ -260,11 +260,4 @@ fn list(processes: &[Process]) -> String {
         text.push(format!("{} more", processes.len() - SHOWN));
     }
     text.join(", ")
-}
-
-/// Returns the commands of the processes as a text without their ids, such as `sleep, sh`: equal on nodes where the
-/// same was left.
-pub(crate) fn commands(processes: &[Process]) -> String {
-    let names: BTreeSet<&str> = processes.iter().map(|process| process.command.as_str()).collect();
-    names.into_iter().collect::<Vec<_>>().join(", ")
 }

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use crate::controller::facts::Facts;
-use crate::controller::io::{DrainRow, Refusal, Reply};
-use crate::controller::node::Node;
-use crate::controller::view::{DrainView, NodeView, PAGE_BYTES};
+use crate::controller::interface::io::{DrainRow, Refusal, Reply};
+use crate::controller::interface::view::{DrainView, NodeView, PAGE_BYTES};
+use crate::controller::state::Node;
 use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::HostName;

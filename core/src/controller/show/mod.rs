@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use crate::controller::facts::Facts;
-use crate::controller::io::Source;
+use crate::controller::interface::io::Source;
+use crate::controller::interface::view::{PsRow, SourceView, StatusView};
 use crate::controller::machine::Machine;
-use crate::controller::view::{PsRow, SourceView, StatusView};
 use crate::milestone::MAX_NAMES;
 
 mod continuing;
@@ -23,8 +23,6 @@ mod notices;
 mod overview;
 mod recovery;
 mod timeline;
-
-pub(super) use job::commands;
 
 impl Machine {
     /// Returns the controller's state as one line for `systemctl status`.

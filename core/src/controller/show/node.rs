@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::action::{Action, RankState};
 use crate::controller::facts::Facts;
-use crate::controller::io::{DrainRow, Passing, Refusal};
-use crate::controller::job::attempt::JobAttempt;
-use crate::controller::node::Node;
+use crate::controller::interface::io::{DrainRow, Passing, Refusal};
+use crate::controller::interface::view::{NodeView, PsRow, WhyTask, WhyView};
 use crate::controller::show::continuing::Continuing;
-use crate::controller::view::{NodeView, PsRow, WhyTask, WhyView};
+use crate::controller::state::Node;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::{Action, RankState};
 use crate::ids::{HostName, JobId, Rank, TaskId, stem, unit_of};
 use crate::idset::IdSet;
 use crate::message::Phase;

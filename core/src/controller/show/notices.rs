@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::controller::facts::Facts;
-use crate::controller::io::DrainRow;
-use crate::controller::view::PsRow;
+use crate::controller::interface::io::DrainRow;
+use crate::controller::interface::view::PsRow;
 use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId};

@@ -4,16 +4,16 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::controller::action::Action;
 use crate::controller::action::verdict::{blamed, last_line};
 use crate::controller::facts::Facts;
-use crate::controller::io::Refusal;
-use crate::controller::node::Node;
-use crate::controller::overview::{
+use crate::controller::interface::io::Refusal;
+use crate::controller::interface::overview::{
     DrainGroup, Fault, MAX_HOSTS, MAX_NODES, MAX_ROWS, MAX_TEXT, MAX_VERDICTS, NodeGroup, OpenRow, Overview,
     OverviewReply, OverviewRequest, VerdictRow,
 };
-use crate::controller::view::{PsRow, WhyView};
+use crate::controller::interface::view::{PsRow, WhyView};
+use crate::controller::state::Action;
+use crate::controller::state::Node;
 use crate::hostlist::{HostList, by_number};
 use crate::ids::ActionName;
 use crate::idset::IdSet;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::controller::facts::Facts;
-use crate::controller::job::attempt::JobAttempt;
-use crate::controller::view::{AbandonedView, RecoveryView, UnknownView};
+use crate::controller::interface::view::{AbandonedView, RecoveryView, UnknownView};
+use crate::controller::state::attempt::JobAttempt;
 use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId, TaskId};

@@ -1,14 +1,14 @@
 //! Timeline of a job, for the web page: its attempts and actions with their ends. Every list has a bound.
 
-use crate::controller::action::Action;
 use crate::controller::facts::Facts;
-use crate::controller::io::Refusal;
-use crate::controller::job::attempt::JobAttempt;
-use crate::controller::job::no_job;
-use crate::controller::overview::{
+use crate::controller::interface::io::Refusal;
+use crate::controller::interface::overview::{
     ActionLine, AttemptLine, MAX_ACTIONS, MAX_ATTEMPTS, MAX_FAULTS, MAX_HOSTS, MAX_ROWS, Timeline,
 };
+use crate::controller::job::no_job;
 use crate::controller::show::overview::{first, open_row};
+use crate::controller::state::Action;
+use crate::controller::state::attempt::JobAttempt;
 use crate::ids::{Attempt, JobId};
 
 impl Facts<'_> {

@@ -1,6 +1,5 @@
-//! Rows of the store: nodes, attempts, actions with their ranks, drains. A [`Record`](crate::controller::io::Record)
-//! writes a row; a [`Snapshot`](crate::controller::io::Snapshot) contains all rows. Times are in milliseconds; moments
-//! count from 1970.
+//! Rows of the store: nodes, attempts, actions with their ranks, drains. A `Record` writes a row; a `Snapshot`
+//! contains all rows. Times are in milliseconds; moments count from 1970.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -380,4 +379,21 @@ pub struct Expects {
     pub machine: MachineId,
     /// The rest of the task's time limit when the script announced the reboot; `None`: no limit.
     pub within_ms: Option<u64>,
+}
+
+impl AttemptRow {
+    /// Returns `true` if the attempt has pending work of its own.
+    pub const fn is_live(&self) -> bool {
+        !self.complete || self.abandoned
+    }
+}
+
+impl ActionRow {
+    /// Returns `true` if the action has work left: it has no verdict, or one of its ranks or resources has not ended,
+    /// or a resolution waits. Ranks that wait for an announced reboot are open.
+    pub fn is_live(&self) -> bool {
+        let is_open = !(self.waiting.is_empty() && self.sent.is_empty() && self.accepted.is_empty());
+        let external = self.external.as_ref().is_some_and(|external| external.is_open());
+        self.verdict.is_none() || is_open || external || !self.resolving.is_empty()
+    }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::controller::interface::parameters::name;
+use crate::controller::parameters::name;
 
 /// Source of attempts: one instance of a resource manager. The source's edge adds attempts, and lists the existing
 /// attempts.

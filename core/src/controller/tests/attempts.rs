@@ -1,8 +1,9 @@
 //! Requests: the attempt and the ranks that each request means, and the requests that the controller refuses.
 
+use crate::job::{Terms, Tolerance};
+
 use super::release::{add, bench, finish};
 use super::*;
-use crate::job::{Terms, Tolerance};
 
 #[test]
 fn the_same_thing_asked_twice_is_the_same_action() {

@@ -1,7 +1,8 @@
 //! Announced reboots, and drains that a reboot lifts.
 
-use super::*;
 use crate::outcome::{Loss, Verdict};
+
+use super::*;
 
 pub(super) const LIMIT: u64 = 600_000;
 /// Value (ms) of `unreachable_grace_ms` in the settings of the bench.

@@ -1,11 +1,12 @@
 //! Operators' requests: `resolve`, which waits for the drain if a script may be alive, and `quiesce`.
 
-use super::release::{add, bench, contexts, finish};
-use super::*;
 use crate::controller::view::WhyTask;
 use crate::job::Terms;
 use crate::task::Process;
 use crate::{Loss, Verdict};
+
+use super::release::{add, bench, contexts, finish};
+use super::*;
 
 fn resolve(ok: bool) -> Request {
     Request::Resolve { which: which("j", None), ok, reason: "power-cycled".into() }

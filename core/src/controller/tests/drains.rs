@@ -1,11 +1,12 @@
 //! The drain hook: its notices, their order, and the removal of a pending drain.
 
+use crate::job::Terms;
+use crate::outcome::Loss;
+
 use super::by_hand::{confirm, hooked};
 use super::release::{add, bench, contexts, finish};
 use super::tolerance::tell;
 use super::*;
-use crate::job::Terms;
-use crate::outcome::Loss;
 
 /// If a site configures a drain hook later, the hook gets a notice of each existing drain that no hook has confirmed.
 #[test]

@@ -1,7 +1,8 @@
 //! Durability: a new controller needs only the committed records.
 
-use super::*;
 use proptest::prelude::*;
+
+use super::*;
 
 /// Returns a copy of the store with its rows in a fixed order, so that two stores can be compared.
 fn durable(store: &Snapshot) -> Snapshot {

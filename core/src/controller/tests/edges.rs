@@ -1,12 +1,13 @@
 //! The view of an edge: the attempts of its source and their state.
 
+use crate::controller::view::EdgeAttempt;
+use crate::job::Terms;
+use crate::outcome::Verdict;
+
 use super::recovery::listed;
 use super::release::{bench, finish, job};
 use super::tolerance::{check, tell, terms};
 use super::*;
-use crate::controller::view::EdgeAttempt;
-use crate::job::Terms;
-use crate::outcome::Verdict;
 
 fn source(instance: &str) -> Source {
     Source { name: "flux".into(), instance: instance.into() }

@@ -1,11 +1,12 @@
 //! Ends of a job's ranks in `perilog show`: equal ends share a row, and the reply is bounded.
 
-use super::release::{add, bench};
-use super::*;
 use crate::controller::view::ActionView;
 use crate::job::Terms;
 use crate::targets::Targets;
 use crate::task::Tail;
+
+use super::release::{add, bench};
+use super::*;
 
 fn show(b: &mut Bench, targets: Option<&str>) -> Result<(ActionView, usize), Refusal> {
     let targets = targets.map(|text| text.parse::<Targets>().unwrap());

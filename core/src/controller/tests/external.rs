@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::release::{add, bench, contexts, finish, job};
-use super::*;
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 use crate::outcome::{Loss, Verdict};
+
+use super::release::{add, bench, contexts, finish, job};
+use super::*;
 
 const LEASE_MS: u64 = 30_000;
 

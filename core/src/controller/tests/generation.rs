@@ -1,11 +1,12 @@
 //! Generations: what an abandoned attempt keeps and drops, who takes it up, and what becomes of its hosts.
 
-use super::recovery::{accepted_epoch, commit, list, listed};
-use super::release::{add, bench, contexts, finish};
-use super::*;
 use crate::controller::io::ReleasePolicy;
 use crate::job::Terms;
 use crate::outcome::{Loss, Verdict};
+
+use super::recovery::{accepted_epoch, commit, list, listed};
+use super::release::{add, bench, contexts, finish};
+use super::*;
 
 /// Creates a bench with a finished job on n[0-1]. Its epilog has ended on n0, and waits on n1, which is away.
 pub(super) fn owing() -> (Bench, SessionId) {

@@ -1,9 +1,10 @@
 //! History: what has ended costs nothing but its place, in a batch, at a start and when retention forgets it.
 
-use super::release::{add, bench, finish, job};
-use super::*;
 use crate::controller::memory::Needs;
 use crate::job::Terms;
+
+use super::release::{add, bench, finish, job};
+use super::*;
 
 /// Adds and finishes jobs with these numbers, such as `j0`, one after the other on n0: a prolog, an epilog, and the
 /// release.

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::release::{add, bench, contexts, finish, job};
-use super::*;
 use crate::job::Terms;
 use crate::message::ITS_START;
 use crate::task::Process;
+
+use super::release::{add, bench, contexts, finish, job};
+use super::*;
 
 fn rabbits(names: &[&str]) -> BTreeSet<ResourceName> {
     names.iter().map(|name| ResourceName::new(name).unwrap()).collect()

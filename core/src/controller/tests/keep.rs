@@ -1,10 +1,11 @@
 //! Tolerance and `keep` over all actions of a job: forgiven ranks, kept ranks, and released surplus.
 
+use crate::job::Terms;
+use crate::outcome::Verdict;
+
 use super::release::{add, bench, contexts, finish, job};
 use super::tolerance::{check, tell, terms, verdict};
 use super::*;
-use crate::job::Terms;
-use crate::outcome::Verdict;
 
 /// Failures that were forgiven in one action count against the tolerance of the next. All actions together leave the
 /// job at least `keep` ranks.

@@ -1,8 +1,9 @@
 //! Limits: the time that a task, an absent node or a finished attempt may take, and the size of what a task may add to
 //! the job's log.
 
-use super::*;
 use crate::outcome::{Loss, Verdict};
+
+use super::*;
 
 #[test]
 fn not_accepted_within_start_grace_is_lost_and_fenced() {

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use super::release::{add, bench};
-use super::*;
-use crate::controller::quota::RANKS;
+use crate::controller::state::quota::RANKS;
 use crate::controller::view::DrainView;
 use crate::hostlist::HostList;
 use crate::job::Terms;
+
+use super::release::{add, bench};
+use super::*;
 
 /// The largest cluster, and the longest reply.
 const HOSTS: u32 = 65_536;

@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::release::{add, bench, contexts, finish, job};
-use super::*;
 use crate::job::{Terms, Tolerance};
 use crate::task::Check;
+
+use super::release::{add, bench, contexts, finish, job};
+use super::*;
 
 fn reported(b: &Bench) -> Vec<Value> {
     contexts(b, "milestone")

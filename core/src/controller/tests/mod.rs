@@ -38,7 +38,7 @@ use std::collections::BTreeMap;
 
 use crate::controller::io::*;
 use crate::controller::machine::Machine;
-use crate::controller::memory::Holding;
+use crate::controller::state::away::Holding;
 use crate::eventlog::Event;
 use crate::ids::*;
 use crate::message::*;

@@ -1,8 +1,9 @@
 //! `perilog node forget`: the controller forgets a dismantled node, and refuses to forget a node that is in use.
 
+use crate::job::Terms;
+
 use super::release::{add, bench, finish};
 use super::*;
-use crate::job::Terms;
 
 fn forget(b: &mut Bench, hosts: &str) -> Result<u64, Refusal> {
     let (reply, _) = b.ask(Request::NodeForget { hosts: hosts.parse().unwrap(), reports: false });

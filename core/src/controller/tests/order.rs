@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use super::release::{add, bench, contexts, finish, job};
-use super::*;
 use crate::job::Terms;
 use crate::outcome::Verdict;
+
+use super::release::{add, bench, contexts, finish, job};
+use super::*;
 
 /// Returns the action and rank of each Start among the effects.
 fn begun(effects: &[Effect]) -> Vec<(String, u32)> {

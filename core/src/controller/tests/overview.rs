@@ -1,13 +1,14 @@
 //! Views of the controller's web page: node states as in `perilog nodes`, grouped, with the most important first, and
 //! bounded in size.
 
-use super::release::{add, bench, finish};
-use super::*;
 use crate::controller::overview::*;
 use crate::controller::view::WhyView;
 use crate::job::Terms;
 use crate::outcome::Verdict;
 use crate::task::Tail;
+
+use super::release::{add, bench, finish};
+use super::*;
 
 fn overview(b: &mut Bench) -> Overview {
     let Ok(Reply::Overview(OverviewReply::Cluster(view))) = b.ask(Request::Overview(OverviewRequest::Cluster)).0 else {

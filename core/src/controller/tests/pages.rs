@@ -1,9 +1,10 @@
 //! The pages of an edge's list: what the list lacks counts only when its last page is there.
 
+use crate::idset::IdSet;
+
 use super::recovery::{GRACE_MS, listed, page, source};
 use super::release::bench;
 use super::*;
-use crate::idset::IdSet;
 
 /// Sends a page, and returns the reply.
 fn send(b: &mut Bench, sync: Option<u64>, continues: bool, jobs: &[&str]) -> Result<Synced, Refusal> {

@@ -1,9 +1,10 @@
 //! Quota: what concerns many ranks takes several batches, each of a few ranks, and no client loses anything by it.
 
-use super::*;
-use crate::controller::quota::RANKS;
+use crate::controller::state::quota::RANKS;
 use crate::hostlist::HostList;
 use crate::outcome::Verdict;
+
+use super::*;
 
 /// Returns a bench with connected nodes `n0`, `n1` and so on, whose batches change two ranks each by themselves.
 fn bench(nodes: u32) -> (Bench, Vec<SessionId>) {

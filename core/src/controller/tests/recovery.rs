@@ -1,10 +1,11 @@
 //! Evidence and the gate: when a store counts as behind, and what waits after a start.
 
+use crate::job::Terms;
+use crate::mark::{Commit, Mark};
+
 use super::generation::owing;
 use super::release::{add, bench, finish};
 use super::*;
-use crate::job::Terms;
-use crate::mark::{Commit, Mark};
 
 pub(super) const GATE_MS: u64 = 5_000;
 pub(super) const GRACE_MS: u64 = 60_000;

@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::*;
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 use crate::outcome::Verdict;
 use crate::resource_set::ResourceSet;
+
+use super::*;
 
 pub(super) fn job(name: &str) -> JobId {
     JobId::new(name).unwrap()

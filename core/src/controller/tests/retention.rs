@@ -1,9 +1,10 @@
 //! Retention: the attempts that the controller forgets after a time, and the attempts that it keeps for a pending
 //! release, drain or clean-up.
 
+use crate::job::Terms;
+
 use super::release::{add, bench, finish};
 use super::*;
-use crate::job::Terms;
 
 const HOUR_MS: u64 = 3_600_000;
 const RETENTION_MS: u64 = 30 * 86_400_000;

@@ -1,8 +1,9 @@
 //! Scale: the cost of one completion does not grow with the job. No record, event or effect of one rank contains all
 //! ranks. These tests count bytes and measure no time.
 
-use super::*;
 use crate::idset::IdSet;
+
+use super::*;
 
 /// Returns all ranks below `count` in a scattered order: a set to which they are added one by one has at times more
 /// than `count / 3` separate ranges. `count` is a power of two.

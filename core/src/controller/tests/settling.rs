@@ -1,10 +1,11 @@
 //! Reconciling: each row of the table in `reconcile`, which lists the differences between the store and a node's Hello;
 //! and the completions of tasks as they arrive.
 
-use super::release::add;
-use super::*;
 use crate::job::{Terms, Tolerance};
 use crate::outcome::{Loss, Verdict};
+
+use super::release::add;
+use super::*;
 
 #[test]
 fn an_action_starts_once_per_node_and_names_unknown_nodes() {

@@ -1,9 +1,10 @@
 //! Views of nodes: `perilog why`, `nodes` and `status`, and the journal, show drained and held nodes.
 
-use super::release::{add, bench, contexts, finish};
-use super::*;
 use crate::controller::view::{StatusView, WhyView};
 use crate::job::Terms;
+
+use super::release::{add, bench, contexts, finish};
+use super::*;
 
 fn why(b: &mut Bench, host: &str) -> WhyView {
     let Ok(Reply::Why(view)) = b.ask(Request::Why { host: HostName::new(host).unwrap() }).0 else { panic!("no why") };

@@ -1,8 +1,9 @@
 //! Names of hosts: a host has one spelling, and a refusal of another one names it.
 
+use crate::job::Terms;
+
 use super::release::{add, bench};
 use super::*;
-use crate::job::Terms;
 
 /// Regression test: the kernel's host name of n0 changed to N0. The controller welcomed a second node on the
 /// certificate of n0, and the jobs of n0 were lost.

@@ -1,9 +1,10 @@
 //! Superseding: the after-actions of the older attempt clean up, and the newer attempt waits for them host by host.
 
-use super::release::{add, bench, contexts, finish, job};
-use super::*;
 use crate::job::Terms;
 use crate::outcome::{ExitStatus, Verdict};
+
+use super::release::{add, bench, contexts, finish, job};
+use super::*;
 
 pub(super) fn of(attempt: u64, action: &str, rank: u32) -> TaskId {
     TaskId { action: id(action, "j", attempt), rank: Rank(rank) }

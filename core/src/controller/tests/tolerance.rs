@@ -2,12 +2,13 @@
 
 use serde_json::json;
 
-use super::by_hand::confirm;
-use super::release::{add, bench, contexts, finish, job};
-use super::*;
 use crate::job::Terms;
 use crate::outcome::{Loss, Verdict};
 use crate::task::Check;
+
+use super::by_hand::confirm;
+use super::release::{add, bench, contexts, finish, job};
+use super::*;
 
 pub(super) fn terms(tolerate: &str) -> Terms {
     Terms { tolerate: tolerate.parse().ok(), ..Terms::default() }

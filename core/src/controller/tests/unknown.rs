@@ -1,8 +1,9 @@
 //! Unknown tasks: one blocks its host; who takes up its attempt adopts it, or an operator undrains the host.
 
+use crate::job::Terms;
+
 use super::release::{add, bench, contexts, finish};
 use super::*;
-use crate::job::Terms;
 
 /// Returns a controller on a copy of the store in which nothing of job `j` had begun. The job was finished since, and
 /// no node has said Hello yet.

@@ -1,9 +1,10 @@
 //! Unlisted attempts: what becomes of an attempt that its edge's list lacks, and what a list says again.
 
+use crate::job::Terms;
+
 use super::recovery::{list, listed, page, source};
 use super::release::{add, bench, contexts, finish};
 use super::*;
-use crate::job::Terms;
 
 fn waits(b: &mut Bench, job: &str) -> Option<String> {
     let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new(job).unwrap(), targets: None }).0 else {

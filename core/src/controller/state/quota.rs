@@ -12,8 +12,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::controller::context::Change;
-use crate::controller::operator::drain::Order;
+use crate::controller::state::change::Change;
+use crate::controller::state::order::Order;
 use crate::defect;
 use crate::ids::ActionId;
 use crate::idset::IdSet;

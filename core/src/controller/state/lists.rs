@@ -14,11 +14,11 @@
 //! A listed attempt bears the number of the list ([`JobAttempt::listed`]), so a half list needs no memory for the
 //! attempts that the store has.
 //!
-//! [`JobAttempt::listed`]: crate::controller::job::attempt::JobAttempt::listed
+//! [`JobAttempt::listed`]: crate::controller::state::attempt::JobAttempt::listed
 
 use std::collections::BTreeMap;
 
-use crate::controller::io::{Now, Refusal, Source, SyncPage};
+use crate::controller::interface::io::{Now, Refusal, Source, SyncPage};
 use crate::defect;
 use crate::ids::Epoch;
 
@@ -51,11 +51,11 @@ struct List {
 
 /// A list whose last page has not come yet.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Half {
-    pub(super) number: u64,
+pub(crate) struct Half {
+    pub(crate) number: u64,
     listed: usize,
     dropped_ms: u64,
-    pub(super) refused: bool,
+    pub(crate) refused: bool,
 }
 
 impl Lists {
@@ -69,7 +69,7 @@ impl Lists {
     ///
     /// # Errors
     /// The list that the page continues is not under way, or the page makes a list exceed a bound.
-    pub(super) fn turn(&mut self, page: &SyncPage, now: Now) -> Result<Half, Refusal> {
+    pub(crate) fn turn(&mut self, page: &SyncPage, now: Now) -> Result<Half, Refusal> {
         if !self.by_source.contains_key(&page.source) && self.by_source.len() >= MAX_SOURCES {
             let most = format!("at most {MAX_SOURCES} sources are listed in one run of the controller");
             return Err(Refusal::Invalid(most));
@@ -100,12 +100,12 @@ impl Lists {
     }
 
     /// Stores a list again of which further pages follow.
-    pub(super) fn is_half(&mut self, source: &Source, half: Half) {
+    pub(crate) fn is_half(&mut self, source: &Source, half: Half) {
         self.by_source.entry(source.clone()).or_default().half = Some(half);
     }
 
     /// Records that the last page of a list has come.
-    pub(super) fn is_whole(&mut self, source: &Source, half: Half) {
+    pub(crate) fn is_whole(&mut self, source: &Source, half: Half) {
         let list = List { half: None, whole: Some(half.number), refused: half.refused };
         self.by_source.insert(source.clone(), list);
     }
@@ -145,7 +145,7 @@ impl Lists {
 
     /// Returns `true` if a source for which `is_same` returns `true` has listed all its attempts since this controller
     /// started, and none of them was refused.
-    pub(super) fn has_all(&self, is_same: impl Fn(&Source) -> bool) -> bool {
+    pub(crate) fn has_all(&self, is_same: impl Fn(&Source) -> bool) -> bool {
         self.by_source.iter().any(|(source, list)| {
             is_same(source) && list.whole.is_some() && (!list.refused || defect!(CleanedBesideRefused))
         })

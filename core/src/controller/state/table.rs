@@ -13,10 +13,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use crate::controller::action::Action;
-use crate::controller::job::Job;
-use crate::controller::job::attempt::JobAttempt;
-use crate::controller::memory::Away;
+use crate::controller::state::action::Action;
+use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::attempts::Job;
+use crate::controller::state::away::Away;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId};
 

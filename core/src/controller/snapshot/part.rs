@@ -3,27 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::controller::io::{ActionRow, AttemptRow, Fetched, NodeRow, OutboxEntry, RankRow, Reader, Snapshot};
-use crate::controller::memory::{Elsewhere, Holding, Needs};
-use crate::controller::node::FAILED_KEPT;
+use crate::controller::interface::io::Elsewhere;
+use crate::controller::interface::io::{ActionRow, Fetched, NodeRow, OutboxEntry, RankRow, Reader, Snapshot};
+use crate::controller::memory::Needs;
+use crate::controller::state::away::Holding;
+use crate::controller::state::nodes::FAILED_KEPT;
 use crate::ids::{ActionId, HostName, JobId};
-
-impl AttemptRow {
-    /// Returns `true` if the attempt has pending work of its own.
-    pub const fn is_live(&self) -> bool {
-        !self.complete || self.abandoned
-    }
-}
-
-impl ActionRow {
-    /// Returns `true` if the action has work left: it has no verdict, or one of its ranks or resources has not ended,
-    /// or a resolution waits. Ranks that wait for an announced reboot are open.
-    pub fn is_live(&self) -> bool {
-        let is_open = !(self.waiting.is_empty() && self.sent.is_empty() && self.accepted.is_empty());
-        let external = self.external.as_ref().is_some_and(|external| external.is_open());
-        self.verdict.is_none() || is_open || external || !self.resolving.is_empty()
-    }
-}
 
 impl Snapshot {
     /// Returns the snapshot without the jobs that a start need not load: those that have ended, and to which nothing
@@ -131,8 +116,10 @@ impl Snapshot {
     fn failed_jobs(&self, of: &BTreeMap<ActionId, &JobId>) -> BTreeSet<JobId> {
         let mut layouts = BTreeMap::new();
         for row in &self.attempts {
-            layouts
-                .insert((&row.job, row.attempt), crate::controller::Layout::new(row.ranks.clone(), row.hosts.clone()));
+            layouts.insert(
+                (&row.job, row.attempt),
+                crate::controller::state::layout::Layout::new(row.ranks.clone(), row.hosts.clone()),
+            );
         }
         let actions: BTreeMap<ActionId, &ActionRow> = self.actions.iter().map(|row| (row.id, row)).collect();
         let host = |row: &RankRow| {

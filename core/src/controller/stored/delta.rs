@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::controller::io::{ActionRow, AttemptRow};
+use crate::controller::stored::rows::{ActionRow, AttemptRow};
 use crate::ids::Rank;
 use crate::idset::IdSet;
 
@@ -203,7 +203,7 @@ fn within<K: Ord + Clone>(sets: &BTreeMap<K, IdSet>, ranks: &IdSet) -> BTreeMap<
 }
 
 /// Takes a rank out of each set. Drops empty sets.
-pub(super) fn take_out<K: Ord>(sets: &mut BTreeMap<K, IdSet>, rank: Rank) {
+pub(crate) fn take_out<K: Ord>(sets: &mut BTreeMap<K, IdSet>, rank: Rank) {
     sets.retain(|_, set| {
         set.remove(rank.0);
         !set.is_empty()

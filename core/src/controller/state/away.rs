@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::controller::memory::{Elsewhere, Holding};
+use crate::controller::interface::io::Elsewhere;
+use crate::controller::interface::overview::MAX_VERDICTS;
 use crate::ids::JobId;
 
 /// Number of times that jobs leave memory in the time for which a job stays.
@@ -56,4 +57,35 @@ impl Away {
         all.attempts = all.attempts.saturating_sub(attempts);
         all.actions = all.actions.saturating_sub(actions);
     }
+}
+
+/// Which jobs stay in memory although they have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holding {
+    /// Time (ms) after the job has ended, or after a batch has needed it. Nodes that connect again name the same job
+    /// within seconds of each other.
+    pub ms: u64,
+    /// Number of the newest verdicts whose jobs stay: the overview shows them.
+    pub verdicts: usize,
+}
+
+impl Default for Holding {
+    fn default() -> Self {
+        Self { ms: 60_000, verdicts: MAX_VERDICTS }
+    }
+}
+
+impl Holding {
+    /// For tests: jobs leave memory at the end of the batch in which they end, and the overview lacks their verdicts.
+    pub const NONE: Self = Self { ms: 0, verdicts: 0 };
+}
+
+/// The attempts of the store that are over and have been unchanged for the longest time. Those that are not over are in
+/// memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Oldest {
+    /// Only attempts that have not changed after this time (milliseconds since 1970).
+    pub until_ms: u64,
+    /// Number of attempts.
+    pub limit: usize,
 }

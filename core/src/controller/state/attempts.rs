@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, btree_map};
 use std::ops::RangeBounds;
 
-use crate::controller::job::attempt::JobAttempt;
+use crate::controller::state::attempt::JobAttempt;
 use crate::ids::Attempt;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -55,15 +55,15 @@ impl Attempts {
         self.0.range(range).map(unboxed)
     }
 
-    pub(super) fn get_mut(&mut self, number: &Attempt) -> Option<&mut JobAttempt> {
+    pub(crate) fn get_mut(&mut self, number: &Attempt) -> Option<&mut JobAttempt> {
         self.0.get_mut(number).map(|attempt| &mut **attempt)
     }
 
-    pub(super) fn insert(&mut self, number: Attempt, attempt: JobAttempt) {
+    pub(crate) fn insert(&mut self, number: Attempt, attempt: JobAttempt) {
         self.0.insert(number, Box::new(attempt));
     }
 
-    pub(super) fn remove(&mut self, number: &Attempt) -> Option<JobAttempt> {
+    pub(crate) fn remove(&mut self, number: &Attempt) -> Option<JobAttempt> {
         self.0.remove(number).map(|attempt| *attempt)
     }
 }
@@ -74,5 +74,30 @@ impl<'a> IntoIterator for &'a Attempts {
 
     fn into_iter(self) -> Iter<'a> {
         self.iter()
+    }
+}
+
+/// The attempts of a job.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Job {
+    pub(crate) attempts: Attempts,
+    /// Last sequence number of the job's event log.
+    pub(crate) events_last: u64,
+}
+
+impl Job {
+    /// Returns the number of the newest open attempt. A request that names no attempt means this one.
+    pub(crate) fn open_attempt(&self) -> Option<Attempt> {
+        self.attempts.iter().rev().find(|(_, attempt)| attempt.open).map(|(number, _)| *number)
+    }
+
+    pub(crate) fn last_attempt(&self) -> Option<Attempt> {
+        self.attempts.keys().next_back().copied()
+    }
+
+    /// Returns the job's last attempt, from which a requeue takes its terms, and its hosts if the request names none.
+    /// `None`: the job has no attempt.
+    pub(crate) fn before_the_next(&self) -> Option<&JobAttempt> {
+        self.attempts.values().next_back()
     }
 }

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::action::delta::AttemptDelta;
-use crate::controller::io::{AttemptRow, Recovered, Source};
-use crate::controller::job::layout::Layout;
+use crate::controller::interface::io::{AttemptRow, Recovered, Source};
+use crate::controller::state::layout::Layout;
+use crate::controller::stored::delta::AttemptDelta;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId};
 use crate::idset::IdSet;
@@ -53,7 +53,7 @@ pub(crate) struct JobAttempt {
     /// The number of the last edge's list that has the attempt; 0: no list since this controller started. Not stored.
     pub(crate) listed: u64,
     /// `true` if this batch may have changed the attempt, and the index does not have the change yet
-    /// ([`crate::controller::job::index`]).
+    /// (`table`).
     pub(crate) is_stale: bool,
 }
 

@@ -1,7 +1,9 @@
 //! Applies records to a snapshot. Every store must give the same result as this code. The simulator and the tests use a
 //! snapshot as the store.
 
-use crate::controller::io::{Reader, Record, Snapshot};
+mod part;
+
+use crate::controller::interface::io::{Reader, Record, Snapshot};
 
 impl Snapshot {
     /// Applies one record, as the store does in its transaction. Unlike the store, a snapshot keeps only the last

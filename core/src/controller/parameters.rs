@@ -13,13 +13,13 @@ use crate::outcome::{check_sent, signal_number};
 /// Maximum size in bytes of an operator's text: a sentence, which goes into events and to nodes.
 const MAX_TEXT: usize = 1_024;
 
-pub(super) fn wrong<E: de::Error>(text: impl Display) -> E {
+pub(crate) fn wrong<E: de::Error>(text: impl Display) -> E {
     E::custom(text)
 }
 
 /// Reads an operator's text of at most 1 KiB. Replaces control characters by spaces: the text reaches nodes, events and
 /// the site's hook, which may write it to a terminal or a line.
-pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+pub(crate) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
     if text.len() > MAX_TEXT {
         return Err(wrong(format_args!("{} bytes, at most {MAX_TEXT} are taken", text.len())));
@@ -28,25 +28,25 @@ pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String,
 }
 
 /// Reads an optional text; empty if there is none.
-pub(super) fn optional_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+pub(crate) fn optional_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Ok(reason(deserializer)?.unwrap_or_default())
 }
 
 /// Reads an optional text.
-pub(super) fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+pub(crate) fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     #[derive(Deserialize)]
     struct Text(#[serde(deserialize_with = "text")] String);
     Ok(Option::<Text>::deserialize(deserializer)?.map(|Text(text)| text))
 }
 
 /// Reads a part of the name of a source.
-pub(in crate::controller) fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+pub(crate) fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let name = text(deserializer)?;
     if name.is_empty() { Err(wrong("a source has a name and an instance")) } else { Ok(name) }
 }
 
 /// Reads an action's time limit in milliseconds; `None`: no limit.
-pub(super) fn timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+pub(crate) fn timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let timeout = Option::<Span>::deserialize(deserializer)?.and_then(Span::as_millis);
     match timeout {
         Some(0) => Err(wrong("a timeout of nothing: expected a duration above zero")),
@@ -55,12 +55,12 @@ pub(super) fn timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opti
 }
 
 /// Reads an age in milliseconds; nothing has an infinite age.
-pub(super) fn age<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+pub(crate) fn age<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Ok(Option::<Span>::deserialize(deserializer)?.map_or(0, |age| age.as_millis().unwrap_or(u64::MAX)))
 }
 
 /// Reads the name or number of a signal that perilog may send to scripts.
-pub(super) fn signal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
+pub(crate) fn signal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
     let text = String::deserialize(deserializer)?;
     let signal = signal_number(&text);
     let signal = signal.ok_or_else(|| {
@@ -72,7 +72,7 @@ pub(super) fn signal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D
 }
 
 /// Reads environment variables for scripts.
-pub(super) fn environment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+pub(crate) fn environment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     let env: BTreeMap<String, String> = Option::deserialize(deserializer)?.unwrap_or_default();
     for (name, value) in &env {
         if let Err(at) = check_name(name) {

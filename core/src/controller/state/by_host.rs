@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::ops::RangeBounds;
 
-use crate::controller::node::Node;
+use crate::controller::state::node::Node;
 use crate::ids::HostName;
 
 /// All nodes, each with the name of its host.
@@ -63,14 +63,14 @@ impl ByHost {
     }
 
     /// Returns the node of a host; adds it if there is none.
-    pub(super) fn get_or_insert_with(&mut self, host: &HostName, new: impl FnOnce() -> Node) -> &mut Node {
+    pub(crate) fn get_or_insert_with(&mut self, host: &HostName, new: impl FnOnce() -> Node) -> &mut Node {
         if !self.nodes.contains_key(host) {
             self.names.insert(host.clone());
         }
         self.nodes.entry(host.clone()).or_insert_with(|| Box::new(new()))
     }
 
-    pub(super) fn remove(&mut self, host: &HostName) -> Option<Node> {
+    pub(crate) fn remove(&mut self, host: &HostName) -> Option<Node> {
         self.names.remove(host);
         self.nodes.remove(host).map(|node| *node)
     }

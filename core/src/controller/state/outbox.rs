@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::controller::io::{OutboxEntry, Reader};
+use crate::controller::interface::io::{OutboxEntry, Reader};
 use crate::controller::stored::body::Body;
 use crate::defect;
 use crate::ids::{Attempt, JobId};
@@ -36,14 +36,14 @@ pub(crate) struct Outbox {
     failed: BTreeMap<u64, String>,
     /// Highest sequence number so far, at the start of an epoch of the controller the number from [`first_sequence`].
     /// The next entry gets the number after this one.
-    pub(super) last: u64,
+    pub(crate) last: u64,
     /// The lowest and the highest sequence number that entries for the resource manager in the store alone may have:
     /// those about jobs that have left memory. `None`: there are none.
     elsewhere: Option<(u64, u64)>,
     /// Entries that a batch has needed, about jobs that are not in memory.
     guests: Vec<u64>,
     /// The controller's epoch, which new entries bear.
-    pub(super) epoch: u64,
+    pub(crate) epoch: u64,
 }
 
 impl Outbox {
@@ -54,7 +54,7 @@ impl Outbox {
     }
 
     /// Adds an entry with the next sequence number; returns the entry.
-    pub(super) fn next(&mut self, reader: Reader, job: &JobId, attempt: Attempt, body: Body) -> OutboxEntry {
+    pub(crate) fn next(&mut self, reader: Reader, job: &JobId, attempt: Attempt, body: Body) -> OutboxEntry {
         self.last += 1;
         let entry = OutboxEntry { sequence: self.last, epoch: self.epoch, reader, job: job.clone(), attempt, body };
         self.push(entry.clone());
@@ -156,7 +156,7 @@ impl Outbox {
     }
 
     /// Returns `true` if memory or the store has an entry for the resource manager.
-    pub(super) fn has_manager(&self) -> bool {
+    pub(crate) fn has_manager(&self) -> bool {
         self.manager(0).next().is_some() || self.elsewhere.is_some()
     }
 
@@ -204,14 +204,14 @@ impl Outbox {
         }
     }
 
-    fn leave(&mut self, key: (Reader, u64)) {
+    pub(crate) fn leave(&mut self, key: (Reader, u64)) {
         self.remove(key);
         let (first, last) = self.elsewhere.unwrap_or((key.1, key.1));
         self.elsewhere = Some((first.min(key.1), last.max(key.1)));
     }
 
     /// Returns the entries about an attempt, those for the resource manager first, each in order.
-    pub(super) fn about(&self, job: &JobId, attempt: Attempt) -> impl Iterator<Item = &OutboxEntry> {
+    pub(crate) fn about(&self, job: &JobId, attempt: Attempt) -> impl Iterator<Item = &OutboxEntry> {
         self.keys(job, attempt).filter_map(|key| self.entries.get(&key))
     }
 
@@ -250,7 +250,7 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::Body;
+    use crate::controller::stored::body::Body;
 
     fn job(name: &str) -> JobId {
         JobId::new(name).unwrap()

@@ -18,9 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 use crate::agent::io::Level;
-use crate::controller::context::Context;
-use crate::controller::io::{Again, DrainRow, Effect, ListedDrain, Now, Passing, Record};
-use crate::controller::node::Node;
+use crate::controller::interface::io::{Again, DrainRow, Effect, ListedDrain, Now, Passing, Record};
+use crate::controller::state::context::Context;
+use crate::controller::state::node::Node;
 use crate::defect;
 use crate::ids::{Attempt, HostName, JobId, Rank};
 use crate::job::Part;

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::context::Context;
-use crate::controller::io::{Client, Now, Quiet, Record, Refusal, Reply};
-use crate::controller::job::Jobs;
+use crate::controller::interface::io::{Client, Now, Quiet, Record, Refusal, Reply};
+use crate::controller::state::context::Context;
+use crate::controller::state::jobs::Jobs;
 use crate::defect;
 use crate::duration::Span;
 use crate::ids::ActionName;
