@@ -81,29 +81,45 @@ pub(super) async fn ensure(enroll: &Enroll, files: &TlsFiles, server_name: Optio
     }
     // An expired certificate proves nothing, so the node connects without one.
     let tls = ClientTls::load_anonymous(files)?;
-    let way = Way { enroll, files, server_name, tls };
+    let way = Way::new(enroll, &files.key, server_name, tls)?;
     let by_token = match &enroll.token {
         Some(path) => by_token(&way, path).await,
         None => Err(EnrollError::NoToken { path: files.cert.clone() }),
     };
-    let by = match (by_token, &enroll.munge) {
-        (Ok(()), _) => "with its token",
+    let (certificate, by) = match (by_token, &enroll.munge) {
+        (Ok(certificate), _) => (certificate, "with its token"),
         (Err(error), Some(munge)) if !error.is_of_the_way() => {
-            by_munge(&way, munge).await.map_err(|munge| error.and_munge(munge))?;
-            "by munge"
+            (by_munge(&way, munge).await.map_err(|munge| error.and_munge(munge))?, "by munge")
         }
         (Err(error), _) => return Err(error),
     };
+    write(&files.cert, 0o644, &certificate)?;
     tracing::info!("enrolled as {} {by}: {}", enroll.host, files.cert.display());
     Ok(true)
 }
 
-/// The controllers to ask for a certificate, and the TLS settings that verify their identity.
+/// The controllers to ask for a certificate, the TLS settings that verify their identity, and the key to be certified.
 struct Way<'a> {
     enroll: &'a Enroll,
-    files: &'a TlsFiles,
     server_name: Option<&'a str>,
     tls: ClientTls,
+    /// The node's key (PEM).
+    key: String,
+    /// The certificate signing request (PEM) for the key.
+    csr: String,
+    /// The public part of the key, to which a munge credential is bound.
+    public: Vec<u8>,
+}
+
+impl<'a> Way<'a> {
+    /// Reads the node's key from the file `path`; makes the key if the file is missing.
+    fn new(enroll: &'a Enroll, path: &Path, server_name: Option<&'a str>, tls: ClientTls) -> Result<Self, EnrollError> {
+        let wrong = |why| EnrollError::Key { path: path.to_owned(), why };
+        let key = key(path)?;
+        let csr = authority::request(&key).map_err(|error| wrong(error.to_string()))?;
+        let public = Requested::read(&csr).map_err(wrong)?.key();
+        Ok(Self { enroll, server_name, tls, key, csr, public })
+    }
 }
 
 /// The proof of identity that the node sends with its request for a certificate. Without token and munge, the
@@ -114,18 +130,15 @@ struct Proof {
     munge: Option<String>,
 }
 
-async fn by_token(way: &Way<'_>, path: &Path) -> Result<(), EnrollError> {
+async fn by_token(way: &Way<'_>, path: &Path) -> Result<String, EnrollError> {
     let proof = Proof { token: Some(token(path)?), munge: None };
     obtain(way, proof).await
 }
 
 /// Obtains a certificate from the controllers of `way`, with a munge credential as proof; `program` makes the
 /// credential. A credential is valid once, so each controller gets a new one.
-async fn by_munge(way: &Way<'_>, program: &Path) -> Result<(), EnrollError> {
-    let path = &way.files.key;
-    let wrong = |why| EnrollError::Key { path: path.clone(), why };
-    let public = Requested::read(&request(path)?).map_err(wrong)?.key();
-    let payload = &bound(&way.enroll.host, &public);
+async fn by_munge(way: &Way<'_>, program: &Path) -> Result<String, EnrollError> {
+    let payload = &bound(&way.enroll.host, &way.public);
     let ask = |address| async move {
         let proof = Proof { token: None, munge: Some(munge::encode(program, payload).await?) };
         obtain_at(way, address, &proof).await
@@ -133,13 +146,13 @@ async fn by_munge(way: &Way<'_>, program: &Path) -> Result<(), EnrollError> {
     ask_in_turn(&way.enroll.addresses, ask).await
 }
 
-/// Asks each controller in turn, until one issues a certificate that is kept. An error on this node ends the turn.
+/// Asks each controller in turn, until one issues a certificate that is good. An error on this node ends the turn.
 ///
 /// # Errors
 /// The error of the first controller that answered. If none answered: the error of the last controller.
-async fn ask_in_turn<'a, A>(addresses: &'a [String], ask: impl Fn(&'a str) -> A) -> Result<(), EnrollError>
+async fn ask_in_turn<'a, A>(addresses: &'a [String], ask: impl Fn(&'a str) -> A) -> Result<String, EnrollError>
 where
-    A: Future<Output = Result<(), EnrollError>>,
+    A: Future<Output = Result<String, EnrollError>>,
 {
     let mut kept = EnrollError::Nobody;
     for address in addresses {
@@ -226,14 +239,16 @@ fn due_ms((from_ms, until_ms): (u64, u64)) -> u64 {
 }
 
 async fn renew(enroll: &Enroll, files: &TlsFiles, server_name: Option<&str>) -> Result<(), EnrollError> {
-    obtain(&Way { enroll, files, server_name, tls: ClientTls::load(files)? }, Proof::default()).await
+    let way = Way::new(enroll, &files.key, server_name, ClientTls::load(files)?)?;
+    write(&files.cert, 0o644, &obtain(&way, Proof::default()).await?)
 }
 
-async fn obtain(way: &Way<'_>, proof: Proof) -> Result<(), EnrollError> {
+/// Returns a new certificate (PEM).
+async fn obtain(way: &Way<'_>, proof: Proof) -> Result<String, EnrollError> {
     ask_in_turn(&way.enroll.addresses, |address| obtain_at(way, address, &proof)).await
 }
 
-async fn obtain_at(way: &Way<'_>, address: &str, proof: &Proof) -> Result<(), EnrollError> {
+async fn obtain_at(way: &Way<'_>, address: &str, proof: &Proof) -> Result<String, EnrollError> {
     let (token, munge) = (proof.token.clone(), proof.munge.clone());
     let mut dial = Dial::tls(address, way.tls.clone());
     // A munge credential proves that root asks, but not from which host; the port proves the host.
@@ -241,18 +256,11 @@ async fn obtain_at(way: &Way<'_>, address: &str, proof: &Proof) -> Result<(), En
     if let Some(name) = way.server_name {
         name.clone_into(&mut dial.server_name);
     }
-    let question = Ask { host: way.enroll.host.clone(), token, munge, csr: request(&way.files.key)? };
+    let question = Ask { host: way.enroll.host.clone(), token, munge, csr: way.csr.clone() };
     let answer = ask(&dial, &question).await?;
-    let key = key(&way.files.key)?;
-    check_issued(&answer, &key, &way.enroll.host, clock::wall_ms())
+    check_issued(&answer, &way.key, &way.enroll.host, clock::wall_ms())
         .map_err(|why| EnrollError::Answer { address: address.to_owned(), why })?;
-    write(&way.files.cert, 0o644, &answer)
-}
-
-/// Returns a certificate signing request (PEM) for the node's key in the file `path`; makes the key if the file is
-/// missing.
-fn request(path: &Path) -> Result<String, EnrollError> {
-    authority::request(&key(path)?).map_err(|error| EnrollError::Key { path: path.to_owned(), why: error.to_string() })
+    Ok(answer)
 }
 
 /// Returns the node's key (PEM); makes a key if the file is missing.
@@ -367,7 +375,7 @@ mod tests {
                 "refuses" => Err(EnrollError::Ask(AskError::Refused { address, why: "no such token".to_owned() })),
                 "wrong" => Err(EnrollError::Answer { address, why: "of another key".to_owned() }),
                 "ours" => Err(EnrollError::Key { path: address.into(), why: "malformed".to_owned() }),
-                "good" => Ok(()),
+                "good" => Ok("certificate".to_owned()),
                 _ => Err(EnrollError::Ask(AskError::TimedOut { address })),
             })
         };
@@ -382,7 +390,7 @@ mod tests {
         ] {
             let asked: Vec<String> = asked.split_whitespace().map(str::to_owned).collect();
             match ask_in_turn(&asked, ask).await {
-                Ok(()) => assert_eq!(ended, "", "{asked:?}"),
+                Ok(_) => assert_eq!(ended, "", "{asked:?}"),
                 Err(error) => {
                     assert!(!ended.is_empty() && error.to_string().starts_with(ended), "{asked:?}: {error}");
                     assert_eq!(error.is_of_the_way(), is_of_the_way, "{asked:?}");
@@ -427,7 +435,8 @@ mod tests {
             assert!(parts.iter().all(|part| error.contains(part)), "{token:?} {with}: {error}");
             assert_eq!(error.contains("token: "), parts.len() > 1, "{token:?} {with}: {error}");
         }
-        let public = Requested::read(&request(&files.key).unwrap()).unwrap().key();
+        let csr = authority::request(&key(&files.key).unwrap()).unwrap();
+        let public = Requested::read(&csr).unwrap().key();
         assert_eq!(fs::read_to_string(path("asked")).unwrap(), bound("n1", &public));
     }
 }
