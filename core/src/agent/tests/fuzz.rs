@@ -1,16 +1,13 @@
-//! Random histories. In the first kind a simulated world ([`super::world`]) answers the machine consistently, and the
-//! tests compare the machine's reports with that world. In the second kind the inputs are arbitrary, and the machine
-//! may neither panic nor grow.
+//! Random inputs, also such that no daemon would hand in: the machine may neither panic nor grow. Histories in which a
+//! world answers the machine consistently are the simulator's (`sim/`).
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::values::*;
-use super::world::{Fate, World};
 use crate::agent::io::{Effect, Exec, HookEvent, Input, Now, Seen, StartReply};
 use crate::agent::machine::Machine;
-use crate::ids::TaskId;
-use crate::message::{Ask, ToAgent};
+use crate::message::ToAgent;
 use crate::outcome::Outcome;
 use crate::task::Hook;
 
@@ -25,74 +22,9 @@ const TASKS: [(&str, u64, &str, u32); 8] = [
     ("j", 1, "prolog", 2),
     ("l", 1, "epilog", 0),
 ];
-const REMOTE: usize = 6;
-
-fn remote(at: u8) -> (&'static str, u64, &'static str, u32) {
-    TASKS[usize::from(at) % REMOTE]
-}
 
 /// A step of a history as three random numbers: they choose the event, the task or other object, and the variant.
 type Step = (u8, u8, u8);
-
-fn live(world: &mut World, (what, which, how): Step, forgotten: &mut Vec<TaskId>) {
-    let (j, attempt, a, rank) = remote(which);
-    let id = task(j, attempt, a, rank);
-    let own = TASKS[REMOTE + usize::from(which) % 2];
-    let at = usize::from(which);
-    let fate = match how % 8 {
-        0 => Fate::Failed,
-        1 => Fate::Unanswered,
-        2 => Fate::Late,
-        3 => Fate::Swallowed,
-        _ => Fate::Done,
-    };
-    match what % 40 {
-        // A controller that forgot a task does not request it again.
-        0..=3 if !forgotten.contains(&id) => world.order(ToAgent::Start(start(j, attempt, a, rank))),
-        4 if !forgotten.contains(&id) => {
-            let Input::Message(cancel) = cancel(j, attempt, a, rank) else { unreachable!() };
-            world.order(cancel);
-        }
-        5 => world.order(ToAgent::Signal { task: id, signal: how }),
-        6 => world.order(ToAgent::Begin { task: id }),
-        7 => world.order(ToAgent::Ack { task: id, commit: 0 }),
-        8 => {
-            if let Some(at) = world.replies.len().checked_sub(1) {
-                let reply = world.replies.remove(usize::from(how) % (at + 1));
-                world.order(reply);
-            }
-        }
-        9 => {
-            forgotten.push(id);
-            world.order(ToAgent::Forget { tasks: vec![id] });
-        }
-        10 => {
-            let mut exec = exec(own.0, own.1, own.2, own.3);
-            exec.hook = hook(how);
-            world.feed(Input::Exec { caller: u64::from(how % 4), exec });
-        }
-        11 if how % 4 == 0 => {
-            world.feed(Input::Bereft { caller: 9, task: local(own.0, own.1, own.2, own.3) });
-        }
-        11 => world.feed(Input::CancelLocal { caller: 9, task: local(own.0, own.1, own.2, own.3) }),
-        12 => world.feed(Input::Hangup { caller: u64::from(how % 4) }),
-        13 => world.link_up(),
-        14 => world.link_down(),
-        15 | 16 => world.welcome(u64::from(how % 3) + 1),
-        17 if !world.bus => world.join(),
-        // systemd was re-executed.
-        18 if world.joined && how % 4 == 0 => world.join(),
-        19 if how % 4 == 0 => world.lose_bus(which % 2 == 0),
-        20 if how % 8 == 0 => world.kill_agent(which % 2 == 0),
-        21 => world.pass(u64::from(how) * 40),
-        22 => world.late_start(at),
-        23 if how % 8 == 0 => world.take_away(at),
-        24 => world.order(ToAgent::Ask { question: 1, ask: Ask::Status }),
-        25..=28 => world.step(at, [0, 0, 3][usize::from(how) % 3], how % 2 == 0),
-        29..=31 => world.deliver(at),
-        _ => world.carry_out(at, fate),
-    }
-}
 
 /// Returns the configuration of the property tests: at least 400 cases each, more if the environment variable
 /// `PROPTEST_CASES` says so.
@@ -103,19 +35,6 @@ fn config() -> ProptestConfig {
 
 proptest! {
     #![proptest_config(config())]
-
-    #[test]
-    fn every_task_runs_at_most_once_and_ends_true_to_its_scripts(history in vec(any::<Step>(), 1..250)) {
-        let mut world = World::new();
-        let mut forgotten = Vec::new();
-        world.join();
-        world.link_up();
-        world.welcome(1);
-        for step in history {
-            live(&mut world, step, &mut forgotten);
-        }
-        world.settle();
-    }
 
     #[test]
     fn nothing_that_is_put_in_makes_it_panic_or_grow(history in vec(any::<Step>(), 1..300)) {

@@ -22,4 +22,3 @@ mod unit;
 pub(crate) mod values;
 mod watch;
 mod words;
-mod world;
