@@ -103,7 +103,7 @@ impl Stage {
 /// most ten seconds.
 pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> {
     let io = |doing| move |source| FarewellError::Io { doing, source };
-    let spool = Spool::look(run_dir);
+    let spool = Spool::open_unlocked(run_dir);
     let cgroups = Cgroups::find().map_err(io("cannot read the mounts"))?;
     let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
     let mut stage = Stage::Waiting { until_ms: clock::mono_ms().saturating_add(limit_ms) };
@@ -112,7 +112,7 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
         // Begins to watch before the check, so that a change in between wakes the loop.
         let inotify = Inotify::new().map_err(io("inotify"))?;
         let reported = watch(&inotify, &spool, &cgroups);
-        let seen = look(&spool, &cgroups)?;
+        let seen = inspect(&spool, &cgroups)?;
         say(&seen, &mut said);
         let (next, step) = stage.next(&seen, clock::mono_ms());
         stage = next;
@@ -138,7 +138,7 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
     }
 }
 
-/// Adds watches for everything that can change the result of [`look`]. Returns `false` if the kernel does not report
+/// Adds watches for everything that can change the result of [`inspect`]. Returns `false` if the kernel does not report
 /// empty cgroups (cgroup v1), so that the caller must also look again after a time.
 fn watch(inotify: &Inotify, spool: &Spool, cgroups: &Cgroups) -> bool {
     let names = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
@@ -150,10 +150,10 @@ fn watch(inotify: &Inotify, spool: &Spool, cgroups: &Cgroups) -> bool {
             let _gone = inotify.add(&events, WatchFlags::MODIFY);
         }
     }
-    cgroups.tell()
+    cgroups.reports_empty()
 }
 
-fn look(spool: &Spool, cgroups: &Cgroups) -> Result<Seen, SpoolError> {
+fn inspect(spool: &Spool, cgroups: &Cgroups) -> Result<Seen, SpoolError> {
     let mut seen = Seen::default();
     // Without a run of the agent the directory does not exist.
     let stems = if spool.tasks().exists() { spool.stems()? } else { Vec::new() };
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn an_announced_boot_is_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
-        let spool = Spool::look(dir.path());
+        let spool = Spool::open_unlocked(dir.path());
         let cgroups = Cgroups::nowhere();
         for (stem, files) in [
             ("perilog-task-prolog-a-0-0", &["intent.json"][..]),
@@ -262,7 +262,7 @@ mod tests {
             files.iter().for_each(|file| std::fs::write(spool.task(stem).join(file), "").unwrap());
         }
         let expected = seen(&["perilog-task-prolog-a-0-0"], &["perilog-task-prolog-c-0-0"]);
-        assert_eq!(look(&spool, &cgroups).unwrap(), expected);
+        assert_eq!(inspect(&spool, &cgroups).unwrap(), expected);
     }
 
     #[tokio::test]

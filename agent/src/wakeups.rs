@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn many_stirs_of_one_task_are_one_and_now_goes_before_soon() {
+    async fn many_wakeups_of_one_task_are_one_and_now_goes_before_soon() {
         let wakeups = Wakeups::default();
         for _ in 0..1000 {
             wakeups.soon("a");

@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
             set_up(&flux, way)?;
             for ((size, measured), alone) in SIZES.iter().zip(measured).zip(&mut alone) {
                 for turn in 0..=samples {
-                    noise.look();
+                    noise.calibrate();
                     let job = flux.submit(*size, &["--urgency=hold"], &["true"])?;
                     flux.rank_0()?.run(&["runuser", "-u", "alice", "--", "sh", "-c", LET_GO, &job])?.ok()?;
                     // The first job of a block is not counted: another way has left its caches.

@@ -35,7 +35,7 @@ impl Noise {
 
     /// Runs the calibration loop, [`STEPS`] equal steps of arithmetic, once and records its time. Most benches call
     /// this between their own samples; the spread of the times shows how much other work disturbs this computer.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn calibrate(&mut self) {
         let began = clock::mono_us();
         let mut value = self.sum;
         for _ in 0..STEPS {
@@ -49,8 +49,8 @@ impl Noise {
     }
 
     /// Ends the observation. Returns what it saw since its begin as JSON: load averages, shares of busy and stolen
-    /// processor time, and the times of the loop that [`look`](Self::look) runs. Adds a note with these figures to the
-    /// table.
+    /// processor time, and the times of the loop that [`calibrate`](Self::calibrate) runs. Adds a note with these
+    /// figures to the table.
     pub(crate) fn end(self, table: &mut Table) -> Result<Value> {
         let (now, then) = (ticks()?, self.ticks);
         let all = (now.all - then.all).max(1) as f64;

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_stands_above_the_default() {
+    fn what_is_given_wins_over_the_default() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let options = Options::parse(&words("--agents 10,20 --rounds 3")).unwrap();
         assert_eq!(options.list("agents", &[1]), [10, 20]);

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_told_of() {
+    fn the_memory_and_cpu_time_of_this_process_are_read() {
         let me = std::process::id();
         let memory = Memory::of(me).unwrap();
         assert!(memory.rss > 500 && memory.anonymous > 0 && memory.pss <= memory.rss, "{memory:?}");

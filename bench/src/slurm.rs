@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
         for turn in 0..WARM_UP + samples {
             // Each way comes as often in each place.
             for way in (0..WAYS.len()).map(|place| (turn + place) % WAYS.len()) {
-                noise.look();
+                noise.calibrate();
                 let took_ms = one(&cluster, &slurm, WAYS[way], size)?;
                 if turn >= WARM_UP {
                     taken[way].push(took_ms);

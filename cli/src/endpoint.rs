@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_told_from_the_controllers_host() {
+    fn a_node_is_distinguished_from_the_controllers_host() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("controller.sock");
         assert!(!is_node(&path));

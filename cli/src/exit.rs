@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worse_verdict_stands() {
+    fn the_worse_verdict_wins() {
         let order =
             [Verdict::Ok, Verdict::Cancelled, Verdict::Refused, Verdict::Lost, Verdict::Timeout, Verdict::Failed];
         for (i, a) in order.into_iter().enumerate() {

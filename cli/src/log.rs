@@ -279,9 +279,9 @@ impl Render for Entry {
             }
             EventBody::Finish(finish) => {
                 let at = finish.hosts.as_ref().map_or_else(|| text::ranks(&finish.ranks), ToString::to_string);
-                (at, finish.words())
+                (at, finish.text())
             }
-            EventBody::Verdict(decided) => (String::new(), decided.words(None)),
+            EventBody::Verdict(decided) => (String::new(), decided.text(None)),
             EventBody::Other { at, word, text } => (at.unwrap_or_default(), style::worded(word, &text)),
         };
         let action = text::line(self.action().unwrap_or_default());
@@ -307,7 +307,7 @@ impl Render for Entry {
 
 impl Finish {
     /// Returns the ranks' result as a line, such as `failed (exit 7): "mount: no such device"  400ms`.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         result_line(
             &self.outcome,
             &self.result,
@@ -344,7 +344,7 @@ pub(crate) fn result_line(
 
 impl Decided {
     /// Returns the verdict in a line, such as `ok on 4 ranks`, or with known hosts `failed: 3 ok, 1 failed (n3)`.
-    pub(crate) fn words(&self, roster: Option<&Roster>) -> String {
+    pub(crate) fn text(&self, roster: Option<&Roster>) -> String {
         let verdict = style::worded(self.verdict.as_str(), self.verdict.as_str());
         let bad: Vec<_> = self.by_outcome.iter().filter(|(word, _)| *word != "ok").collect();
         if bad.is_empty() {

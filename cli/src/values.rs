@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caret_stands_under_the_place() {
+    fn a_caret_is_printed_under_the_place() {
         #[rustfmt::skip]
         let table = [
             (shown(hosts("n[0-3]")), "fine"),

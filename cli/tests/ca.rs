@@ -202,7 +202,7 @@ fn wrong_names_are_refused_before_anything_is_written() {
 }
 
 #[test]
-fn show_tells_what_certificates_say() {
+fn show_prints_what_certificates_contain() {
     let ca = Ca::new();
     ca.issue("controller", &["ctl", "10.0.0.1"], "ca/issued");
     let said = ca.run(&["ca", "show", "--dir", &ca.path("ca"), "--json"]);
@@ -478,7 +478,7 @@ fn listed(ca: &Ca, args: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn what_stands_is_renewed_and_the_old_certificate_goes_on() {
+fn a_current_certificate_is_renewed_and_the_old_one_goes_on() {
     let ca = Ca::new();
     assert_eq!(ca.issue("controller", &["ctl", "10.0.0.1"], "ctl").code, Some(0));
     assert_eq!(ca.issue("node", &["n[0-2]", "--days", "20"], "nodes").code, Some(0));

@@ -147,7 +147,7 @@ fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
 }
 
 #[test]
-fn what_a_host_told_is_forgotten_by_one_command() {
+fn what_a_host_reported_is_forgotten_by_one_command() {
     let daemon = vec![vec![Call("NodeForget"), Done(json!({"tasks": 400}))]];
     let (said, asked) = Place::new().ask(&["node", "forget", "n1", "--reports"], daemon);
     assert_eq!((said.code, &asked[0]), (Some(0), &json!({"nodes": "n1", "reports": true})), "{}", said.err);

@@ -226,7 +226,7 @@ fn what_may_be_alive_is_resolved_when_it_is_drained() {
 }
 
 #[test]
-fn a_job_lets_go_of_ranks_resources_or_both() {
+fn a_job_finishes_with_ranks_resources_or_both() {
     let part = |ranks: &str, resources: &[&str]| json!({"ranks": ranks, "resources": resources});
     let then = "released when its epilog has ended: perilog wait f1 --for clean\n";
     #[rustfmt::skip]
@@ -328,7 +328,7 @@ fn help_of_a_verb_is_asked_for_in_either_order() {
 }
 
 #[test]
-fn a_milestone_is_said_by_hand() {
+fn a_milestone_is_reported_by_an_operator() {
     #[rustfmt::skip]
     let table: Vec<(&[&str], Value, Value, &str)> = vec![
         (&[], json!(null), json!({"ranks": "0-3", "reached": true}),
@@ -347,7 +347,7 @@ fn a_milestone_is_said_by_hand() {
 }
 
 #[test]
-fn changes_ask_for_the_named_tasks_and_tell_how_many() {
+fn changes_ask_for_the_named_tasks_and_show_how_many() {
     #[rustfmt::skip]
     let table: Vec<(&[&str], &'static str, Value, u64, i32, &str)> = vec![
         (&["cancel", "f1"], "Cancel",
@@ -477,7 +477,7 @@ fn ps_asks_for_what_is_held_where_that_is_wanted() {
 }
 
 #[test]
-fn a_reader_who_may_not_is_told_so() {
+fn a_reader_without_permission_is_refused_with_the_reason() {
     let denied = Error("org.varlink.service.PermissionDenied", json!({}));
     let (said, _) = Place::new().ask(&["ps"], vec![vec![Call("Ps"), denied]]);
     assert_eq!(said.code, Some(8));

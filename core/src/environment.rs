@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_interpreter_obeys_passes_under_no_list() {
+    fn what_an_interpreter_honours_passes_under_no_list() {
         for name in ["LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "IFS", "PERL5LIB", "GCONV_PATH", "ENV", "PATH"] {
             assert!(is_honoured(name), "{name}");
             let offered = BTreeMap::from([(name.to_owned(), "x".to_owned())]);

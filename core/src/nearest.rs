@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_fingers_is_told_from_another_word() {
+    fn a_typing_error_is_distinguished_from_another_word() {
         let words = ["epilog", "housekeeping", "prolog"];
         for (typed, meant) in [
             ("prolgo", Some("prolog")),

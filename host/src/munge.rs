@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn how_munge_and_unmunge_end_is_told() {
+    async fn how_munge_and_unmunge_end_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let echo = program(&dir, "echo \"MUNGE:$(/bin/cat):\"");
         assert_eq!(encode(&echo, "abc").await.unwrap(), "MUNGE:abc:");

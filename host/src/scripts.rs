@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn leavings_are_told_from_scripts() {
+    fn leftover_files_are_distinguished_from_scripts() {
         for (name, expect) in [
             ("10-mount", false),
             ("10-mount.sh", false),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn parked_scripts_are_told_from_others() {
+    fn parked_scripts_are_distinguished_from_others() {
         for (name, expect) in [
             ("10-mount", false),
             ("10-mount.sh", false),

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_means_the_same_and_no_terminal_obeys_it() {
+    fn json_means_the_same_and_no_terminal_interprets_it() {
         let value = serde_json::json!({"said": "csi \u{9b}31m del \u{7f} esc \u{1b} \u{202e}rtl grün"});
         let shown = json(&value);
         assert!(!shown.chars().any(is_harmful) && shown.contains("\\u009b31m") && shown.contains("grün"), "{shown}");

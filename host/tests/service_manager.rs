@@ -34,7 +34,7 @@ fn check(output: &Output) -> String {
 }
 
 #[test]
-fn the_manager_hears_of_each_state() {
+fn the_manager_is_notified_of_each_state() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_stand_where_readers_look_for_them() {
+    fn sections_are_where_readers_expect_them() {
         let mut page = Page::new("x", 1, "y");
         for title in ["SEE ALSO", "EVENTS", "OPTIONS", "DESCRIPTION", "RULES", "SYNOPSIS", "DESCRIPTION"] {
             page.add(title, vec![Block::Paragraph(title.to_owned())]);

@@ -190,7 +190,7 @@ fn every_command_in_the_book_is_one() {
 }
 
 #[test]
-fn what_is_typed_and_what_is_named_is_told_from_text() {
+fn what_is_typed_and_what_is_named_is_distinguished_from_text() {
     for (line, command) in [
         ("ctl# perilog ps; echo", Some("perilog ps")),
         ("   # A=1 B=2 perilog hook slurm-prolog; echo $?", Some("perilog hook slurm-prolog")),

@@ -357,7 +357,7 @@ fn fish_completes_jobs_nodes_and_actions() {
 /// zsh's completion functions offer the names of jobs and nodes, and no names for another host (`-H`). The test calls
 /// them without zsh's line editor, with a stand-in for `compadd` that prints the names.
 #[test]
-fn zsh_lists_jobs_and_nodes_where_they_stand() {
+fn zsh_lists_jobs_and_nodes_where_they_are_expected() {
     let (_kept, directory) = written();
     let script = directory.join("completions/_perilog");
     let path = with_names(&directory);

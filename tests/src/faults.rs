@@ -188,7 +188,7 @@ impl Cluster {
     }
 
     /// Waits until the controller shows that this action of the job has ended on this rank.
-    pub fn wait_told_ended(&self, job: &str, action: &str, rank: u32) -> Result<()> {
+    pub fn wait_shown_ended(&self, job: &str, action: &str, rank: u32) -> Result<()> {
         self.bed().wait_until(&format!("the end of {action} of {job} on rank {rank}"), SOON, || {
             let Some(job) = self.known_job(job)? else { return Ok(false) };
             let mut actions = job.attempts.iter().flat_map(|attempt| &attempt.actions);

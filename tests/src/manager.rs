@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_is_what_was_told_last() {
+    fn a_drain_is_what_was_received_last() {
         let received = |text: &str| Received::read(text);
         let (drain, lift) = (
             "1 {\"event\":\"drain\",\"hosts\":\"n[1-2]\",\"reason\":\"why\",\"by\":null}\n",

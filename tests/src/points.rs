@@ -77,7 +77,7 @@ impl Armed<'_> {
     }
 
     /// Waits until the daemon has died at the point, and systemd has started another.
-    pub fn wait_back(&self) -> Result<()> {
+    pub fn wait_restarted(&self) -> Result<()> {
         self.wait_sprung()?;
         let what = format!("another {} on {}", self.point.daemon, self.node.name());
         self.cluster.bed().wait_until(&what, SPRINGS, || {

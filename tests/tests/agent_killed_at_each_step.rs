@@ -18,7 +18,7 @@ fn killed_at(point: &str, script_is_over: bool) -> Result<()> {
         }
         for armed in armed {
             // The next agent adopts a script that waits at the gate.
-            armed?.wait_back()?;
+            armed?.wait_restarted()?;
         }
         cluster.open_gates()?;
         let code = cluster.wait_end(&mut run)?;

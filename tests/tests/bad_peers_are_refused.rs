@@ -41,10 +41,10 @@ fn garbage_and_half_a_handshake_do_not_stop_the_controller() -> Result<()> {
 fn a_certificate_for_another_host_speaks_for_nobody() -> Result<()> {
     let cluster = Cluster::builder(2).script("prolog", "10-gate", "exit 0").boot()?;
     // n1 claims to be n0, with the certificate of n1.
-    let thief = cluster.node(1)?;
-    thief.write_file("/etc/perilog/agent.d/thief.toml", "host = \"n0\"\n")?;
-    thief.systemctl(&["restart", "perilog-agent"])?;
-    wait_logged(&cluster, &["the certificate is for n1, not for n0", thief.address()])?;
+    let attacker = cluster.node(1)?;
+    attacker.write_file("/etc/perilog/agent.d/attacker.toml", "host = \"n0\"\n")?;
+    attacker.systemctl(&["restart", "perilog-agent"])?;
+    wait_logged(&cluster, &["the certificate is for n1, not for n0", attacker.address()])?;
     let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
     assert_eq!(run.code(), Some(0), "{run}");
     let runs = cluster.runs("j")?;

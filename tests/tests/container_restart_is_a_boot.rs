@@ -19,7 +19,7 @@ fn ok_before_the_verdict_is_lost(keeps_run: bool) -> Result<()> {
     cluster.boot()?;
     let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;
     cluster.wait_begun("j", &[0, 1])?;
-    cluster.wait_told_ended("j", "prolog", 1)?;
+    cluster.wait_shown_ended("j", "prolog", 1)?;
     let boot = node.boot_id()?;
     node.power_fail()?;
     node.boot()?;

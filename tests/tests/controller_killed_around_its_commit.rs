@@ -13,7 +13,7 @@ fn killed_at(asked: Option<&str>, ending: Option<(&str, Order)>) -> Result<()> {
     for action in ["prolog", "epilog"] {
         let armed = asked.map(|point| cluster.arm(cluster.controller()?, point, Order::Kill)).transpose()?;
         let mut run = cluster.start_perilog(&["run", action, "--job", "j", "--nodes", "n[0-2]"])?;
-        armed.as_ref().map_or(Ok(()), |armed| armed.wait_back())?;
+        armed.as_ref().map_or(Ok(()), |armed| armed.wait_restarted())?;
         cluster.wait_action_begun("j", action, &[0, 1, 2])?;
         let armed = ending.map(|(point, order)| cluster.arm(cluster.controller()?, point, order)).transpose()?;
         cluster.open_gates()?;

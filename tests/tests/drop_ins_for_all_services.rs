@@ -108,7 +108,7 @@ fn a_unit_that_systemd_restarts_ends_with_its_runner() -> Result<()> {
 }
 
 #[test]
-fn a_sites_own_drop_in_for_tasks_is_obeyed_and_shown() -> Result<()> {
+fn a_sites_own_drop_in_for_tasks_is_applied_and_shown() -> Result<()> {
     let cluster = cluster()?;
     let node = cluster.node(0)?;
     put(node, FOR_TASKS, "PrivateTmp=yes")?;

@@ -57,7 +57,7 @@ fn a_stopped_edge_is_missed_while_its_jobs_wait() -> Result<()> {
     flux.wait("the controller misses the edge", |_| is_missed())?;
     flux.start_edge()?;
     flux.wait("the controller has the edge again", |_| Ok(!is_missed()?))?;
-    flux.let_go("prolog")?;
+    flux.release_scripts("prolog")?;
     flux.wait_clean(&job)?;
     flux.wait("all is logged", |flux| Ok(flux.edge_log()?.contains("epilog is over")))?;
     let log = flux.edge_log()?;
@@ -113,7 +113,7 @@ fn a_node_whose_prolog_failed_is_given_to_no_other_job() -> Result<()> {
     let job = flux.submit(4, &[], &["true"])?;
     flux.wait_begun(&job, "prolog", ALL)?;
     let next = flux.submit(3, &[], &["true"])?;
-    flux.let_go("prolog")?;
+    flux.release_scripts("prolog")?;
     flux.wait_clean(&job)?;
     flux.wait_clean(&next)?;
     ensure!(flux.result(&job)? == "FAILED" && flux.result(&next)? == "COMPLETED", "{:?}", flux.story(&next)?);
@@ -142,7 +142,7 @@ fn a_node_whose_prolog_failed_is_given_to_no_other_job() -> Result<()> {
 /// A check fails on n2, and the job tolerates the failure. The job goes on, its user reads the node and the reason, and
 /// the node is drained. Without tolerance, the job fails.
 #[test]
-fn a_tolerated_failure_is_told_and_the_job_goes_on() -> Result<()> {
+fn a_tolerated_failure_is_reported_and_the_job_goes_on() -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;
     let flux = Flux::with_edge(&cluster, "[perilog]\nmax-tolerate = 1\n")?;
     flux.lustre_fails(2)?;
@@ -239,7 +239,7 @@ fn a_cancel_in_the_prolog_drains_nobody() -> Result<()> {
     flux.run_as("alice", &["cancel", &job])?.ok()?;
     flux.wait_clean(&job)?;
     ensure!(flux.result(&job)? == "CANCELED", "{:?}", flux.story(&job)?);
-    flux.let_go("prolog")?;
+    flux.release_scripts("prolog")?;
     let ledger = cluster.ledger()?;
     let began = |action| ledger.of_job(&flux::plain(&job)).iter().filter(|(key, _)| key.action == action).count();
     ensure!((began("prolog"), began("epilog")) == (2, 2), "{ledger:?}");
@@ -277,7 +277,7 @@ fn a_milestone_is_an_event_that_a_user_waits_for() -> Result<()> {
     flux.wait_event(&job, "data-out")?;
     flux.run_as("alice", &["job", "wait-event", "--timeout=60", &job, "data-out"])?.ok()?;
     ensure!(!flux.story(&job)?.contains(&"free".to_owned()), "{:?}", flux.story(&job)?);
-    flux.let_go("epilog")?;
+    flux.release_scripts("epilog")?;
     flux.wait_clean(&job)?;
     let reported = flux.story(&job)?.iter().filter(|name| *name == "data-out").count();
     ensure!(reported == 1, "{:?}", flux.story(&job)?);
@@ -288,12 +288,12 @@ fn a_milestone_is_an_event_that_a_user_waits_for() -> Result<()> {
 /// An operator runs a check on the nodes of a running job, and the check fails on n1. The job goes on, its user reads
 /// of the failure, and the node is drained.
 #[test]
-fn a_node_that_goes_bad_while_the_job_runs_is_told() -> Result<()> {
+fn a_node_that_goes_bad_while_the_job_runs_is_reported() -> Result<()> {
     let check = "[ ! -e /run/gone ] || perilog-report tolerable --check gpu 'gpu0 is gone'";
     let cluster = flux::edge_cluster(2).script("check", "10-gpu", check).boot()?;
     let flux = Flux::with_edge(&cluster, "[perilog]\nmax-tolerate = 1\n")?;
-    let until_told = ["sh", "-c", "while [ ! -e /tmp/end ]; do sleep 0.05; done"];
-    let job = flux.submit(2, &["--setattr=perilog.tolerate=1"], &until_told)?;
+    let until_file = ["sh", "-c", "while [ ! -e /tmp/end ]; do sleep 0.05; done"];
+    let job = flux.submit(2, &["--setattr=perilog.tolerate=1"], &until_file)?;
     flux.wait_event(&job, "start")?;
     cluster.node(1)?.write_file("/run/gone", "")?;
     cluster.perilog(&["run", "check", "--job", &flux::plain(&job)])?.ok()?;
@@ -335,7 +335,7 @@ fn a_straggler_in_the_prolog_does_not_hold_the_job() -> Result<()> {
     ensure!(reported["severity"] == 1 && reported["hosts"] == "n1", "{reported}");
     ensure!(flux.drained()?["n1"].contains("past its limit"), "{:?}", flux.drained()?);
     ensure!(flux.drained_at("n1")? <= flux.wait_event(&job, "start")?.timestamp, "{:?}", flux.story(&job)?);
-    flux.let_go("prolog")?;
+    flux.release_scripts("prolog")?;
     flux.wait_clean(&job)?;
     ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
     let runs = cluster.runs(&flux::plain(&job))?;

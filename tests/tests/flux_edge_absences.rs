@@ -52,7 +52,7 @@ fn a_prolog_is_finished_when_the_brokers_of_its_nodes_are_back() -> Result<()> {
     let job = flux.submit(2, &[], &["true"])?;
     flux.wait_begun(&job, "prolog", BOTH)?;
     flux.stop_broker(cluster.node(1)?)?;
-    flux.let_go("prolog")?;
+    flux.release_scripts("prolog")?;
     cluster.wait_verdicts(&flux::plain(&job))?;
     cluster.node(1)?.systemctl(&["start", "flux"])?;
     flux.wait_clean(&job)?;
@@ -102,7 +102,7 @@ fn a_job_lost_by_flux_is_cleaned_up_before_the_next() -> Result<()> {
     flux.wait_up()?;
     flux.wait_begun(&lost, "epilog", BOTH)?;
     let next = flux.submit(2, &[], &["true"])?;
-    flux.let_go("epilog")?;
+    flux.release_scripts("epilog")?;
     flux.wait_clean(&next)?;
     ensure!(flux.events(&lost).is_err() || next == lost, "Flux has it still: {:?}", flux.story(&lost)?);
     if next != lost {
@@ -131,7 +131,7 @@ fn a_job_lost_by_flux_is_cleaned_up_before_the_next() -> Result<()> {
 /// The controller's store is restored from a copy while a job runs; the copy has the job's prolog as begun. The edge
 /// reports Flux's jobs, nothing is abandoned without an operator, and the scripts run once.
 #[test]
-fn a_store_that_was_put_back_hears_of_its_jobs_from_the_edge() -> Result<()> {
+fn a_restored_store_gets_its_jobs_from_the_edge() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
     let flux = Flux::with_edge(&cluster, "")?;
     let says = |arguments: &[&str]| cluster.perilog(arguments)?.ok();
@@ -139,7 +139,7 @@ fn a_store_that_was_put_back_hears_of_its_jobs_from_the_edge() -> Result<()> {
     let job = flux.submit(2, &[], &UNTIL_TOLD)?;
     flux.wait_begun(&job, "prolog", BOTH)?;
     says(&["controller", "backup", "/root/copy.db"])?;
-    flux.let_go("prolog")?;
+    flux.release_scripts("prolog")?;
     flux.wait_event(&job, "start")?;
     says(&["controller", "restore", "/root/copy.db"])?;
     flux.wait("nothing is abandoned", |_| {

@@ -9,7 +9,7 @@ const BOTH: &[u32] = &[0, 1];
 /// An epilog hangs on n1 of a completed job. An operator resolves it, and the node is drained before Flux frees it. The
 /// script goes on, and perilog reports its own end later.
 #[test]
-fn an_epilog_that_hangs_loses_nothing_and_is_settled_by_a_word() -> Result<()> {
+fn an_epilog_that_hangs_loses_nothing_and_is_settled_by_a_resolution() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
     let flux = Flux::with_edge(&cluster, "")?;
     let name = flux::plain;
@@ -29,7 +29,7 @@ fn an_epilog_that_hangs_loses_nothing_and_is_settled_by_a_word() -> Result<()> {
     ensure!(flux.exception(&job, "epilog")?.context["severity"] == 2);
     ensure!(flux.drained_at("n1")? <= flux.wait_event(&job, "free")?.timestamp, "{:?}", flux.story(&job)?);
     ensure!(flux.drained()?.keys().eq(["n1"]), "{:?}", flux.drained()?);
-    flux.let_go("epilog")?;
+    flux.release_scripts("epilog")?;
     cluster.bed().wait_until("its own end is reported late", flux::SOON, || {
         let job = cluster.job(&name(&job))?;
         let actions = job.attempts.iter().flat_map(|attempt| &attempt.actions);
@@ -42,23 +42,23 @@ fn an_epilog_that_hangs_loses_nothing_and_is_settled_by_a_word() -> Result<()> {
 /// A job waits in its prolog because the edge is down. `perilog-flux --let-go` finishes the prolog and epilog
 /// references by which perilog holds the job. When the edge is back, it begins no action for the job.
 #[test]
-fn a_job_is_let_go_by_hand_while_the_edge_is_away() -> Result<()> {
+fn a_job_is_released_by_an_operator_while_the_edge_is_away() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
     let flux = Flux::with_edge(&cluster, "")?;
-    let let_go = |job: &str| flux.rank_0()?.run(&["perilog-flux", "--let-go", job]);
-    let said = let_go("all")?.ok()?;
+    let release = |job: &str| flux.rank_0()?.run(&["perilog-flux", "--let-go", job]);
+    let said = release("all")?.ok()?;
     ensure!(said.contains("perilog holds nothing of any job"), "{said}");
     flux.stop_edge()?;
     let job = flux.submit(2, &[], &["true"])?;
     flux.wait_event(&job, "prolog-start")?;
-    let said = let_go(&job)?.ok()?;
+    let said = release(&job)?.ok()?;
     ensure!(said.contains(&format!("{} on n[0-1]: prolog is released", flux::plain(&job))), "{said}");
     flux.wait_event(&job, "epilog-start")?;
-    let said = let_go("all")?.ok()?;
+    let said = release("all")?.ok()?;
     ensure!(said.contains("epilog is released"), "{said}");
     flux.wait_clean(&job)?;
     ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
-    let said = let_go(&job)?;
+    let said = release(&job)?;
     ensure!(said.code() == Some(1) && said.stderr.contains("perilog holds nothing of"), "{said}");
     flux.start_edge()?;
     flux.wait_edge()?;

@@ -27,7 +27,7 @@ fn a_hung_epilog_holds_its_own_node() -> Result<()> {
     let next = flux.submit(3, &[], &["true"])?;
     flux.wait_clean(&next)?;
     ensure!(flux.nodes_of(&next)? == "n[0-1,3]", "{}", flux.nodes_of(&next)?);
-    flux.let_go("epilog")?;
+    flux.release_scripts("epilog")?;
     wait_free(&flux, "n[0-3]")?;
     flux.assert_once(&job, &[("prolog", ALL, &[]), ("epilog", ALL, &[])])?;
     flux.assert_once(&next, &[("prolog", &[0, 1, 3], &[]), ("epilog", &[0, 1, 3], &[])])?;
@@ -77,7 +77,7 @@ fn no_prolog_begins_beside_an_epilog_after_a_kill_of_rank_0() -> Result<()> {
     // Waits until the edge works again: it has added the next job.
     flux.wait("perilog has the next job", |_| Ok(cluster.perilog(&["show", &flux::plain(&next)])?.code() == Some(0)))?;
     ensure!(cluster.runs(&flux::plain(&next))?.is_empty(), "{:?}", cluster.runs(&flux::plain(&next))?);
-    flux.let_go("epilog")?;
+    flux.release_scripts("epilog")?;
     flux.wait_clean(&next)?;
     flux.wait("every node is free", |flux| {
         Ok(flux.ask(&["resource", "list", "--states=free", "-no", "{nnodes}"])?.trim() == "4")
@@ -103,7 +103,7 @@ fn an_epilog_outlives_the_broker_of_its_node() -> Result<()> {
     let next = flux.submit(2, &[], &["true"])?;
     flux.wait("n1 is the next job's", |flux| Ok(flux.nodes_of(&next)? == "n[0-1]"))?;
     ensure!(cluster.runs(&flux::plain(&next))?.is_empty(), "{:?}", cluster.runs(&flux::plain(&next))?);
-    flux.let_go("epilog")?;
+    flux.release_scripts("epilog")?;
     flux.wait_clean(&next)?;
     flux.assert_once(&job, &[("prolog", &[0, 1], &[]), ("epilog", &[0, 1], &[])])?;
     flux.wait("each node is free", |flux| {
@@ -133,7 +133,7 @@ fn a_script_of_its_own_follows_the_billed_epilog() -> Result<()> {
     let job = flux.submit(2, &[], &["true"])?;
     flux.wait_begun(&job, "epilog", &[0, 1])?;
     ensure!(!flux.story(&job)?.contains(&"free".to_owned()), "{:?}", flux.story(&job)?);
-    flux.let_go("epilog")?;
+    flux.release_scripts("epilog")?;
     flux.wait_clean(&job)?;
     wait_free(&flux, "n0")?;
     let began = |action: &str| -> Result<usize> {
@@ -141,7 +141,7 @@ fn a_script_of_its_own_follows_the_billed_epilog() -> Result<()> {
         Ok(ledger.runs.iter().filter(|(key, _)| key.action == action).map(|(_, runs)| runs.len()).sum())
     };
     flux.wait("the site's script has begun on both nodes", |_| Ok(began("housekeeping")? == 2))?;
-    flux.let_go("housekeeping")?;
+    flux.release_scripts("housekeeping")?;
     wait_free(&flux, "n[0-1]")?;
     ensure!((began("prolog")?, began("epilog")?, began("housekeeping")?) == (2, 2, 2), "{:?}", cluster.ledger()?);
     flux.wait_undrained()

@@ -52,7 +52,7 @@ fn at_each_stage(kill: Kill, of_a_running: &str) -> Result<()> {
             flux.wait_edge()?;
         }
         for action in ["prolog", "epilog"] {
-            flux.let_go(action)?;
+            flux.release_scripts(action)?;
         }
         tasks(&cluster, true)?;
         flux.wait_clean(&job)?;

@@ -194,7 +194,7 @@ fn an_epilog_is_waited_for_over_kills_of_the_controller() -> Result<()> {
     cluster.kill_controller()?;
     open(n0, "epilog", 0)?;
     cluster.start_controller()?;
-    cluster.wait_told_ended(JOB, "epilog", 1)?;
+    cluster.wait_shown_ended(JOB, "epilog", 1)?;
     cluster.kill_controller()?;
     open(n1, "epilog", 0)?;
     cluster.wait_scripts_ended(JOB, &[2])?;

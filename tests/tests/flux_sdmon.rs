@@ -28,7 +28,7 @@ fn a_node_with_a_live_epilog_stays_offline() -> Result<()> {
         Ok(said()?.contains("flux-epilog-perilog.service needs cleanup - resources are offline"))
     })?;
     ensure!(flux.online()? == "2", "the node with a live epilog is online: {}", said()?);
-    flux.let_go("epilog")?;
+    flux.release_scripts("epilog")?;
     flux.wait_up()?;
     ensure!(said()?.contains("cleanup complete - resources are online"), "{}", said()?);
     flux.start_edge()?;

@@ -50,7 +50,7 @@ fn assert_nothing_ran(cluster: &Cluster) -> Result<()> {
 }
 
 #[test]
-fn by_the_agent_that_stood_still_over_it() -> Result<()> {
+fn by_the_agent_that_was_stopped_over_it() -> Result<()> {
     let cluster = cluster(BRIEF)?;
     let stopped = cluster.arm(cluster.node(0)?, "after-intent", Order::Stop)?;
     let mut run = cluster.start_perilog(&["run", "prolog", "--job", "late", "--nodes", "n0"])?;

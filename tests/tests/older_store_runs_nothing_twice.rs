@@ -25,7 +25,7 @@ fn run(cluster: &Cluster, action: &str, job: &str) -> Result<[(String, String); 
 
 /// Kills the controller, and starts it on this copy of the store (`None`: on an empty store). Waits until it lets no
 /// node in, and makes them accept it with `perilog controller recover --take-over`.
-fn set_back(cluster: &Cluster, copy: Option<&str>) -> Result<()> {
+fn roll_back_store(cluster: &Cluster, copy: Option<&str>) -> Result<()> {
     cluster.kill_controller()?;
     cluster.replace_store(copy)?;
     cluster.start_controller()?;
@@ -73,7 +73,7 @@ fn on_an_older_copy() -> Result<()> {
     let mut late = cluster.start_perilog(&["run", "prolog", "--job", "late", "--nodes", "n[0-1]"])?;
     cluster.wait_begun("late", &[0, 1])?;
 
-    set_back(&cluster, Some("/root/copy"))?;
+    roll_back_store(&cluster, Some("/root/copy"))?;
 
     // The nodes' tombstones report the ends, once a client asks for the job.
     goes_on(&cluster, "open")?;
@@ -99,7 +99,7 @@ fn on_no_store_at_all() -> Result<()> {
     let mut open = cluster.start_perilog(&["run", "prolog", "--job", "open", "--nodes", "n[0-1]"])?;
     cluster.wait_begun("open", &[0, 1])?;
 
-    set_back(&cluster, None)?;
+    roll_back_store(&cluster, None)?;
     runs_on(&cluster, "open")?;
     cluster.open_gates()?;
     cluster.wait_scripts_ended("open", &[0, 1])?;

@@ -7,7 +7,7 @@ use perilog_tests::Cluster;
 const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done\nexit 0";
 
 #[test]
-fn nothing_new_begins_until_somebody_resumes() -> Result<()> {
+fn nothing_new_begins_until_an_operator_resumes() -> Result<()> {
     let cluster = Cluster::builder(1).script("prolog", "10-gate", AT_GATE).script("epilog", "10-clean", "exit 0");
     let cluster = cluster.controller("[action.epilog]\nrelease = \"0\"\n").build()?;
     cluster.stay_down()?;

@@ -27,14 +27,14 @@ const THREE: Handed = Handed {
 const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done";
 
 #[test]
-fn an_unconfirmed_release_is_told_again_unchanged() -> Result<()> {
+fn an_unconfirmed_release_is_sent_again_unchanged() -> Result<()> {
     let builder = Cluster::builder(3).script("epilog", "10-gate", AT_GATE).controller(manager::CONFIGURATION);
     let cluster = builder.controller("[action.epilog]\nrelease = \"0\"\n").build()?;
     cluster.stay_down()?;
     cluster.manage(manager::BUSY)?;
     cluster.controller()?.write_file("/root/R.json", THREE.r)?;
     cluster.boot()?;
-    let wait_told = |what: &str, is_so: &dyn Fn(&manager::Received) -> bool| {
+    let wait_notified = |what: &str, is_so: &dyn Fn(&manager::Received) -> bool| {
         cluster.bed().wait_until(what, SOON, || Ok(is_so(&cluster.received()?)))
     };
     cluster.perilog(&["job", "add", "j", "--R", "/root/R.json"])?.ok()?;
@@ -43,7 +43,7 @@ fn an_unconfirmed_release_is_told_again_unchanged() -> Result<()> {
     // The hook has done the first release without a confirmation; the test kills the controller in the middle.
     cluster.controller()?.write_file(manager::HOLD, "")?;
     cluster.open_gate(1)?;
-    wait_told("n1 is released", &|received| received.once("j").len() == 1)?;
+    wait_notified("n1 is released", &|received| received.once("j").len() == 1)?;
     // The second release waits behind the first: the controller does not notify the hook before the first confirmation.
     cluster.open_gate(0)?;
     cluster.wait_scripts_ended("j", &[4])?;
@@ -53,13 +53,15 @@ fn an_unconfirmed_release_is_told_again_unchanged() -> Result<()> {
     cluster.kill_controller()?;
     cluster.controller()?.sh(&format!("rm {}", manager::HOLD))?;
     cluster.start_controller()?;
-    wait_told("n1 is reported again, then n0", &|received| received.again("j") >= 1 && received.once("j").len() == 2)?;
+    wait_notified("n1 is reported again, then n0", &|received| {
+        received.again("j") >= 1 && received.once("j").len() == 2
+    })?;
     // The test kills the controller between two releases: another controller makes the next release.
     cluster.kill_controller()?;
     cluster.open_gate(2)?;
     cluster.wait_scripts_ended("j", &[6])?;
     cluster.start_controller()?;
-    wait_told("n2 is released", &|received| received.once("j").len() == 3)?;
+    wait_notified("n2 is released", &|received| received.once("j").len() == 3)?;
     let received = cluster.received()?;
     let ranks: Vec<String> = received.once("j").iter().map(|release| release.ranks.to_string()).collect();
     ensure!(ranks == ["5", "4", "6"], "{ranks:?}");

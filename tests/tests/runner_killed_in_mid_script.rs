@@ -26,7 +26,7 @@ fn killed(body: &str) -> Result<(Cluster, Running)> {
 /// Asserts the outcomes: rank 0 ran both scripts; rank 1 failed by the signal KILL, before its second script.
 fn reported(cluster: &Cluster) -> Result<()> {
     assert_eq!(cluster.outcome("j", "epilog", 1)?.1, "failed (its runner was killed: signal KILL)");
-    assert!(!lives(cluster)?, "its script lives");
+    assert!(!is_alive(cluster)?, "its script lives");
     let ledger = cluster.ledger()?;
     let began = |rank: u32| {
         let of_rank = ledger.of_job("j").into_iter().filter(move |(key, _)| key.rank == rank);
@@ -39,7 +39,7 @@ fn reported(cluster: &Cluster) -> Result<()> {
 }
 
 /// Returns `true` if a process of the first script still lives on rank 1's node.
-fn lives(cluster: &Cluster) -> Result<bool> {
+fn is_alive(cluster: &Cluster) -> Result<bool> {
     Ok(cluster.node(1)?.run(&["pgrep", "-f", "epilog[.]d/10-gate"])?.success())
 }
 
@@ -51,7 +51,7 @@ fn wait_lingering(cluster: &Cluster) -> Result<()> {
 }
 
 #[test]
-fn its_script_goes_with_it_and_the_unit_tells() -> Result<()> {
+fn its_script_ends_with_it_and_the_unit_shows_it() -> Result<()> {
     let (cluster, mut run) = killed(AT_GATE)?;
     cluster.bed().wait_until("rank 1 has ended", SOON, || Ok(cluster.outcome("j", "epilog", 1)?.0 == "failed"))?;
     assert!(!run.has_ended()?, "rank 0 is at work: {}", run.output()?);

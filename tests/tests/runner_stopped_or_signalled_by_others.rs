@@ -10,12 +10,12 @@ const SOON: Duration = Duration::from_secs(90);
 const UNIT: &str = "'perilog-task-epilog-j-0-*.service'";
 
 /// Boots a node and starts an epilog there; returns when the controller knows that the script runs.
-fn at_work(body: &str) -> Result<(Cluster, Running)> {
-    at_work_with("", body)
+fn running_epilog(body: &str) -> Result<(Cluster, Running)> {
+    running_epilog_with("", body)
 }
 
-/// Starts an epilog as [`at_work`] does. `configuration` is lines of the node's table `[action.epilog]`.
-fn at_work_with(configuration: &str, body: &str) -> Result<(Cluster, Running)> {
+/// Starts an epilog as [`running_epilog`] does. `configuration` is lines of the node's table `[action.epilog]`.
+fn running_epilog_with(configuration: &str, body: &str) -> Result<(Cluster, Running)> {
     let agent = format!("[action.epilog]\n{configuration}");
     let cluster = Cluster::builder(1).agent(&agent).script("epilog", "10-gate", body).boot()?;
     let run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
@@ -29,7 +29,7 @@ fn at_work_with(configuration: &str, body: &str) -> Result<(Cluster, Running)> {
 #[test]
 fn a_term_that_nobody_asked_perilog_for_makes_no_cancel() -> Result<()> {
     let body = "trap '' TERM\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 37)";
-    let (cluster, mut run) = at_work(body)?;
+    let (cluster, mut run) = running_epilog(body)?;
     let node = cluster.node(0)?;
     node.sh(&format!("systemctl kill --kill-whom=main --signal=TERM {UNIT}"))?;
     // A restarted agent has only the files on disk.
@@ -45,7 +45,7 @@ fn a_term_that_nobody_asked_perilog_for_makes_no_cancel() -> Result<()> {
 /// success, but the script went on.
 #[test]
 fn a_kill_reaches_what_a_stopped_runner_does_not_pass_on() -> Result<()> {
-    let (cluster, mut run) = at_work(AT_GATE)?;
+    let (cluster, mut run) = running_epilog(AT_GATE)?;
     cluster.node(0)?.sh(&format!("systemctl kill --kill-whom=main --signal=STOP {UNIT}"))?;
     cluster.perilog(&["cancel", "j", "epilog"])?.ok()?;
     cluster.bed().wait_until("ps says why nothing comes of it", SOON, || {
@@ -63,7 +63,7 @@ fn a_kill_reaches_what_a_stopped_runner_does_not_pass_on() -> Result<()> {
 /// 2 s was over.
 #[test]
 fn a_stopped_runner_is_overdue_all_the_same() -> Result<()> {
-    let (cluster, mut run) = at_work_with("timeout = \"15s\"\n", AT_GATE)?;
+    let (cluster, mut run) = running_epilog_with("timeout = \"15s\"\n", AT_GATE)?;
     let node = cluster.node(0)?;
     node.sh(&format!("systemctl kill --kill-whom=main --signal=STOP {UNIT}"))?;
     cluster.bed().wait_until("ps says that it is overdue", SOON, || {
@@ -84,7 +84,7 @@ fn a_stopped_runner_is_overdue_all_the_same() -> Result<()> {
 #[test]
 fn a_foreign_stop_of_the_unit_makes_no_cancel() -> Result<()> {
     let body = "trap '' TERM\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 37)";
-    let (cluster, mut run) = at_work(body)?;
+    let (cluster, mut run) = running_epilog(body)?;
     cluster.node(0)?.sh(&format!("systemctl stop --no-block {UNIT}"))?;
     cluster.bed().wait_until("systemd stops the unit", SOON, || {
         Ok(cluster
@@ -104,7 +104,7 @@ fn a_foreign_stop_of_the_unit_makes_no_cancel() -> Result<()> {
 /// restarted agent never became ready.
 #[test]
 fn a_fifo_in_its_directory_stops_no_agent() -> Result<()> {
-    let (cluster, mut run) = at_work(AT_GATE)?;
+    let (cluster, mut run) = running_epilog(AT_GATE)?;
     let node = cluster.node(0)?;
     node.sh("cd /run/perilog/tasks/perilog-task-epilog-j-0-* && rm -f steps.jsonl && mkfifo steps.jsonl")?;
     cluster.renew_agent(0)?;

@@ -77,7 +77,7 @@ fn one_cause_on_many_nodes_is_one_line() -> Result<()> {
                  echo '/p/lustre1 is not mounted'; exit 6";
     let cluster = Cluster::builder(3).script("prolog", "10-check", waits).boot()?;
     let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-2]"])?;
-    cluster.wait_told_ended("j", "prolog", 0)?;
+    cluster.wait_shown_ended("j", "prolog", 0)?;
     cluster.wait_begun("j", &[1, 2])?;
     cluster.open_gates()?;
     ensure!(cluster.wait_end(&mut run)? == 1);

@@ -23,7 +23,7 @@ fn end_body(cluster: &Cluster, job: &str) -> Result<()> {
 }
 
 /// Waits until Slurm has the end of the job's epilog on its only node.
-fn wait_epilog_heard(slurm: &Slurm<'_>, job: &str) -> Result<()> {
+fn wait_epilog_received(slurm: &Slurm<'_>, job: &str) -> Result<()> {
     slurm.wait_job(job, "COMPLETED")
 }
 
@@ -40,10 +40,10 @@ fn an_epilog_that_fails_beside_an_orphan_drains() -> Result<()> {
     slurm.kill_slurmd(0)?;
     slurm.wait_held(0, &orphan, "epilog")?;
     slurm.start_slurmd(0)?;
-    wait_epilog_heard(&slurm, &orphan)?;
+    wait_epilog_received(&slurm, &orphan)?;
     slurm.open_for(&other, "epilog", 13)?;
     end_body(&cluster, &other)?;
-    wait_epilog_heard(&slurm, &other)?;
+    wait_epilog_received(&slurm, &other)?;
     let next = slurm.submit(1, "true")?;
     slurm.open_for(&orphan, "epilog", 0)?;
     slurm.wait_unheld(0)?;
@@ -72,7 +72,7 @@ fn each_of_two_orphans_holds_the_node() -> Result<()> {
     }
     slurm.start_slurmd(0)?;
     for job in &jobs {
-        wait_epilog_heard(&slurm, job)?;
+        wait_epilog_received(&slurm, job)?;
     }
     let next = slurm.submit(1, "true")?;
     slurm.open_for(&jobs[0], "epilog", 0)?;

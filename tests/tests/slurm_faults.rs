@@ -150,7 +150,7 @@ fn a_prolog_that_fails_after_slurmds_death_drains() -> Result<()> {
 
 /// Slurm takes a killed hook for a failed script. perilog adds the script's true end to the reason of Slurm's drain.
 #[test]
-fn the_end_of_a_script_whose_hook_was_killed_is_told() -> Result<()> {
+fn the_end_of_a_script_whose_hook_was_killed_is_reported() -> Result<()> {
     let cluster = gated(1).boot()?;
     let slurm = Slurm::start(&cluster, ON_NODES)?;
     for (action, status, end) in [("prolog", ENDS_WELL, ": ok"), ("epilog", 9, "failed (exit 9)")] {

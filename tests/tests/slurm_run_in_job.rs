@@ -87,7 +87,7 @@ fn an_epilog_that_fails_after_slurmds_death_drains() -> Result<()> {
 
 /// slurmd lives: Slurm gets the status of each script from its slurmstepd, and runs each once.
 #[test]
-fn slurm_hears_how_each_script_ended() -> Result<()> {
+fn slurm_receives_how_each_script_ended() -> Result<()> {
     let Some(cluster) = boot()? else { return Ok(()) };
     let slurm = start(&cluster)?;
     slurm.open_all("prolog")?;

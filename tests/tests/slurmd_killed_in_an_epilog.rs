@@ -48,7 +48,7 @@ fn the_node_is_nobodys_until_the_epilog_has_ended() -> Result<()> {
 }
 
 #[test]
-fn a_status_that_slurmd_did_not_live_to_hear_drains() -> Result<()> {
+fn a_status_that_no_live_slurmd_received_drains() -> Result<()> {
     let cluster = gated(1).boot()?;
     let slurm = Slurm::start(&cluster, ON_NODES)?;
     let (job, next) = killed(&cluster, &slurm)?;
@@ -64,7 +64,7 @@ fn a_status_that_slurmd_did_not_live_to_hear_drains() -> Result<()> {
 /// `systemctl kill -s KILL slurmd` kills every process of the unit by default, so no hook is left to report the
 /// epilog's status. The test kills the agent, too. The node is drained all the same, and the reason names the status.
 #[test]
-fn a_status_that_no_hook_lived_to_hear_drains() -> Result<()> {
+fn a_status_that_no_live_hook_received_drains() -> Result<()> {
     let cluster = gated(1).boot()?;
     let slurm = Slurm::start(&cluster, ON_NODES)?;
     slurm.open_all("prolog")?;

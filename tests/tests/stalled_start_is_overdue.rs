@@ -23,7 +23,7 @@ fn assert_outcome(cluster: &Cluster, job: &str, word: &str) -> Result<()> {
 /// Regression test: PID 1 of a node did not answer for 310 s. `ps` said that the unit was about to begin, no limit
 /// passed, and the script began 309 s late.
 #[test]
-fn a_systemd_that_stands_still_is_named_and_its_node_drained() -> Result<()> {
+fn a_hanging_systemd_is_named_and_its_node_drained() -> Result<()> {
     let cluster = boot("exit 0", "")?;
     cluster.stop_systemd(0)?;
     let mut run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
@@ -48,7 +48,7 @@ fn a_systemd_that_stands_still_is_named_and_its_node_drained() -> Result<()> {
 
 /// The bus stands still, and systemd does not.
 #[test]
-fn a_bus_that_stands_still_is_named_and_a_resolution_ends_the_wait() -> Result<()> {
+fn a_hanging_bus_is_named_and_a_resolution_ends_the_wait() -> Result<()> {
     let cluster = boot("exit 0", "")?;
     let bus = |signal: &str| cluster.node(0)?.sh(&format!("pkill -{signal} -x dbus-daemon"));
     bus("STOP")?;

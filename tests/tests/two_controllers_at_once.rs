@@ -32,7 +32,7 @@ fn ranks(cluster: &Cluster, job: &str) -> Result<Vec<u32>> {
 }
 
 #[test]
-fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
+fn nodes_accept_one_and_the_other_is_notified() -> Result<()> {
     let cluster = Cluster::builder(2).script("prolog", "10-gate", AT_GATE).boot()?;
     // Both controllers have the same epoch, with another nonce, and count on from the copy.
     cluster.copy_store("/root/copy")?;

@@ -58,7 +58,7 @@ fn reported(cluster: &Cluster, job: &str, attempt: &str) -> Result<usize> {
 }
 
 #[test]
-fn no_rank_is_told_free_under_the_script_of_another_job() -> Result<()> {
+fn no_rank_is_reported_free_under_the_script_of_another_job() -> Result<()> {
     let cluster = cluster()?;
     // The copy has a running epilog of A. The epilog ends, the controller releases the node, and B gets the node.
     says(&cluster, &["job", "add", "A", "--nodes", "n0"])?;

@@ -20,7 +20,7 @@ fn leaves(how: &str) -> String {
 
 const BY_SU: &str = "su alice -c SH";
 
-fn lives(node: &Node) -> Result<bool> {
+fn is_alive(node: &Node) -> Result<bool> {
     Ok(node.run(&["pgrep", "-xf", "sleep 987654"])?.success())
 }
 
@@ -83,7 +83,7 @@ fn each_way_out_of_the_unit_is_named_and_killed() -> Result<()> {
         ensure!(!run.has_ended()?, "{job}: it ended with a live process");
         cluster.perilog(&["kill", job, "--signal", "KILL"])?.ok()?;
         ensure!(cluster.wait_end(&mut run)? == 0, "{job}: {}", run.output()?);
-        ensure!(!lives(cluster.node(0)?)?, "{job}: it lives");
+        ensure!(!is_alive(cluster.node(0)?)?, "{job}: it lives");
         let lingering = &cluster.job(job)?.attempts[0].actions[0].ended[0].ended.lingering;
         ensure!(lingering.iter().any(|process| process.command.contains("sleep 987654")), "{job}: {lingering:?}");
     }
@@ -94,7 +94,7 @@ fn each_way_out_of_the_unit_is_named_and_killed() -> Result<()> {
 fn the_policy_kill_reaches_a_process_of_su() -> Result<()> {
     let cluster = boot(with_epilog(BY_SU), "lingering = \"kill\"")?;
     let run = cluster.perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
-    ensure!(run.success() && !lives(cluster.node(0)?)?, "{run}");
+    ensure!(run.success() && !is_alive(cluster.node(0)?)?, "{run}");
     let lingering = &cluster.job("j")?.attempts[0].actions[0].ended[0].ended.lingering;
     ensure!(lingering.iter().any(|process| process.command.contains("session-c")), "{lingering:?}");
     Ok(())
@@ -106,7 +106,7 @@ fn a_limit_that_kills_reaches_a_process_of_su() -> Result<()> {
     let builder = Cluster::builder(1).script("epilog", "10-hangs", &hangs);
     let cluster = boot(builder, "timeout = \"2s\"\non-timeout = \"kill\"")?;
     let run = cluster.perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
-    ensure!(run.stdout.contains("timeout") && !lives(cluster.node(0)?)?, "{run}");
+    ensure!(run.stdout.contains("timeout") && !is_alive(cluster.node(0)?)?, "{run}");
     ensure!(cluster.outcome("j", "epilog", 0)?.0 == "timeout");
     Ok(())
 }

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn artifacts_are_told_apart() {
+    fn artifacts_are_distinguished() {
         let artifact = |package: &str, kind: &str, name: &str, test: bool| {
             json!({
                 "reason": "compiler-artifact", "manifest_path": format!("/w/{package}/Cargo.toml"),

@@ -44,12 +44,12 @@ pub fn warnings(config: &Config) -> Result<Vec<String>, NoAnswer> {
         warnings.push("no [action.NAME] table: every action will be refused".to_owned());
     }
     // All looks begin together, so that they share one limit.
-    let looks: Vec<(&ActionName, &Action, Vec<Seen>)> =
-        config.action.iter().map(|(name, action)| (name, action, look_at(action))).collect();
-    for (name, action, looks) in looks {
+    let checks: Vec<(&ActionName, &Action, Vec<Seen>)> =
+        config.action.iter().map(|(name, action)| (name, action, begin_checks(action))).collect();
+    for (name, action, checks) in checks {
         let mut found = action.command.iter().count();
         let mut seen = Vec::new();
-        for look in looks {
+        for look in checks {
             let (scripts, warned) = look.answer()?;
             found += scripts;
             seen.extend(warned);
@@ -65,14 +65,14 @@ pub fn warnings(config: &Config) -> Result<Vec<String>, NoAnswer> {
 /// A look at a directory, a program or a user: the number of scripts found, and the warnings.
 type Seen = Look<(usize, Vec<String>)>;
 
-fn look_at(action: &Action) -> Vec<Seen> {
-    let mut looks = Vec::new();
+fn begin_checks(action: &Action) -> Vec<Seen> {
+    let mut checks = Vec::new();
     for directory in action.directories.iter().flatten() {
         let path = directory.0.clone();
-        looks.push(Look::begin(format!("directory {path}"), move || of_directory(&path)));
+        checks.push(Look::begin(format!("directory {path}"), move || of_directory(&path)));
     }
     if let Some(program) = action.command.iter().flatten().next().cloned() {
-        looks.push(Look::begin(format!("program {program}"), move || {
+        checks.push(Look::begin(format!("program {program}"), move || {
             let path = Path::new(&program);
             let noexec = || scripts::Wrong::NoExec { path: path.to_owned() }.to_string();
             let wrong = match path.is_file() {
@@ -84,12 +84,12 @@ fn look_at(action: &Action) -> Vec<Seen> {
     }
     let users = action.script.values().filter_map(|script| script.user.as_ref());
     for user in std::iter::once(&action.user).chain(users).map(|user| user.0.clone()) {
-        looks.push(Look::begin(format!("the look-up of user {user}"), move || {
+        checks.push(Look::begin(format!("the look-up of user {user}"), move || {
             let error = accounts::account(&user).err();
             (0, error.map(|error| format!("{error}; its scripts will fail")).into_iter().collect())
         }));
     }
-    looks
+    checks
 }
 
 fn of_directory(path: &str) -> (usize, Vec<String>) {

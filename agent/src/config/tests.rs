@@ -67,7 +67,7 @@ fn an_action_becomes_a_plan() {
 }
 
 #[test]
-fn a_user_who_may_not_even_look_cannot_connect() {
+fn a_user_who_may_not_even_read_cannot_connect() {
     assert_eq!(Config::default().local.socket_mode(), 0o600);
     assert_eq!(Config::parse("t", "[local]\nstatus = \"anyone\"\n").unwrap().local.socket_mode(), 0o666);
 }

@@ -72,7 +72,7 @@ impl Calls {
     pub(super) fn inspect(&self, spool: Spool, stem: String, task: TaskId) -> Option<Input> {
         let unknown = move || Input::Inspected { task, seen: Err(NO_BUS.to_owned()) };
         self.answered(unknown, async move |bus| {
-            let seen = look(&bus, &spool, &stem).await.map_err(|error| error.to_string());
+            let seen = inspect(&bus, &spool, &stem).await.map_err(|error| error.to_string());
             Input::Inspected { task, seen }
         })
     }
@@ -169,8 +169,8 @@ impl Calls {
 
 /// Inspects a task. Reads the unit first, then the unit's processes, then the files: once a unit has ended, the files
 /// are complete.
-async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
-    let (unit, unit_ids, processes) = bus.look(stem).await?;
+async fn inspect(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
+    let (unit, unit_ids, processes) = bus.inspect(stem).await?;
     let deaf = unit.as_ref().and_then(|unit| bus.deaf(unit));
     let runner = unit.as_ref().and_then(|unit| runner::shown(unit.main_pid));
     let Traces { claim, result, steps, tails, stop_asked } = spool.traces(stem, unit.as_ref().is_some_and(runs));

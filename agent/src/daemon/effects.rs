@@ -119,13 +119,13 @@ impl Daemon {
                 }
             }
             Effect::WakeAt { boot_ms } => self.wake_ms = Some(boot_ms),
-            Effect::ExecReply { caller, reply } => self.callers.tell(caller, reply),
+            Effect::ExecReply { caller, reply } => self.callers.reply(caller, reply),
             Effect::StatusReply { caller, tasks } => {
                 let controller = self.connected.as_ref().map(|connected| connected.peer.clone());
                 let connected = controller.is_some();
                 let epoch = self.accepted.map(|accepted| accepted.epoch.number);
-                let session = self.machine.session_word();
-                self.callers.tell_status(caller, NodeStatus { controller, connected, session, epoch, tasks });
+                let session = self.machine.session_state();
+                self.callers.reply_status(caller, NodeStatus { controller, connected, session, epoch, tasks });
             }
             Effect::Answer { question, ask, tasks } => {
                 let Some(connected) = &self.connected else { return };

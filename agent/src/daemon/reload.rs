@@ -52,7 +52,7 @@ impl Daemon {
     pub(super) fn on_read(&mut self, found: Found) {
         let remark = match found.and_then(|new| self.apply(new)) {
             Ok(changes) => {
-                changes.tell("perilog-agent");
+                changes.log("perilog-agent");
                 changes.remark()
             }
             Err(text) => {

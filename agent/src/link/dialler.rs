@@ -166,7 +166,7 @@ mod tests {
     /// Regression test: the agent compared with the last warning of any controller, so two absent controllers put a
     /// line into the journal at each try.
     #[test]
-    fn each_absent_controller_is_told_once() {
+    fn each_absent_controller_is_reported_once() {
         let mut said = Said::new();
         let tries =
             [("a:1", "refused"), ("b:1", "no route"), ("a:1", "refused"), ("b:1", "no route"), ("b:1", "refused")];

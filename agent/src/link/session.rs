@@ -64,7 +64,7 @@ pub(super) async fn run(
     let agreed = tokio::time::timeout(PREAMBLE_LIMIT, preambles).await.map_err(|_| SessionError::Silent)??;
 
     let (outbox, queue) = mpsc::channel(OUTBOX);
-    let (hold, let_go) = oneshot::channel();
+    let (hold, dropped) = oneshot::channel();
     let session = Session { outbox: outbox.clone(), _hold: hold };
     if events
         .send(LinkEvent::Up { counter, session, peer: format!("{peer} (release {})", agreed.release) })
@@ -81,7 +81,7 @@ pub(super) async fn run(
         tokio::select! {
             ended = receive(&mut reader, events, counter, &outbox) => ended,
             ended = &mut transmitting => ended,
-            _ = let_go => {
+            _ = dropped => {
                 // Writes the messages from before the loop ended the session: they may give the reason (a refused
                 // epoch).
                 drop(close);

@@ -92,7 +92,7 @@ async fn messages_go_both_ways_and_an_unknown_one_is_answered() {
 /// Regression test: two times in three a refused controller did not get the reason, because the session ended before
 /// the agent had sent the message.
 #[tokio::test]
-async fn last_words_are_heard() {
+async fn the_last_message_of_a_session_is_sent() {
     for number in 0..12 {
         let mut bed = bed();
         let mut link = bed.accept(ours()).await;

@@ -124,7 +124,7 @@ impl Callers {
 
     /// Passes the machine's reply to a caller of `Exec`, `Cancel` or `Orphaned`. Drops the reply if the caller has
     /// disconnected.
-    pub fn tell(&mut self, caller: Caller, reply: ExecReply) {
+    pub fn reply(&mut self, caller: Caller, reply: ExecReply) {
         match self.waiting.remove(&caller) {
             Some(Waiting::Exec(follow)) => {
                 let over = follow_up(&follow, reply);
@@ -143,7 +143,7 @@ impl Callers {
         }
     }
 
-    pub fn tell_status(&mut self, caller: Caller, status: NodeStatus) {
+    pub fn reply_status(&mut self, caller: Caller, status: NodeStatus) {
         if let Some(Waiting::Status(reply)) = self.waiting.remove(&caller) {
             let _ = reply.send(status);
         }
@@ -199,11 +199,11 @@ mod tests {
         assert!(matches!(callers.asked(asked, |_| None), Some(Input::Exec { caller: 1, .. })));
         let caller = caller.await.unwrap();
         let task = testing::intent().start.task;
-        callers.tell(caller, ExecReply::Attached { task, stem: String::new(), attached: false });
+        callers.reply(caller, ExecReply::Attached { task, stem: String::new(), attached: false });
         for name in ["a", "b"] {
-            callers.tell(caller, ExecReply::Phase(Phase::Milestone { name: name.to_owned() }));
+            callers.reply(caller, ExecReply::Phase(Phase::Milestone { name: name.to_owned() }));
         }
-        callers.tell(caller, ExecReply::EndedBefore(Outcome::Ok));
+        callers.reply(caller, ExecReply::EndedBefore(Outcome::Ok));
         let reported = followed.borrow_and_update().clone();
         assert_eq!((reported.attached, reported.phase), (Some(false), Some(Phase::Milestone { name: "b".to_owned() })));
         assert!(matches!(reported.end, Some(End::Before(Outcome::Ok))));
@@ -221,7 +221,7 @@ mod tests {
         let task = testing::intent().start.task;
         let input = callers.asked(Asked::Cancel { stem: "x".to_owned(), reply }, |_| Some(task));
         let Some(Input::CancelLocal { caller, .. }) = input else { panic!("{input:?}") };
-        callers.tell(caller, ExecReply::Refused("the controller's".to_owned()));
+        callers.reply(caller, ExecReply::Refused("the controller's".to_owned()));
         assert_eq!(answer.await.unwrap(), Err("the controller's".to_owned()));
     }
 }

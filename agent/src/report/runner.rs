@@ -40,7 +40,7 @@ pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
         }
         _ => (UNACKNOWLEDGED, format!("not acknowledged: {}: {e}", path.to_string_lossy())),
     };
-    let mut runner = Runner::tell(&path, &record).map_err(unacknowledged)?;
+    let mut runner = Runner::send(&path, &record).map_err(unacknowledged)?;
     let mut reply = runner.reply(ANSWER_WITHIN).map_err(unacknowledged)?;
     if reply == Reply::Recorded {
         let unknown = |e: io::Error| {
@@ -68,7 +68,7 @@ struct Runner {
 }
 
 impl Runner {
-    fn tell(path: &std::ffi::OsStr, record: &[u8]) -> io::Result<Self> {
+    fn send(path: &std::ffi::OsStr, record: &[u8]) -> io::Result<Self> {
         let mut stream = UnixStream::connect(path)?;
         stream.set_write_timeout(Some(ANSWER_WITHIN))?;
         let written = stream.write_all(record).err();

@@ -167,7 +167,7 @@ impl Running {
     }
 
     /// Reads from the stage ([`crate::stage`]) the reason why it could not execute the script, if it has sent one.
-    pub(crate) fn hear_stage(&mut self) {
+    pub(crate) fn read_stage(&mut self) {
         let Some(stage) = &mut self.stage else {
             return;
         };
@@ -206,7 +206,7 @@ impl Running {
             (None, signal) => ExitStatus::Signal(byte(signal.unwrap_or(0))),
         };
         self.ended = Some((status, now));
-        self.hear_stage();
+        self.read_stage();
         for pipe in [&mut self.out, &mut self.err].into_iter().flatten() {
             pipe.owed = rustix::io::ioctl_fionread(&pipe.file).map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX));
         }

@@ -48,7 +48,7 @@ enum Piece {
 pub(crate) fn gather() -> Seen {
     // Room for all pieces: the thread never waits for the runner.
     let (pieces, gathered) = mpsc::sync_channel(2 * MAX_PROCESSES + 3);
-    let thread = thread::Builder::new().name("forensics".to_owned()).spawn(move || tell(&pieces));
+    let thread = thread::Builder::new().name("forensics".to_owned()).spawn(move || send_tree(&pieces));
     if let Err(error) = thread {
         return Seen { text: format!("nothing could be seen: {error}"), doing: String::new() };
     }
@@ -81,7 +81,7 @@ fn crop(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-fn tell(pieces: &SyncSender<Piece>) {
+fn send_tree(pieces: &SyncSender<Piece>) {
     let processes = descendants::of_runner();
     let shown = in_tree_order(&processes);
     let mut room = MAX_STACKS;
@@ -98,9 +98,9 @@ fn tell(pieces: &SyncSender<Piece>) {
         };
         let line = format!("{pid} {} {}{channel}", stat.state, crate::output::one_line(&stat.command));
         let mut piece = format!("{indent}{line}\n");
-        let weight = (stat.state == 'D', *depth);
-        if most.as_ref().is_none_or(|(most, _)| weight > *most) {
-            most = Some((weight, line));
+        let priority = (stat.state == 'D', *depth);
+        if most.as_ref().is_none_or(|(most, _)| priority > *most) {
+            most = Some((priority, line));
         }
         for frame in read("stack").lines().take(MAX_STACK) {
             let line = format!("{indent}    {frame}\n");
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_is_told_from_its_roots() {
+    fn a_tree_is_shown_from_its_roots() {
         let stat = |parent| Stat { command: String::new(), state: 'S', parent, start: 1 };
         let tree: Descendants =
             [(10, 1), (11, 10), (12, 10), (13, 11), (5, 1)].map(|(pid, parent)| (pid, stat(parent))).into();

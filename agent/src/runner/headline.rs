@@ -66,29 +66,29 @@ impl Headline {
     /// Shows the script's name in the unit's status, if the time for that has come. `now` is CLOCK_MONOTONIC (ms).
     pub(crate) fn tick(&mut self, now: u64) {
         if self.due.take_if(|at| *at <= now).is_some() {
-            self.tell(&format!("{} {}", self.script, self.about));
+            self.show(&format!("{} {}", self.script, self.about));
         }
     }
 
     /// Shows a text beside the script's name in the unit's status, such as the script's own progress message.
     pub(crate) fn detail(&mut self, text: &str) {
-        self.tell(&format!("{}, {text} {}", self.script, self.about));
+        self.show(&format!("{}, {text} {}", self.script, self.about));
     }
 
     /// Shows in the unit's status that all scripts have ended, and what the runner waits for.
     pub(crate) fn waits(&mut self, text: &str) {
-        self.tell(text);
+        self.show(text);
     }
 
     /// Shows `text` in the unit's status as the end of the task. After a good end (`well`), shows `text` only if it
     /// replaces an earlier text: otherwise the agent unloads the unit before a person could look.
     pub(crate) fn end(&mut self, text: &str, well: bool) {
         if self.shown || !well {
-            self.tell(text);
+            self.show(text);
         }
     }
 
-    fn tell(&mut self, text: &str) {
+    fn show(&mut self, text: &str) {
         (self.due, self.shown) = (None, true);
         if let Some(address) = &self.systemd {
             // A line break would begin another assignment, such as MAINPID=.

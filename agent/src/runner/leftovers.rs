@@ -126,7 +126,7 @@ impl Sequence<'_> {
         let now = clock::mono_ms();
         self.leftovers = Some(Leftovers::new(treatment, now));
         if treatment == Treatment::Keep {
-            return self.look_at_leftovers();
+            return self.inspect_leftovers();
         }
         loop {
             let reaped = self.reap(None);
@@ -142,7 +142,7 @@ impl Sequence<'_> {
                 left.kill();
             }
             if left.look_at.take_if(|at| *at <= now).is_some() {
-                self.look_at_leftovers();
+                self.inspect_leftovers();
             }
             let next = self.leftovers.as_ref().and_then(Leftovers::next);
             self.turn(None, next);
@@ -151,7 +151,7 @@ impl Sequence<'_> {
     }
 
     /// Looks at the processes, sends them what is due, and names them if they are others than before.
-    fn look_at_leftovers(&mut self) {
+    fn inspect_leftovers(&mut self) {
         let Some(left) = &mut self.leftovers else { return };
         let processes = left.signal(descendants::of_runner());
         // Killed processes get a record of their own, although the record before names them, too.

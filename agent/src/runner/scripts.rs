@@ -37,7 +37,7 @@ pub(crate) fn find(run: &Run) -> Result<Found, String> {
     match run {
         Run::Directories(directories) => {
             for directory in directories {
-                look_into(absolute(directory, "script directory")?, &mut found)?;
+                collect_scripts(absolute(directory, "script directory")?, &mut found)?;
             }
         }
         Run::Command(words) => {
@@ -59,7 +59,7 @@ fn absolute<'a>(path: &'a str, what: &str) -> Result<&'a Path, String> {
     if path.is_absolute() { Ok(path) } else { Err(format!("{what} {path:?} is not an absolute path")) }
 }
 
-fn look_into(directory: &Path, found: &mut Found) -> Result<(), String> {
+fn collect_scripts(directory: &Path, found: &mut Found) -> Result<(), String> {
     let entries = scripts::directory(directory).map_err(|wrong| format!("script directory {wrong}"))?;
     for entry in entries {
         match entry {

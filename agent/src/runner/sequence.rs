@@ -246,12 +246,12 @@ impl<'a> Sequence<'a> {
                         self.sinks.say(Level::Warning, &format!("output is not kept: {error}"));
                     }
                 }
-                (Ready::Stage, Some((script, _))) => script.hear_stage(),
+                (Ready::Stage, Some((script, _))) => script.read_stage(),
                 (Ready::Door, _) => {
                     let user = self.speaker.as_ref().map(|(_, uid)| *uid);
                     self.control.iter_mut().for_each(|control| control.admit(user));
                 }
-                (Ready::Mark, _) => self.look_for_mark(),
+                (Ready::Mark, _) => self.check_mark(),
                 (Ready::Peer(peer), _) => self.serve(peer),
                 (Ready::Sink | Ready::Pipe(_) | Ready::Stage, _) => {}
             }
@@ -356,7 +356,7 @@ impl<'a> Sequence<'a> {
 
     /// Looks for the agent's mark that the controller knows of the announced reboot. If the mark is there, tells the
     /// peers that wait for it, and stops watching.
-    fn look_for_mark(&mut self) {
+    fn check_mark(&mut self) {
         self.mark.iter().for_each(Mark::clear);
         if Mark::is_there(self.directory) {
             self.mark = None;

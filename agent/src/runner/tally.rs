@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_status_that_counts_stands() {
+    fn the_largest_status_that_counts_wins() {
         let tolerable = |status| End::Ended { status, tolerable: true, timed_out: false };
         let not_run = |status| End::NotRun { why: "no such file".to_owned(), status };
         for (ends, status, worst, ran) in [

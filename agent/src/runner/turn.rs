@@ -52,7 +52,7 @@ pub(crate) fn wait(
     }
     wanted.extend(mark.map(|mark| (Ready::Mark, mark.fd(), PollFlags::IN)));
     if let Some(control) = control {
-        wanted.extend(control.door().map(|fd| (Ready::Door, fd, PollFlags::IN)));
+        wanted.extend(control.open_listener().map(|fd| (Ready::Door, fd, PollFlags::IN)));
         wanted.extend(control.peers().enumerate().map(|(n, fd)| (Ready::Peer(n), fd, PollFlags::IN)));
     }
     let mut polled: Vec<PollFd<'_>> =

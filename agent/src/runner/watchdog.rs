@@ -154,7 +154,7 @@ mod tests {
 
     /// An operator may send KILL before a limit has passed: then there is no limit to name.
     #[test]
-    fn a_kill_by_hand_is_in_vain_past_a_limit_only() {
+    fn an_operators_kill_is_in_vain_past_a_limit_only() {
         let mut dog = Watchdog::new(None, Some(limit(30)), OnTimeout::Drain);
         dog.killed(1);
         assert_eq!((dog.next(), dog.due(29)), (Some(30), None));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_script_is_not_told_twice() {
+    fn a_cancelled_script_is_not_signalled_twice() {
         let mut dog = Watchdog::new(Some(limit(10)), None, OnTimeout::Drain);
         dog.termed();
         assert_eq!(dog.due(10), overdue(10, false));

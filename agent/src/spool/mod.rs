@@ -66,7 +66,7 @@ impl Spool {
     }
 
     /// Opens the spool without the lock, for a process other than the agent. Such a process only reads.
-    pub fn look(root: &Path) -> Self {
+    pub fn open_unlocked(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 

@@ -45,7 +45,7 @@ fn mode(path: &Path) -> u32 {
 /// Regression test: a task began anew, but its directory still had the outcome of the earlier begin. The next agent
 /// took that outcome for the new one, and stopped the running script.
 #[test]
-fn an_end_of_another_life_goes_before_the_task_begins_anew() {
+fn an_outcome_of_an_earlier_begin_goes_before_the_task_begins_anew() {
     let (_dir, spool, _lock) = spool();
     let (stem, intent) = task();
     let rebuilt = intent.clone().rebuilt();
@@ -108,7 +108,7 @@ fn a_task_from_intent_to_tombstone() {
 
 /// A reader that opened the file before its replacement sees the old file, complete.
 #[test]
-fn whoever_reads_reads_a_whole_file() {
+fn a_reader_gets_a_whole_file() {
     let (_dir, spool, _lock) = spool();
     let (stem, intent) = task();
     spool.write_intent(&stem, &intent).unwrap();
@@ -122,7 +122,7 @@ fn whoever_reads_reads_a_whole_file() {
 /// If the tombstone cannot be written, the task's directory must stay. Without both, the agent would not know that the
 /// task has run, and could run it again.
 #[test]
-fn a_burial_that_fails_keeps_the_directory() {
+fn a_failed_tombstone_keeps_the_directory() {
     let (_dir, spool, _lock) = spool();
     let (stem, intent) = task();
     spool.write_intent(&stem, &intent).unwrap();
@@ -146,7 +146,7 @@ fn the_runtime_directory_has_its_modes_and_one_agent() {
 }
 
 #[test]
-fn the_first_claim_stands() {
+fn the_first_claim_wins() {
     let (_dir, spool, _lock) = spool();
     let (stem, intent) = task();
     spool.write_intent(&stem, &intent).unwrap();
@@ -296,7 +296,7 @@ fn tails_of_failed_scripts_skip_a_half_written_step() {
 }
 
 #[tokio::test]
-async fn a_runner_at_work_stirs_its_task_and_output_does_not() {
+async fn a_runners_record_wakes_its_task_and_output_does_not() {
     let (_dir, spool, _lock) = spool();
     let (stem, intent) = task();
     spool.write_intent(&stem, &intent).unwrap();
@@ -323,7 +323,7 @@ async fn a_runner_at_work_stirs_its_task_and_output_does_not() {
 }
 
 #[tokio::test]
-async fn a_runner_that_lets_go_of_its_steps_without_a_result_is_gone() {
+async fn a_runner_that_closes_its_steps_without_a_result_is_gone() {
     for (ends, gone) in [(false, true), (true, false)] {
         let (_dir, spool, _lock) = spool();
         let (stem, intent) = task();
@@ -385,7 +385,7 @@ fn only_regular_files_are_read_and_no_fifo_is_waited_for() {
 /// Regression test: after `rm -rf /run/perilog/tasks` (a cleaner of temporary files) the agent refused every task until
 /// a restart.
 #[test]
-fn directories_that_somebody_removed_are_made_again() {
+fn removed_directories_are_made_again() {
     let (_dir, spool, _lock) = spool();
     let (stem, intent) = task();
     for name in ["tasks", "tombstones"] {

@@ -33,7 +33,7 @@ struct Shared {
     stems: Mutex<HashMap<i32, String>>,
     /// Stems of live tasks whose runner has closed its steps file. [`Watcher::runner_is_gone`] removes a stem from this
     /// set.
-    let_go: Mutex<HashSet<String>>,
+    closed: Mutex<HashSet<String>>,
     wakeups: Arc<Wakeups>,
 }
 
@@ -43,7 +43,7 @@ impl Watcher {
             inotify: Inotify::new()?,
             spool,
             stems: Mutex::default(),
-            let_go: Mutex::default(),
+            closed: Mutex::default(),
             wakeups,
         });
         let reader = tokio::spawn(read(shared.clone()));
@@ -61,7 +61,7 @@ impl Watcher {
     /// Returns `true`, once, if the task's runner has closed its steps file without writing a result. Such a runner is
     /// dead or nearly so, but its child processes may live.
     pub fn runner_is_gone(&self, stem: &str) -> bool {
-        self.shared.let_go().remove(stem) && !self.shared.spool.task(stem).join("result.json").exists()
+        self.shared.closed().remove(stem) && !self.shared.spool.task(stem).join("result.json").exists()
     }
 }
 
@@ -90,7 +90,7 @@ impl Shared {
         }
         if event.what.contains(ReadFlags::IGNORED) {
             if let Some(stem) = self.stems().remove(&event.watch) {
-                self.let_go().remove(&stem);
+                self.closed().remove(&stem);
             }
             return;
         }
@@ -99,7 +99,7 @@ impl Shared {
             // A line of steps.jsonl, which has a watch of its own.
             None => self.wakeups.soon(&stem),
             Some(STEPS) if event.what.contains(ReadFlags::CLOSE_WRITE) => {
-                self.let_go().insert(stem.clone());
+                self.closed().insert(stem.clone());
                 self.wakeups.soon(&stem);
             }
             Some(STEPS) if event.what.contains(ReadFlags::CREATE) => {
@@ -128,9 +128,9 @@ impl Shared {
         }
     }
 
-    fn let_go(&self) -> MutexGuard<'_, HashSet<String>> {
+    fn closed(&self) -> MutexGuard<'_, HashSet<String>> {
         // A panicking holder cannot leave a set of names half changed.
-        self.let_go.lock().unwrap_or_else(PoisonError::into_inner)
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn stems(&self) -> MutexGuard<'_, HashMap<i32, String>> {

@@ -72,7 +72,7 @@ struct Shared {
     around: Surroundings,
     /// Result of the last inspection of each unit, by stem: units of live tasks, and units of ended tasks that are
     /// still loaded.
-    looked: Mutex<HashMap<String, Looked>>,
+    inspected: Mutex<HashMap<String, Looked>>,
 }
 
 /// State of a unit at the last inspection.
@@ -93,8 +93,15 @@ impl Bus {
         around: Surroundings,
     ) -> Self {
         let calls = Semaphore::new(IN_FLIGHT);
-        let shared =
-            Shared { connection, calls, probed: Mutex::default(), interest, wakeups, around, looked: Mutex::default() };
+        let shared = Shared {
+            connection,
+            calls,
+            probed: Mutex::default(),
+            interest,
+            wakeups,
+            around,
+            inspected: Mutex::default(),
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -103,7 +110,7 @@ impl Bus {
     pub async fn start(&self, stem: &str, intent: &Intent, since_boot_ms: u64) -> StartReply {
         self.shared.interest.starts(stem);
         // Earlier facts do not belong to the new unit.
-        self.looked().remove(stem);
+        self.inspected().remove(stem);
         let reply = self.try_start(stem, intent, since_boot_ms).await;
         if !matches!(reply, StartReply::Queued | StartReply::Unknown(_)) {
             self.shared.interest.does_not_start(stem);
@@ -164,7 +171,7 @@ impl Bus {
 
     /// Forgets what the last inspection of a unit found: the unit no longer exists.
     pub fn forget_unit(&self, stem: &str) {
-        self.looked().remove(stem);
+        self.inspected().remove(stem);
     }
 
     /// Stops watching a unit, so that systemd can unload the unit.
@@ -182,19 +189,19 @@ impl Bus {
 
     /// Returns the unit's facts (`None`: systemd knows no such unit), the unit's ids, and, once the main process is
     /// gone, the remaining processes in the cgroup.
-    pub async fn look(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>, Vec<Process>), BusError> {
-        let (facts, ids, let_go) = self.properties(stem).await?.read(stem)?;
+    pub async fn inspect(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>, Vec<Process>), BusError> {
+        let (facts, ids, no_cgroup) = self.properties(stem).await?.read(stem)?;
         let Some(unit) = &facts else {
-            self.looked().remove(stem);
+            self.inspected().remove(stem);
             return Ok((None, None, Vec::new()));
         };
         let failed = matches!(unit.active.as_str(), "active" | "failed").then(|| unit.active == "failed");
         let object = unit.invocation.as_ref().map(|invocation| unit_path(invocation.as_str()));
-        self.looked().insert(stem.to_owned(), Looked { failed, object });
+        self.inspected().insert(stem.to_owned(), Looked { failed, object });
         // Inspecting a running script costs one call. The kernel's `cgroup.events` shows at no cost whether a second
         // call is worthwhile.
         let events = self.shared.around.cgroups.events(unit.cgroup.as_deref());
-        let empty = let_go || events.is_some_and(|events| populated(&events) == Some(false));
+        let empty = no_cgroup || events.is_some_and(|events| populated(&events) == Some(false));
         let nobody = unit.main_pid != 0 || empty;
         let processes = if nobody || defect!(ProcessesUnseen) { Vec::new() } else { self.processes(stem).await? };
         Ok((facts, ids, processes))
@@ -241,7 +248,7 @@ impl Bus {
 
     async fn kill(&self, stem: &str, whom: &str, signal: u8) -> Result<(), BusError> {
         let signal = i32::from(signal);
-        let object = self.looked().get(stem).and_then(|looked| looked.object.clone());
+        let object = self.inspected().get(stem).and_then(|inspected| inspected.object.clone());
         match object {
             Some(object) => self.call(SYSTEMD, &object, UNIT, "Kill", &(whom, signal)).await,
             None => self.call(SYSTEMD, MANAGER_PATH, MANAGER, "KillUnit", &(unit_of(stem), whom, signal)).await,
@@ -256,7 +263,7 @@ impl Bus {
         self.release(stem).await;
         // If the unit was in transition at the last inspection, makes both calls: Stop does not affect a failed unit,
         // ResetFailed affects only a failed unit.
-        let Looked { failed, object } = self.looked().get(stem).cloned().unwrap_or_default();
+        let Looked { failed, object } = self.inspected().get(stem).cloned().unwrap_or_default();
         if failed != Some(true) {
             gone_is_fine(match &object {
                 Some(object) => self.call(SYSTEMD, object, UNIT, "Stop", &"replace").await,
@@ -269,7 +276,7 @@ impl Bus {
                 None => self.call(SYSTEMD, MANAGER_PATH, MANAGER, "ResetFailedUnit", &unit).await,
             })?;
         }
-        self.looked().remove(stem);
+        self.inspected().remove(stem);
         Ok(())
     }
 
@@ -284,7 +291,7 @@ impl Bus {
         let mut found = Vec::with_capacity(listed.len());
         for (unit, ..) in listed {
             let Some(stem) = unit.strip_suffix(".service") else { continue };
-            let (Some(facts), ids, processes) = self.look(stem).await? else { continue };
+            let (Some(facts), ids, processes) = self.inspect(stem).await? else { continue };
             found.push(UnitFound { stem: stem.to_owned(), facts, processes, ids });
         }
         Ok(found)
@@ -340,9 +347,9 @@ impl Bus {
         Ok(self.shared.connection.call_method(Some(to), path, Some(interface), method, body).await?)
     }
 
-    fn looked(&self) -> MutexGuard<'_, HashMap<String, Looked>> {
+    fn inspected(&self) -> MutexGuard<'_, HashMap<String, Looked>> {
         // A panicking holder cannot leave a table of plain values half changed.
-        self.shared.looked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.inspected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn probed(&self) -> Probed {

@@ -20,7 +20,7 @@ impl Cgroups {
     }
 
     /// Returns `true` if the kernel reports when a cgroup becomes empty.
-    pub(crate) fn tell(&self) -> bool {
+    pub(crate) fn reports_empty(&self) -> bool {
         self.root.is_some()
     }
 
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_is_populated_or_not_or_cannot_be_told() {
+    fn a_cgroup_is_populated_or_empty_or_unknown() {
         let dir = tempfile::tempdir().unwrap();
         let cgroups = Cgroups { root: Some(dir.path().to_owned()) };
         let events = cgroups.events(Some("/a.slice/b.service")).unwrap();

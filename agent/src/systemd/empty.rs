@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn without_a_cgroup_a_task_is_stirred_until_forgotten() {
+    async fn without_a_cgroup_a_task_is_woken_until_forgotten() {
         let wakeups = Arc::new(Wakeups::default());
         let empty = Emptiness::new(Cgroups::find().unwrap(), wakeups.clone()).unwrap();
         empty.watch("a", None);

@@ -108,8 +108,8 @@ impl Properties {
         let ids = lines.and_then(|lines| fields::read_back(stem, &lines));
         // The property is present but empty: systemd drops a cgroup only after the kernel removed it, and the kernel
         // removes no cgroup with processes.
-        let let_go = get::<&str>(&all, "ControlGroup") == Some("");
-        Ok((Some(facts), ids, let_go))
+        let no_cgroup = get::<&str>(&all, "ControlGroup") == Some("");
+        Ok((Some(facts), ids, no_cgroup))
     }
 }
 
@@ -177,9 +177,9 @@ mod tests {
             ("MemoryPeak", u64::MAX.into()),
             ("LogExtraFields", fields::fields(&start).into()),
         ];
-        let (facts, ids, let_go) = properties(&pairs).read(&stem).unwrap();
+        let (facts, ids, no_cgroup) = properties(&pairs).read(&stem).unwrap();
         let facts = facts.unwrap();
-        assert!(let_go);
+        assert!(no_cgroup);
         assert!(facts.loaded && !facts.job_pending && facts.main_ended());
         assert_eq!((facts.result.as_str(), facts.main_code, facts.main_status), ("exit-code", 1, 37));
         assert_eq!(facts.invocation.unwrap().as_str(), "000102030405060708090a0b0c0d0e0f");
@@ -192,8 +192,8 @@ mod tests {
         let stub = [("LoadState", "not-found".into()), ("Result", "success".into()), ("ExecMainStatus", 0i32.into())];
         assert_eq!(properties(&stub).read("x").unwrap(), (None, None, true));
         let queued = [("LoadState", "loaded".into()), ("Job", job(7)), ("InvocationID", Vec::<u8>::new().into())];
-        let (facts, _, let_go) = properties(&queued).read("x").unwrap();
-        assert!(!let_go, "what is not reported is not known");
+        let (facts, _, no_cgroup) = properties(&queued).read("x").unwrap();
+        assert!(!no_cgroup, "what is not reported is not known");
         let facts = facts.unwrap();
         assert!(facts.job_pending && facts.invocation.is_none() && !facts.main_ended());
     }

@@ -111,7 +111,7 @@ async fn up(wakeups: &Arc<Wakeups>, around: &Surroundings) -> Result<(Bus, Vec<U
     let interest = Arc::new(Interest::default());
     let drained = tokio::spawn(signals::drain(MessageStream::from(&connection), interest.clone(), wakeups.clone()));
     let bus = Bus::new(connection, interest, wakeups.clone(), around.clone());
-    match look_around(&bus).await {
+    match list_units(&bus).await {
         // A loss meanwhile is in `drained` and follows right after `Up`.
         Ok(units) => Ok((bus, units, drained)),
         Err(error) => {
@@ -121,7 +121,7 @@ async fn up(wakeups: &Arc<Wakeups>, around: &Surroundings) -> Result<(Bus, Vec<U
     }
 }
 
-async fn look_around(bus: &Bus) -> Result<Vec<UnitFound>, BusError> {
+async fn list_units(bus: &Bus) -> Result<Vec<UnitFound>, BusError> {
     bus.prepare().await?;
     bus.snapshot().await
 }

@@ -280,7 +280,7 @@ async fn every_call_works_on_239_and_newer_properties_are_dropped() {
         let stem = ids::stem(&intent.start.action, &intent.start.job, intent.start.task);
         assert_eq!(start(&bus, &intent).await, StartReply::Queued);
         bus.watch(&stem).await;
-        let (facts, _, processes) = bus.look(&stem).await.unwrap();
+        let (facts, _, processes) = bus.inspect(&stem).await.unwrap();
         let facts = facts.unwrap();
         assert_eq!((facts.loaded, facts.memory_peak, facts.cpu_ns), (true, None, None));
         assert_eq!((facts.invocation.is_some(), processes.len()), (unit.ran, 1));

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_systemd_tells_of_jobs_and_units() {
+    async fn only_systemd_reports_jobs_and_units() {
         let interest = interested();
         for forger in [FORGER, ":1.20", DBUS] {
             assert!(!woken(&interest, &[job_removed(forger), changed(forger)]).await, "{forger}");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_bus_tells_who_left_it() {
+    fn only_the_bus_reports_who_left_it() {
         let (interest, wakeups) = (interested(), Wakeups::default());
         // Only the bus proves a change of owner; systemd's own signal does not.
         for sender in [FORGER, SYSTEMD_IS] {
@@ -226,7 +226,7 @@ mod tests {
     /// systemd may leave the bus while the agent connects, before the agent knows systemd's unique name. The agent must
     /// notice this too.
     #[test]
-    fn who_left_is_heard_before_it_is_known_who_was_there() {
+    fn systemds_leave_is_noticed_before_its_unique_name_is_known() {
         let left = signal(&owner_changed(DBUS, SYSTEMD, ""), &Interest::default(), &Wakeups::default());
         assert!(left.is_some());
     }

@@ -31,7 +31,7 @@ impl Registrar for Answers {
 
 /// Starts an enrolment server for the bed's agent, and returns at once. The server answers each request with the text
 /// that `sign` returns, until the returned sender is dropped.
-fn open_door(bed: &mut Bed, sign: Box<Sign>) -> watch::Sender<Option<ServerTls>> {
+fn serve_enrolment(bed: &mut Bed, sign: Box<Sign>) -> watch::Sender<Option<ServerTls>> {
     let tls = ServerTls::load(&bed.authority.controller()).unwrap();
     let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = Listener::new(socket, Some(tls.clone()), Keepalive::default()).unwrap();
@@ -57,7 +57,7 @@ async fn only_a_certificate_of_this_node_replaces_the_one_that_works() {
             2 => other.clone(),
             _ => authority.sign(&ask.csr, "n0"),
         };
-        let _door = open_door(&mut bed, Box::new(sign));
+        let _server = serve_enrolment(&mut bed, Box::new(sign));
         let agent = bed.start();
         if what == "its own" {
             agent.log.wait_for("renewed the certificate");

@@ -8,7 +8,7 @@ use crate::peer::Peer;
 
 /// Regression test: after `rm -rf /run/perilog/tasks` the agent refused every later task, and its node was drained.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_removed_tasks_directory_is_told_once_and_new_tasks_go_on() {
+async fn a_removed_tasks_directory_is_reported_once_and_new_tasks_go_on() {
     let bed = Bed::new();
     let agent = bed.start();
     let tasks = bed.run_dir().join("tasks");

@@ -29,11 +29,11 @@ async fn a_flood_of_questions_ends_the_session_and_grows_nothing() {
     let agent = bed.start();
     let before = agent.rss_mib();
     for session in 0..SESSIONS {
-        let mut thief = Peer::accept(&bed).await;
+        let mut attacker = Peer::accept(&bed).await;
         let mut asked = 0;
         while asked < QUESTIONS {
             let question = encode_to_agent(&ToAgent::Ask { question: asked, ask: Ask::Status });
-            if thief.link.writer.send(question).await.is_err() {
+            if attacker.link.writer.send(question).await.is_err() {
                 break;
             }
             asked += 1;

@@ -72,7 +72,7 @@ fn the_policy_kill_kills_after_its_grace() {
 }
 
 #[test]
-fn a_script_that_was_cancelled_is_not_told_again_by_its_limit() {
+fn a_script_that_was_cancelled_is_not_signalled_again_by_its_limit() {
     let body =
         "trap 'echo termed' TERM; echo ready; while ! grep -q overdue $STEPS; do sleep 0.05; done; sleep 0.1; exit 4";
     let mut task = Task::with(&[("10-slow", body)]);

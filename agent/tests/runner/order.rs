@@ -9,7 +9,7 @@ use perilog_core::task::{Empty, OnError, Retries, Run, ScriptPlan, StepRecord};
 use crate::bench::Task;
 
 #[test]
-fn scripts_run_in_byte_order_and_leavings_are_skipped() {
+fn scripts_run_in_byte_order_and_leftover_files_are_skipped() {
     let task = Task::new();
     for name in ["b", "a", "B", "10-x", "9-x", ".hidden", "a~", "a.rpmsave", "a.dpkg-old", "a.bak", "a.swp"] {
         task.script(name, &format!("echo {name}"));

@@ -45,7 +45,7 @@ fn converse(task: &Task, lines: &[&[u8]]) -> Vec<String> {
 }
 
 #[test]
-fn every_report_is_recorded_before_it_is_heard() {
+fn every_report_is_recorded_before_it_is_acknowledged() {
     for user in ["root", "nobody"] {
         let mut task = task(
             "set -e\n$REPORT tolerable --check lustre 'mount missing'\n$REPORT milestone data-out\n$REPORT user \
@@ -78,7 +78,7 @@ fn the_record_is_there_when_the_report_returns() {
 }
 
 #[test]
-fn a_report_that_nobody_hears_fails() {
+fn a_report_that_nobody_acknowledges_fails() {
     let say = |control: Option<&str>, words: &[&str]| {
         let mut command = Command::new(REPORT);
         command.args(words).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -215,7 +215,7 @@ fn bad_or_surplus_reports_are_refused_and_the_rest_recorded() {
 }
 
 #[test]
-fn a_job_id_too_long_for_a_sockets_path_is_heard_all_the_same() {
+fn a_job_id_too_long_for_a_sockets_path_does_not_prevent_reports() {
     let mut task = task("$REPORT milestone m && echo $PERILOG_CONTROL");
     task.intent.start.job = perilog_core::JobId::new(&"j".repeat(64)).unwrap();
     let left = task.run();
@@ -233,7 +233,7 @@ fn without_a_socket_the_scripts_run_and_reports_fail() {
 }
 
 #[test]
-fn a_boot_is_heard_when_the_controller_knows_and_not_before() {
+fn a_boot_is_acknowledged_when_the_controller_knows_and_not_before() {
     for user in ["root", "nobody"] {
         let mut task = task("$REPORT expect-reboot; echo acknowledged $?");
         task.intent.plan.user = user.to_owned();
@@ -250,7 +250,7 @@ fn a_boot_is_heard_when_the_controller_knows_and_not_before() {
 }
 
 #[test]
-fn an_expected_boot_is_heard_once_known_a_local_one_at_once() {
+fn an_expected_boot_is_acknowledged_once_known_a_local_one_at_once() {
     for (local, status) in [(false, "status 9"), (true, "status 0")] {
         let mut task = task("$REPORT expect-reboot --wait 1ms; echo status $?");
         task.intent.local = local;

@@ -223,7 +223,7 @@ pub(crate) fn play(name: &str, policy: ReleasePolicy, ranks: u32, site: &mut Sit
     site.run("prolog")?;
     site.accepted_and_finished("prolog", 0, if bad { 3 } else { 0 })?;
     if bad {
-        look(site, ranks)?;
+        query(site, ranks)?;
     }
     site.finish()?;
     if bad {
@@ -236,7 +236,7 @@ pub(crate) fn play(name: &str, policy: ReleasePolicy, ranks: u32, site: &mut Sit
     ensure!(site.finals == 1, "final was said {} times", site.finals);
     ensure!(site.released.len() == u64::from(ranks), "{} of {ranks} ranks were released", site.released.len());
     if bad {
-        look(site, ranks)?;
+        query(site, ranks)?;
     }
     let reported = site.hook()?;
     ensure!(
@@ -247,7 +247,7 @@ pub(crate) fn play(name: &str, policy: ReleasePolicy, ranks: u32, site: &mut Sit
 }
 
 /// Makes requests as operators do while a job runs: `ps`, `show`, `failed`.
-pub(crate) fn look(site: &mut Site<'_>, ranks: u32) -> Result<()> {
+pub(crate) fn query(site: &mut Site<'_>, ranks: u32) -> Result<()> {
     let job = site.job();
     let Reply::Ps { .. } = site.ask(Request::Ps { older_than_ms: 0, held: false })? else { anyhow::bail!("ps") };
     let Reply::Show(_) = site.ask(Request::Show { job: job.clone(), targets: None })? else { anyhow::bail!("show") };

@@ -14,7 +14,7 @@ use perilog_core::outcome::Verdict;
 use perilog_core::{ActionName, Attempt, HostList, IdSet, JobId, Milestones, Part, Terms};
 use stats_alloc::StatsAlloc;
 
-use crate::cases::look;
+use crate::cases::query;
 use crate::site::{NOW_MS, Site, Spent};
 
 /// Default number of finished jobs: as many attempts as a controller keeps by default.
@@ -62,7 +62,7 @@ fn one(jobs: usize, allocator: &'static StatsAlloc<System>) -> Result<(f64, f64)
         site.add(attempt, "10%")?;
         site.run("prolog")?;
         site.accepted_and_finished("prolog", attempt, 3)?;
-        look(&mut site, RANKS)?;
+        query(&mut site, RANKS)?;
         let Reply::Status(_) = site.ask(Request::Status {})? else { bail!("status") };
         site.finish()?;
         site.accepted_and_finished("epilog", attempt, 0)?;

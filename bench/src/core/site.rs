@@ -198,10 +198,10 @@ impl<'a> Site<'a> {
         self.spent.us += us;
         self.spent.slowest_us = self.spent.slowest_us.max(us);
         self.spent.batches += 1;
-        self.look_at(kind, us, output)
+        self.record_output(kind, us, output)
     }
 
-    fn look_at(&mut self, kind: &'static str, us: f64, output: Output) -> Result<Vec<Reply>> {
+    fn record_output(&mut self, kind: &'static str, us: f64, output: Output) -> Result<Vec<Reply>> {
         for record in &output.records {
             self.spent.bytes += size::of(record) as u64;
             if let Record::Event { event, .. } = record
@@ -299,7 +299,7 @@ impl<'a> Site<'a> {
     pub(crate) fn accepted_and_finished(&mut self, name: &str, attempt: u64, failing: u32) -> Result<()> {
         self.accepted(name, attempt)?;
         let wall_ms = self.now.wall_ms;
-        self.tell(name, attempt, |random, task| {
+        self.report_each(name, attempt, |random, task| {
             let bad = random.u32(0..100) < failing;
             let mut ended = Ended::bare(if bad { Outcome::Tolerable } else { Outcome::Ok }, wall_ms);
             ended.elapsed_ms = Some(random.u64(100..5_000));
@@ -313,10 +313,15 @@ impl<'a> Site<'a> {
 
     /// Lets each rank report Accepted of its task of the action `name`: one rank per batch, in random order.
     pub(crate) fn accepted(&mut self, name: &str, attempt: u64) -> Result<()> {
-        self.tell(name, attempt, |_, task| FromAgent::Accepted { task, limit_ms: None })
+        self.report_each(name, attempt, |_, task| FromAgent::Accepted { task, limit_ms: None })
     }
 
-    fn tell(&mut self, name: &str, attempt: u64, mut says: impl FnMut(&mut Rng, TaskId) -> FromAgent) -> Result<()> {
+    fn report_each(
+        &mut self,
+        name: &str,
+        attempt: u64,
+        mut says: impl FnMut(&mut Rng, TaskId) -> FromAgent,
+    ) -> Result<()> {
         let id = ActionId::of(self.settings.cluster, &self.job, Attempt::from_number(attempt), &action(name)?);
         let mut order = self.nodes.clone();
         self.random.shuffle(&mut order);

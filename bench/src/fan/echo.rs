@@ -44,7 +44,7 @@ pub(crate) fn serve(directory: &Path) -> Result<()> {
         let mut shared = None;
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         while let Some(line) = lines.next_line().await? {
-            if !part::answer(&obey(&line, directory, &mut shared).await) {
+            if !part::answer(&execute(&line, directory, &mut shared).await) {
                 break;
             }
         }
@@ -52,7 +52,7 @@ pub(crate) fn serve(directory: &Path) -> Result<()> {
     })
 }
 
-async fn obey(line: &str, directory: &Path, shared: &mut Option<Arc<Shared>>) -> Result<String> {
+async fn execute(line: &str, directory: &Path, shared: &mut Option<Arc<Shared>>) -> Result<String> {
     match (line.split_once(' ').unwrap_or((line, "")), &shared) {
         (("listen", count), None) => {
             let count = count.parse().context("a number of agents")?;

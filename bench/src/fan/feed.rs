@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     let mut noise = Noise::begin()?;
     for turn in 0..WARM_UP + samples {
         for (size, measured) in SIZES.into_iter().zip(&mut taken) {
-            noise.look();
+            noise.calibrate();
             let [events, feed] = one(&controller, &mut client, &verdicts, size, &format!("f{size}-{turn}"))?;
             if turn >= WARM_UP {
                 measured.events.push(events);

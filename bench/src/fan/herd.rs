@@ -153,7 +153,7 @@ impl Bench {
     /// Kills the controller with -9 while an action runs, and starts a new one. The agents report the ends of their
     /// tasks as soon as they have connected again. Measures the time from the kill to the verdict of the new
     /// controller.
-    pub(super) fn owed(&mut self, table: &mut Table) -> Result<Value> {
+    pub(super) fn pending_verdict(&mut self, table: &mut Table) -> Result<Value> {
         progress(&format!("{} agents: kill -9, and a verdict is pending", self.agents));
         self.attempt += 1;
         self.real.ask("hold 1")?;

@@ -129,7 +129,7 @@ impl Bench {
         let (mut real, mut bare, mut again) = (Samples::default(), Samples::default(), Samples::default());
         let cpu = [cpu_ms(self.controller.pid())?, cpu_ms(self.echo.pid())?];
         for round in 0..rounds {
-            noise.look();
+            noise.calibrate();
             let turns = WARM_UP + 2 * round;
             if round % 2 == 0 {
                 real.push(self.real()?);
@@ -181,7 +181,7 @@ impl Bench {
         );
         let noise = noise.end(table)?;
         let (herds, reconnect) = self.herds(table)?;
-        let owed = self.owed(table)?;
+        let pending = self.pending_verdict(table)?;
         self.account(rounds)?;
         let all = self.agents as f64;
         let size = Size {
@@ -199,7 +199,7 @@ impl Bench {
             "cpu_us_per_completion": cpu[0], "bare_cpu_us_per_completion": cpu[1],
             "memory": {"empty": empty.json(), "connected": connected.json(), "after_rounds": settled.json(),
                        "kib_per_agent": kib},
-            "herds": herds, "owed": owed, "noise": noise,
+            "herds": herds, "owed": pending, "noise": noise,
         });
         Ok((document, size))
     }

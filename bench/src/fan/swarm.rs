@@ -88,7 +88,7 @@ pub(crate) fn serve(directory: &Path) -> Result<()> {
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         while let Some(line) = lines.next_line().await? {
             let words: Vec<&str> = line.split(' ').collect();
-            if !part::answer(&obey(&words, directory, &mut group).await) {
+            if !part::answer(&execute(&words, directory, &mut group).await) {
                 break;
             }
         }
@@ -96,7 +96,7 @@ pub(crate) fn serve(directory: &Path) -> Result<()> {
     })
 }
 
-async fn obey(words: &[&str], directory: &Path, joined: &mut Option<Arc<Group>>) -> Result<String> {
+async fn execute(words: &[&str], directory: &Path, joined: &mut Option<Arc<Group>>) -> Result<String> {
     if let ["join", port, first, count] = words {
         let group = joined.insert(Arc::new(Group::new(port, directory))).clone();
         let first: usize = first.parse().context("a rank")?;

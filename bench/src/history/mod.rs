@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     }
     for round in 0..rounds {
         progress(&format!("round {} of {rounds}", round + 1));
-        noise.look();
+        noise.calibrate();
         // The order changes with each turn.
         let count = benches.len();
         for at in 0..count {

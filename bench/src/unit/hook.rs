@@ -40,7 +40,7 @@ async fn measure(samples: usize) -> Result<Value> {
         // Each way comes as often in each place.
         for place in 0..WAYS.len() {
             let which = (turn + place) % WAYS.len();
-            noise.look();
+            noise.calibrate();
             taken[which].push(one(which, WARM_UP + turn).await?);
         }
     }

@@ -99,7 +99,7 @@ async fn measure(samples: usize, bursts: usize) -> Result<Value> {
         // Each way comes as often in each place.
         for place in 0..WAYS.len() {
             let which = (turn + place) % WAYS.len();
-            noise.look();
+            noise.calibrate();
             taken[which].push(ways.one(WAYS[which].0).await?);
         }
     }
@@ -175,7 +175,7 @@ impl Ways {
         let mut noise = Noise::begin()?;
         let (mut agent, mut bare, mut again) = (Samples::default(), Samples::default(), Samples::default());
         for burst in 0..bursts {
-            noise.look();
+            noise.calibrate();
             let mut order = [(Way::Agent, &mut agent), (Way::Bare, &mut bare), (Way::BareAgain, &mut again)];
             order.rotate_left(burst % 3);
             for (way, samples) in order {

@@ -91,7 +91,7 @@ mod tests {
     /// Regression test: `perilog export` escaped control characters in text of scripts and users only with `--json`.
     /// The table and `--quiet` sent them to the terminal, which interpreted them.
     #[test]
-    fn no_terminal_obeys_an_exported_reason() {
+    fn no_terminal_interprets_an_exported_reason() {
         let [table, json, quiet] = crate::out::tests::render(&Line(json!({ "reason": "csi \u{9b}2J" })), 0);
         assert_eq!(json, "{\"reason\":\"csi \\u009b2J\"}");
         assert_eq!([table.trim_end(), quiet.trim_end()], [&json, &json]);

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
         let (given, names) = (directory.clone(), passed.clone());
         let seen = Look::begin(format!("directory {}", directory.display()), move || {
             let path = given.canonicalize()?;
-            let findings = look(&path, names.as_ref());
+            let findings = inspect(&path, names.as_ref());
             Ok::<_, std::io::Error>((path, findings))
         });
         let (path, mut findings) = match seen.answer() {
@@ -79,7 +79,7 @@ fn passed(config: &Table) -> BTreeSet<String> {
     names
 }
 
-fn look(directory: &Path, passed: Option<&BTreeSet<String>>) -> Vec<Finding> {
+fn inspect(directory: &Path, passed: Option<&BTreeSet<String>>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let entries = match scripts::directory(directory) {
         Err(Wrong::Untrusted(untrusted)) => {
@@ -102,7 +102,7 @@ fn look(directory: &Path, passed: Option<&BTreeSet<String>>) -> Vec<Finding> {
             Entry::Script { name, path } => {
                 count += 1;
                 findings.extend(doctor::parked(name, path));
-                findings.extend(script::look(name, path, passed));
+                findings.extend(script::inspect(name, path, passed));
             }
             Entry::Skipped { path, why } => findings.push(doctor::skipped(path, *why)),
             Entry::Wrong(why) => findings.push(doctor::refused("scripts", why)),
@@ -156,7 +156,7 @@ mod tests {
         };
         put("10-good", 0o755, "#!/bin/sh\nexit 0\n");
         let whats = || {
-            let findings = look(dir.path(), None);
+            let findings = inspect(dir.path(), None);
             findings.iter().map(Finding::shown).collect::<Vec<_>>()
         };
         // It is below /tmp, which everyone can write.

@@ -61,7 +61,7 @@ impl Answer<Nodes> {
     /// names.
     fn choose(&mut self, states: &[String]) {
         let fits = |node: &NodeView| {
-            let is = words(node);
+            let is = state_texts(node);
             let free = is[..] == ["online"];
             states.is_empty() || states.iter().any(|state| is.contains(state) || (free && state == "free"))
         };
@@ -89,10 +89,10 @@ impl Nodes {
 /// Returns the state of the agent, followed by each reason that keeps the node from its next job: `online, drained,
 /// held`.
 fn state(node: &NodeView) -> String {
-    words(node).join(", ")
+    state_texts(node).join(", ")
 }
 
-fn words(node: &NodeView) -> Vec<String> {
+fn state_texts(node: &NodeView) -> Vec<String> {
     let drain = node.drain.as_ref().map(|drain| super::drain::state(drain.lifted, drain.confirmed));
     let all = [Some(text::line(&node.state)), drain.map(str::to_owned), node.held.then(|| "held".to_owned())];
     all.into_iter().flatten().collect()

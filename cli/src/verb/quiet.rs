@@ -63,7 +63,7 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
         return Ok(Exit::Ok);
     };
     let deadline_ms = limit.and_then(Span::as_millis).map(|ms| clock::mono_ms().saturating_add(ms));
-    aside(format_args!("quiet; waiting for {}", now.body.words()));
+    aside(format_args!("quiet; waiting for {}", now.body.text()));
     let (parameters, at) = (parameters(true), endpoint.clone());
     let session_events = keep(endpoint, true, move |client, sender| {
         sender.answered()?;
@@ -116,7 +116,7 @@ struct Resumed {
 }
 
 impl Open {
-    fn words(&self) -> String {
+    fn text(&self) -> String {
         format!("{} over {}", text::count(self.actions, "action"), text::count(self.tasks, "task"))
     }
 }
@@ -125,7 +125,7 @@ impl Render for Answer<Open> {
     fn table(&self, page: &mut Page) {
         let open = match self.body.actions {
             0 => "nothing is open".to_owned(),
-            _ => format!("{} still open, and not disturbed (perilog ps)", self.body.words()),
+            _ => format!("{} still open, and not disturbed (perilog ps)", self.body.text()),
         };
         page.line(format_args!("quiet: nothing new is begun until: perilog resume; {open}"));
     }

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_what_stands_before_the_actions() {
+    fn who_holds_what_is_shown_before_the_actions() {
         let row = |by: &str, ranks: &str, hosts: &str, more: Value| {
             let mut row = json!({"job": "f1", "attempt": "0", "action": by, "ranks": ranks, "hosts": hosts,
                                  "state": "held",
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_shown_from_attempt_to_last_words() {
+    fn a_job_is_shown_from_attempt_to_last_output() {
         let id = "00000000-0000-5000-8000-000000000000";
         let exit7 = json!({"outcome": "failed", "why": {"exit": 7}});
         let step = json!({"script": "10-mount.sh", "digest": "d", "attempt": 2, "began_ms": 1000, "elapsed_ms": 380,

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_odd_ones_stand_below_what_most_have() {
+    fn the_odd_ones_are_listed_below_what_most_have() {
         let version = |digest: Option<&str>, nodes: u64, hosts: &str, last_ms: u64| -> Value {
             json!({"digest": digest, "nodes": nodes, "hosts": hosts, "last_ms": last_ms})
         };

@@ -107,7 +107,7 @@ pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
                 None => return Ok(Exit::Detached),
             },
             Ok(SessionEvent::Over(fault)) => return Err(fault),
-            Err(RecvTimeoutError::Timeout) => trial.look()?,
+            Err(RecvTimeoutError::Timeout) => trial.show_output()?,
             Ok(SessionEvent::Done) | Err(RecvTimeoutError::Disconnected) => {
                 return Err(Fault::Other("the trial ended without an end: journalctl -u perilog-agent".to_owned()));
             }

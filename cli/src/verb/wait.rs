@@ -122,7 +122,7 @@ struct AttemptLog {
     /// Whether all ranks and named resources of the attempt are released.
     clean: bool,
     /// Whether the job has handed over ranks, all or some. Actions that begin later are after-actions.
-    let_go: bool,
+    handed_over: bool,
     awaited: Option<Entry>,
     /// Names of the milestones that ranks of the attempt have reported.
     said: BTreeSet<String>,
@@ -193,8 +193,8 @@ impl Ledger {
             let why = entry.text("why").unwrap_or("no reason given");
             log.given_up.push(format!("{} given up, for {}", text::line(hosts), text::line(why)));
         }
-        log.let_go |= matches!(entry.name.as_str(), "job-finish" | "job-let-go" | "shrink");
-        let let_go = log.let_go;
+        log.handed_over |= matches!(entry.name.as_str(), "job-finish" | "job-let-go" | "shrink");
+        let handed_over = log.handed_over;
         log.full |= entry.name == "milestones-full";
         if entry.name == "milestone" {
             log.said.extend(entry.text("name").map(str::to_owned));
@@ -207,7 +207,7 @@ impl Ledger {
         match entry.body() {
             EventBody::Start { ranks, hosts } => {
                 action.roster = Roster { ranks, hosts };
-                action.follows = let_go;
+                action.follows = handed_over;
             }
             EventBody::Verdict(decided) => action.verdict = Some((decided, entry)),
             _ => {}
@@ -331,7 +331,7 @@ impl Ledger {
 impl Action {
     fn line(&self, job: &JobId) -> Option<String> {
         let (decided, _) = self.verdict.as_ref()?;
-        Some(format!("{} of {job} {}", decided.action, decided.words(Some(&self.roster))))
+        Some(format!("{} of {job} {}", decided.action, decided.text(Some(&self.roster))))
     }
 }
 

@@ -164,7 +164,7 @@ impl Feed<'_> {
     async fn follow(&mut self, jobs: BTreeSet<JobId>) -> Result<(), End> {
         let _waiting = self.reply.wait().await?;
         let _follower = self.api.following.begin(&self.source);
-        let mut followed = self.stand_in_line().await?;
+        let mut followed = self.enter_queue().await?;
         self.snapshot(jobs).await?;
         loop {
             let changes = tokio::select! {
@@ -243,12 +243,12 @@ impl Feed<'_> {
         self.api.ask(self.uid, Request::Drains { targets: None, after, known }).await.and_then(drains_in)
     }
 
-    async fn stand_in_line(&self) -> Result<Followed, Refusal> {
+    async fn enter_queue(&self) -> Result<Followed, Refusal> {
         let ending = || Refusal::Unavailable("the controller is ending; ask again when it is back".to_owned());
         let (feed, followed) = feed(self.source.clone());
-        let (ready, stands) = oneshot::channel();
+        let (ready, follows) = oneshot::channel();
         self.api.inlet.put(Entry::FollowAll { feed, ready }).await.map_err(|_| ending())?;
-        stands.await.map_err(|_| ending())?;
+        follows.await.map_err(|_| ending())?;
         Ok(followed)
     }
 }

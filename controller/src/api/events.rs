@@ -94,7 +94,7 @@ impl Log<'_> {
     async fn follow(&mut self, mut reply: ReplySink) -> Result<(), Gone> {
         let _waiting = reply.wait().await?;
         loop {
-            let mut queue = match self.stand_in_line().await {
+            let mut queue = match self.enter_queue().await {
                 Ok(queue) => queue,
                 Err(refusal) => return refuse(reply, &refusal).await,
             };
@@ -121,13 +121,13 @@ impl Log<'_> {
         }
     }
 
-    async fn stand_in_line(&self) -> Result<Drain<Arc<Numbered>>, Refusal> {
+    async fn enter_queue(&self) -> Result<Drain<Arc<Numbered>>, Refusal> {
         let ending = || Refusal::Unavailable("the controller is ending; ask again when it is back".to_owned());
         let (events, queue) = events();
-        let (ready, stands) = oneshot::channel();
+        let (ready, follows) = oneshot::channel();
         let entry = Entry::Follow { job: self.job.clone(), events, ready };
         self.api.inlet.put(entry).await.map_err(|_| ending())?;
-        stands.await.map_err(|_| ending())?;
+        follows.await.map_err(|_| ending())?;
         Ok(queue)
     }
 }

@@ -88,7 +88,7 @@ async fn start(api: &Api, asked: &EventsOfAll) -> Result<Option<Spot>, Refusal> 
             Err(Refusal::Invalid("after does not go with since_ms or last".to_owned()))
         }
         None if since_ms.is_none() && last.is_none() => Ok(None),
-        None => read(api, move |reader| reader.back(last, since_ms)).await,
+        None => read(api, move |reader| reader.before_newest(last, since_ms)).await,
         Some("now") => read(api, |reader| reader.newest()).await.map(Some),
         Some(spot) => spot.parse().map(Some).map_err(invalid),
     }

@@ -116,7 +116,7 @@ impl Access {
     }
 
     /// Returns `true` if the peer may take one of the connections that the socket keeps for trusted peers.
-    fn seats(self, peer: &PeerCred) -> bool {
+    fn may_use_reserved_connection(self, peer: &PeerCred) -> bool {
         self.allows(Kind::Edge, peer)
     }
 
@@ -150,7 +150,7 @@ impl Service for Api {
     }
 
     fn trusts(&self, peer: &PeerCred) -> bool {
-        self.access.seats(peer)
+        self.access.may_use_reserved_connection(peer)
     }
 
     fn permit(&self, method: &str, peer: &PeerCred) -> Result<(), String> {

@@ -31,16 +31,20 @@ fn an_edge_may_do_what_an_edge_does() {
         may,
         ["Run", "ActionStart", "JobAdd", "JobFinish", "Undrain", "Cancel", "Sync", "Attempts", "DrainDone"]
     );
-    assert!(access.allows(Kind::OverviewRequest, &edge) && access.seats(&edge) && !access.trusts(&edge));
+    assert!(
+        access.allows(Kind::OverviewRequest, &edge)
+            && access.may_use_reserved_connection(&edge)
+            && !access.trusts(&edge)
+    );
     assert_eq!(socket_mode(access), 0o666);
     let stranger = PeerCred { gid: 61, ..edge };
-    assert!(!access.allows(Kind::OverviewRequest, &stranger) && !access.seats(&stranger));
+    assert!(!access.allows(Kind::OverviewRequest, &stranger) && !access.may_use_reserved_connection(&stranger));
 }
 
 /// Only the methods in the test's list count as reading. A new or unknown method counts as a change, so that by mistake
 /// no user who may only read can call it.
 #[test]
-fn what_is_not_known_to_look_only_is_a_change() {
+fn what_is_not_known_to_read_only_is_a_change() {
     let methods = INTERFACE.text.lines().filter_map(|line| line.strip_prefix("method ")?.split('(').next());
     let look: Vec<&str> = methods.filter(|method| kind(method) == Kind::OverviewRequest).collect();
     assert_eq!(

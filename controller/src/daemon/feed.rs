@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_that_is_gone_or_far_behind_is_let_go() {
+    fn a_follower_that_is_gone_or_far_behind_is_dropped() {
         let (mut feed, followed) = super::feed(source());
         let many: Vec<String> = (0..=MAX_CHANGED).map(|n| format!("j{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();

@@ -18,7 +18,7 @@ use super::outlet::{EventQueue, Outlet, PartQueue};
 /// Maximum number of waiting entries: a few batches, so that a full batch is ready after each commit.
 const WAITING: usize = 4_096;
 /// Maximum total size, in KiB, of the frames of waiting entries.
-const WEIGHT_KIB: usize = 64 * 1024;
+const ROOM_KIB: usize = 64 * 1024;
 
 /// An item in the queue to the writer, which takes the items in order of arrival.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) enum Entry {
         peer: String,
         message: FromAgent,
         #[allow(dead_code, reason = "held, not read")]
-        weight: Weight,
+        room: Room,
     },
     Closed {
         session: SessionId,
@@ -80,7 +80,7 @@ impl Entry {
                 delivery.add_session(session, outlet);
                 None
             }
-            Self::Message { session, names, peer, message, weight: _ } => {
+            Self::Message { session, names, peer, message, room: _ } => {
                 delivery.has_session(session).then_some(Input::Message { session, names, peer, message })
             }
             Self::Closed { session, why } => delivery.remove_session(session).then_some(Input::Closed { session, why }),
@@ -104,13 +104,13 @@ impl Entry {
 }
 
 /// A frame's share of the queue's bound in KiB; dropping the value frees the share.
-pub(crate) type Weight = OwnedSemaphorePermit;
+pub(crate) type Room = OwnedSemaphorePermit;
 
 /// The sending end of the queue to the writer; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Inlet {
     queue: mpsc::Sender<Entry>,
-    weight: Arc<Semaphore>,
+    room: Arc<Semaphore>,
 }
 
 /// Error: the writer has ended, so the queue takes no more entries.
@@ -120,7 +120,7 @@ pub(crate) struct Ended;
 impl Inlet {
     pub(crate) fn new() -> (Self, mpsc::Receiver<Entry>) {
         let (queue, entries) = mpsc::channel(WAITING);
-        (Self { queue, weight: Arc::new(Semaphore::new(WEIGHT_KIB)) }, entries)
+        (Self { queue, room: Arc::new(Semaphore::new(ROOM_KIB)) }, entries)
     }
 
     pub(crate) async fn put(&self, entry: Entry) -> Result<(), Ended> {
@@ -128,9 +128,9 @@ impl Inlet {
     }
 
     /// Waits for room for a frame of `bytes` bytes, and reserves the room until the writer takes the frame's message.
-    pub(crate) async fn weigh(&self, bytes: usize) -> Result<Weight, Ended> {
+    pub(crate) async fn reserve(&self, bytes: usize) -> Result<Room, Ended> {
         let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX);
-        self.weight.clone().acquire_many_owned(kib).await.map_err(|_| Ended)
+        self.room.clone().acquire_many_owned(kib).await.map_err(|_| Ended)
     }
 
     /// Sends a request of the user `uid` to the machine, and returns the reply. `parts`: the queue for the nodes'

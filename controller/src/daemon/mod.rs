@@ -17,7 +17,7 @@ mod start;
 mod writer;
 
 pub(crate) use feed::{Changes, Followed, feed};
-pub(crate) use inlet::{Ended, Entry, Inlet, Weight};
+pub(crate) use inlet::{Ended, Entry, Inlet, Room};
 pub(crate) use outlet::{Drain, End, Frame, Outbound, Outlet, Part, WeakQueue, events, parts};
 
 use std::path::Path;
@@ -57,7 +57,7 @@ pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
     let remarks = remark.subscribe();
     let mut reload = Reload::new(file, config, inlet.clone(), certificates, hooks, remark);
     notify::ready(&status.borrow_and_update().clone());
-    let notice_id = tokio::spawn(tell(status.clone(), remarks));
+    let notice_id = tokio::spawn(show_status(status.clone(), remarks));
     loop {
         tokio::select! {
             ended = &mut writer => return Err(start::ended(ended).err().unwrap_or(Fault::WriterEnded)),
@@ -81,7 +81,7 @@ pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
 
 /// Shows each new status line in `systemctl status`, by a separate thread: sd_notify may block on a hanging service
 /// manager, and no other work may wait for it.
-async fn tell(mut status: watch::Receiver<String>, mut remark: watch::Receiver<Option<String>>) {
+async fn show_status(mut status: watch::Receiver<String>, mut remark: watch::Receiver<Option<String>>) {
     loop {
         tokio::select! {
             changed = status.changed() => if changed.is_err() { return },

@@ -154,8 +154,8 @@ fn queue<T>(items: usize, most: usize) -> (Queue<T>, Drain<T>) {
 
 impl<T: Heavy> Queue<T> {
     pub(crate) fn put(&self, item: T) -> Result<(), Overflow> {
-        let weight = item.bytes();
-        if self.bytes.fetch_add(weight, Ordering::Relaxed).saturating_add(weight) > self.most {
+        let bytes = item.bytes();
+        if self.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > self.most {
             return Err(Overflow);
         }
         self.items.try_send(item).map_err(|_| Overflow)
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_queue_is_bounded_by_number_and_by_weight() {
+    async fn a_queue_is_bounded_by_number_and_by_bytes() {
         let (outlet, mut outbound) = Outlet::new();
         let frame = Bytes::from(vec![0; FRAME_BYTES / 4]);
         for _ in 0..4 {

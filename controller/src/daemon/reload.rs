@@ -47,7 +47,7 @@ impl Reload {
         notify::reloading();
         let remark = match self.apply().await {
             Ok(changes) => {
-                changes.tell("perilog-controller");
+                changes.log("perilog-controller");
                 changes.remark()
             }
             Err(text) => {

@@ -135,7 +135,7 @@ impl<S: Durable> Writer<S> {
         }
         let active = !inputs.is_empty();
         self.handle(inputs)?;
-        self.look_at_disk(mono_ms)?;
+        self.check_disk(mono_ms)?;
         self.show_status(mono_ms, active);
         Ok(stop)
     }
@@ -177,7 +177,7 @@ impl<S: Durable> Writer<S> {
     }
 
     fn carry_out(&mut self, mut batch: Batch, received: Vec<Received>) -> Result<(), StoreError> {
-        let mut ran = self.observer.standing(received, batch.output());
+        let mut ran = self.observer.acknowledged(received, batch.output());
         if defect!(EffectsBeforeCommit) {
             self.delivery.deliver(batch.steal_effects());
         }
@@ -220,7 +220,7 @@ impl<S: Durable> Writer<S> {
         self.observer.loaded(&stored);
         let batch = self.step.begin(stored, now());
         match self.carry_out(batch, Vec::new()) {
-            Ok(()) => self.look_at_disk(clock::mono_ms()),
+            Ok(()) => self.check_disk(clock::mono_ms()),
             Err(StoreError::Full) => {
                 self.disk_ms = Some(clock::mono_ms().saturating_add(FULL_EVERY_MS));
                 Ok(())
@@ -232,7 +232,7 @@ impl<S: Durable> Writer<S> {
     /// Notifies the machine when the disk becomes full, or has room again. A writer has no machine while the disk has
     /// no room for the machine's epoch: it then tries to begin the epoch again. A full disk is checked only every
     /// [`FULL_EVERY_MS`]; an earlier call does nothing.
-    fn look_at_disk(&mut self, mono_ms: u64) -> Result<(), StoreError> {
+    fn check_disk(&mut self, mono_ms: u64) -> Result<(), StoreError> {
         if self.disk_ms.is_some_and(|at| mono_ms < at) {
             return Ok(());
         }

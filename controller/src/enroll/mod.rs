@@ -71,7 +71,7 @@ pub(crate) struct Enrolment {
     complaints: Complaints,
     /// Limits the journal lines about refusals with [`No::weighs`], for each address separately. An administrator must
     /// see these lines, however many strangers connect.
-    weighty: ComplaintsOfEach,
+    serious: ComplaintsOfEach,
     /// Ends of the certificates of open sessions. A renewed certificate moves the end at once, before the node connects
     /// again.
     expiries: Expiries,
@@ -85,27 +85,27 @@ struct No {
     /// Whether this refusal deserves attention: only a visitor with a token, a certificate or munge's key could cause
     /// it, or the controller is at fault. The log lines about such refusals have limits of their own, so that lines
     /// about strangers do not suppress them.
-    weighs: bool,
+    is_serious: bool,
 }
 
 impl No {
     fn both(text: impl Into<String>) -> Self {
         let reported = text.into();
-        Self { logged: reported.clone(), reported, weighs: false }
+        Self { logged: reported.clone(), reported, is_serious: false }
     }
 
-    fn of_munge(Doubt { weighs, why }: Doubt) -> Self {
-        Self { reported: NOT_MUNGED.to_owned(), logged: why, weighs }
+    fn of_munge(Doubt { is_serious, why }: Doubt) -> Self {
+        Self { reported: NOT_MUNGED.to_owned(), logged: why, is_serious }
     }
 
-    fn weighty(self) -> Self {
-        Self { weighs: true, ..self }
+    fn serious(self) -> Self {
+        Self { is_serious: true, ..self }
     }
 
     /// Makes a refusal for an error of the controller; the visitor learns no details.
     fn ours(logged: impl Display) -> Self {
         let reported = "internal error, see the controller's log".to_owned();
-        Self { reported, logged: logged.to_string(), weighs: true }
+        Self { reported, logged: logged.to_string(), is_serious: true }
     }
 }
 
@@ -135,7 +135,7 @@ impl Enrolment {
             records: Arc::default(),
             lasts_ms: AtomicU64::new(lasts_ms),
             complaints: Complaints::default(),
-            weighty: ComplaintsOfEach::default(),
+            serious: ComplaintsOfEach::default(),
             expiries,
         })
     }
@@ -186,7 +186,7 @@ impl Enrolment {
         let (None, Some(credential)) = (&ask.token, &ask.munge) else { return Err(munge::stranger("no credential")) };
         let host = HostName::new(&ask.host).map_err(munge::stranger)?;
         let key = Requested::read(&ask.csr).map_err(munge::stranger)?.key();
-        self.munge.vouch(credential, &canonical(host.as_str()), &key, peer).await
+        self.munge.confirm(credential, &canonical(host.as_str()), &key, peer).await
     }
 
     /// Takes the lock of the authority: until both guards are dropped, no other process signs or revokes.
@@ -261,7 +261,7 @@ impl Enrolment {
             }
             (None, None, Some(shown)) => {
                 let names = shown.names.join(", ");
-                return Err(No::both(format!("the certificate is for {names}, not for {host}")).weighty());
+                return Err(No::both(format!("the certificate is for {names}, not for {host}")).serious());
             }
         };
         let most = most_an_hour(lasts_ms);
@@ -273,7 +273,7 @@ impl Enrolment {
                     "{host} was given {most} certificates within the last hour, and gets no more for now: why does it \
                      ask so often ({by})?"
                 ),
-                weighs: true,
+                is_serious: true,
             });
         }
         let cert = self.authority.certify(lock, &requested, host, &next, now_ms).map_err(No::ours)?;
@@ -300,7 +300,7 @@ fn revoked(refused: Refused, host: &str) -> No {
         Refused::Host => format!("the newest certificate of {host} was revoked"),
     };
     let logged = format!("{what}; if it is good again, give it a token (perilog token create {host})");
-    No { reported: "the certificate was revoked".to_owned(), logged, weighs: true }
+    No { reported: "the certificate was revoked".to_owned(), logged, is_serious: true }
 }
 
 /// Makes the refusal of a bad token. `host`: the host for which the visitor asked. If the token is for another host,
@@ -310,13 +310,13 @@ fn refusal(bad: &Bad, host: &str) -> No {
         Bad::Unknown => No::both("the token is unknown, or was forgotten"),
         Bad::OtherHost(other) => {
             let logged = format!("the token is for {other}, not for {host}");
-            No { reported: format!("the token is not for {host}"), logged, weighs: true }
+            No { reported: format!("the token is not for {host}"), logged, is_serious: true }
         }
-        Bad::Late => No::both("the token's time is over; make another one (perilog token create)").weighty(),
+        Bad::Late => No::both("the token's time is over; make another one (perilog token create)").serious(),
         Bad::Used => No::both(
             "the token was used already; if that was not this node, revoke the host's certificates (perilog ca revoke)",
         )
-        .weighty(),
+        .serious(),
         Bad::Disk(why) => No::ours(why),
     }
 }
@@ -326,10 +326,10 @@ impl Registrar for Enrolment {
         // The log gets text from strangers short and plain.
         let host: String = ask.host.chars().filter(|c| c.is_ascii_graphic()).take(64).collect();
         let answer = self.answer(peer, shown, ask, clock::wall_ms()).await;
-        answer.map_err(|No { reported, logged, weighs }| {
+        answer.map_err(|No { reported, logged, is_serious }| {
             let why = format!("it asks to be enrolled as {host}: {logged}");
-            if weighs {
-                self.weighty.refused(peer, &why)
+            if is_serious {
+                self.serious.refused(peer, &why)
             } else {
                 self.complaints.refused(peer, &why)
             }

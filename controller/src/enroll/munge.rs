@@ -60,16 +60,16 @@ pub(super) struct Doubt {
     /// Whether this rejection deserves attention: only a peer with munge's key could cause it, or the controller is at
     /// fault. The log lines about such rejections have limits of their own, so that lines about strangers do not
     /// suppress them.
-    pub(super) weighs: bool,
+    pub(super) is_serious: bool,
     pub(super) why: String,
 }
 
 pub(super) fn stranger(why: impl ToString) -> Doubt {
-    Doubt { weighs: false, why: why.to_string() }
+    Doubt { is_serious: false, why: why.to_string() }
 }
 
-fn weighty(why: impl ToString) -> Doubt {
-    Doubt { weighs: true, why: why.to_string() }
+fn serious(why: impl ToString) -> Doubt {
+    Doubt { is_serious: true, why: why.to_string() }
 }
 
 impl Munge {
@@ -91,7 +91,13 @@ impl Munge {
     ///
     /// # Errors
     /// A sentence for the log, with the remedy.
-    pub(super) async fn vouch(&self, credential: &str, host: &str, key: &[u8], peer: SocketAddr) -> Result<(), Doubt> {
+    pub(super) async fn confirm(
+        &self,
+        credential: &str,
+        host: &str,
+        key: &[u8],
+        peer: SocketAddr,
+    ) -> Result<(), Doubt> {
         let set = self.set.read().unwrap_or_else(PoisonError::into_inner).clone();
         let set = set.ok_or_else(|| stranger("it shows a munge credential, and [enroll] munge is not true here"))?;
         may_ask(&set.hosts, host, peer).map_err(stranger)?;
@@ -102,10 +108,11 @@ impl Munge {
             )));
         };
         let decoded = munge::decode(&set.unmunge, credential).await;
-        let decoded = decoded.map_err(|error| Doubt { weighs: !error.is_of_strangers(), why: error.to_string() })?;
-        is_of_root(&decoded, host, key).map_err(weighty)?;
-        let addresses = addresses(&self.getent, host).await.map_err(weighty)?;
-        is_there(host, peer.ip(), decoded.origin, &addresses).map_err(weighty)
+        let decoded =
+            decoded.map_err(|error| Doubt { is_serious: !error.is_of_strangers(), why: error.to_string() })?;
+        is_of_root(&decoded, host, key).map_err(serious)?;
+        let addresses = addresses(&self.getent, host).await.map_err(serious)?;
+        is_there(host, peer.ip(), decoded.origin, &addresses).map_err(serious)
     }
 }
 

@@ -171,7 +171,7 @@ async fn a_revoked_host_needs_a_token_even_before_a_reload() {
 }
 
 #[tokio::test]
-async fn who_cannot_tell_what_is_revoked_renews_nothing() {
+async fn without_a_readable_revocation_list_nothing_is_renewed() {
     let bed = Bed::new();
     let key = authority::key().unwrap();
     let list = bed.authority().join("crl.pem");
@@ -288,7 +288,7 @@ async fn munge_enrols_only_the_listed_host_with_the_address() {
     let elsewhere = SocketAddr::from(([10, 0, 0, 2], 600));
     let of_a_user = SocketAddr::new(PEER.ip(), 40_000);
     // The last column: whether the log keeps the line apart from strangers.
-    for (uid, origin, payload, host, credential, key, peer, logged, weighs) in [
+    for (uid, origin, payload, host, credential, key, peer, logged, is_serious) in [
         (1000, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &key, PEER, "is uid 1000's, not root's", true),
         (0, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &other, PEER, "was not made for n1 with this key", true),
         (0, "10.0.0.1", &n1, "n2", "MUNGE:abc:", &key, PEER, "was not made for n2 with this key", true),
@@ -307,7 +307,10 @@ async fn munge_enrols_only_the_listed_host_with_the_address() {
         unmunge(&bed, uid, origin, payload);
         let case = format!("{uid} {origin} {payload:?} {host} {credential} {peer}");
         let no = by_munge(&bed, host, credential, key, peer).await.unwrap_err();
-        assert!(no.reported == NOT_MUNGED && no.logged.contains(logged) && no.weighs == weighs, "{case}: {no:?}");
+        assert!(
+            no.reported == NOT_MUNGED && no.logged.contains(logged) && no.is_serious == is_serious,
+            "{case}: {no:?}"
+        );
     }
     assert_eq!(bed.known().len(), 0);
     for host in ["n1", "N1", "n1.", "n3"] {
@@ -342,7 +345,7 @@ async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
     revoke(&serials());
     for host in ["n1", "N1", "n1."] {
         let no = ask(host).await.unwrap_err();
-        assert!(no.reported == NOT_MUNGED && no.weighs, "{host}: {no:?}");
+        assert!(no.reported == NOT_MUNGED && no.is_serious, "{host}: {no:?}");
         assert!(no.logged.contains("the newest certificate of n1 was revoked; if it is good again"), "{host}: {no:?}");
     }
     ask("n3").await.expect("another host speaks for no other");
@@ -361,7 +364,7 @@ async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
             None => std::fs::remove_file(&list).unwrap(),
         }
         let no = ask("n1").await.unwrap_err();
-        assert!(no.weighs && no.logged.contains(part), "{no:?}");
+        assert!(no.is_serious && no.logged.contains(part), "{no:?}");
     }
 }
 
@@ -370,20 +373,20 @@ async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
 #[tokio::test]
 async fn a_used_token_re_enrols_no_host_even_after_a_new_one() {
     let bed = Bed::new();
-    let (thief, node) = (authority::key().unwrap(), authority::key().unwrap());
+    let (attacker, node) = (authority::key().unwrap(), authority::key().unwrap());
     let stolen = bed.token("n0");
     for _ in 0..2 {
-        bed.answer(None, "n0", Some(&stolen), &thief).await.unwrap();
+        bed.answer(None, "n0", Some(&stolen), &attacker).await.unwrap();
     }
     let serials = || bed.known().into_iter().map(|issued| issued.serial).collect::<Vec<_>>();
     bed.revoke(&serials().iter().map(String::as_str).collect::<Vec<_>>());
-    let no = bed.answer(None, "n0", Some(&stolen), &thief).await.unwrap_err();
-    assert!(no.reported == "the certificate was revoked" && no.weighs, "{no:?}");
+    let no = bed.answer(None, "n0", Some(&stolen), &attacker).await.unwrap_err();
+    assert!(no.reported == "the certificate was revoked" && no.is_serious, "{no:?}");
     bed.answer(None, "n0", Some(&bed.token("n0")), &node).await.unwrap();
-    let no = bed.answer(None, "n0", Some(&stolen), &thief).await.unwrap_err();
-    assert!(no.reported == "the certificate was revoked", "the host is back, and the thief is not: {no:?}");
+    let no = bed.answer(None, "n0", Some(&stolen), &attacker).await.unwrap_err();
+    assert!(no.reported == "the certificate was revoked", "the host is back, and the attacker is not: {no:?}");
     assert_eq!(bed.enrolment.tokens.take_back(&"n0".parse().unwrap(), NOW).unwrap(), 2);
-    assert_eq!(bed.ask(&[], "n0", Some(&stolen), &thief).await, "the token is unknown, or was forgotten");
+    assert_eq!(bed.ask(&[], "n0", Some(&stolen), &attacker).await, "the token is unknown, or was forgotten");
     assert_eq!(bed.known().len(), 3);
 }
 
@@ -413,7 +416,7 @@ async fn a_lost_list_after_a_revocation_stops_enrolment() {
     ] {
         let no = no.unwrap_err();
         let why = "issued.jsonl: the list is missing, so the revoked hosts are unknown: restore it";
-        assert!(no.reported.starts_with("internal error") && no.logged.contains(why) && no.weighs, "{no:?}");
+        assert!(no.reported.starts_with("internal error") && no.logged.contains(why) && no.is_serious, "{no:?}");
     }
     assert!(!issued.exists());
 }
@@ -423,10 +426,10 @@ async fn a_lost_list_after_a_revocation_stops_enrolment() {
 #[tokio::test]
 async fn a_new_token_brings_a_host_back_though_its_hour_is_used_up() {
     let bed = Bed::new();
-    let (thief, node) = (authority::key().unwrap(), authority::key().unwrap());
-    bed.answer(None, "n0", Some(&bed.token("n0")), &thief).await.unwrap();
+    let (attacker, node) = (authority::key().unwrap(), authority::key().unwrap());
+    bed.answer(None, "n0", Some(&bed.token("n0")), &attacker).await.unwrap();
     let first = bed.known()[0].serial.clone();
-    while bed.answer(shown("n0", &first), "n0", None, &thief).await.is_ok() {}
+    while bed.answer(shown("n0", &first), "n0", None, &attacker).await.is_ok() {}
     let serials: Vec<_> = bed.known().into_iter().map(|issued| issued.serial).collect();
     assert_eq!(serials.len(), most_an_hour(HOUR));
     bed.revoke(&serials.iter().map(String::as_str).collect::<Vec<_>>());

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_does_not_tell_tokens() {
+    fn the_directory_does_not_reveal_tokens() {
         let dir = tempfile::tempdir().unwrap();
         let made = tokens(&dir).make(&hosts("n0"), 0, 0, HOUR).unwrap();
         let secret = &made[0].1;

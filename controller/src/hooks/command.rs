@@ -131,7 +131,7 @@ impl Group {
         let gone = async {
             let _ = child.wait().await;
             self.is_reaped();
-            while lives(group) {
+            while is_any_alive(group) {
                 tokio::time::sleep(LOOK).await;
             }
         };
@@ -162,7 +162,7 @@ impl Drop for Group {
 
 /// Returns `true` if the group contains a process that is no zombie. Zombie orphans stay if no process reaps them, as
 /// in some containers.
-fn lives(group: Pid) -> bool {
+fn is_any_alive(group: Pid) -> bool {
     if rustix::process::test_kill_process_group(group) == Err(rustix::io::Errno::SRCH) {
         return false;
     }
@@ -243,7 +243,7 @@ mod tests {
     /// Regression test: the controller killed only the program itself, and the program's children went on beside the
     /// next try.
     #[tokio::test]
-    async fn nothing_of_a_run_past_its_limit_lives_when_it_is_told_again() {
+    async fn nothing_of_a_run_past_its_limit_is_alive_at_the_next_try() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("pid");
         let (run, pid) = begun(&with_grandchild(&file), &file).await;
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_of_a_run_that_is_given_up_lives() {
+    async fn nothing_of_a_run_that_is_given_up_is_alive() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("pid");
         let (run, pid) = begun(&with_grandchild(&file), &file).await;
@@ -284,7 +284,7 @@ mod tests {
     /// Regression test: if the controller died while it started a hook's command, the command ran with an empty
     /// standard input.
     #[tokio::test]
-    async fn what_a_program_is_told_is_whole_before_it_begins() {
+    async fn what_a_program_gets_is_whole_before_it_begins() {
         let body = json!({"event": "x".repeat(1 << 20)});
         let length = body.to_string().len() + 1;
         let script = format!("test \"$(stat -L -c %s /dev/stdin)\" = {length} && test \"$(wc -c)\" = {length}");

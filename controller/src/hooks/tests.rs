@@ -40,7 +40,7 @@ fn would_run(rows: &[DrainRow], schedule: &Schedule, now: Instant) -> Vec<String
 }
 
 #[test]
-fn of_one_host_one_thing_is_told_at_a_time_whichever_way() {
+fn a_host_has_one_drain_call_at_a_time_whichever_way() {
     let now = Instant::now();
     for first in [false, true] {
         let mut schedule = Schedule::default();
@@ -141,7 +141,7 @@ fn notify(
 /// Regression test: when the resource manager was back after an outage, the controller still drained the waiting hosts
 /// with one command for each host, four commands at a time, with a minute between the tries of a host.
 #[test]
-fn after_an_outage_waiting_notices_are_told_together() {
+fn after_an_outage_waiting_notices_are_sent_together() {
     let mut now = Instant::now();
     let mut schedule = Schedule::default();
     let mut rows: Vec<DrainRow> = (0..100).map(|n| row(&format!("n{n}"), n % 2 == 1)).collect();

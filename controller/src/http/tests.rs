@@ -102,7 +102,7 @@ async fn connections_that_ask_nothing_end_soon() {
 
 /// A peer must not keep its connection by asking again and again without reading an answer.
 #[tokio::test]
-async fn peers_that_take_no_answer_leave_their_seats() {
+async fn peers_that_take_no_answer_lose_their_connections() {
     let served = served(Bounds { connections: 2, stalled_ms: 500, ..Bounds::DEFAULT });
     let mut greedy = Vec::new();
     for _ in 0..2 {
@@ -174,8 +174,8 @@ async fn a_crowd_that_asks_the_same_asks_the_writer_once() {
             tokio::spawn(async move { page_cache.see(Question::Overview(OverviewRequest::Cluster)).await.status })
         })
         .collect();
-    for visitor in crowd {
-        assert_eq!(visitor.await.unwrap(), StatusCode::SERVICE_UNAVAILABLE);
+    for client in crowd {
+        assert_eq!(client.await.unwrap(), StatusCode::SERVICE_UNAVAILABLE);
     }
     assert!(asked.try_recv().is_ok() && asked.try_recv().is_err(), "asked more than once");
     // The answer is kept for a moment, and not for ever.
@@ -202,9 +202,9 @@ async fn the_writer_rests_between_two_questions() {
     let began = Instant::now();
     for n in 0..10 {
         let page_cache = page_cache.clone();
-        let visitor = tokio::spawn(async move { page_cache.see(job(100 + n)).await });
+        let client = tokio::spawn(async move { page_cache.see(job(100 + n)).await });
         tokio::time::sleep(Duration::from_millis(50)).await;
-        visitor.abort();
+        client.abort();
     }
     page_cache.see(job(200)).await;
     let count = std::iter::from_fn(|| asked.try_recv().ok()).count() as u32;

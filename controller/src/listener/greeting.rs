@@ -225,16 +225,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_greeter_replaces_the_one_of_its_address_alone() {
         let greetings = Greetings::default();
-        let (agent, thief) = (at("10.0.0.1"), at("10.0.0.66"));
+        let (agent, attacker) = (at("10.0.0.1"), at("10.0.0.66"));
         let mut own = greetings.enter("n0", agent, 1);
-        let mut last = greetings.enter("n0", thief, 2);
+        let mut last = greetings.enter("n0", attacker, 2);
         for number in 3..1_000 {
-            let mut other = greetings.enter("n0", thief, number);
+            let mut other = greetings.enter("n0", attacker, number);
             assert!(is_gone(&mut last) && !is_gone(&mut other) && !is_gone(&mut own), "{number}");
             last = other;
         }
         // Other certificates have places of their own, and a freed place is free for any peer.
-        let mut others = [greetings.enter("n1", thief, 1_000), greetings.enter("n1", agent, 1_001)];
+        let mut others = [greetings.enter("n1", attacker, 1_000), greetings.enter("n1", agent, 1_001)];
         assert!(!others.iter_mut().any(is_gone) && !is_gone(&mut own));
         let third = greetings.enter("n0", at("10.0.0.67"), 1_002);
         assert!(!greets(&greetings, &third));
@@ -249,7 +249,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_new_address_waits_for_a_turn_of_each_other_address() {
         perilog_core::switch_on_defect!(perilog_host::defect::chosen());
-        for (thieves, home) in [(1, None), (2, None), (8, None), (WAITING - 1, None), (8, Some("10.0.9.9"))] {
+        for (attackers, home) in [(1, None), (2, None), (8, None), (WAITING - 1, None), (8, Some("10.0.9.9"))] {
             let greetings = Greetings::default();
             home.into_iter().for_each(|home| greetings.welcomed("n0", at(home)));
             let address = |n: usize| at(&format!("10.0.1.{n}"));
@@ -258,25 +258,25 @@ mod tests {
                 number += 1;
                 greetings.enter("n0", of, number)
             };
-            let mut of_thief: Vec<_> = (0..thieves).map(|n| enter(address(n))).collect();
+            let mut of_attacker: Vec<_> = (0..attackers).map(|n| enter(address(n))).collect();
             let mut agent = enter(at("10.0.0.1"));
             let began = Instant::now();
             while !greets(&greetings, &agent) {
-                for (n, place) in of_thief.iter_mut().enumerate() {
+                for (n, place) in of_attacker.iter_mut().enumerate() {
                     // The thief dials again from every address, whether it has lost its place or not.
                     *place = enter(address(n));
                 }
-                assert!(!is_gone(&mut agent), "{thieves} {home:?}");
+                assert!(!is_gone(&mut agent), "{attackers} {home:?}");
                 let _ = tokio::time::timeout(Duration::from_millis(50), agent.turn()).await;
             }
             let waited = began.elapsed();
-            println!("{thieves} addresses of a thief, home {home:?}: waited {waited:?}");
+            println!("{attackers} addresses of an attacker, home {home:?}: waited {waited:?}");
             let shared = if home.is_some() { 1 } else { 2 };
-            let turns = u32::try_from(thieves.div_ceil(shared)).unwrap();
-            assert!(waited <= TURN * turns, "{thieves} {home:?}: {waited:?}");
+            let turns = u32::try_from(attackers.div_ceil(shared)).unwrap();
+            assert!(waited <= TURN * turns, "{attackers} {home:?}: {waited:?}");
             // The agent keeps its turn, though the thief dials all the time.
             for _ in 0..100 {
-                for (n, place) in of_thief.iter_mut().enumerate() {
+                for (n, place) in of_attacker.iter_mut().enumerate() {
                     *place = enter(address(n));
                 }
             }
@@ -307,9 +307,9 @@ mod tests {
         let (agent, moved) = (at("10.0.0.1"), at("10.0.0.2"));
         greetings.welcomed("n0", agent);
         let mut own = greetings.enter("n0", agent, 1_000);
-        let mut thieves = Vec::new();
+        let mut attackers = Vec::new();
         for number in 1..1_000 {
-            thieves.push(greetings.enter("n0", at(&format!("10.0.1.{}", number % 200)), number));
+            attackers.push(greetings.enter("n0", at(&format!("10.0.1.{}", number % 200)), number));
             assert!(greets(&greetings, &own) && !is_gone(&mut own), "{number}");
         }
         // The agent dials again: it gets its own place at once.

@@ -23,7 +23,7 @@ use super::Sessions;
 use super::complaints::canonical;
 use super::expiries::By;
 use super::greeting::Place;
-use crate::daemon::{Drain, End, Entry, Frame, Outbound, Outlet, WeakQueue, Weight};
+use crate::daemon::{Drain, End, Entry, Frame, Outbound, Outlet, Room, WeakQueue};
 use crate::enroll::enrols;
 
 /// Time that an agent has for its preamble, and again for all pages of its Hello. An agent sends them at once; an agent
@@ -217,12 +217,12 @@ impl Hearing<'_> {
             if bytes > HELLO_BYTES {
                 return Err(refused(format_args!("its Hello is larger than {HELLO_BYTES} bytes")));
             }
-            let Some((message, weight)) = self.read_frame(&frame).await? else {
+            let Some((message, room)) = self.read_frame(&frame).await? else {
                 return Err(refused("an unknown message before Hello"));
             };
             let FromAgent::Hello(page) = &message else { return Err(refused("another message before Hello")) };
             let more = page.more;
-            self.put(message, weight).await?;
+            self.put(message, room).await?;
             if !more {
                 return Ok(());
             }
@@ -235,16 +235,16 @@ impl Hearing<'_> {
     /// Passes the message in a frame to the writer.
     async fn pass(&self, frame: bytes::Bytes) -> Result<(), Over> {
         match self.read_frame(&frame).await? {
-            Some((message, weight)) => self.put(message, weight).await,
+            Some((message, room)) => self.put(message, room).await,
             None => Ok(()),
         }
     }
 
     /// Returns the message in a frame; `None` for an unknown message, which the session answers with Unsupported.
-    async fn read_frame(&self, frame: &[u8]) -> Result<Option<(FromAgent, Weight)>, Over> {
-        let weight = self.sessions.inlet.weigh(frame.len()).await.map_err(ending)?;
+    async fn read_frame(&self, frame: &[u8]) -> Result<Option<(FromAgent, Room)>, Over> {
+        let room = self.sessions.inlet.reserve(frame.len()).await.map_err(ending)?;
         match decode_from_agent(frame) {
-            Ok(Decoded::Known(message)) => Ok(Some((message, weight))),
+            Ok(Decoded::Known(message)) => Ok(Some((message, room))),
             Ok(Decoded::Unknown(message)) => {
                 let unsupported = encode_to_agent(&ToAgent::Unsupported { message });
                 self.own.put(Frame::new(unsupported)).map_err(|_| refused("it does not take what it is sent"))?;
@@ -254,13 +254,13 @@ impl Hearing<'_> {
         }
     }
 
-    async fn put(&self, message: FromAgent, weight: Weight) -> Result<(), Over> {
+    async fn put(&self, message: FromAgent, room: Room) -> Result<(), Over> {
         // Only a Hello needs the sender's identity; other messages come by the thousand.
         let (names, peer) = match &message {
             FromAgent::Hello(_) => (self.names.clone(), canonical(self.peer).to_string()),
             _ => (Some(Vec::new()), String::new()),
         };
-        let entry = Entry::Message { session: self.id, names, peer, message, weight };
+        let entry = Entry::Message { session: self.id, names, peer, message, room };
         self.sessions.inlet.put(entry).await.map_err(ending)
     }
 }

@@ -283,7 +283,7 @@ fn json<T: DeserializeOwned>(row: &Cells<'_>, name: &str) -> Result<T, Wrong> {
 }
 
 /// Parses a value whose JSON form is a string, such as a verdict. `name`: the column of the value, for the error.
-fn word<T: DeserializeOwned>(name: &str, word: String) -> Result<T, Wrong> {
+fn from_string<T: DeserializeOwned>(name: &str, word: String) -> Result<T, Wrong> {
     serde_json::from_value(word.clone().into()).map_err(|_| format!("{name}: unknown word {word:?}"))
 }
 
@@ -385,7 +385,7 @@ fn action(row: &Cells<'_>) -> Result<ActionRow, Wrong> {
         cancelling: parsed(row, "cancelling")?,
         cancel_why: column(row, "cancel_why")?,
         boots: json::<BTreeMap<u32, _>>(row, "boots")?,
-        verdict: column::<Option<String>>(row, "verdict")?.map(|text| word("verdict", text)).transpose()?,
+        verdict: column::<Option<String>>(row, "verdict")?.map(|text| from_string("verdict", text)).transpose()?,
         ended_ms: perhaps(row, "ended_ms")?,
         events_from: number(row, "events_from")?,
         held: json(row, "held")?,
@@ -439,7 +439,7 @@ fn outbox(row: &Cells<'_>) -> Result<OutboxEntry, Wrong> {
     Ok(OutboxEntry {
         sequence: number(row, "sequence")?,
         epoch: number(row, "epoch")?,
-        reader: word("edge", column(row, "edge")?)?,
+        reader: from_string("edge", column(row, "edge")?)?,
         job: parsed(row, "job")?,
         attempt: parsed(row, "attempt")?,
         body: Body::parse(&column::<String>(row, "body")?).map_err(|error| format!("body: {error}"))?,

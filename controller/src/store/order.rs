@@ -65,7 +65,7 @@ impl EventReader {
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
-    pub(crate) fn back(&self, last: Option<u64>, since_ms: Option<u64>) -> Result<Option<Spot>, StoreError> {
+    pub(crate) fn before_newest(&self, last: Option<u64>, since_ms: Option<u64>) -> Result<Option<Spot>, StoreError> {
         let (mut count, mut before) = (0, (i64::MAX, String::new(), 0_i64));
         loop {
             let db = self.lock();

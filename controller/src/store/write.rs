@@ -63,7 +63,7 @@ fn json(value: &impl Serialize) -> Result<String> {
 }
 
 /// Returns a value whose JSON is a string, as that string.
-fn word(value: impl Serialize) -> Result<String> {
+fn string(value: impl Serialize) -> Result<String> {
     json(&value).map(|text| text.trim_matches('"').to_owned())
 }
 
@@ -284,7 +284,7 @@ fn outbox(db: &Connection, entry: &OutboxEntry) -> Result<()> {
             entry.job.as_str(),
             entry.attempt.to_string(),
             entry.body.as_str(),
-            word(entry.reader)?
+            string(entry.reader)?
         ],
     )?;
     run(db, "UPDATE outbox_last SET sequence = ?1", [integer(entry.sequence)])

@@ -123,7 +123,7 @@ fn who_waits_for_quiet_and_hangs_up_is_forgotten() {
 }
 
 #[test]
-fn others_may_look_and_not_change() {
+fn others_may_read_and_not_change() {
     assert!(rustix::process::geteuid().is_root(), "{NOBODY_ELSE}");
     let mut bed = Bed::new();
     std::fs::set_permissions(bed.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -241,7 +241,7 @@ async fn a_reader_that_stalls_is_alone_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_outbox_tells_at_least_once_until_it_is_applied() {
+async fn the_outbox_delivers_at_least_once_until_it_is_applied() {
     let mut bed = Bed::new();
     let controller = bed.start();
     let mut agent = Agent::connect(&bed, &controller, "n0").await;

@@ -97,10 +97,10 @@ impl Authority {
         path
     }
 
-    /// Makes a certificate for `host` that the key of the host `thief` has signed, instead of the authority. The file
-    /// has both certificates, as a chain.
-    pub(crate) fn forged(&self, host: &str, thief: &str) -> TlsFiles {
-        let stolen = self.files(thief);
+    /// Makes a certificate for `host` that the key of the host `attacker` has signed, instead of the authority. The
+    /// file has both certificates, as a chain.
+    pub(crate) fn forged(&self, host: &str, attacker: &str) -> TlsFiles {
+        let stolen = self.files(attacker);
         let text = |path: &Path| fs::read_to_string(path).unwrap();
         let signer = KeyPair::from_pem(&text(&stolen.key)).unwrap();
         let issuer = Issuer::from_ca_cert_pem(&text(&stolen.cert), signer).unwrap();

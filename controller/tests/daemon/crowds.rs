@@ -178,7 +178,7 @@ fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T {
 }
 
 /// Lets every user reach the API's socket in the bed's directory.
-fn open_door(bed: &Bed) {
+fn open_socket_to_all(bed: &Bed) {
     fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
@@ -188,7 +188,7 @@ fn open_door(bed: &Bed) {
 fn strangers_that_send_much_and_read_nothing_make_nothing_grow() {
     let mut bed = Bed::new();
     let controller = bed.start();
-    open_door(&bed);
+    open_socket_to_all(&bed);
     let (socket, pid) = (bed.socket(), controller.pid());
     let before = rss_mib(pid);
     let objects = vec![json!({"": 0}); 100_000];
@@ -217,7 +217,7 @@ const LINES: usize = 31;
 fn a_misbehaving_user_does_not_fill_the_journal() {
     let mut bed = Bed::new();
     let controller = bed.start();
-    open_door(&bed);
+    open_socket_to_all(&bed);
     let socket = bed.socket();
     let misbehave = || {
         for n in 0..300 {
@@ -253,7 +253,7 @@ fn a_foreign_group_is_checked_at_each_call() {
     bed.plain();
     (bed.gid, bed.read) = (MEMBER, "group");
     bed.write_config();
-    open_door(&bed);
+    open_socket_to_all(&bed);
     std::os::unix::fs::chown(bed.dir.path(), Some(DAEMON), None).unwrap();
     let mut command = bed.command();
     command.uid(DAEMON).gid(DAEMON);

@@ -130,7 +130,7 @@ async fn figures_are_what_happened_and_promtool_likes_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_asks_wrongly_is_told_and_nothing_else_happens() {
+async fn a_wrong_request_gets_the_reason_and_nothing_else_happens() {
     let mut bed = Bed::new();
     bed.extra = "[metrics]\nlisten = \"127.0.0.1:0\"\n".to_owned();
     let controller = bed.start();

@@ -21,12 +21,12 @@ fn bed() -> Bed {
 
 /// Requests a path with `localhost` as the name of the host, which the page accepts; returns head and body of the
 /// answer.
-fn look(controller: &Controller, path: &str) -> (String, String) {
+fn get_as_localhost(controller: &Controller, path: &str) -> (String, String) {
     ask(address(controller), &format!("GET {path} HTTP/1.1\r\nHost: localhost:5116\r\nConnection: close\r\n\r\n"))
 }
 
 fn json(controller: &Controller, path: &str) -> Value {
-    let (head, body) = look(controller, path);
+    let (head, body) = get_as_localhost(controller, path);
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{path}: {head}\n{body}");
     serde_json::from_str(&body).unwrap()
 }
@@ -53,7 +53,7 @@ fn every_answer_forbids_what_a_stranger_could_use() {
     let mut bed = bed();
     let controller = bed.start();
     for path in OF_THE_PAGE.into_iter().chain(["/metrics", "/healthz", "/nothing"]) {
-        let head = look(&controller, path).0.to_lowercase();
+        let head = get_as_localhost(&controller, path).0.to_lowercase();
         for header in [
             "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
              connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
@@ -70,7 +70,7 @@ fn every_answer_forbids_what_a_stranger_could_use() {
     }
     let kinds = ["text/html; charset=utf-8", "text/css", "text/javascript", "image/svg+xml", "application/json"];
     for (path, kind) in OF_THE_PAGE.into_iter().zip(kinds) {
-        let head = look(&controller, path).0.to_lowercase();
+        let head = get_as_localhost(&controller, path).0.to_lowercase();
         assert!(head.contains(&format!("\r\ncontent-type: {kind}")), "{path}: {head}");
     }
 }
@@ -80,7 +80,7 @@ fn every_answer_forbids_what_a_stranger_could_use() {
 fn the_page_has_no_inline_script_and_asks_nobody_else() {
     let mut bed = bed();
     let controller = bed.start();
-    let html = look(&controller, "/").1;
+    let html = get_as_localhost(&controller, "/").1;
     assert!(html.contains("<script src=\"page.js\" defer></script>"), "{html}");
     assert_eq!(html.matches("<script").count(), 1, "{html}");
     for tag in html.split('<').filter_map(|tag| tag.split('>').next()) {
@@ -88,13 +88,13 @@ fn the_page_has_no_inline_script_and_asks_nobody_else() {
         let inline = tag.split_whitespace().any(|word| is_handler(word) || word.starts_with("style"));
         assert!(!inline && !tag.contains("javascript:") && !tag.contains("//"), "{tag}");
     }
-    let script = look(&controller, "/page.js").1;
+    let script = get_as_localhost(&controller, "/page.js").1;
     for forbidden in
         ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "http:", "https:"]
     {
         assert!(!script.contains(forbidden), "page.js has {forbidden}");
     }
-    let style = look(&controller, "/page.css").1;
+    let style = get_as_localhost(&controller, "/page.css").1;
     assert!(!style.contains("url(") && !style.contains("@import"), "page.css loads something");
 }
 
@@ -114,7 +114,7 @@ fn who_asks_otherwise_than_by_get_changes_nothing() {
             );
         }
     }
-    let (head, body) = look(&controller, "/page.js");
+    let (head, body) = get_as_localhost(&controller, "/page.js");
     let length =
         |head: &str| head.to_lowercase().lines().find(|line| line.starts_with("content-length")).map(str::to_owned);
     let (same, none) =
@@ -169,13 +169,13 @@ fn what_is_no_name_of_a_job_or_node_is_refused() {
         ("/../etc/passwd", "404"),
         ("/page.js/", "404"),
     ] {
-        let (head, body) = look(&controller, path);
+        let (head, body) = get_as_localhost(&controller, path);
         assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {head}\n{body}");
         let is_json = serde_json::from_str::<Value>(&body).is_ok_and(|body| body["error"].is_string());
         assert_eq!(is_json, path.contains(".json"), "{path}: {body}");
     }
     let long = format!("/job.json?job={}", "x".repeat(100_000));
-    let (head, _) = look(&controller, &long);
+    let (head, _) = get_as_localhost(&controller, &long);
     assert!(head.starts_with("HTTP/1.1 4"), "{head}");
 }
 
@@ -201,7 +201,7 @@ fn hostile(start: &Start) -> FromAgent {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_page_is_told_what_nodes_and_jobs_do_and_no_output() {
+async fn the_page_gets_what_nodes_and_jobs_do_and_no_output() {
     let mut bed = bed();
     let controller = bed.start();
     let mut agent = Agent::connect(&bed, &controller, "n0").await;

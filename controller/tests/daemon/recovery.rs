@@ -36,7 +36,7 @@ fn listed(phase: &str) -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_was_put_back_waits_for_a_word() {
+async fn a_restored_copy_waits_for_a_decision() {
     let mut bed = Bed::new();
     let controller = bed.start();
     let mut agent = Agent::connect(&bed, &controller, "n0").await;

@@ -78,7 +78,7 @@ async fn strangers_are_refused_by_name_and_agents_go_on() {
 
 /// Regression test: each `perilog doctor` on the controller's host left a warning of a refused peer in the journal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_whether_the_port_is_open_is_no_refusal() {
+async fn a_check_that_the_port_is_open_is_no_refusal() {
     let mut bed = Bed::new();
     let directory = bed.dir.path().join("enroll");
     bed.extra = format!("log = \"debug\"\n[enroll]\nlisten = \"127.0.0.1:0\"\ndirectory = {directory:?}\n");
@@ -158,7 +158,7 @@ async fn who_is_revoked_is_cut_off_by_a_reload_and_stays_out() {
     let controller = bed.start();
     let mut good = Agent::connect(&bed, &controller, "n0").await;
     let stolen = bed.authority.files("n1");
-    let thief = Agent::connect(&bed, &controller, "n1").await;
+    let attacker = Agent::connect(&bed, &controller, "n1").await;
     let list = bed.authority.revoke(&[]);
     bed.revocations(&list);
     let reload = || {
@@ -170,7 +170,7 @@ async fn who_is_revoked_is_cut_off_by_a_reload_and_stays_out() {
     assert_eq!(call(&bed, "Status", serde_json::json!({}))["status"]["online"], 2);
     bed.authority.revoke(&["n1"]);
     reload();
-    assert_ended(thief.link).await;
+    assert_ended(attacker.link).await;
     controller.log.wait_for("its certificate was revoked");
     refusal(&controller, &stolen, "the peer's certificate was revoked").await;
     good.link.writer.send(vec![0x7f, 0xff].into()).await.unwrap();

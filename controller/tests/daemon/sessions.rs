@@ -64,7 +64,7 @@ async fn a_run_reaches_every_agent_and_each_completion_its_followers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acknowledged_ends_survive_kill_9_and_others_are_told_again() {
+async fn acknowledged_ends_survive_kill_9_and_others_are_reported_again() {
     let mut bed = Bed::new();
     let controller = bed.start();
     let mut agents = [Agent::connect(&bed, &controller, "n0").await, Agent::connect(&bed, &controller, "n1").await];
@@ -129,7 +129,7 @@ async fn hello_comes_in_pages_and_a_newer_session_replaces_the_older() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_for_another_host_is_turned_away_and_told_why() {
+async fn a_certificate_for_another_host_is_turned_away_with_the_reason() {
     let mut bed = Bed::new();
     let controller = bed.start();
     let mut link = crate::agent::link(&bed, &controller, "n7").await;

@@ -53,7 +53,7 @@ fn a_wrong_configuration_is_pointed_at_and_nothing_is_started() {
 }
 
 #[test]
-fn what_stands_in_the_way_is_said_and_the_status_is_1() {
+fn an_obstacle_is_reported_and_the_status_is_1() {
     let mut bed = Bed::new();
     let _first = bed.start();
     let (code, text) = output(&mut bed.command());

@@ -78,14 +78,14 @@ async fn endless_hellos_make_nothing_grow_and_nobody_wait() {
     let mut open = Vec::new();
     let mut longest = 0;
     for n in 0..SESSIONS {
-        let mut thief = link(&bed, &controller, "n1").await;
+        let mut attacker = link(&bed, &controller, "n1").await;
         // Sends until the controller closes the session.
         for page in if n % 2 == 0 { &large } else { &many } {
-            if thief.writer.send(page.clone()).await.is_err() {
+            if attacker.writer.send(page.clone()).await.is_err() {
                 break;
             }
         }
-        open.push(thief);
+        open.push(attacker);
         let began_ms = clock::mono_ms();
         ask(&bed.socket(), "Status", json!({}));
         longest = longest.max(clock::mono_ms() - began_ms);
@@ -107,15 +107,15 @@ async fn endless_hellos_make_nothing_grow_and_nobody_wait() {
 /// Regression test: only two peers with the same certificate may send their Hello at a time, and a thief with three
 /// addresses kept the true agent out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thief_of_many_addresses_keeps_no_node_from_greeting() {
+async fn an_attacker_of_many_addresses_keeps_no_node_from_greeting() {
     let mut bed = Bed::new();
     let controller = bed.start();
     drop(Agent::connect(&bed, &controller, "n1").await);
     // The agent is between its preamble and its Hello while the thief dials from eight addresses, twice from each.
     let own = link(&bed, &controller, "n1").await;
-    let mut thieves = Vec::new();
+    let mut attackers = Vec::new();
     for n in 0..16 {
-        thieves.push(link_from([127, 0, 0, 2 + n % 8].into(), &bed, &controller, "n1").await);
+        attackers.push(link_from([127, 0, 0, 2 + n % 8].into(), &bed, &controller, "n1").await);
     }
     let mut hello = hello("n1", vec![]);
     hello.link = 2;
@@ -129,14 +129,14 @@ const ADDRESSES: u8 = 8;
 /// The thief dials again as soon as one of its sessions ends. The agent gets its turn in time all the same, and is
 /// welcomed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thief_of_many_addresses_delays_a_first_greeting_by_turns() {
+async fn an_attacker_of_many_addresses_delays_a_first_greeting_by_turns() {
     let mut bed = Bed::new();
     let controller = bed.start();
-    let mut thieves = JoinSet::new();
+    let mut attackers = JoinSet::new();
     let (reported, mut ended) = mpsc::channel(usize::from(ADDRESSES));
     for n in 0..ADDRESSES {
         let address = [127, 0, 0, 2 + n].into();
-        thieves.spawn(dial_again(address, &bed, &controller, "n1", reported.clone()).await);
+        attackers.spawn(dial_again(address, &bed, &controller, "n1", reported.clone()).await);
     }
     // The turns of four addresses are over, so the others wait.
     for _ in 0..4 {
@@ -146,12 +146,12 @@ async fn a_thief_of_many_addresses_delays_a_first_greeting_by_turns() {
     let own = link(&bed, &controller, "n1").await;
     Agent::greet(own, hello("n1", vec![])).await;
     println!("the agent greeted after {} ms", clock::mono_ms() - began_ms);
-    thieves.abort_all();
+    attackers.abort_all();
 }
 
 /// Number of nodes whose keys a thief has stolen. The thief connects with all keys at once, each time with a Hello that
 /// never ends.
-const THIEVES: usize = 32;
+const ATTACKERS: usize = 32;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_hellos_of_many_certificates_take_bounded_memory() {
@@ -160,22 +160,22 @@ async fn endless_hellos_of_many_certificates_take_bounded_memory() {
     let mut other = Agent::connect(&bed, &controller, "n0").await;
     let before = sizes(&bed, &controller);
     let mut saying = JoinSet::new();
-    for n in 0..THIEVES {
+    for n in 0..ATTACKERS {
         let host = format!("t{n}");
-        let mut thief = link(&bed, &controller, &host).await;
+        let mut attacker = link(&bed, &controller, &host).await;
         saying.spawn(async move {
             for page in large(&host) {
-                if thief.writer.send(page).await.is_err() {
+                if attacker.writer.send(page).await.is_err() {
                     break;
                 }
             }
             // The controller ends the session at the limit of a Hello.
-            while let Ok(Some(_)) = thief.reader.next().await {}
+            while let Ok(Some(_)) = attacker.reader.next().await {}
         });
     }
     saying.join_all().await;
     let peak = peak_mib(controller.pid());
-    println!("{THIEVES} certificates: RSS {} MiB, at most {peak} MiB", before.rss_mib);
+    println!("{ATTACKERS} certificates: RSS {} MiB, at most {peak} MiB", before.rss_mib);
     assert!(peak < before.rss_mib + 288, "{} MiB, then {peak} MiB", before.rss_mib);
     ask(&bed.socket(), "Run", json!({"action": "prolog", "job": "f1", "nodes": "n0"}));
     other.run(Outcome::Ok).await;
@@ -184,12 +184,12 @@ async fn endless_hellos_of_many_certificates_take_bounded_memory() {
 /// Regression test: one task could report any number of overdue scripts with invented names, and the controller wrote
 /// 40 MiB of events a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endless_words_of_a_task_do_not_fill_the_disk() {
+async fn endless_reports_of_a_task_do_not_fill_the_disk() {
     let mut bed = Bed::new();
     let controller = bed.start();
-    let mut thief = Agent::connect(&bed, &controller, "n1").await;
+    let mut attacker = Agent::connect(&bed, &controller, "n1").await;
     ask(&bed.socket(), "Run", json!({"action": "prolog", "job": "f1", "nodes": "n1"}));
-    let start = thief.accept().await;
+    let start = attacker.accept().await;
     let before = sizes(&bed, &controller);
     for n in 0..20_000u32 {
         let phase = match n % 3 {
@@ -197,9 +197,9 @@ async fn endless_words_of_a_task_do_not_fill_the_disk() {
             1 => Phase::Lingering { processes: Vec::new() },
             _ => Phase::Milestone { name: format!("m{n}") },
         };
-        thief.send(&FromAgent::PhaseChanged { task: start.task, phase, age_ms: 0 }).await;
+        attacker.send(&FromAgent::PhaseChanged { task: start.task, phase, age_ms: 0 }).await;
     }
-    thief.run_ended(&start, Outcome::Ok).await;
+    attacker.run_ended(&start, Outcome::Ok).await;
     let after = sizes(&bed, &controller);
     println!(
         "20,000 words of one task: RSS {} -> {} MiB, store {} -> {} KiB",
@@ -216,7 +216,7 @@ const LINES: usize = 40;
 
 /// The journal has a bounded number of lines about a thief, whatever the thief sends and however often it connects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thief_does_not_fill_the_journal() {
+async fn an_attacker_does_not_fill_the_journal() {
     let mut bed = Bed::new();
     let controller = bed.start();
     for link in 1..=60 {
@@ -226,12 +226,12 @@ async fn a_thief_does_not_fill_the_journal() {
     }
     let mut hello = hello("n1", vec![]);
     hello.link = 61;
-    let mut thief = Agent::connect_with(&bed, &controller, hello).await;
+    let mut attacker = Agent::connect_with(&bed, &controller, hello).await;
     for n in 0..500 {
-        thief.send(&FromAgent::EpochRefused { seen: Epoch { number: 1_000 + n, nonce: 0 } }).await;
+        attacker.send(&FromAgent::EpochRefused { seen: Epoch { number: 1_000 + n, nonce: 0 } }).await;
     }
     ask(&bed.socket(), "Run", json!({"action": "prolog", "job": "f1", "nodes": "n1"}));
-    thief.run(Outcome::Ok).await;
+    attacker.run(Outcome::Ok).await;
     drop(Agent::connect(&bed, &controller, "n2").await);
     controller.log.wait_for("n2: offline");
     let text = controller.log.text();

@@ -26,7 +26,7 @@ struct Current<'a> {
 }
 
 /// Returns `true` if the last script that began has not ended, by the runner's records.
-pub(super) fn is_script_at_work(steps: &[StepRecord]) -> bool {
+pub(super) fn is_script_running(steps: &[StepRecord]) -> bool {
     let turn = |step: &StepRecord| match step {
         StepRecord::Begin { .. } => Some(true),
         StepRecord::End { .. } | StepRecord::NotRun { .. } => Some(false),

@@ -10,7 +10,7 @@ use super::task::{State, Task};
 impl Machine {
     /// Returns the state of the session: `not connected`, `connecting`, `connected` (the controller has welcomed this
     /// node), `turned away`.
-    pub const fn session_word(&self) -> &'static str {
+    pub const fn session_state(&self) -> &'static str {
         self.session.state_text()
     }
 

@@ -109,7 +109,7 @@ impl Machine {
         // Once the scripts have ended, the controller watches the limit.
         let passed = if task.runner_waits || task.awaits_script() { None } else { task.passed_limit(now) };
         let is_late = |at: u64| now >= at.saturating_add(BEHIND_MS);
-        let idle = passed.as_ref().is_some_and(|(.., at)| is_late(*at)) && !phase::is_script_at_work(&seen.steps);
+        let idle = passed.as_ref().is_some_and(|(.., at)| is_late(*at)) && !phase::is_script_running(&seen.steps);
         let deaf = seen
             .deaf
             .clone()

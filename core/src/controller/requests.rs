@@ -103,7 +103,7 @@ impl Machine {
             }
             Request::PendingDrains => Ok(Reply::PendingDrains(self.drains.pending().cloned().collect())),
             Request::Drain { hosts, reason, force } => {
-                match self.drains.drain_by_hand((client, uid), &hosts, &reason, force, &self.nodes, self.cx.now) {
+                match self.drains.drain_for_operator((client, uid), &hosts, &reason, force, &self.nodes, self.cx.now) {
                     Ok(order) => return self.cx.changes.push_back(Change::Ordered(Box::new(order))),
                     Err(refusal) => Err(refusal),
                 }
@@ -133,7 +133,7 @@ impl Machine {
             Request::Resolve { which, ok, reason } => self.resolve(&which, ok, &reason, uid),
             Request::Ps { older_than_ms, held } => {
                 let show = self.facts();
-                let notes = show.standing_notes().into_iter().chain(show.full_of_milestones());
+                let notes = show.current_notes().into_iter().chain(show.full_of_milestones());
                 Ok(Reply::Ps { notes: notes.collect(), rows: show.ps(older_than_ms, held) })
             }
             Request::Show { job, targets } => {

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn each_life_numbers_its_commits_on() {
+    fn each_epoch_continues_the_numbers_of_commits() {
         let (mut store, mut writer) = (Snapshot::default(), Writer::new(settings(), 7));
         assert!(writer.machine().is_none() && writer.disk(true).is_none());
         for epoch_range in 1..=3 {

@@ -243,7 +243,7 @@ table! {
         Hunt::Unit { program: "core", filter: "retention_goes_on_in_small_batches" };
     OverIsSuspended: "after a start the attempts that have ended are suspended too",
         "the cost of a start does not grow with the finished jobs",
-        Hunt::Unit { program: "core", filter: "a_start_suspends_only_what_owes_anything" };
+        Hunt::Unit { program: "core", filter: "a_start_suspends_only_what_has_pending_work" };
     EndedNoticed: "while the gate is shut, the resource manager gets the notices of attempts that had ended",
         "docs/semantics.md B3: no pending work begins, is sent or released before a request for it",
         Hunt::Unit { program: "core", filter: "notices_of_what_had_ended_wait_for_the_gate" };
@@ -312,7 +312,7 @@ table! {
         Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
     RestoredContinues: "a process whose memory was restored gives the numbers of its lost commits again",
         "docs/semantics.md B1: a store that is behind begins a generation",
-        Hunt::Unit { program: "core", filter: "a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own" };
+        Hunt::Unit { program: "core", filter: "a_restored_process_continues_in_an_epoch_of_its_own" };
     UnknownUndrained: "a host with an unknown task that is not taken up is not drained",
         "docs/semantics.md N2: no other job begins beside an unknown task",
         Hunt::Unit { program: "core", filter: "an_unknown_task_blocks_its_host_until_adopted_or_undrained" };
@@ -342,10 +342,10 @@ table! {
         Hunt::Simulator;
     SetupAfterEpilog: "a setup action begins on a rank whose epilog has ended",
         "docs/semantics.md H9: the after-actions come last",
-        Hunt::Unit { program: "core", filter: "a_setup_action_does_not_follow_the_epilog_of_a_lost_life" };
+        Hunt::Unit { program: "core", filter: "a_setup_action_does_not_follow_the_epilog_of_a_lost_epoch" };
     AdoptedBesideSetup: "a setup action that waits begins after the adopted epilog of a lost epoch",
         "docs/semantics.md B4: an adopted after-action withdraws the setup actions that wait on its rank",
-        Hunt::Unit { program: "core", filter: "a_setup_action_does_not_follow_the_epilog_of_a_lost_life" };
+        Hunt::Unit { program: "core", filter: "a_setup_action_does_not_follow_the_epilog_of_a_lost_epoch" };
     ReleasedBeforeDrain: "a rank is released in the batch that drains its host anew",
         "docs/semantics.md R3: a rank whose host is at fault is released only when the drain is in force",
         Hunt::Unit { program: "core", filter: "a_release_waits_for_the_drain_of_the_same_batch" };
@@ -408,7 +408,7 @@ table! {
         Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
     ReleaseForgotten: "a resource manager that forgot a release is not notified again",
         "5: at least once",
-        Hunt::Unit { program: "core", filter: "a_resource_manager_that_forgot_a_release_is_told_again" };
+        Hunt::Unit { program: "core", filter: "a_resource_manager_that_forgot_a_release_gets_it_again" };
     DoubtedUndrainNotified: "the drain hook gets an undrain of the copy, though the node may have failed again since",
         "docs/semantics.md B8: an undrain of the copy is dropped",
         Hunt::Unit { program: "core", filter: "an_undrain_of_the_copy_is_dropped" };
@@ -428,18 +428,18 @@ table! {
         "docs/semantics.md H7: nothing that prepares ranks begins behind the job",
         Hunt::Unit { program: "core", filter: "what_waits_on_shed_ranks_is_withdrawn_and_does_not_count" };
     SequencesReused: "a restored store uses sequences again",
-        "5: at least once", Hunt::Unit { program: "core", filter: "a_store_that_was_put_back_uses_no_sequence_again" };
+        "5: at least once", Hunt::Unit { program: "core", filter: "a_restored_store_uses_no_sequence_again" };
     LostMayLive:
         "a node comes with a script that had been given up as lost, and whose drain was lifted meanwhile, and nothing \
          is said of it",
         "4: no rank is released under a script that runs",
-        Hunt::Unit { program: "core", filter: "what_was_given_up_as_lost_and_lives_drains_its_node_again" };
+        Hunt::Unit { program: "core", filter: "what_was_given_up_as_lost_and_is_alive_drains_its_node_again" };
     StartOverUnload: "a task is started while a unit that had its name before is still to be stopped",
         "1: what begins ends by itself, or by its limit",
         Hunt::Unit { program: "core", filter: "a_unit_that_found_no_task_goes_before_the_next_start" };
     TombstoneForgetsBoot: "a tombstone has nothing of the boot that is to be the task's end",
         "3: unknown is never success",
-        Hunt::Unit { program: "core", filter: "a_tombstone_tells_of_the_boot_and_then_that_it_came" };
+        Hunt::Unit { program: "core", filter: "a_tombstone_reports_the_boot_and_then_that_it_came" };
     TombstoneStays: "the controller forgets an attempt, and keeps the tombstone of its task that a node has reported",
         "7: what a finished job takes is bounded",
         Hunt::Unit { program: "core", filter: "a_tombstone_goes_with_its_attempt" };
@@ -471,12 +471,12 @@ table! {
         Hunt::Unit { program: "controller", filter: "a_failed_batch_leaves_nothing_behind" };
     WriteInPlace: "a file of the spool is written over in place",
         "5: a reader finds it whole or not at all",
-        Hunt::Unit { program: "agent", filter: "whoever_reads_reads_a_whole_file" };
+        Hunt::Unit { program: "agent", filter: "a_reader_gets_a_whole_file" };
     DirectoryRemovedFirst: "a burial removes the directory before the tombstone is written",
         "1: one of the two is always there",
-        Hunt::Unit { program: "agent", filter: "a_burial_that_fails_keeps_the_directory" };
+        Hunt::Unit { program: "agent", filter: "a_failed_tombstone_keeps_the_directory" };
     AgentOverwritesClaim: "the agent's claim takes the place of a runner's",
-        "1: the first claim stands", Hunt::Unit { program: "agent", filter: "the_first_claim_stands" };
+        "1: the first claim stands", Hunt::Unit { program: "agent", filter: "the_first_claim_wins" };
     OutcomeAlone: "an end is written into a directory whose intent was removed, and belongs to no task",
         "1: a task is claimed once",
         Hunt::Unit { program: "agent", filter: "writing_an_outcome_restores_a_removed_intent" };
@@ -569,7 +569,7 @@ table! {
         Hunt::Unit { program: "core", filter: "a_job_that_is_added_after_the_grace_takes_up_its_tasks" };
     UnlistedRankKept: "ranks that an edge's list lacks stay the attempt's",
         "4: no clean-up beside another job",
-        Hunt::Unit { program: "core", filter: "a_list_gives_up_what_it_lacks_and_tells_again_what_it_names" };
+        Hunt::Unit { program: "core", filter: "a_list_gives_up_what_it_lacks_and_sends_again_what_it_names" };
 }
 
 /// The defect that is on in this process; at most one, and it stays on until the process ends.

@@ -164,9 +164,9 @@ fn a_unit_that_is_gone_reads_success_and_is_not_believed() {
         for claim in [None, Some(&runner)] {
             assert_eq!(ended(&evidence(unit, claim, None)).outcome, LOST, "{unit:?} {claim:?}");
         }
-        let stands = ended(&evidence(unit, Some(&runner), Some(&result(3))));
-        assert_eq!(stands.outcome, failed(F::Exit(3)));
-        assert!(stands.note.unwrap().contains("the runner's result counts"));
+        let kept = ended(&evidence(unit, Some(&runner), Some(&result(3))));
+        assert_eq!(kept.outcome, failed(F::Exit(3)));
+        assert!(kept.note.unwrap().contains("the runner's result counts"));
         // Without a claim, a result proves nothing.
         assert_eq!(ended(&evidence(unit, None, Some(&result(0)))).outcome, LOST);
     }
@@ -194,7 +194,7 @@ fn an_agents_claim_decides_the_end_and_never_a_success() {
 }
 
 #[test]
-fn the_worse_of_unit_and_result_stands_and_both_are_shown() {
+fn the_worse_of_unit_and_result_wins_and_both_are_shown() {
     let runner = Claim::Runner(invocation(CLAIMED));
     let cancelled = RunResult { cancelled: true, worst: Some(Signal(15)), ..result(143) };
     let timed_out = RunResult { timed_out: true, ..result(3) };
@@ -307,7 +307,7 @@ fn tolerable_is_ok_with_a_failed_check_and_nothing_else() {
 }
 
 #[test]
-fn everything_that_was_recorded_is_told() {
+fn everything_that_was_recorded_is_reported() {
     let runner = Claim::Runner(invocation(CLAIMED));
     let steps = [
         begin(0, "a", 1),
@@ -354,7 +354,7 @@ fn everything_that_was_recorded_is_told() {
 }
 
 #[test]
-fn numbers_of_a_result_that_is_not_believed_are_not_told() {
+fn numbers_of_a_result_that_is_not_believed_are_not_reported() {
     let runner = Claim::Runner(invocation(CLAIMED));
     let steps = [begin(0, "a", 1)];
     let stale = RunResult { invocation: invocation(OTHER), ..result(0) };
@@ -368,7 +368,7 @@ fn numbers_of_a_result_that_is_not_believed_are_not_told() {
 }
 
 #[test]
-fn what_is_told_fits_a_frame_and_says_what_it_left_out() {
+fn what_is_reported_fits_a_frame_and_says_what_it_left_out() {
     let runner = Claim::Runner(invocation(CLAIMED));
     let long = "x".repeat(4096);
     let mut steps: Vec<StepRecord> = (0..500).flat_map(|i| [begin(i, &"n".repeat(255), 1), end(i, 0, false)]).collect();

@@ -57,7 +57,7 @@ async fn terminated(signals: &mut Signals) {
 /// # Errors
 /// A text for the operator: `job` is no job id, Flux is away or refuses, or the plugin has no open reference on the
 /// job.
-pub async fn let_go(config: &Config, job: &str) -> Result<(), String> {
+pub async fn release(config: &Config, job: &str) -> Result<(), String> {
     let path = config.flux.path();
     let only = match job {
         "all" => None,

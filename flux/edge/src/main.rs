@@ -21,7 +21,7 @@ fn run(arguments: &Arguments, config: &Config) -> Result<(), String> {
         .build()
         .map_err(|error| format!("cannot start: {error}"))?;
     if let Some(job) = arguments.own(LET_GO) {
-        return runtime.block_on(daemon::let_go(config, job));
+        return runtime.block_on(daemon::release(config, job));
     }
     perilog_host::journal::init("perilog-flux", config.log.as_str()).map_err(|error| error.to_string())?;
     runtime.block_on(daemon::run(config)).map_err(|fault| {

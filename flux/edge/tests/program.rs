@@ -25,7 +25,7 @@ fn its_configuration_is_checked_and_needs_no_file() {
 }
 
 #[test]
-fn letting_go_says_that_flux_is_not_there() {
+fn the_option_let_go_reports_that_flux_is_away() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("edge.toml");
     std::fs::write(&file, format!("flux = {:?}\n", dir.path().join("none"))).unwrap();

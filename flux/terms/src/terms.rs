@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_site_has_the_last_word() {
+    fn a_sites_cap_takes_precedence() {
         let cap = Cap::read(r#"{"max-tolerate":"10%","max-tolerate-check":{"lustre":2}}"#).unwrap();
         let above = |term: &str, asked: &str, most: &str| {
             Some(format!("{term}: {asked} is more than this site allows: {most}"))

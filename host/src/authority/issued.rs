@@ -180,7 +180,7 @@ mod tests {
     /// Regression test: after a power loss in the middle of a write, the next record was appended to the torn line, and
     /// no reader could parse the list.
     #[test]
-    fn a_line_that_was_cut_off_stays_alone_and_is_told() {
+    fn a_line_that_was_cut_off_stays_alone_and_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(ISSUED);
         let lock = Lock::take(dir.path()).unwrap();

@@ -61,7 +61,7 @@ impl Changes {
 
     /// Writes one log line for each change, or a single line if nothing has changed. The line of a change that waits
     /// for a restart has the command for it: `systemctl restart` of `unit`.
-    pub fn tell(&self, unit: &str) {
+    pub fn log(&self, unit: &str) {
         if self.applied.is_empty() && self.waiting.is_empty() && self.certificates.is_empty() {
             tracing::info!("the configuration was read again; nothing in it has changed");
         }

@@ -314,7 +314,7 @@ fn printed_values_name_their_line_and_read_back() {
 }
 
 #[test]
-fn a_reload_tells_what_counts_now_and_what_at_the_next_start() {
+fn a_reload_logs_what_counts_now_and_what_at_the_next_start() {
     let files = Files::new(&[("main.toml", "max-tasks = 3\nlog = 'info'\n[action.a]\nuser = 'x'\n")]);
     let started = node(&files).value;
     let keys = |changes: &[Change]| changes.iter().map(ToString::to_string).collect::<Vec<_>>();

@@ -119,7 +119,7 @@ async fn what_is_too_long_or_no_question_is_turned_away() {
 /// Regression test: `perilog init` learns the authority over a connection of its own, and each good enrolment was
 /// logged as a refused one, too.
 #[tokio::test]
-async fn a_visitor_that_asks_nothing_is_not_reported() {
+async fn a_client_that_asks_nothing_is_not_reported() {
     let bed = Bed::new();
     drop(link::connect(&bed.anonymous()).await.unwrap());
     ask(&bed.anonymous(), &question("n0", Some("t"))).await.unwrap();
@@ -134,14 +134,14 @@ async fn a_visitor_that_asks_nothing_is_not_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_visitor_is_dropped_at_the_limit() {
+async fn a_silent_client_is_dropped_at_the_limit() {
     let mut bed = Bed::new();
     let _silent = tokio::net::TcpStream::connect(&bed.address).await.unwrap();
     assert_eq!(bed.said().await, "away: it was not done within 10s");
 }
 
 #[tokio::test]
-async fn a_visitor_is_told_when_the_decision_exceeds_its_limit() {
+async fn a_client_is_notified_when_the_decision_exceeds_its_limit() {
     let mut bed = Bed::new();
     let dial = bed.anonymous();
     let asked = tokio::spawn(async move { ask(&dial, &question("slow", Some("t"))).await });

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_is_obeyed_once_and_after_its_passings() {
+    fn an_order_is_carried_out_once_and_after_its_passings() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         let passing = || order(&path).map_err(|error| error.to_string());

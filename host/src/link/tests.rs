@@ -72,7 +72,7 @@ async fn the_wire_is_a_big_endian_length_and_the_bytes() {
 }
 
 #[tokio::test]
-async fn a_frame_over_the_limit_is_told_apart() {
+async fn a_frame_over_the_limit_is_distinguished() {
     let (listener, address) = listener(None);
     let mut raw = TcpStream::connect(address).await.unwrap();
     let mut link = listener.next().await.handshake().await.unwrap();

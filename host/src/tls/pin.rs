@@ -194,7 +194,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_pinned_authority_of_its_own_server_is_learned() {
-        let (site, thief) = (Authority::named("site"), Authority::named("thief"));
+        let (site, attacker) = (Authority::named("site"), Authority::named("attacker"));
         let enrols = Authority::named("enrols");
         let nodes = Clients { ca: enrols.issue("x", CLIENT).ca, crl: enrols.revoke(99) };
         let ctl = site.issue("ctl", SERVER);
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(fault(met(&ctl, &nodes, "other", pin).await), TlsFault::WrongName);
         assert_eq!(fault(met(&site.issue("n1", CLIENT), &nodes, "n1", pin).await), TlsFault::WrongUsage);
         // Another authority, in its own name and with the site's certificate behind its own.
-        let forged = thief.issue("ctl", SERVER);
+        let forged = attacker.issue("ctl", SERVER);
         let own = Pin::of(&CertificateDer::from_pem_file(&forged.ca).unwrap());
         let error = met(&forged, &nodes, "ctl", pin).await.unwrap_err().to_string();
         assert!(error.ends_with(&format!("shows no authority with this pin, but {own}")), "{error}");

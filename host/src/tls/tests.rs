@@ -149,8 +149,8 @@ async fn each_side_learns_the_other_names() {
 #[tokio::test]
 async fn a_node_certificate_is_no_server() {
     let ca = Authority::new();
-    let (thief, client) = (ca.issue("ctl.example", CLIENT), ca.issue("n1", CLIENT));
-    let (client, server) = meet(&thief, &client, "ctl.example").await;
+    let (attacker, client) = (ca.issue("ctl.example", CLIENT), ca.issue("n1", CLIENT));
+    let (client, server) = meet(&attacker, &client, "ctl.example").await;
     assert_eq!(fault(client), TlsFault::WrongUsage);
     assert_eq!(fault(server), TlsFault::RefusedByPeer);
 }
@@ -181,7 +181,7 @@ async fn strangers_are_refused_on_both_sides() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_tomorrow_is_told_from_one_of_yesterday() {
+async fn a_certificate_not_yet_valid_is_distinguished_from_an_expired_one() {
     let ca = Authority::new();
     let client = ca.issue("n1", CLIENT);
     let tomorrow = ca.issue_with("ctl", SERVER, |params| params.not_before = date_time_ymd(2200, 1, 1));

@@ -270,7 +270,7 @@ mod tests {
     const BOUNDS: Bounds = Bounds { trusted: 3, for_root: 1, waiting: 2, strangers: 3, per_stranger: 2 };
 
     #[test]
-    fn no_user_takes_the_seats_of_others_and_root_always_has_one() {
+    fn no_user_takes_the_connections_of_others_and_root_always_has_one() {
         let limits = ConnectionLimits::new(BOUNDS);
         let mut held = vec![limits.take(7, false).unwrap(), limits.take(7, false).unwrap()];
         assert!(limits.take(7, false).unwrap_err().to_string().contains("uid 7 has 2"));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_newcomer_gets_the_seat_of_the_longest_idle_connection() {
+    async fn a_new_connection_replaces_the_longest_idle_one() {
         let limits = ConnectionLimits::new(BOUNDS);
         let mut held: Vec<Slot> = (0..3).map(|_| limits.take(0, true).unwrap()).collect();
         held[2].idle();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_wait_leave_seats_to_commands() {
+    fn those_that_wait_leave_connections_to_commands() {
         let limits = ConnectionLimits::new(BOUNDS);
         let held: Vec<Slot> = (0..3).map(|_| limits.take(0, true).unwrap()).collect();
         let first = held[0].waiters().wait().unwrap();

@@ -168,11 +168,11 @@ fn hello() -> Hello {
 /// that a reboot has undone.
 fn boots() -> Hello {
     let whole = hello();
-    let stone = |reboot| Held {
+    let tombstone = |reboot| Held {
         state: HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 7, reboot },
         ..whole.tasks[0].clone()
     };
-    Hello { tasks: [Reboot::Expected, Reboot::Come, Reboot::Since].map(stone).into(), ..whole.clone() }
+    Hello { tasks: [Reboot::Expected, Reboot::Come, Reboot::Since].map(tombstone).into(), ..whole.clone() }
 }
 
 /// Returns a Hello in which the host and its task name a commit (`newest`, `commit`). The other samples of Hello name

@@ -218,7 +218,7 @@ type Make = fn(&mut Rng, usize, usize, u64) -> Vec<Step>;
 pub(super) const AIMS: [(&str, Make); 23] = [
     ("answer", asked),
     ("send-answer", asked),
-    ("status-reply", looked_in),
+    ("status-reply", with_status_queries),
     ("kill-lingering", lingering),
     ("watch-empty", lingering),
     ("take-claim", cancelled_early),
@@ -283,7 +283,7 @@ fn asked(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     vec![Step { at_ms, what: What::Do(run) }, ask(dice.range(0, 2_000)), ask(dice.range(0, 20_000))]
 }
 
-fn looked_in(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
+fn with_status_queries(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let mut steps = vec![Step { at_ms, what: What::Do(run) }];
     steps.extend((0..nodes).map(|node| {

@@ -210,7 +210,7 @@ impl Truth {
     /// Returns the pending work of a pruned attempt, as text; `None`: nothing. `before`: the earlier records of the
     /// batch.
     fn pending_of(&self, store: &Snapshot, row: &AttemptRow, before: &[Record]) -> Option<String> {
-        if let Some(sequence) = self.unheard(&row.job, row.attempt) {
+        if let Some(sequence) = self.first_pending(&row.job, row.attempt) {
             return Some(format!("the hook has no notice of release {sequence}"));
         }
         if row.complete {

@@ -37,7 +37,7 @@ impl Truth {
         self.hosts.free.insert((at, of.clone()));
     }
 
-    pub(crate) fn host_back(&mut self, at: usize, of: &(JobId, Attempt)) {
+    pub(crate) fn free_host(&mut self, at: usize, of: &(JobId, Attempt)) {
         if self.hosts.holders.get(&at).is_some_and(|(holder, _)| holder == of) {
             self.hosts.holders.remove(&at);
         }

@@ -207,8 +207,8 @@ fn goes_on(
                 }
             );
             // The rank's own node may have reported this end, perhaps from another boot.
-            let is_told = reported.contains(&row.task);
-            (is_judged && !is_told && !known && is_abandoned(&action.job, action.attempt)).then(|| {
+            let is_reported = reported.contains(&row.task);
+            (is_judged && !is_reported && !known && is_abandoned(&action.job, action.attempt)).then(|| {
                 format!("says rank {} of {} of {} is {}", row.task.rank, action.name, action.job, row.ended.outcome)
             })
         }

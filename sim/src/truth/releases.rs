@@ -177,7 +177,7 @@ impl Truth {
     }
 
     /// Returns `true` if a script of the job is alive on a host other than these.
-    pub(crate) fn lives_elsewhere(&self, job: &JobId, hosts: &HostList) -> bool {
+    pub(crate) fn is_alive_elsewhere(&self, job: &JobId, hosts: &HostList) -> bool {
         let is_there = |run: &super::runs::Run| hosts.iter().any(|host| host == site::host(run.node).as_str());
         self.runs.iter().any(|run| run.job == *job && run.holds() && !is_there(run))
     }
@@ -337,7 +337,7 @@ impl Truth {
 
     /// Returns the sequence number of the first committed release of the attempt that the hook has not carried out.
     /// `None`: there is none, or the checks cannot know.
-    pub(super) fn unheard(&self, job: &JobId, attempt: Attempt) -> Option<u64> {
+    pub(super) fn first_pending(&self, job: &JobId, attempt: Attempt) -> Option<u64> {
         let releases = &self.releases;
         let sure = releases.hook == Some(true) && !releases.is_forgetful(job);
         let of = |of: &(JobId, Attempt)| of.0 == *job && of.1 == attempt;
@@ -434,8 +434,8 @@ impl Truth {
             let drain = store.drains.iter().find(|drain| drain.host.as_str() == host);
             // A fault in the batch of the release makes the controller send the drain again. The row of the drain is
             // then unconfirmed, although the resource manager still has the drain.
-            let stands = self.releases.is_drained(host);
-            if drain.is_some_and(|drain| !drain.confirmed && !drain.lifted) && !stands {
+            let is_kept = self.releases.is_drained(host);
+            if drain.is_some_and(|drain| !drain.confirmed && !drain.lifted) && !is_kept {
                 self.broken(|| {
                     format!(
                         "4 released: rank {rank} of {job} attempt {attempt}, before the drain of {host} is in force"
@@ -445,7 +445,7 @@ impl Truth {
             let Ok(host) = HostName::new(host) else { continue };
             let in_force = drain.filter(|drain| drain.confirmed && !drain.lifted);
             let is_in_book = self.is_in_book(&host);
-            let is_drained = in_force.is_some() && is_in_book || stands;
+            let is_drained = in_force.is_some() && is_in_book || is_kept;
             if !is_drained && self.is_at_fault(store, row, rank, &host, t) {
                 self.broken(|| {
                     format!(
@@ -457,7 +457,7 @@ impl Truth {
             // undrained it in the resource manager alone.
             let done = self.releases.carried_out.get(&host);
             // With a drain in force, a live script may stay on the released rank.
-            if stands || in_force.is_some_and(|drain| is_in_book || done == Some(&drain.notice_id)) {
+            if is_kept || in_force.is_some_and(|drain| is_in_book || done == Some(&drain.notice_id)) {
                 continue;
             }
             let alive = self.runs.iter().enumerate().find(|(at, run)| {

@@ -56,14 +56,14 @@ impl Truth {
             let reported = row.ok.contains(rank.0) && self.agrees(run.task, &Outcome::Ok).is_ok();
             let rows = store.ranks.iter().filter(|row| row.task == run.task);
             let mut ends = rows.flat_map(|row| std::iter::once(&row.ended).chain(&row.late));
-            let is_told = |outcome: &Outcome| match outcome {
+            let is_reported = |outcome: &Outcome| match outcome {
                 // A reboot undid the task's work while the action was open: the end was reported, and the task counts
                 // as lost.
                 Outcome::Lost { why: Loss::Rebooted } => run.rebooted,
                 Outcome::Lost { .. } | Outcome::Resolved { .. } => false,
                 _ => true,
             };
-            if !reported && !ends.any(|ended| is_told(&ended.outcome)) {
+            if !reported && !ends.any(|ended| is_reported(&ended.outcome)) {
                 missing = Some(run.stem.clone());
             }
         }

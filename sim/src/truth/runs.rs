@@ -278,8 +278,8 @@ impl Truth {
             run.boots += u32::from(run.announced);
             // The end is safe if the agent has written the task's tombstone. For a controller's task the first
             // controller's store must show it, too: a second controller may have acknowledged it.
-            let is_told = shown.ended_at(run.task).is_some();
-            run.down |= at_rest.get(&(run.task, at)) != Some(&true) || !(run.local || is_told);
+            let is_reported = shown.ended_at(run.task).is_some();
+            run.down |= at_rest.get(&(run.task, at)) != Some(&true) || !(run.local || is_reported);
             run.alive = false;
             run.left_behind = false;
         }

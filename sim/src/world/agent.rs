@@ -71,7 +71,7 @@ pub(crate) enum Pending {
 }
 
 impl Agent {
-    fn note_look(&mut self, stem: &str, unit: Option<&UnitFacts>) {
+    fn note_inspection(&mut self, stem: &str, unit: Option<&UnitFacts>) {
         match unit.and_then(|unit| unit.invocation.clone()) {
             Some(invocation) => self.looked.insert(stem.to_owned(), invocation),
             None => self.looked.remove(stem),
@@ -197,7 +197,7 @@ impl World {
                     let (incarnation, later) = (agent.incarnation, node.stalled_until - self.t + 1);
                     self.after(later, Event::Agent { node: at, incarnation, event: AgentEvent::LookAround });
                 } else if !agent.bus {
-                    let units = node.systemd.look_at_all();
+                    let units = node.systemd.inspect_all();
                     let incarnation = agent.incarnation;
                     let delay = self.dice.skewed(1, 100);
                     self.after(delay, Event::Agent { node: at, incarnation, event: AgentEvent::BusUp { units } });
@@ -212,10 +212,10 @@ impl World {
             }
             AgentEvent::Files { call, connection, stem, task, seen } => {
                 if connection == agent.connection {
-                    agent.note_look(&stem, seen.unit.as_ref());
+                    agent.note_inspection(&stem, seen.unit.as_ref());
                 }
                 agent.pending.remove(&call)?;
-                let seen = node.spool.look(&stem, *seen);
+                let seen = node.spool.inspect(&stem, *seen);
                 (connection == agent.connection).then_some(Input::Inspected { task, seen: Ok(seen) })
             }
             AgentEvent::Unanswered { call, connection } => {
@@ -262,7 +262,7 @@ impl World {
             let unit = units.remove(&stem);
             let dir = node.spool.tasks.get(&stem);
             let (intent, ended) = dir.map_or((None, None), |dir| (dir.intent.clone(), dir.ended.clone()));
-            let Seen { claim, result, steps, tails, stop_asked, .. } = node.spool.look(&stem, Seen::default());
+            let Seen { claim, result, steps, tails, stop_asked, .. } = node.spool.inspect(&stem, Seen::default());
             let (unit, unit_ids, processes) = match unit {
                 Some((facts, ids, processes)) => (Some(facts), ids, processes),
                 None => (None, None, Vec::new()),
@@ -288,7 +288,7 @@ impl World {
         agent.connection += 1;
         agent.looked.clear();
         for one in &found {
-            agent.note_look(&one.stem, one.unit.as_ref());
+            agent.note_inspection(&one.stem, one.unit.as_ref());
             let task = one.intent.as_ref().map(|i| i.start.task).or(one.unit_ids.as_ref().map(|ids| ids.task));
             if let Some(task) = task {
                 agent.task_index.insert(one.stem.clone(), task);
@@ -401,7 +401,7 @@ impl World {
 
     /// Returns the invocation that the agent's last inspection found in a unit; `None`: no inspection found one, or
     /// no agent runs.
-    pub(crate) fn looked(&self, at: usize, stem: &str) -> Option<InvocationId> {
+    pub(crate) fn last_invocation(&self, at: usize, stem: &str) -> Option<InvocationId> {
         self.nodes[at].agent.as_ref()?.looked.get(stem).cloned()
     }
 

@@ -72,7 +72,7 @@ impl World {
                 {
                     dir.stop_asked = true;
                 }
-                let of = self.looked(at, &stem);
+                let of = self.last_invocation(at, &stem);
                 self.call(at, Pending::Ignored, Call::SignalRunner { stem, signal, of }, 0, false);
             }
             Effect::MarkBootExpected { stem } => {
@@ -82,7 +82,7 @@ impl World {
                 }
             }
             Effect::KillLingering { stem } => {
-                let of = self.looked(at, &stem);
+                let of = self.last_invocation(at, &stem);
                 self.call(at, Pending::Ignored, Call::KillAll { stem, of }, 0, false);
             }
             Effect::WriteOutcome { stem, task, ended, rebuilt } => {
@@ -102,7 +102,7 @@ impl World {
                     let result = Err("systemd does not answer".to_owned());
                     return self.answer(at, Input::Unloaded { stem, result });
                 }
-                let of = self.looked(at, &stem);
+                let of = self.last_invocation(at, &stem);
                 self.call(at, Pending::Unload(stem.clone()), Call::Unload { stem, of }, 0, false);
             }
             Effect::WriteTombstone { stem, tombstone } => {

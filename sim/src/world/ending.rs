@@ -125,7 +125,7 @@ impl World {
         for which in stuck {
             self.ask(0, Request::Resolve { which, ok: false, reason: "its node is dead".to_owned() });
         }
-        self.look_at_everything(0, 0);
+        self.query_everything(0, 0);
         if self.t < self.verdicts_at {
             self.after(TIDY_UP_EVERY_MS, Event::TidyUp);
         }

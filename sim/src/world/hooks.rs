@@ -34,7 +34,7 @@ impl World {
         }
     }
 
-    pub(crate) fn look_for_hooks(&mut self, incarnation: u64) {
+    pub(crate) fn request_notices(&mut self, incarnation: u64) {
         self.manager.looking = false;
         if self.controllers[0].incarnation != incarnation {
             return self.hooks_poll(0);

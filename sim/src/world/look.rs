@@ -30,7 +30,7 @@ pub(crate) struct OverviewRequest {
 impl OverviewRequest {
     /// Returns what the store shows before the batch of these inputs; `None`: no client looks.
     pub(crate) fn before(store: &Snapshot, inputs: &[Input]) -> Option<Self> {
-        inputs.iter().any(is_look).then(|| Self {
+        inputs.iter().any(is_overview).then(|| Self {
             waits: Waits::of(store),
             notices: readable(store).collect(),
             ok: ok_tasks(store).chain(inputs.iter().flat_map(reported_ok)).collect(),
@@ -50,7 +50,7 @@ impl OverviewRequest {
 
 /// Returns `true` if the checks of the reply to this input use a `OverviewRequest`. The hooks' requests get no such
 /// check.
-const fn is_look(input: &Input) -> bool {
+const fn is_overview(input: &Input) -> bool {
     match input {
         Input::Request { request, .. } => {
             matches!(request.plain(), Request::Ps { .. } | Request::Show { .. } | Request::Outbox { .. })

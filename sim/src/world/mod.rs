@@ -193,7 +193,7 @@ impl World {
             Event::FailedNotice { incarnation, host, notice_id, lifted } => {
                 self.hooked(incarnation, host, notice_id, lifted)
             }
-            Event::Hooks { incarnation } => self.look_for_hooks(incarnation),
+            Event::Hooks { incarnation } => self.request_notices(incarnation),
             Event::Wake { which, incarnation, mono_ms } => self.wake_controller(which, incarnation, mono_ms),
             Event::SecondEnds { incarnation } => self.second_ends(incarnation),
             Event::Restored { copy } => self.restored(copy),

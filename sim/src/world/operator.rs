@@ -78,7 +78,7 @@ impl World {
                 self.truth.store_may_be_behind();
                 self.ask(to, Request::Recover { take_over: true });
             }
-            Op::Look { to, job } => self.look_at_everything(to, job),
+            Op::Look { to, job } => self.query_everything(to, job),
             // A resource manager, if the world has one, acknowledges its own entries.
             Op::OutboxApplied { .. } if self.plan.scheduler.is_some() => {}
             Op::OutboxApplied { to } => {
@@ -144,7 +144,7 @@ impl World {
                 // operator lies about that.
                 let mut rows = self.controllers[to].store.attempts.iter();
                 if rows.any(|row| row.job == site::job(job) && row.abandoned)
-                    && self.truth.lives_elsewhere(&site::job(job), &hosts)
+                    && self.truth.is_alive_elsewhere(&site::job(job), &hosts)
                 {
                     return;
                 }
@@ -229,7 +229,7 @@ impl World {
         HostList::from_names(names.iter().map(|host| host.as_str())).unwrap_or_default()
     }
 
-    pub(crate) fn look_at_everything(&mut self, to: usize, job: u8) {
+    pub(crate) fn query_everything(&mut self, to: usize, job: u8) {
         // Every other request also asks for held resources.
         let held = self.controllers[to].clients.is_multiple_of(2);
         self.ask(to, Request::Ps { older_than_ms: 0, held });

@@ -38,7 +38,7 @@ impl World {
             Call::Inspect { stem, task } => {
                 let node = &self.nodes[at];
                 let mut seen = Seen::default();
-                if let Some((unit, ids, processes)) = node.systemd.look(&stem) {
+                if let Some((unit, ids, processes)) = node.systemd.inspect(&stem) {
                     seen = Seen { unit: Some(unit), unit_ids: ids, processes, ..seen };
                 }
                 let (call, connection) = (from.call, from.connection);

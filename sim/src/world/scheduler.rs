@@ -309,7 +309,7 @@ impl World {
         let (one, is_asked) = (one.clone(), one.asked_in == Some(load));
         // The end reached no hook: the waiting resource manager finds the attempt over.
         if one.phase == Phase::Ended && is_asked && self.is_closed(of) {
-            return self.gives_back(of, None, true);
+            return self.free_ranks(of, None, true);
         }
         if !one.added {
             if !is_asked {
@@ -410,7 +410,7 @@ impl World {
                     // The resource manager fails the job, and logs the refusal.
                     let of = (job.clone(), *attempt);
                     if let Some(one) = self.scheduler.book.jobs.remove(&of) {
-                        one.hosts.iter().for_each(|at| self.truth.host_back(*at, &of));
+                        one.hosts.iter().for_each(|at| self.truth.free_host(*at, &of));
                     }
                     self.scheduler.forgotten.insert(of.clone());
                     refused.insert(of);
@@ -474,7 +474,7 @@ impl World {
         let is_there = rows.any(|row| (&row.job, row.attempt) == (&of.0, of.1));
         // The controller has pruned the attempt past its retention: it had released every rank.
         if matches!(refusal, Refusal::NoSuchJob(_) | Refusal::NoSuchAttempt(_)) && self.truth.was_pruned(of) {
-            return self.gives_back(of, None, true);
+            return self.free_ranks(of, None, true);
         }
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else { return };
         match refusal {
@@ -523,7 +523,7 @@ impl World {
             }
             let ranks: IdSet = body["ranks"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
             let is_new = !self.scheduler.notified_before.contains(&(entry.epoch, entry.sequence));
-            self.gives_back(&of, Some(ranks), is_new);
+            self.free_ranks(&of, Some(ranks), is_new);
         }
         if let Some(last) = entries.last().map(|entry| entry.sequence) {
             self.ask(0, Request::OutboxApplied { through: last });
@@ -540,7 +540,7 @@ impl World {
     /// Frees these ranks of an attempt in the resource manager, because perilog has released them; `None`: all ranks.
     /// Reports a violation if a rank is released twice. `is_new`: the resource manager was not rolled back since
     /// perilog sent the release.
-    fn gives_back(&mut self, of: &Of, ranks: Option<IdSet>, is_new: bool) {
+    fn free_ranks(&mut self, of: &Of, ranks: Option<IdSet>, is_new: bool) {
         let may_repeat = !is_new || self.may_repeat();
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else {
             if !self.scheduler.forgotten.contains(of) && !may_repeat {
@@ -558,7 +558,7 @@ impl World {
             self.scheduler.book.jobs.remove(of);
         }
         for at in hosts {
-            self.truth.host_back(at, of);
+            self.truth.free_host(at, of);
         }
         // A hook's job has ended: its hosts are released in any case.
         let finished = self.plan.scheduler == Some(Kind::Hooks) && is_ended;

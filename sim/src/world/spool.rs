@@ -90,7 +90,7 @@ impl Spool {
     }
 
     /// Adds the contents of the task's directory to `seen`, the inspection of its unit, and returns `seen`.
-    pub(crate) fn look(&self, stem: &str, mut seen: Seen) -> Seen {
+    pub(crate) fn inspect(&self, stem: &str, mut seen: Seen) -> Seen {
         if let Some(dir) = self.tasks.get(stem) {
             seen.claim.clone_from(&dir.claim);
             seen.steps.clone_from(&dir.steps);

@@ -88,12 +88,12 @@ impl Systemd {
         self.units.get_mut(stem).filter(|unit| unit.serial == serial)
     }
 
-    pub(crate) fn look(&self, stem: &str) -> Option<UnitLook> {
-        self.units.get(stem).map(Unit::look)
+    pub(crate) fn inspect(&self, stem: &str) -> Option<UnitLook> {
+        self.units.get(stem).map(Unit::inspect)
     }
 
-    pub(crate) fn look_at_all(&self) -> Vec<(String, UnitLook)> {
-        self.units.iter().map(|(stem, unit)| (stem.clone(), unit.look())).collect()
+    pub(crate) fn inspect_all(&self) -> Vec<(String, UnitLook)> {
+        self.units.iter().map(|(stem, unit)| (stem.clone(), unit.inspect())).collect()
     }
 }
 
@@ -104,7 +104,7 @@ impl Unit {
         matches!(self.state, UnitState::Over(Exit::Code(_))) && self.runner.run.is_none()
     }
 
-    fn look(&self) -> UnitLook {
+    fn inspect(&self) -> UnitLook {
         let start = &self.intent.start;
         let ids =
             UnitIds { task: start.task, job: start.job.clone(), attempt: start.attempt, action: start.action.clone() };
@@ -136,13 +136,13 @@ impl Unit {
             UnitState::Stopping(exit) => {
                 facts.job_pending = true;
                 (facts.active, facts.sub) = ("deactivating".to_owned(), "stop-sigterm".to_owned());
-                exit.tell(&mut facts);
+                exit.fill(&mut facts);
             }
             UnitState::Over(exit) => {
                 let failed = exit != Exit::Code(0);
                 let active = if failed { "failed" } else { "active" };
                 (facts.active, facts.sub) = (active.to_owned(), "exited".to_owned());
-                exit.tell(&mut facts);
+                exit.fill(&mut facts);
             }
         }
         if self.oom && self.state != UnitState::Running {
@@ -156,7 +156,7 @@ impl Unit {
 }
 
 impl Exit {
-    fn tell(self, facts: &mut UnitFacts) {
+    fn fill(self, facts: &mut UnitFacts) {
         let (code, status, result) = match self {
             Self::Code(0) => (CLD_EXITED, 0, "success"),
             Self::Code(code) => (CLD_EXITED, i32::from(code), "exit-code"),

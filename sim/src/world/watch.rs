@@ -67,7 +67,7 @@ impl World {
         };
         for (run, at, task) in untouched.into_iter().filter(|(_, at, task)| !waits(*at, *task)) {
             let Some((_, since)) = self.watch.calm.get(&at) else { continue };
-            if self.is_cancelled(task) && !self.is_looked_at(at, task) {
+            if self.is_cancelled(task) && !self.is_inspecting(at, task) {
                 to_stop.insert(run, *since);
             }
         }
@@ -75,7 +75,7 @@ impl World {
     }
 
     fn watch_node(&mut self, at: usize) {
-        if self.standing(at).is_some() {
+        if self.open_connection(at).is_some() {
             self.watch.stood.insert(at, self.t);
         }
         match self.calm_now(at) {
@@ -91,7 +91,7 @@ impl World {
 
     /// Returns the number of node `at`'s connection to the first controller, if both sides consider it open and the
     /// agent is welcomed; otherwise `None`.
-    fn standing(&self, at: usize) -> Option<u64> {
+    fn open_connection(&self, at: usize) -> Option<u64> {
         let agent = self.nodes[at].agent.as_ref().filter(|agent| agent.welcomed)?;
         let conn = agent.conn?;
         let c = self.conns.get(&conn).filter(|c| c.which == 0)?;
@@ -104,14 +104,14 @@ impl World {
         let (t, node) = (self.t, &self.nodes[at]);
         let until = node.cut_until.max(node.full_until).max(node.asleep_until);
         let agent = node.agent.as_ref().filter(|agent| node.on && t > until && !agent.stopped)?;
-        Some((agent.incarnation, self.standing(at)?))
+        Some((agent.incarnation, self.open_connection(at)?))
     }
 
     fn calm_now(&self, at: usize) -> Option<(u64, u64, u64)> {
         let (t, node) = (self.t, &self.nodes[at]);
         let until = node.cut_until.max(node.full_until).max(node.stalled_until).max(node.asleep_until);
         let agent = node.agent.as_ref().filter(|agent| node.on && t > until && agent.bus && !agent.stopped)?;
-        Some((agent.incarnation, agent.connection, self.standing(at)?))
+        Some((agent.incarnation, agent.connection, self.open_connection(at)?))
     }
 
     /// Returns `true` if the first controller's store wants the task to stop. `false` while the task's attempt is
@@ -128,7 +128,7 @@ impl World {
 
     /// Returns `true` if the node's agent waits for systemd's answer about the task: to a start or an inspection of its
     /// unit.
-    fn is_looked_at(&self, at: usize, task: TaskId) -> bool {
+    fn is_inspecting(&self, at: usize, task: TaskId) -> bool {
         let agent = self.nodes[at].agent.as_ref();
         let about =
             |pending: &Pending| matches!(pending, Pending::Start(of) | Pending::OverviewRequest(of) if *of == task);
@@ -166,7 +166,7 @@ impl World {
     /// Checks that this task may begin now on node `at`; returns the reason if not.
     pub(crate) fn check_begin(&self, at: usize, task: TaskId) -> Option<String> {
         let session = self.watch.calm.get(&at).map(|((_, _, conn), since)| (*conn, *since));
-        let same = session.filter(|(conn, _)| self.standing(at) == Some(*conn));
+        let same = session.filter(|(conn, _)| self.open_connection(at) == Some(*conn));
         // When faults stop, a cut ends early, and held-back frames arrive one by one.
         let fences = same.filter(|_| !self.quiet).map(|(conn, _)| conn);
         self.truth.may_begin((at, self.nodes[at].incarnation), task, fences, same.map(|(_, since)| since), self.t)
@@ -207,7 +207,7 @@ impl World {
     fn check_resolved(&mut self, task: TaskId) {
         let Some(at) = self.node_of(task) else { return };
         let known = self.controllers[0].store.ranks.iter().any(|row| row.task == task);
-        if let Some(conn) = self.standing(at).filter(|_| !known && self.truth.is_sure(task, at)) {
+        if let Some(conn) = self.open_connection(at).filter(|_| !known && self.truth.is_sure(task, at)) {
             self.truth.resolved(task, conn, self.t);
         }
     }
@@ -251,7 +251,7 @@ impl World {
             let text = format!("{task} on n{at} is said at {t} to be lost ({why:?}), and {text}");
             return self.violate("3 true", &text);
         }
-        if let Some(conn) = self.standing(at).filter(|_| why == Loss::Offline) {
+        if let Some(conn) = self.open_connection(at).filter(|_| why == Loss::Offline) {
             self.truth.fenced(task, conn, t);
         }
     }

@@ -99,17 +99,17 @@ impl<'a> Flux<'a> {
         self.rank_0()?.systemctl(&["start", UNIT]).map(drop)
     }
 
-    /// Makes the scripts of an action wait on every node, until [`Flux::let_go`].
+    /// Makes the scripts of an action wait on every node, until [`Flux::release_scripts`].
     pub fn hold(&self, action: &str) -> Result<()> {
         self.cluster.nodes().iter().try_for_each(|node| node.write_file(&format!("/run/hold-{action}"), ""))
     }
 
-    /// Makes the scripts of an action wait on node `n{index}` alone, until [`Flux::let_go`].
+    /// Makes the scripts of an action wait on node `n{index}` alone, until [`Flux::release_scripts`].
     pub fn hold_on(&self, index: usize, action: &str) -> Result<()> {
         self.cluster.node(index)?.write_file(&format!("/run/hold-{action}"), "")
     }
 
-    pub fn let_go(&self, action: &str) -> Result<()> {
+    pub fn release_scripts(&self, action: &str) -> Result<()> {
         let nodes = self.cluster.nodes();
         nodes.iter().try_for_each(|node| node.sh(&format!("rm -f /run/hold-{action}")).map(drop))
     }

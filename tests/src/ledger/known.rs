@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_task_of_a_job_is_told() {
+    fn every_task_of_a_job_is_listed() {
         let step = json!({
             "script": "10-a", "digest": "", "attempt": 1, "began_ms": 0, "elapsed_ms": 1,
             "status": {"exit": 37}, "tolerable": false, "timed_out": false,

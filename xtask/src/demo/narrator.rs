@@ -33,7 +33,7 @@ impl<'a> Narrator<'a> {
 
 impl Narrator<'_> {
     /// Prints a sentence that announces the next step.
-    pub(super) fn tell(&self, sentence: &str) -> Result<()> {
+    pub(super) fn announce(&self, sentence: &str) -> Result<()> {
         say(&format!("\n>> {sentence}"))
     }
 

@@ -29,9 +29,9 @@ pub(super) fn play(layer: Layer) -> Result<bool> {
     begin(&narrator)?;
     first(&narrator)?;
     killed_between(&narrator)?;
-    killed_while_telling(&narrator)?;
+    killed_while_notifying(&narrator)?;
     stuck(&narrator)?;
-    by_hand(&narrator)?;
+    resolve_and_release(&narrator)?;
     ledgers(&narrator)?;
     narrator.end(
         "Each node was released once, with its own part of R, and none under a live script that was not drained before",
@@ -39,7 +39,7 @@ pub(super) fn play(layer: Layer) -> Result<bool> {
 }
 
 fn begin(narrator: &Narrator<'_>) -> Result<()> {
-    narrator.tell(
+    narrator.announce(
         "A job is over. Its epilog has its nodes from the same moment on; its limit is 15 s, and each node \
          may go as it is done (release = \"0\")",
     )?;
@@ -55,14 +55,14 @@ fn begin(narrator: &Narrator<'_>) -> Result<()> {
 }
 
 fn first(narrator: &Narrator<'_>) -> Result<()> {
-    narrator.tell("The epilog of n0 ends. n0 is released at once, and nothing else")?;
+    narrator.announce("The epilog of n0 ends. n0 is released at once, and nothing else")?;
     narrator.cluster.open_gate(0)?;
     released(narrator, 1, "4")
 }
 
 fn killed_between(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
-    narrator.tell(
+    narrator.announce(
         "Between two releases: kill -9 of the controller. n2 ends with no controller to report to;  then another \
          controller comes up",
     )?;
@@ -75,9 +75,9 @@ fn killed_between(narrator: &Narrator<'_>) -> Result<()> {
     released(narrator, 2, "6")
 }
 
-fn killed_while_telling(narrator: &Narrator<'_>) -> Result<()> {
+fn killed_while_notifying(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
-    narrator.tell(
+    narrator.announce(
         "Worse: the resource manager has carried out the release of n3, and the controller dies before it learns that",
     )?;
     cluster.controller()?.write_file(manager::HOLD, "")?;
@@ -94,18 +94,18 @@ fn killed_while_telling(narrator: &Narrator<'_>) -> Result<()> {
     cluster.bed().wait_until("the hook is notified of n3 again", SOON, || Ok(cluster.received()?.again(JOB) > 0))?;
     released(narrator, 3, "7")?;
     let received = cluster.received()?;
-    let tellings: Vec<u64> = received.releases.iter().map(|release| release.sequence).collect();
+    let sequences: Vec<u64> = received.releases.iter().map(|release| release.sequence).collect();
     narrator.check(
         received.again(JOB) == 1,
-        &format!("it was reported twice, under the same sequence: {tellings:?}"),
-        format!("{tellings:?}"),
+        &format!("it was reported twice, under the same sequence: {sequences:?}"),
+        format!("{sequences:?}"),
     )
 }
 
 fn stuck(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
     narrator
-        .tell("n1 hangs. It is held; past its limit its script is asked to end once, goes on, and n1 is drained")?;
+        .announce("n1 hangs. It is held; past its limit its script is asked to end once, goes on, and n1 is drained")?;
     cluster.bed().wait_until("n1 is drained", SOON, || Ok(cluster.received()?.drained("n1").is_some()))?;
     narrator.perilog(&["ps"])?;
     narrator.perilog(&["why", "n1"])?;
@@ -125,14 +125,15 @@ fn stuck(narrator: &Narrator<'_>) -> Result<()> {
     )
 }
 
-fn by_hand(narrator: &Narrator<'_>) -> Result<()> {
+fn resolve_and_release(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
-    narrator
-        .tell("An operator has a look, and takes the word: the job is over, n1 stays drained until it is repaired")?;
+    narrator.announce(
+        "An operator has a look, and takes the word: the job is over, n1 stays drained until it is repaired",
+    )?;
     let resolve = ["resolve", JOB, "epilog", "--ranks", "n1", "--reason", "lustre1 is down, node goes to repair"];
     narrator.perilog(&resolve)?;
     released(narrator, 4, "5")?;
-    narrator.tell(
+    narrator.announce(
         "Later the file server answers, and the script ends. What it says is kept as late, and changes \
          nothing; n1 works again",
     )?;
@@ -153,7 +154,7 @@ fn by_hand(narrator: &Narrator<'_>) -> Result<()> {
 fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
     let (handed, received, ledger) = (stage::HANDED, cluster.received()?, cluster.ledger()?);
-    narrator.tell("The ledgers: what the scripts wrote on their nodes, and what the resource manager got")?;
+    narrator.announce("The ledgers: what the scripts wrote on their nodes, and what the resource manager got")?;
     let runs = ledger.of_job(JOB);
     let begin = runs.first().context("no script has run")?.1.started;
     say("   node  rank  epilog ended    released  sequence      notified  epoch  fragment of R")?;
@@ -163,7 +164,7 @@ fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
         let release =
             *received.once(JOB).iter().find(|release| release.ranks.contains(key.rank)).context("a node is missing")?;
         let reported: Vec<String> =
-            tellings(&received, release.sequence).map(|release| release.epoch.to_string()).collect();
+            notices_of(&received, release.sequence).map(|release| release.epoch.to_string()).collect();
         let fragment = release.fragment()?;
         let on_rank = fragment.get(&key.rank).context("a fragment without its rank")?;
         let children: Vec<String> = on_rank.children.iter().map(|(kind, ids)| format!("{kind} {ids}")).collect();
@@ -211,7 +212,7 @@ fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
     narrator.check(comparison.holds(), "what the controller tells of the four epilogs is what they wrote", &comparison)
 }
 
-fn tellings(received: &manager::Received, sequence: u64) -> impl Iterator<Item = &manager::Release> {
+fn notices_of(received: &manager::Received, sequence: u64) -> impl Iterator<Item = &manager::Release> {
     received.releases.iter().filter(move |release| release.sequence == sequence)
 }
 

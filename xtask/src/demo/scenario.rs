@@ -36,7 +36,7 @@ pub(super) fn play(layer: Layer) -> Result<bool> {
     narrator.show(cluster.controller()?, &["perilog", "nodes"])?;
     prolog(&narrator)?;
     epilog(&narrator)?;
-    narrator.tell("What the controller knows of the job, and its event log")?;
+    narrator.announce("What the controller knows of the job, and its event log")?;
     narrator.show(cluster.controller()?, &["perilog", "show", JOB])?;
     narrator.show(cluster.controller()?, &["perilog", "events", JOB])?;
     compare(&narrator)
@@ -44,36 +44,36 @@ pub(super) fn play(layer: Layer) -> Result<bool> {
 
 fn prolog(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
-    narrator.tell("A prolog on all four; its second script takes a while")?;
+    narrator.announce("A prolog on all four; its second script takes a while")?;
     let mut run = narrator.start(&["run", "prolog", "--job", JOB, "--nodes", NODES])?;
     narrator.wait("every second script has begun", &mut run, |_| {
         let ledger = cluster.ledger()?;
         Ok(ledger.of_job(JOB).iter().filter(|(key, _)| key.script == "20-mount").count() == 4)
     })?;
-    narrator.tell("What an operator sees on a node: plain systemd")?;
+    narrator.announce("What an operator sees on a node: plain systemd")?;
     narrator.show(cluster.node(1)?, &["systemctl", "--no-pager", "status", "perilog-task-*"])?;
-    narrator.tell("What waits, cluster-wide, and why")?;
+    narrator.announce("What waits, cluster-wide, and why")?;
     narrator.wait("ps shows what runs", &mut run, |_| Ok(cluster.perilog(&["ps"])?.ok()?.contains("20-mount")))?;
     narrator.show(cluster.controller()?, &["perilog", "ps"])?;
-    narrator.tell("n0 may end; then kill -9 of the agent of n2, and of the controller")?;
+    narrator.announce("n0 may end; then kill -9 of the agent of n2, and of the controller")?;
     cluster.open_gate(0)?;
     narrator.wait("n0 is shown", &mut run, |run| run.said("n0:"))?;
     cluster.kill_agent(2)?;
     cluster.kill_controller()?;
     narrator.show(cluster.node(2)?, &["systemctl", "--no-pager", "is-active", "perilog-agent"])?;
     narrator.show(cluster.controller()?, &["systemctl", "--no-pager", "is-active", "perilog-controller"])?;
-    narrator.tell("Both are dead. The scripts go on, and end with no agent to report to")?;
+    narrator.announce("Both are dead. The scripts go on, and end with no agent to report to")?;
     cluster.open_gates()?;
     cluster.wait_scripts_ended(JOB, &[0, 1, 2, 3])?;
     narrator.show(cluster.node(2)?, &["systemctl", "--no-pager", "list-units", "--plain", "perilog-task-*"])?;
-    narrator.tell("Both come back; `perilog run` has waited and attaches by itself")?;
+    narrator.announce("Both come back; `perilog run` has waited and attaches by itself")?;
     cluster.start_controller()?;
     cluster.start_agent(2)?;
     narrator.finish(&mut run)
 }
 
 fn epilog(narrator: &Narrator<'_>) -> Result<()> {
-    narrator.tell("The epilog, in one line per result as ranks complete")?;
+    narrator.announce("The epilog, in one line per result as ranks complete")?;
     let mut run = narrator.start(&["run", "epilog", "--job", JOB])?;
     narrator.finish(&mut run)
 }
@@ -81,7 +81,7 @@ fn epilog(narrator: &Narrator<'_>) -> Result<()> {
 /// Compares the ledgers (files on the nodes, in which each script notes its begin and its end) with what the controller
 /// says about the tasks. Prints the comparison; returns `true` if both agree on all eight tasks.
 fn compare(narrator: &Narrator<'_>) -> Result<bool> {
-    narrator.tell(&format!(
+    narrator.announce(&format!(
         "The ledgers that the scripts wrote on their nodes ({}) against what the controller knows",
         ledger::PATH
     ))?;

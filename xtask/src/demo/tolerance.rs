@@ -31,7 +31,8 @@ pub(super) fn play(layer: Layer) -> Result<bool> {
     for rank in [0, 1, 3] {
         cluster.node(rank)?.sh("touch /run/lustre")?;
     }
-    narrator.tell("n2 has no file system. Its prolog looks for it, and marks that as a failure of this node alone")?;
+    narrator
+        .announce("n2 has no file system. Its prolog looks for it, and marks that as a failure of this node alone")?;
     narrator.show(cluster.node(2)?, &["tail", "-n", "1", "/etc/perilog/prolog.d/10-lustre"])?;
     within(&narrator)?;
     strict(&narrator)?;
@@ -44,7 +45,7 @@ pub(super) fn play(layer: Layer) -> Result<bool> {
 fn within(narrator: &Narrator<'_>) -> Result<()> {
     const JOB: &str = "f2mKAgF7";
     let cluster = narrator.cluster;
-    narrator.tell(
+    narrator.announce(
         "Tolerance 1: the prolog succeeds without n2, every script of it has run, and n2 is named to the job's owner",
     )?;
     narrator.perilog(&["job", "add", JOB, "--R", R_FILE, "--tolerate", "1", "--shrink"])?;
@@ -52,8 +53,9 @@ fn within(narrator: &Narrator<'_>) -> Result<()> {
     narrator.check(run.code() == Some(0), "the prolog's verdict is ok", &run)?;
     let failed = narrator.perilog(&["failed", JOB])?;
     narrator.check(failed.stdout.trim() == "n2", "the owner's scripts get n2", &failed)?;
-    narrator
-        .tell("n2 is drained with what its script said, and no other node; the job drops it, and goes on with three")?;
+    narrator.announce(
+        "n2 is drained with what its script said, and no other node; the job drops it, and goes on with three",
+    )?;
     wait_released(narrator, JOB, 1)?;
     let drains = narrator.perilog(&["drain"])?;
     let received = cluster.received()?;
@@ -83,16 +85,16 @@ fn within(narrator: &Narrator<'_>) -> Result<()> {
         &format!("the resource manager got rank {AT_FAULT} back, with its part of R, and no more"),
         format!("{releases:?}"),
     )?;
-    narrator.tell("The job is over: the other three follow")?;
+    narrator.announce("The job is over: the other three follow")?;
     narrator.perilog(&["job", "finish", JOB])?;
-    back(narrator, JOB)?;
+    wait_whole_released(narrator, JOB)?;
     narrator.compare(JOB, SCRIPTS, 8)?;
     narrator.perilog(&["undrain", "n2"]).map(drop)
 }
 
 fn strict(narrator: &Narrator<'_>) -> Result<()> {
     const JOB: &str = "f2mKDv3R";
-    narrator.tell("The same failure with tolerance 0, which is the default: it is fatal")?;
+    narrator.announce("The same failure with tolerance 0, which is the default: it is fatal")?;
     narrator.perilog(&["job", "add", JOB, "--R", R_FILE])?;
     let run = narrator.perilog(&["run", "prolog", "--job", JOB])?;
     narrator.check(run.code() == Some(1), "the prolog's verdict is failed", &run)?;
@@ -101,8 +103,9 @@ fn strict(narrator: &Narrator<'_>) -> Result<()> {
 
 fn unmarked(narrator: &Narrator<'_>) -> Result<()> {
     const JOB: &str = "f2mKFLo1";
-    narrator
-        .tell("Now n2 has its file system, and a script of it fails that has marked nothing: fatal at any tolerance")?;
+    narrator.announce(
+        "Now n2 has its file system, and a script of it fails that has marked nothing: fatal at any tolerance",
+    )?;
     narrator.cluster.node(2)?.sh("touch /run/lustre /run/broken-gpu")?;
     narrator.perilog(&["job", "add", JOB, "--R", R_FILE, "--tolerate", "100%"])?;
     let run = narrator.perilog(&["run", "prolog", "--job", JOB])?;
@@ -118,7 +121,7 @@ fn unmarked(narrator: &Narrator<'_>) -> Result<()> {
 fn fatal(narrator: &Narrator<'_>, job: &str, reason: &str) -> Result<()> {
     let cluster = narrator.cluster;
     narrator.perilog(&["job", "cancel", job, "--reason", "its prolog failed"])?;
-    back(narrator, job)?;
+    wait_whole_released(narrator, job)?;
     let shed: Vec<String> =
         kinds(narrator, job)?.into_iter().filter(|name| ["exception", "shrink"].contains(&name.as_str())).collect();
     narrator.check(
@@ -134,7 +137,7 @@ fn fatal(narrator: &Narrator<'_>, job: &str, reason: &str) -> Result<()> {
 
 fn keep(narrator: &Narrator<'_>) -> Result<()> {
     const JOB: &str = "f2mKJ8SX";
-    narrator.tell(
+    narrator.announce(
         "A job that asked for four and needs two (--keep 2): n2 fails its check again, and what is more than two good \
          nodes is released",
     )?;
@@ -153,14 +156,14 @@ fn keep(narrator: &Narrator<'_>) -> Result<()> {
         &back_early,
     )?;
     narrator.perilog(&["job", "finish", JOB])?;
-    back(narrator, JOB)?;
+    wait_whole_released(narrator, JOB)?;
     narrator.compare(JOB, SCRIPTS, 8)?;
     narrator.perilog(&["undrain", "n2"]).map(drop)
 }
 
 fn never_fewer(narrator: &Narrator<'_>) -> Result<()> {
     const JOB: &str = "f2mKLoBq";
-    narrator.tell("Never fewer than it keeps: of four it keeps four, one may fail, and one does")?;
+    narrator.announce("Never fewer than it keeps: of four it keeps four, one may fail, and one does")?;
     narrator.perilog(&["job", "add", JOB, "--R", R_FILE, "--keep", "4", "--tolerate", "1"])?;
     let run = narrator.perilog(&["run", "prolog", "--job", JOB])?;
     narrator.check(run.code() == Some(1), "the prolog's verdict is failed", &run)?;
@@ -206,7 +209,7 @@ fn wait_released(narrator: &Narrator<'_>, job: &str, count: usize) -> Result<()>
 }
 
 /// Waits until the whole job is released. Checks that the released fragments add up to R and name each rank once.
-fn back(narrator: &Narrator<'_>, job: &str) -> Result<()> {
+fn wait_whole_released(narrator: &Narrator<'_>, job: &str) -> Result<()> {
     let what = format!("the last release of {job} is sent");
     narrator.cluster.bed().wait_until(&what, super::narrator::SOON, || {
         Ok(narrator.cluster.received()?.once(job).iter().any(|release| release.last))

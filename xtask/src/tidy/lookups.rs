@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_outside_of_the_listed_modules_is_found() {
+    fn a_lookup_outside_of_the_listed_modules_is_found() {
         for (name, text, errors) in [
             ("agent/src/daemon/mod.rs", "fn f() { std::fs::read(x); }", 1),
             ("agent/src/daemon/mod.rs", "fn f() { x.is_dir(); y.exists (); }", 2),

@@ -71,7 +71,7 @@ impl Control {
 
     /// Returns the listening socket while the runner accepts further peers; `None`: [`MAX_PEERS`] are connected, or
     /// accept(2) failed.
-    pub(crate) fn door(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn open_listener(&self) -> Option<BorrowedFd<'_>> {
         (!self.shut && self.peers.len() < MAX_PEERS).then(|| self.listener.as_fd())
     }
 

@@ -134,23 +134,23 @@ mod tests {
                 peer.serve(&mut handle);
             }
         }
-        let stands = !peer.is_gone();
+        let stays = !peer.is_gone();
         drop(peer);
         let lines = BufReader::new(ours).lines().map_while(Result::ok).collect();
-        (lines, stands)
+        (lines, stays)
     }
 
     #[test]
     fn records_in_any_chunks_and_what_is_none() {
         let reboot = br#"{"report":"expect-reboot"}"#;
         let acknowledged = r#"{"reply":"acknowledged"}"#;
-        let (two, stands) = answers(&[reboot, b"\n", &reboot[..5], &reboot[5..], b"\n{"]);
-        assert_eq!((two, stands), (vec![acknowledged.to_owned(), acknowledged.to_owned()], true));
+        let (two, stays) = answers(&[reboot, b"\n", &reboot[..5], &reboot[5..], b"\n{"]);
+        assert_eq!((two, stays), (vec![acknowledged.to_owned(), acknowledged.to_owned()], true));
 
         let three = [&reboot[..], b"\n", reboot, b"\n", reboot, b"\n"].concat();
-        let (lines, stands) = answers(&[&three]);
+        let (lines, stays) = answers(&[&three]);
         assert_eq!(lines[2], r#"{"reply":"refused","why":"enough"}"#);
-        assert!(stands && lines.len() == 3);
+        assert!(stays && lines.len() == 3);
 
         for bad in [
             &b"\n"[..],
@@ -161,11 +161,8 @@ mod tests {
 "#,
             b"\xff\xfe\n",
         ] {
-            let (lines, stands) = answers(&[bad, reboot, b"\n"]);
-            assert!(
-                stands && lines.len() == 2 && lines[0].contains("refused") && lines[1] == acknowledged,
-                "{lines:?}"
-            );
+            let (lines, stays) = answers(&[bad, reboot, b"\n"]);
+            assert!(stays && lines.len() == 2 && lines[0].contains("refused") && lines[1] == acknowledged, "{lines:?}");
         }
     }
 
@@ -177,9 +174,9 @@ mod tests {
             record.extend_from_slice(b"\"}\n");
             record
         };
-        let (lines, stands) = answers(&[&of(MAX_RECORD)]);
-        assert!(stands && lines == [r#"{"reply":"acknowledged"}"#], "{lines:?}");
-        let (lines, stands) = answers(&[&of(MAX_RECORD + 1)]);
-        assert!(!stands && lines.len() == 1 && lines[0].contains("more than 4096 bytes"), "{lines:?}");
+        let (lines, stays) = answers(&[&of(MAX_RECORD)]);
+        assert!(stays && lines == [r#"{"reply":"acknowledged"}"#], "{lines:?}");
+        let (lines, stays) = answers(&[&of(MAX_RECORD + 1)]);
+        assert!(!stays && lines.len() == 1 && lines[0].contains("more than 4096 bytes"), "{lines:?}");
     }
 }

@@ -39,8 +39,8 @@ const SOON_DAYS: u64 = 30;
 
 pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     let now_ms = clock::wall_ms();
-    let mut rows = standing(&args.dir)?;
-    rows.retain(|row| (args.all || row.stands()) && row.ends_within(args.within, now_ms));
+    let mut rows = issued_rows(&args.dir)?;
+    rows.retain(|row| (args.all || row.is_current()) && row.ends_within(args.within, now_ms));
     rows.sort_by_key(|row| row.issued.not_after_ms);
     out.show(&List(rows))?;
     Ok(Exit::Ok)
@@ -57,7 +57,7 @@ pub(super) struct Row {
 
 impl Row {
     /// Returns `true` if the certificate is not revoked, and no newer one for its names has replaced it.
-    pub(super) const fn stands(&self) -> bool {
+    pub(super) const fn is_current(&self) -> bool {
         !self.revoked && !self.replaced
     }
 
@@ -68,7 +68,7 @@ impl Row {
 
 /// Returns all certificates that the authority in `dir` has issued, in the order of issue. Marks the revoked and the
 /// replaced ones.
-pub(super) fn standing(dir: &Path) -> Result<Vec<Row>, Fault> {
+pub(super) fn issued_rows(dir: &Path) -> Result<Vec<Row>, Fault> {
     let path = dir.join(CRL);
     let revoked: HashSet<String> = match files::is_missing(&path) {
         true => HashSet::new(),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_unrevoked_certificate_of_a_name_stands() {
+    fn the_newest_unrevoked_certificate_of_a_name_is_current() {
         let list = vec![
             issued("01", "node", &["n0"], 5, false),
             issued("02", "controller", &["ctl", "ctl.site"], 900, false),
@@ -194,8 +194,9 @@ mod tests {
             ("06", false, false),
         ];
         assert_eq!(seen, expect);
-        let standing: Vec<_> = rows.iter().filter(|row| row.stands()).map(|row| row.issued.serial.as_str()).collect();
-        assert_eq!(standing, ["03", "05", "06"]);
+        let current: Vec<_> =
+            rows.iter().filter(|row| row.is_current()).map(|row| row.issued.serial.as_str()).collect();
+        assert_eq!(current, ["03", "05", "06"]);
         let soon = rows.iter().filter(|row| row.ends_within(Some(30), 10 * DAY_MS)).count();
         assert_eq!((soon, rows.iter().filter(|row| row.ends_within(None, 0)).count()), (1, 6));
     }

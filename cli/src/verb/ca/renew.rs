@@ -11,7 +11,7 @@ use perilog_host::clock;
 use super::authority::{Name, Role};
 use super::files::{self, CA_CERT, CERT, KEY};
 use super::issue::Signing;
-use super::list::{Row, standing};
+use super::list::{Row, issued_rows};
 use super::show::Certificates;
 use crate::exit::Exit;
 use crate::fault::Fault;
@@ -52,21 +52,22 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
-    let (rows, now_ms) = (standing(&args.dir)?, clock::wall_ms());
+    let (rows, now_ms) = (issued_rows(&args.dir)?, clock::wall_ms());
     let signing = Signing::open(&args.dir)?;
     let of_role = |row: &Row| args.role.is_none_or(|role| Role::from_str(&row.issued.role, false) == Ok(role));
     let named =
         |row: &Row| of_role(row) && (args.all || args.hosts.iter().any(|host| row.issued.is_of(&canonical(host))));
-    let (enrolled, by_hand): (Vec<Row>, Vec<Row>) =
-        rows.into_iter().filter(|row| row.stands() && named(row)).partition(|row| row.issued.enrolled_ms.is_some());
-    let is_there = |host: &String| enrolled.iter().chain(&by_hand).any(|row| row.issued.is_of(&canonical(host)));
+    let (enrolled, issued_manually): (Vec<Row>, Vec<Row>) =
+        rows.into_iter().filter(|row| row.is_current() && named(row)).partition(|row| row.issued.enrolled_ms.is_some());
+    let is_there =
+        |host: &String| enrolled.iter().chain(&issued_manually).any(|row| row.issued.is_of(&canonical(host)));
     if let Some(host) = args.hosts.iter().find(|host| !is_there(host)) {
         let dir = args.dir.display();
         return Err(Fault::Usage(format!(
             "{dir} has no certificate for {host}: perilog ca list --dir {dir} --all; perilog ca issue makes one"
         )));
     }
-    let due: Vec<Row> = by_hand.into_iter().filter(|row| row.ends_within(args.within, now_ms)).collect();
+    let due: Vec<Row> = issued_manually.into_iter().filter(|row| row.ends_within(args.within, now_ms)).collect();
     let jobs = due.iter().map(|row| job(row, &args.out)).collect::<Result<Vec<_>, Fault>>()?;
     let twice = jobs.iter().enumerate().find(|(at, (dir, ..))| jobs[..*at].iter().any(|(other, ..)| other == dir));
     if let Some((_, (dir, ..))) = twice {

@@ -25,7 +25,7 @@ const NAMES: usize = 20;
 
 /// Inspects the enrolment authority in `dir`. `listens`: whether the controller is configured to enrol nodes. Returns
 /// no findings if there is no authority and the controller does not enrol.
-pub(super) fn look(dir: &Path, listens: bool) -> Vec<Finding> {
+pub(super) fn inspect(dir: &Path, listens: bool) -> Vec<Finding> {
     let shown = dir.display();
     let missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     let own = match dir.join(CA_CERT).metadata().and_then(|_| dir.metadata()) {
@@ -170,31 +170,34 @@ mod tests {
     use super::super::Level;
     use super::*;
 
-    fn words(findings: &[Finding]) -> Vec<(Level, &str)> {
+    fn levels_and_texts(findings: &[Finding]) -> Vec<(Level, &str)> {
         findings.iter().map(|found| (found.level, found.what.as_str())).collect()
     }
 
     #[test]
-    fn an_unreadable_list_is_told_before_the_controller_restarts() {
+    fn an_unreadable_list_is_reported_before_the_controller_restarts() {
         let place = tempfile::tempdir().unwrap();
         let dir = place.path();
-        assert_eq!(look(dir, false), []);
-        assert!(look(dir, true)[0].what.contains("no authority in"));
+        assert_eq!(inspect(dir, false), []);
+        assert!(inspect(dir, true)[0].what.contains("no authority in"));
         let made = authority::new("enrolment", 0, 4_000_000_000_000).unwrap();
         let issuer =
             authority::Issuer::from_ca_cert_pem(&made.cert, authority::KeyPair::from_pem(&made.key).unwrap()).unwrap();
         let crl = dir.join(CRL);
         fs::write(dir.join(CA_CERT), &made.cert).unwrap();
-        let found = look(dir, false);
+        let found = inspect(dir, false);
         assert!(found[0].level == Level::Wrong && found[0].what.contains("who was revoked is not known"), "{found:?}");
         fs::write(&crl, authority::revocations(&issuer, 1, &[], 0, 4_000_000_000_000).unwrap()).unwrap();
         fs::set_permissions(&crl, Permissions::from_mode(0o644)).unwrap();
-        let found = look(dir, true);
-        assert!(words(&found).len() == 1 && found[0].what.ends_with("crl.pem: 0 certificates revoked"), "{found:?}");
+        let found = inspect(dir, true);
+        assert!(
+            levels_and_texts(&found).len() == 1 && found[0].what.ends_with("crl.pem: 0 certificates revoked"),
+            "{found:?}"
+        );
         fs::write(&crl, "none").unwrap();
-        assert_eq!(look(dir, true)[0].level, Level::Wrong);
+        assert_eq!(inspect(dir, true)[0].level, Level::Wrong);
         fs::write(&crl, vec![b'x'; usize::try_from(MAX_FILE).unwrap() + 1]).unwrap();
-        assert!(look(dir, true)[0].what.contains("no more than 8388608 are read"));
+        assert!(inspect(dir, true)[0].what.contains("no more than 8388608 are read"));
 
         // Files of root under umask 077, in the directory of the controller's user.
         if !rustix::process::geteuid().is_root() {
@@ -203,18 +206,18 @@ mod tests {
         std::os::unix::fs::chown(dir, Some(64_001), Some(64_002)).unwrap();
         fs::set_permissions(&crl, Permissions::from_mode(0o600)).unwrap();
         fs::write(dir.join(ISSUED), "").unwrap();
-        let found = look(dir, true);
+        let found = inspect(dir, true);
         assert!(found[0].what.contains("the controller (uid 64001) cannot read it (mode 0600, uid 0)"), "{found:?}");
         assert!(
             found.iter().any(|found| found.level == Level::Wrong && found.what.contains("issued.jsonl is uid 0's"))
         );
         std::os::unix::fs::chown(&crl, None, Some(64_002)).unwrap();
         fs::set_permissions(&crl, Permissions::from_mode(0o640)).unwrap();
-        assert!(!look(dir, true)[0].what.contains("cannot read"), "its group may");
+        assert!(!inspect(dir, true)[0].what.contains("cannot read"), "its group may");
     }
 
     #[test]
-    fn names_that_munge_enrols_and_nobody_knows_are_told() {
+    fn names_that_munge_enrols_and_nobody_knows_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let (program, text) = (dir.path().join("getent"), dir.path().join("text"));
         fs::write(&text, "#!/bin/sh\ncase $2 in n[02]) exit 2;; esac\n").unwrap();

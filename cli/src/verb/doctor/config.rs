@@ -23,7 +23,7 @@ pub(super) fn program(role: Role) -> PathBuf {
 
 /// Checks the configuration, with the TLS files and the enrolment that it names, and adds the findings. Returns the
 /// whole configuration with every default; `None` if the configuration is wrong or cannot be read.
-pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Option<Table> {
+pub(super) fn inspect(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Option<Table> {
     const ABOUT: &str = "configuration";
     let (program, file) = (program(role), file.display().to_string());
     let name = program.display().to_string();
@@ -48,7 +48,7 @@ pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Opti
     }
     for line in &lines {
         let what = line.strip_prefix("warning: ").unwrap_or(line);
-        if told_elsewhere(what) {
+        if is_reported_elsewhere(what) {
             continue;
         }
         findings.push(Finding::warning(ABOUT, what, format!("see {file}")));
@@ -59,9 +59,9 @@ pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Opti
         Some(table) => {
             findings.push(found(role, Path::new(&file)));
             if role == Role::Controller || node::has_controller(table) {
-                tls::look(role, table, findings);
+                tls::inspect(role, table, findings);
             }
-            findings.extend(enroll::look(role, table));
+            findings.extend(enroll::inspect(role, table));
         }
         None => findings.push(Finding::wrong(
             ABOUT,
@@ -74,7 +74,7 @@ pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Opti
 
 /// Returns `true` if another module of doctor reports this warning of the daemon, with a remedy. If the daemon's
 /// wording changes, the operator sees the warning twice, and never misses it.
-fn told_elsewhere(warning: &str) -> bool {
+fn is_reported_elsewhere(warning: &str) -> bool {
     warning.starts_with("tls: ")
         || warning.starts_with("tls.enabled is false")
         || warning.starts_with("enroll.munge: there is no program ")
@@ -158,7 +158,7 @@ mod tests {
             ("action.prolog: there is no program /usr/bin/x; the action will fail", false),
             ("action.prolog: there is no account bob; its scripts will fail", false),
         ] {
-            assert_eq!(told_elsewhere(warning), elsewhere, "{warning}");
+            assert_eq!(is_reported_elsewhere(warning), elsewhere, "{warning}");
         }
     }
 

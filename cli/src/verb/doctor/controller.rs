@@ -37,7 +37,7 @@ struct Nodes {
     nodes: Vec<NodeView>,
 }
 
-pub(super) fn look(config: Option<&Table>, endpoint: &Endpoint, findings: &mut Vec<Finding>) {
+pub(super) fn inspect(config: Option<&Table>, endpoint: &Endpoint, findings: &mut Vec<Finding>) {
     if let Some(config) = config {
         findings.extend(store(config));
         findings.extend(hooks(config));
@@ -61,8 +61,8 @@ pub(super) fn look(config: Option<&Table>, endpoint: &Endpoint, findings: &mut V
             Some(status.nodes)
         }
     };
-    limits::look(Role::Controller, nodes, findings);
-    findings.extend(flux::look(config));
+    limits::inspect(Role::Controller, nodes, findings);
+    findings.extend(flux::inspect(config));
     kernel::for_many(nodes, findings);
 }
 
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_controller_says_is_weighed() {
+    fn the_answers_of_the_controller_are_judged() {
         assert!(said(&status(json!({}))).iter().all(|finding| finding.level == Level::Ok));
         for (raw, part) in [
             (json!({"version": "9.9.9"}), "the controller is 9.9.9"),

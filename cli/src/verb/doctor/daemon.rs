@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Finding, Role, shell};
 
-pub(super) fn look(role: Role, findings: &mut Vec<Finding>) {
+pub(super) fn inspect(role: Role, findings: &mut Vec<Finding>) {
     const ABOUT: &str = "service";
     let unit = role.program();
     let properties = "ActiveState,SubState,UnitFileState,LoadState,MainPID,StatusText,NRestarts";
@@ -63,20 +63,20 @@ fn state<'a>(unit: &str, get: &impl Fn(&str) -> &'a str) -> Finding {
             let todo = format!("journalctl -u {unit} says what it waits for");
             Finding::warning(
                 ABOUT,
-                format!("{unit} is starting ({} restarts so far){}", get("NRestarts"), last_words(unit)),
+                format!("{unit} is starting ({} restarts so far){}", get("NRestarts"), last_error(unit)),
                 todo,
             )
         }
         (_, state) => {
             let todo = format!("systemctl start {unit}; journalctl -u {unit} says why it ended");
-            Finding::wrong(ABOUT, format!("{unit} does not run ({state}){}", last_words(unit)), todo)
+            Finding::wrong(ABOUT, format!("{unit} does not run ({state}){}", last_error(unit)), todo)
         }
     }
 }
 
 /// Returns the unit's last error in the journal, written by the daemon or by systemd, as text to append to a sentence:
 /// `; its last error: ...`. Empty if there is no error.
-pub(in crate::verb) fn last_words(unit: &str) -> String {
+pub(in crate::verb) fn last_error(unit: &str) -> String {
     let asked = ["--unit", unit, "--priority", "err", "--lines", "1", "--output", "cat", "--quiet", "--no-pager"];
     let said = shell::ask("journalctl", &asked).ok().filter(|said| said.ok);
     let line = said.and_then(|said| said.stdout.lines().last().map(str::to_owned));

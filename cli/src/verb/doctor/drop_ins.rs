@@ -24,7 +24,7 @@ pub(in crate::verb) fn overriding() -> Overriding {
     Overriding::among(paths(Path::new("/")).iter().map(String::as_str))
 }
 
-pub(super) fn look(findings: &mut Vec<Finding>) {
+pub(super) fn inspect(findings: &mut Vec<Finding>) {
     findings.extend(judge(&paths(Path::new("/"))));
 }
 

@@ -35,7 +35,7 @@ fn of(table: &Table) -> Option<&Table> {
 
 /// Checks enrolment: of a node, or of the controller that enrols nodes. Returns no findings if enrolment is not
 /// configured.
-pub(super) fn look(role: Role, table: &Table) -> Vec<Finding> {
+pub(super) fn inspect(role: Role, table: &Table) -> Vec<Finding> {
     let Some(enroll) = of(table) else { return Vec::new() };
     let munge = enroll.get("munge").and_then(toml::Value::as_bool).unwrap_or(false);
     let listens = enroll.contains_key("listen");
@@ -158,7 +158,7 @@ fn reach(address: &str, files: &TlsFiles, name: Option<&str>) -> Finding {
 /// configured to enrol nodes.
 fn keeps(enroll: &Table, listens: bool) -> Vec<Finding> {
     let dir = config::text(enroll, &["directory"]).map(Path::new);
-    dir.map(|dir| authority::look(dir, listens)).unwrap_or_default()
+    dir.map(|dir| authority::inspect(dir, listens)).unwrap_or_default()
 }
 
 /// Checks that a program listens on the port at which the controller enrols nodes. Returns no findings if `enroll` (the
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_overdue_renewal_is_told_before_the_certificate_ends() {
+    fn an_overdue_renewal_is_reported_before_the_certificate_ends() {
         let day = 86_400_000;
         for (now, level, part) in [
             (day, Level::Ok, "ends in 29d and renews itself before"),
@@ -277,15 +277,15 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_users_may_take_are_told() {
+    fn ports_that_users_may_take_are_reported() {
         assert_eq!(ports(1024).level, Level::Ok);
         let found = ports(80);
         assert!(found.level == Level::Wrong && found.what.contains("ports from 80 on"), "{found:?}");
     }
 
     #[test]
-    fn without_enrolment_no_look_and_a_closed_port_is_named() {
-        let of = |role, text: &str| look(role, &text.parse().unwrap());
+    fn without_enrolment_no_check_and_a_closed_port_is_named() {
+        let of = |role, text: &str| inspect(role, &text.parse().unwrap());
         assert_eq!(of(Role::Node, "[enroll]\ncontroller = []\nmunge = false"), []);
         assert_eq!(of(Role::Controller, "[enroll]\ndirectory = '/d'\nmunge = false"), []);
         // A port of loopback that was just freed.

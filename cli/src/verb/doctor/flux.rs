@@ -19,7 +19,7 @@ const LOAD: &str = "plugins = [ { load = \"/usr/lib/perilog/perilog-hold.so\" } 
                     Flux's configuration, with all other plugins of the site";
 
 /// Checks Flux on the host of its rank 0. Returns no findings where `perilog-flux` is not in use.
-pub(super) fn look(controller: Option<&Table>) -> Vec<Finding> {
+pub(super) fn inspect(controller: Option<&Table>) -> Vec<Finding> {
     let Some(unit) = used(UNIT) else { return Vec::new() };
     let mut findings = vec![edge(&unit.active, &unit.status)];
     findings.extend(controller.map(settings).unwrap_or_default());
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flux_that_forgets_is_told_of() {
+    fn a_flux_that_forgets_is_reported() {
         let said = |text: &str, ok| Ok(shell::Said { ok, stdout: text.to_owned(), stderr: "no way\n".to_owned() });
         let level = |text: &str| of_flux("k", said(text, true)).map(|period| checkpoints(&period).level).unwrap();
         assert_eq!(level("1m\n"), Level::Ok);

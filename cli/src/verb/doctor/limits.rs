@@ -50,7 +50,7 @@ fn needs(role: Role, nodes: u64) -> [Need; 6] {
 }
 
 /// Checks the daemon's limits. `nodes`: the number of nodes that the controller knows; `None`: unknown.
-pub(super) fn look(role: Role, nodes: Option<u64>, findings: &mut Vec<Finding>) {
+pub(super) fn inspect(role: Role, nodes: Option<u64>, findings: &mut Vec<Finding>) {
     let unit = role.program();
     let nodes = nodes.unwrap_or(0).max(SOME_NODES);
     let needs = needs(role, nodes);

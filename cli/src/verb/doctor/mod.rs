@@ -158,7 +158,7 @@ impl Finding {
 
 /// Returns the agent's whole configuration; `None`: no agent is installed, or the agent refuses the configuration.
 pub(super) fn configuration(file: &Path) -> Option<toml::Table> {
-    config::look(Role::Node, file, &mut Vec::new())
+    config::inspect(Role::Node, file, &mut Vec::new())
 }
 
 pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
@@ -174,7 +174,7 @@ pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit,
                     say which, `perilog doctor node`";
         return Err(Fault::Usage(text.to_owned()));
     }
-    let reports: Vec<Report> = roles.into_iter().map(|role| look(role, args.config.clone(), endpoint)).collect();
+    let reports: Vec<Report> = roles.into_iter().map(|role| inspect(role, args.config.clone(), endpoint)).collect();
     let report = Reports(reports);
     out.show(&report)?;
     Ok(if report.are_wrong() { Exit::Failed } else { Exit::Ok })
@@ -186,7 +186,7 @@ fn roles_here() -> Vec<Role> {
     [Role::Controller, Role::Node].into_iter().filter(configured).collect()
 }
 
-fn look(role: Role, file: Option<PathBuf>, endpoint: &Endpoint) -> Report {
+fn inspect(role: Role, file: Option<PathBuf>, endpoint: &Endpoint) -> Report {
     let mut findings = Vec::new();
     if !rustix::process::geteuid().is_root() {
         findings.push(Finding::warning(
@@ -196,13 +196,13 @@ fn look(role: Role, file: Option<PathBuf>, endpoint: &Endpoint) -> Report {
         ));
     }
     let file = file.unwrap_or_else(|| role.file());
-    let config = config::look(role, &file, &mut findings);
-    daemon::look(role, &mut findings);
+    let config = config::inspect(role, &file, &mut findings);
+    daemon::inspect(role, &mut findings);
     findings.push(version::systemd());
     kernel::clock(&mut findings);
     match role {
-        Role::Node => node::look(config.as_ref(), &mut findings),
-        Role::Controller => controller::look(config.as_ref(), endpoint, &mut findings),
+        Role::Node => node::inspect(config.as_ref(), &mut findings),
+        Role::Controller => controller::inspect(config.as_ref(), endpoint, &mut findings),
     }
     Report::of("role", role.as_str().to_owned(), findings)
 }

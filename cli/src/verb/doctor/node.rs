@@ -29,22 +29,22 @@ const LEAST_INODES: u64 = 1_000;
 /// Time limit for a controller's answer; on the same network a controller answers in milliseconds.
 const REACH: Duration = Duration::from_secs(5);
 
-pub(super) fn look(config: Option<&Table>, findings: &mut Vec<Finding>) {
+pub(super) fn inspect(config: Option<&Table>, findings: &mut Vec<Finding>) {
     findings.push(bus());
     findings.extend(run_directory(Path::new(RUN)));
     findings.extend(runner(Path::new(RUNNER)));
-    drop_ins::look(findings);
+    drop_ins::inspect(findings);
     let endpoint = Endpoint { daemon: Daemon::Agent, path: SOCKET.into() };
     let agent_version = version::of_agent(&endpoint, &config::program(Role::Node).to_string_lossy());
     findings.push(version::agent_and_ours(agent_version.as_deref()));
     if let Some(config) = config {
-        findings.extend(scripts::look(config));
-        findings.extend(slurm::look(config));
+        findings.extend(scripts::inspect(config));
+        findings.extend(slurm::inspect(config));
         findings.extend(reach(config, agent_version.as_deref()));
     }
     findings.extend(flux::on_a_node());
     findings.extend(agent(&endpoint, config.is_none_or(has_controller)));
-    limits::look(Role::Node, None, findings);
+    limits::inspect(Role::Node, None, findings);
 }
 
 /// Checks that systemd can execute the program of a task's unit; `None`: it can.
@@ -230,7 +230,7 @@ mod tests {
     /// A controller names its version in its first message. doctor reports a controller of another version, and a port
     /// of another service.
     #[test]
-    fn what_a_controller_says_first_is_heard() {
+    fn what_a_controller_says_first_is_read() {
         let to_come = Preamble { lowest: 900, highest: 901, release: "9.0".to_owned() };
         for (said, level, part) in [
             (Preamble::ours("1.0").encode(), Level::Ok, "is 1.0, as the agent is"),

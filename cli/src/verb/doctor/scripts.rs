@@ -16,7 +16,7 @@ const ABOUT: &str = "scripts";
 
 /// Checks the scripts of all configured actions. Above all, no user but root may be able to write a script or a
 /// directory above it: such a user would be root on this node.
-pub(super) fn look(config: &Table) -> Vec<Finding> {
+pub(super) fn inspect(config: &Table) -> Vec<Finding> {
     let Some(actions) = config.get("action").and_then(toml::Value::as_table).filter(|actions| !actions.is_empty())
     else {
         let todo = "write a table such as [action.prolog] into /etc/perilog/agent.d/prolog.toml";
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Vec<Finding> {
-        look(&text.parse().unwrap())
+        inspect(&text.parse().unwrap())
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
     /// doctor warns if all scripts of a prolog have lost their execute permission: none of them runs, and every task is
     /// ok. An empty directory is no fault.
     #[test]
-    fn skipped_scripts_are_told_from_an_empty_directory() {
+    fn skipped_scripts_are_distinguished_from_an_empty_directory() {
         assert!(rustix::process::geteuid().is_root(), "needs root: others cannot make a file that root trusts");
         let dir = tempfile::Builder::new().prefix("perilog-doctor-test-").tempdir_in("/var/lib").unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();

@@ -16,7 +16,7 @@ const DROP_IN_STOP: Span = Span::from_millis(180_000);
 const DROP_IN: &str = "install -D -m 644 /usr/share/doc/perilog/examples/slurm/slurmd-waits.conf \
                        /etc/systemd/system/slurmd.service.d/perilog.conf; systemctl daemon-reload";
 
-pub(super) fn look(config: &Table) -> Vec<Finding> {
+pub(super) fn inspect(config: &Table) -> Vec<Finding> {
     let asked = ["show", "slurmd.service", "--property", "LoadState,TimeoutStopUSec"];
     let Ok(shown) = shell::ask("systemctl", &asked) else { return Vec::new() };
     let get = |name: &str| shown.stdout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prolog_that_does_not_run_at_the_allocation_is_told_of() {
+    fn a_prolog_that_does_not_run_at_the_allocation_is_reported() {
         for (flags, level) in [
             ("Alloc", Level::Ok),
             ("Alloc,Contain,X11", Level::Ok),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_given_away_under_its_epilog_is_told_of() {
+    fn a_node_that_is_given_away_under_its_epilog_is_reported() {
         let said = |ok| slurms(Ok(shell::Said { ok, stdout: "all".to_owned(), stderr: "no way\n".to_owned() }));
         assert_eq!((said(true), said(false)), (Ok("all".to_owned()), Err("scontrol show config: no way".to_owned())));
         let linear = "SelectType              = select/linear\nSelectTypeParameters    = CR_CPU\n";
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_that_slurm_kills_before_perilogs_limit_is_told_of() {
+    fn a_hook_that_slurm_kills_before_perilogs_limit_is_reported() {
         let minutes = |minutes: u64| Span::from_millis(minutes * 60_000);
         for (timeout, limit, level) in [
             ("65534", Span::INFINITE, Level::Ok),

@@ -25,7 +25,7 @@ pub(super) fn files(table: &Table) -> Option<TlsFiles> {
     on.then(|| Some(TlsFiles { ca: path("ca")?, cert: path("cert")?, key: path("key")?, crl: path("crl") }))?
 }
 
-pub(super) fn look(role: Role, table: &Table, findings: &mut Vec<Finding>) {
+pub(super) fn inspect(role: Role, table: &Table, findings: &mut Vec<Finding>) {
     let Some(files) = files(table) else {
         findings.push(Finding::warning(
             ABOUT,

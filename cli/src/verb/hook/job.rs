@@ -228,7 +228,7 @@ pub(super) fn prolog(mut call: Call, endpoint: Endpoint, out: Out) -> Result<Exi
                 waiting.away(&fault);
                 None
             }
-            Ok(SessionEvent::Back(back)) => watch.back(&back),
+            Ok(SessionEvent::Back(back)) => watch.note_return(&back),
             Ok(SessionEvent::Interrupted) => {
                 waiting.stop(attempt, Some(&action));
                 None
@@ -276,7 +276,7 @@ pub(super) fn epilog(mut call: Call, endpoint: Endpoint) -> Result<Exit, Fault> 
             tail.resume(client)?;
             tail.follow(client, sender)
         })?;
-    let mut behind = Behind { action, attempt: None, let_go: false, follows: BTreeMap::new() };
+    let mut behind = Behind { action, attempt: None, handed_over: false, follows: BTreeMap::new() };
     loop {
         match waiting.next(&session_events, None) {
             Ok(SessionEvent::Message(Epilog::LetGo { attempt, over, part, waits })) => {
@@ -315,7 +315,7 @@ struct Behind {
     action: ActionName,
     attempt: Option<Attempt>,
     /// Whether the job has handed over all its ranks. Actions that begin later are after-actions.
-    let_go: bool,
+    handed_over: bool,
     follows: BTreeMap<String, (Roster, Option<Decided>)>,
 }
 
@@ -325,7 +325,7 @@ impl Behind {
             return None;
         }
         match (entry.name.as_str(), entry.body()) {
-            ("job-finish", _) => self.let_go = true,
+            ("job-finish", _) => self.handed_over = true,
             ("release" | "closed", _) if entry.context.get("final").is_some_and(|last| last == true) => {
                 return Some(self.end(job));
             }
@@ -333,7 +333,9 @@ impl Behind {
                 aside(format_args!("{job}: {text}"));
                 return Some(self.end(job));
             }
-            (_, EventBody::Start { ranks, hosts }) if self.let_go || entry.action() == Some(self.action.as_str()) => {
+            (_, EventBody::Start { ranks, hosts })
+                if self.handed_over || entry.action() == Some(self.action.as_str()) =>
+            {
                 let action = entry.action().unwrap_or_default().to_owned();
                 // An after-action grows with each hand-over.
                 self.follows.entry(action).or_default().0 = Roster { ranks, hosts };
@@ -357,7 +359,7 @@ impl Behind {
         for (action, (roster, decided)) in &self.follows {
             match decided {
                 Some(decided) => {
-                    aside(format_args!("{action} of {job} {}", decided.words(Some(roster))));
+                    aside(format_args!("{action} of {job} {}", decided.text(Some(roster))));
                     verdict = worse(verdict, decided.verdict);
                 }
                 // Released without a verdict: another attempt superseded this one.

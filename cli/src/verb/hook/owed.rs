@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_that_a_boot_has_cut_off_is_owed() {
+    fn a_call_that_a_boot_has_cut_off_is_pending() {
         let dir = tempfile::tempdir().unwrap();
         let owed = Owed::new(&dir.path().join("disk"), &dir.path().join("run/agent.sock"));
         assert!(owed.cut_off().is_empty(), "there is nothing on a new node");

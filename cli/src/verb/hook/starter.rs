@@ -42,13 +42,13 @@ impl Starter {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero())).ok()?;
         // The process's name stands in parentheses, may contain spaces, and is the second of the fields.
         let ticks = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?;
-        self.lives().then(|| format!("{}:{ticks}", self.pid.as_raw_nonzero()))
+        self.is_alive().then(|| format!("{}:{ticks}", self.pid.as_raw_nonzero()))
     }
 
     /// Blocks until the daemon that runs this hook is dead.
     pub(super) fn wait(&self) {
         // Before the pidfd was opened, the process may have died, and another process may have got its pid.
-        while self.lives() {
+        while self.is_alive() {
             match &self.alive {
                 None => thread::park_timeout(LOOK),
                 // poll(2) returns no error but EINTR; a further check does no harm.
@@ -61,7 +61,7 @@ impl Starter {
         }
     }
 
-    fn lives(&self) -> bool {
+    fn is_alive(&self) -> bool {
         match self.is_parent {
             true => getppid() == Some(self.pid),
             false => self.name.is_some() && name_of(self.pid) == self.name,
@@ -139,6 +139,6 @@ mod tests {
 
     #[test]
     fn the_parent_of_this_process_lives() {
-        assert!(Starter::of_this_process(None).is_none_or(|starter| starter.lives()));
+        assert!(Starter::of_this_process(None).is_none_or(|starter| starter.is_alive()));
     }
 }

@@ -13,7 +13,7 @@ use perilog_host::tls::TlsFiles;
 use toml::Table;
 
 use self::lines::lines;
-use self::look::look;
+use self::look::inspect;
 use super::act::{Acting, CONTROLLER, SOCKET};
 use super::dropin::Dropin;
 use super::enrol::files_in;
@@ -269,7 +269,7 @@ pub(super) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit,
     let Args { cluster, ca, nodes, munge, .. } = args;
     let wanted = Wanted { cluster, names, ca: absolute(&ca)?, nodes, munge };
     let record = Record::read(Record::path_of(Role::Controller))?;
-    let (dropin, there) = look(&wanted, record.as_ref(), endpoint)?;
+    let (dropin, there) = inspect(&wanted, record.as_ref(), endpoint)?;
     let plan = plan(&host, &wanted, &dropin, &there).map_err(|conflicts| refused(&conflicts))?;
     let record = record.unwrap_or_else(|| Record::empty(Record::path_of(Role::Controller)));
     let mut act =

@@ -15,7 +15,7 @@ pub(super) enum Dropin {
 }
 
 impl Dropin {
-    pub(super) fn look(path: &Path, record: Option<&Record>) -> Self {
+    pub(super) fn inspect(path: &Path, record: Option<&Record>) -> Self {
         match std::fs::read_to_string(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Self::None,
             Ok(text) if record.is_some_and(|record| record.owns(path)) => Self::Ours(text),

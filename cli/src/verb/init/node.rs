@@ -317,7 +317,7 @@ pub(super) fn run(args: Args, mut out: Out) -> Result<Exit, Fault> {
     };
     let record = Record::read(Record::path_of(Role::Node))?;
     let endpoint = args.socket.endpoint();
-    let (dropin, there) = look(&args, &wanted, record.as_ref(), &endpoint)?;
+    let (dropin, there) = inspect(&args, &wanted, record.as_ref(), &endpoint)?;
     let plan = plan(&wanted, &dropin, &there).map_err(|conflicts| refused(&conflicts))?;
     let is_first = record.is_none();
     let record = record.unwrap_or_else(|| Record::empty(Record::path_of(Role::Node)));
@@ -366,7 +366,12 @@ fn token(args: &Args) -> Result<Option<Token>, Fault> {
     }
 }
 
-fn look(args: &Args, wanted: &Wanted, record: Option<&Record>, endpoint: &Endpoint) -> Result<(String, There), Fault> {
+fn inspect(
+    args: &Args,
+    wanted: &Wanted,
+    record: Option<&Record>,
+    endpoint: &Endpoint,
+) -> Result<(String, There), Fault> {
     let installed = Role::Node.program().exists();
     let host = args.host.as_ref().map(ToString::to_string);
     let own = files_in(Path::new(DIRECTORY));
@@ -395,8 +400,8 @@ fn look(args: &Args, wanted: &Wanted, record: Option<&Record>, endpoint: &Endpoi
         systemd: units::systemd_runs(),
         installed,
         munge: Path::new(MUNGE).is_file(),
-        dropin: Dropin::look(&Role::Node.dropin(), record),
-        unit: Dropin::look(Path::new(UNIT_DROPIN), record),
+        dropin: Dropin::inspect(&Role::Node.dropin(), record),
+        unit: Dropin::inspect(Path::new(UNIT_DROPIN), record),
         config,
         brought,
         certificate: enrol::certificate(&own, &name),

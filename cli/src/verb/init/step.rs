@@ -82,7 +82,7 @@ impl Plan {
 
     /// Returns the texts of the items: `+` before a change that `init` will make, `=` before one that is made already.
     #[cfg(test)]
-    pub(super) fn words(&self) -> Vec<String> {
+    pub(super) fn texts(&self) -> Vec<String> {
         let sign = |item: &Item| if item.step.is_some() { '+' } else { '=' };
         self.items.iter().map(|item| format!("{} {}", sign(item), item.text)).collect()
     }

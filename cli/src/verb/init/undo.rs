@@ -130,13 +130,13 @@ mod tests {
         for path in ["/etc/perilog/tls/cert.pem", "/etc/x.toml", "/etc/gone.toml", "/root/perilog-ca/ca-key.pem"] {
             record.files.insert(path.into(), None);
         }
-        let words = |role: Role, authority: bool| {
+        let texts = |role: Role, authority: bool| {
             let now = |path: &Path, _: Option<&str>| match path.to_str() {
                 Some("/etc/x.toml") => Now::Changed,
                 Some("/etc/gone.toml") => Now::Gone,
                 _ => Now::Same,
             };
-            plan(role, &record, authority, false, |unit| unit != "gone.service", now).words()
+            plan(role, &record, authority, false, |unit| unit != "gone.service", now).texts()
         };
         let whole = [
             "+ disable and stop a.service",
@@ -146,12 +146,12 @@ mod tests {
             "+ remove the directory /root/perilog-ca, if it is empty",
             "+ forget what init made here",
         ];
-        assert_eq!(words(Role::Controller, true), whole);
+        assert_eq!(texts(Role::Controller, true), whole);
         let of = |text: &str| !text.contains("perilog-ca");
-        assert_eq!(words(Role::Controller, false), whole.into_iter().filter(|text| of(text)).collect::<Vec<_>>());
-        assert!(words(Role::Node, true).contains(&"+ have systemd read its units again".to_owned()));
+        assert_eq!(texts(Role::Controller, false), whole.into_iter().filter(|text| of(text)).collect::<Vec<_>>());
+        assert!(texts(Role::Node, true).contains(&"+ have systemd read its units again".to_owned()));
         record.enabled.clear();
-        let words = plan(Role::Node, &record, false, false, |_| true, |_, _| Now::Gone).words();
+        let words = plan(Role::Node, &record, false, false, |_| true, |_, _| Now::Gone).texts();
         assert_eq!(words[1], "+ restart perilog-agent.service, which init found enabled: scripts go on");
     }
 }

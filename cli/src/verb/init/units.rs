@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::fault::Fault;
-use crate::verb::doctor::daemon::last_words;
+use crate::verb::doctor::daemon::last_error;
 use crate::verb::shell;
 
 /// Limit for systemctl(1): a controller with a large store takes minutes to start.
@@ -52,7 +52,7 @@ pub(super) fn systemctl(arguments: &[&str]) -> Result<(), Fault> {
     }
     let why = said.stderr.lines().next().unwrap_or("no answer").trim();
     let unit = arguments.iter().find(|argument| argument.contains('.')).copied().unwrap_or_default();
-    Err(Fault::Other(format!("systemctl {}: {why}{}", arguments.join(" "), last_words(unit))))
+    Err(Fault::Other(format!("systemctl {}: {why}{}", arguments.join(" "), last_error(unit))))
 }
 
 /// Returns the status line that the unit's daemon reports (`StatusText`).

@@ -32,7 +32,7 @@ const BEFORE: [&str; 14] =
     ["if", "then", "else", "elif", "while", "until", "do", "!", "{", "exec", "nohup", "setsid", "sudo", "time"];
 
 /// Returns a warning for each kind of call in a shell script. `name`: the script's name, for the finding.
-pub(super) fn look(name: &str, text: &str) -> Vec<Finding> {
+pub(super) fn inspect(name: &str, text: &str) -> Vec<Finding> {
     let first = text.lines().next().unwrap_or_default();
     let interpreter = first.split_ascii_whitespace().rfind(|word| !word.starts_with('-')).unwrap_or_default();
     if !first.starts_with("#!") || !interpreter.ends_with("sh") {
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn calls_that_leave_the_task_are_named_once_each() {
         let found = |body: &str| {
-            let findings = look("x", &format!("#!/bin/sh -e\n{body}\n"));
+            let findings = inspect("x", &format!("#!/bin/sh -e\n{body}\n"));
             let words = findings.iter().map(|finding| finding.shown().split('`').nth(1).unwrap_or_default().to_owned());
             words.collect::<Vec<_>>()
         };
@@ -86,7 +86,7 @@ mod tests {
         ] {
             assert_eq!(found(body), expect, "{body}");
         }
-        assert!(look("x", "#!/usr/bin/python3\nat = 1\nat now\n").is_empty());
-        assert_eq!(look("x", "#!/usr/bin/env bash\nbatch <x\n").len(), 1);
+        assert!(inspect("x", "#!/usr/bin/python3\nat = 1\nat now\n").is_empty());
+        assert_eq!(inspect("x", "#!/usr/bin/env bash\nbatch <x\n").len(), 1);
     }
 }

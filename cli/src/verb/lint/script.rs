@@ -16,7 +16,7 @@ const PREFIXES: [&str; 3] = ["PERILOG_", "SLURM_", "FLUX_"];
 const PATH: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /// Inspects a script. `passed`: names of variables that the node passes to scripts; `None`: unknown.
-pub(super) fn look(name: &str, path: &Path, passed: Option<&BTreeSet<String>>) -> Vec<Finding> {
+pub(super) fn inspect(name: &str, path: &Path, passed: Option<&BTreeSet<String>>) -> Vec<Finding> {
     let read = || -> std::io::Result<(u32, Vec<u8>)> {
         let mut bytes = Vec::new();
         File::open(path)?.take(MOST).read_to_end(&mut bytes)?;
@@ -37,7 +37,7 @@ pub(super) fn look(name: &str, path: &Path, passed: Option<&BTreeSet<String>>) -
     let text = String::from_utf8_lossy(&bytes);
     findings.extend(first_line(name, &text, &|program| is_program(Path::new(program))));
     findings.extend(line_ends(name, &text));
-    findings.extend(super::outside::look(name, &text));
+    findings.extend(super::outside::inspect(name, &text));
     findings.extend(passed.and_then(|passed| variables(name, &text, passed)));
     findings
 }

@@ -66,11 +66,11 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
             start()?;
             Ok(Restored { file: args.file.clone(), store, before })
         }
-        Err(NotPut { fault, stands: true }) if ran => {
+        Err(NotPut { fault, is_kept: true }) if ran => {
             start()?;
             Err(fault)
         }
-        Err(NotPut { fault, stands: false }) => {
+        Err(NotPut { fault, is_kept: false }) => {
             Err(Fault::Other(format!("{fault}; the controller is not started: look at {} first", store.display())))
         }
         // The copy may be this very store: without its stamp the controller could take it for current.
@@ -171,7 +171,7 @@ mod tests {
         fs::write(path("c.db-wal"), "log").unwrap();
         fs::write(path("copy"), "newer").unwrap();
         for keep in [true, false] {
-            assert!(restored(&path("copy"), &path("c.db"), keep).unwrap_err().stands);
+            assert!(restored(&path("copy"), &path("c.db"), keep).unwrap_err().is_kept);
             let there = ["c.db", "c.db-wal"].map(|name| fs::read_to_string(path(name)).unwrap());
             assert_eq!(there, ["copy", "log"], "a failure in the middle puts the store and its log back, keep: {keep}");
         }

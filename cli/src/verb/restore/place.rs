@@ -33,16 +33,16 @@ pub(super) struct Place {
     name: OsString,
 }
 
-/// A restore that failed. `stands`: the old store is in its place with its log, as it was.
+/// A restore that failed. `is_kept`: the old store is in its place with its log, as it was.
 #[derive(Debug)]
 pub(super) struct NotPut {
     pub(super) fault: Fault,
-    pub(super) stands: bool,
+    pub(super) is_kept: bool,
 }
 
 impl From<Fault> for NotPut {
     fn from(fault: Fault) -> Self {
-        Self { fault, stands: true }
+        Self { fault, is_kept: true }
     }
 }
 
@@ -153,7 +153,7 @@ impl Place {
                 Err(error) => {
                     let there = self.path(before.as_deref().unwrap_or_default());
                     let text = format!("{failed}; the store that was there is {}: {error}", there.display());
-                    NotPut { fault: Fault::Other(text), stands: false }
+                    NotPut { fault: Fault::Other(text), is_kept: false }
                 }
             });
         }
@@ -165,7 +165,7 @@ impl Place {
         };
         match ended() {
             Ok(()) => Ok(before.map(|before| self.path(&before))),
-            Err(fault) => Err(NotPut { fault, stands: false }),
+            Err(fault) => Err(NotPut { fault, is_kept: false }),
         }
     }
 

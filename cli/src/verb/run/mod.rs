@@ -96,7 +96,7 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, out: Out) -> Result<Exit, Faul
             Ok(SessionEvent::Message(News::Event(entry))) => watch.event(&entry, clock::mono_ms())?,
             Ok(SessionEvent::Message(News::CaughtUp | News::Waits(..) | News::Anew)) => None,
             Ok(SessionEvent::Away(fault)) => watch.away(&fault)?,
-            Ok(SessionEvent::Back(back)) => watch.back(&back),
+            Ok(SessionEvent::Back(back)) => watch.note_return(&back),
             Ok(SessionEvent::Interrupted) => watch.interrupted()?,
             Ok(SessionEvent::Over(fault)) => return Err(watch.over(fault)),
             Ok(SessionEvent::Done) | Err(RecvTimeoutError::Disconnected) => {

@@ -172,7 +172,7 @@ impl Watch {
     }
 
     fn verdict(&mut self, decided: &Decided) -> Result<(), Fault> {
-        self.say(&format!("{} of {} {}", self.action, self.job, decided.words(Some(&self.roster))))?;
+        self.say(&format!("{} of {} {}", self.action, self.job, decided.text(Some(&self.roster))))?;
         // Refers to the logs if a script failed, to the node if the node is at fault.
         let (spoke, lost) = (decided.ranks(&["failed", "timeout", "tolerable", "cancelled"]), decided.ranks(&["lost"]));
         let next = match (spoke.is_empty(), lost.is_empty()) {
@@ -203,7 +203,7 @@ impl Watch {
         Ok(None)
     }
 
-    pub(crate) fn back(&self, back: &str) -> Option<Exit> {
+    pub(crate) fn note_return(&self, back: &str) -> Option<Exit> {
         self.aside(back);
         None
     }

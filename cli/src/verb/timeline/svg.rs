@@ -37,9 +37,9 @@ pub(super) fn draw(timeline: &Timeline, now_ms: u64) -> String {
     let mut body = String::new();
     let mut y = 34.0;
     let attempt = timeline.attempt.as_ref().map(|view| format!(", attempt {}", view.attempt)).unwrap_or_default();
-    words(&mut body, 16.0, 24.0, "title", &format!("perilog: job {}{attempt}", timeline.job));
+    text_at(&mut body, 16.0, 24.0, "title", &format!("perilog: job {}{attempt}", timeline.job));
     if timeline.actions.is_empty() {
-        words(&mut body, 16.0, y + 20.0, "quiet", "no action");
+        text_at(&mut body, 16.0, y + 20.0, "quiet", "no action");
         y += 40.0;
     }
     for action in &timeline.actions {
@@ -131,8 +131,8 @@ fn scale(action: &Action, tasks: &[&Task], now_ms: u64) -> Scale {
 fn head(to: &mut String, action: &Action, top: f64, left_out: usize) {
     let state = action.verdict.as_deref().unwrap_or("open");
     let bad = !matches!(state, "ok" | "open");
-    words(to, 16.0, top + 20.0, "title", action.name.as_str());
-    words(to, LEFT, top + 20.0, if bad { "bad" } else { "" }, state);
+    text_at(to, 16.0, top + 20.0, "title", action.name.as_str());
+    text_at(to, LEFT, top + 20.0, if bad { "bad" } else { "" }, state);
     let mut about = format!("{}, {}", when::second(action.began_ms), text::count(action.tasks.len() as u64, "task"));
     if let Some(ended) = action.ended_ms {
         let _ = write!(about, " in {}", text::elapsed(ended.saturating_sub(action.began_ms)));
@@ -143,7 +143,7 @@ fn head(to: &mut String, action: &Action, top: f64, left_out: usize) {
     if !action.unreported.is_empty() {
         let _ = write!(about, "; nothing is known of the scripts of rank {}", action.unreported);
     }
-    words(to, LEFT + 70.0, top + 20.0, "quiet", &about);
+    text_at(to, LEFT + 70.0, top + 20.0, "quiet", &about);
 }
 
 fn colour(action: &Action, script: &str) -> &'static str {
@@ -159,7 +159,7 @@ fn legend(to: &mut String, action: &Action, y: f64) {
         // An estimate, near enough for any sans-serif font of this size.
         let wide = 24.0 + 7.2 * shown.chars().count() as f64;
         if x + wide > WIDTH - 60.0 {
-            words(to, x, y, "quiet", &format!("and {} more", scripts.len() - at));
+            text_at(to, x, y, "quiet", &format!("and {} more", scripts.len() - at));
             break;
         }
         let _ = writeln!(
@@ -168,7 +168,7 @@ fn legend(to: &mut String, action: &Action, y: f64) {
             y - 10.0,
             COLOURS[at % COLOURS.len()]
         );
-        words(to, x + 15.0, y, "", &shown);
+        text_at(to, x + 15.0, y, "", &shown);
         x += wide;
     }
 }
@@ -183,7 +183,7 @@ fn grid(to: &mut String, scale: &Scale, top: f64, bottom: f64) {
             "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{x:.1}\" y2=\"{bottom:.1}\"/>",
             top - 4.0
         );
-        words(to, x, top - 8.0, "quiet mid", &text::elapsed(at as u64));
+        text_at(to, x, top - 8.0, "quiet mid", &text::elapsed(at as u64));
         at += step;
     }
 }
@@ -227,7 +227,7 @@ fn bar(to: &mut String, action: &Action, task: &Task, scale: &Scale, y: f64, hei
         rect(to, class, fill, (x, y + height * 0.15), (end - x, height * 0.7), &tip_of(&who, step));
     }
     if bad && height >= 9.0 {
-        words(to, end + 6.0, y + height * 0.75, "bad", &task.outcome);
+        text_at(to, end + 6.0, y + height * 0.75, "bad", &task.outcome);
     }
 }
 
@@ -244,10 +244,10 @@ fn label_of(to: &mut String, name: &str, y: f64, height: f64) {
         0..=24 => name.to_owned(),
         _ => name.chars().take(23).chain(['…']).collect(),
     };
-    words(to, LEFT - 8.0, y + height / 2.0 + 4.0, "end", &shown);
+    text_at(to, LEFT - 8.0, y + height / 2.0 + 4.0, "end", &shown);
 }
 
-fn words(to: &mut String, x: f64, y: f64, class: &str, what: &str) {
+fn text_at(to: &mut String, x: f64, y: f64, class: &str, what: &str) {
     let _ = writeln!(to, "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{}</text>", escaped(what));
 }
 

@@ -330,7 +330,7 @@ mod tests {
     /// `perilog top` asks for the nodes only at every fifth refresh. In between, the shown age of an offline node must
     /// grow.
     #[test]
-    fn a_node_that_is_away_grows_older_between_two_looks_at_it() {
+    fn an_offline_nodes_age_grows_between_two_requests() {
         let mut picture = picture();
         picture.asked_ms += 20_000;
         let lines = drawn(&mut picture, 110, 20);

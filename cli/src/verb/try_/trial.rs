@@ -48,7 +48,7 @@ impl Trial {
             self.journal = Some((body.unit.clone(), Journal::new(body.unit.clone())));
         }
         if let Some(phase) = body.phase.as_ref().filter(|phase| self.said.as_ref() != Some(*phase)) {
-            self.look()?;
+            self.show_output()?;
             self.said = Some(phase.clone());
             self.out.show(&Said::Line(style::STRONG.style(describe(phase)).to_string()))?;
         }
@@ -58,13 +58,13 @@ impl Trial {
         if self.out.format == OutputFormat::Table {
             Journal::settle();
         }
-        self.look()?;
+        self.show_output()?;
         self.out.show(&Said::End(body))?;
         Ok(Some(body.exit()))
     }
 
     /// Shows the output that the task has written since the last call.
-    pub(super) fn look(&mut self) -> Result<(), Fault> {
+    pub(super) fn show_output(&mut self) -> Result<(), Fault> {
         if self.out.format == OutputFormat::Table
             && let Some((_, journal)) = &mut self.journal
         {

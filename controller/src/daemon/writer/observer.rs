@@ -72,7 +72,7 @@ impl Observer {
     /// Returns the durations to store for this batch: the reports in `received` that the machine acknowledged, and one
     /// duration for each task that an announced reboot ended. The machine completes such a task itself, so no agent
     /// reports the duration.
-    pub(super) fn standing(&self, received: Vec<Received>, output: &Output) -> Vec<Ran> {
+    pub(super) fn acknowledged(&self, received: Vec<Received>, output: &Output) -> Vec<Ran> {
         let booted = output.records.iter().filter_map(|record| match record {
             // If the scripts ended by themselves, the node has reported the duration.
             Record::Rank(row) if row.expects.is_none() && row.ended.reboot() == Reboot::Come => {
@@ -91,8 +91,8 @@ impl Observer {
                 _ => None,
             })
             .collect();
-        let stands = |received: &Received| acknowledged.contains(&(received.session, received.ran.task));
-        received.into_iter().filter(stands).map(|received| received.ran).chain(booted).collect()
+        let is_acknowledged = |received: &Received| acknowledged.contains(&(received.session, received.ran.task));
+        received.into_iter().filter(is_acknowledged).map(|received| received.ran).chain(booted).collect()
     }
 
     /// Counts a committed batch in the metrics. `elapsed`: the duration of its commit, `None` if the batch had no
@@ -184,14 +184,14 @@ mod tests {
 
     /// Gives the observer a batch's inputs and the machine's output. Returns the durations to store, each as host
     /// (`None`: no node reported it), rank, and the task's duration in milliseconds.
-    fn stands(observer: &mut Observer, inputs: &[Input], output: &Output) -> Vec<(Option<String>, u32, u64)> {
+    fn stored(observer: &mut Observer, inputs: &[Input], output: &Output) -> Vec<(Option<String>, u32, u64)> {
         let received = observer.listen(inputs);
         let reported = |ran: Ran| (ran.host.map(|host| host.as_str().to_owned()), ran.task.rank.0, ran.elapsed_ms);
-        observer.standing(received, output).into_iter().map(reported).collect()
+        observer.acknowledged(received, output).into_iter().map(reported).collect()
     }
 
     #[test]
-    fn what_a_session_told_stands_when_it_was_acknowledged_there() {
+    fn what_a_session_reported_counts_if_it_was_acknowledged_there() {
         let n0 = |rank| (Some("n0".to_owned()), rank, 250);
         for (name, inputs, output, expected) in [
             ("acknowledged", vec![hello(ONE, "n0"), finished(ONE, 0)], acks(&[(ONE, 0)]), vec![n0(0)]),
@@ -207,21 +207,21 @@ mod tests {
                 vec![],
             ),
         ] {
-            assert_eq!(stands(&mut Observer::new(None), &inputs, &output), expected, "{name}");
+            assert_eq!(stored(&mut Observer::new(None), &inputs, &output), expected, "{name}");
         }
         // A Hello counts for reports in later batches, until the observer forgets its sessions.
         let mut observer = Observer::new(None);
-        assert_eq!(stands(&mut observer, &[hello(ONE, "n0")], &acks(&[])), []);
-        assert_eq!(stands(&mut observer, &[finished(ONE, 3)], &acks(&[(ONE, 3)])), [n0(3)]);
+        assert_eq!(stored(&mut observer, &[hello(ONE, "n0")], &acks(&[])), []);
+        assert_eq!(stored(&mut observer, &[finished(ONE, 3)], &acks(&[(ONE, 3)])), [n0(3)]);
         observer.forget();
-        assert_eq!(stands(&mut observer, &[finished(ONE, 4)], &acks(&[(ONE, 4)])), []);
+        assert_eq!(stored(&mut observer, &[finished(ONE, 4)], &acks(&[(ONE, 4)])), []);
     }
 
     #[test]
     fn a_task_of_which_nothing_began_took_nothing() {
         let bare = Box::new(Ended::bare(Outcome::Ok, 1_250));
         let inputs = [hello(ONE, "n0"), from(ONE, FromAgent::Finished { task: task(0), ended: bare })];
-        assert_eq!(stands(&mut Observer::new(None), &inputs, &acks(&[(ONE, 0)])), []);
+        assert_eq!(stored(&mut Observer::new(None), &inputs, &acks(&[(ONE, 0)])), []);
     }
 
     /// The observer also counts a task that an announced reboot ended, although no agent reports its end: the machine
@@ -241,10 +241,10 @@ mod tests {
         }
         let records = vec![row(0, true, false), row(1, true, true), row(2, false, false), reported];
         let output = Output { records, ..acks(&[(ONE, 5)]) };
-        assert_eq!(stands(&mut Observer::new(None), &[], &output), [(None, 0, 250)]);
+        assert_eq!(stored(&mut Observer::new(None), &[], &output), [(None, 0, 250)]);
         // Reports of sessions count beside these.
         let inputs = [hello(ONE, "n0"), finished(ONE, 5)];
-        let both = stands(&mut Observer::new(None), &inputs, &output);
+        let both = stored(&mut Observer::new(None), &inputs, &output);
         assert_eq!(both, [(Some("n0".to_owned()), 5, 250), (None, 0, 250)]);
     }
 }

@@ -153,7 +153,7 @@ fn a_failed_commit_lets_nothing_leave_and_ends_the_process() {
 }
 
 #[test]
-fn on_a_full_disk_the_machine_is_rebuilt_and_callers_are_told() {
+fn on_a_full_disk_the_machine_is_rebuilt_and_callers_are_notified() {
     let script = Script::default();
     let mut writer = writer(&script);
     // The batch does not fit, and a new epoch does not fit, either.
@@ -195,7 +195,7 @@ fn while_the_reserve_is_in_use_prologs_are_refused() {
 }
 
 #[test]
-fn a_machine_that_was_discarded_hears_nothing_of_its_sessions() {
+fn a_discarded_machine_gets_no_input_from_its_sessions() {
     let script = Script::default();
     let mut writer = writer(&script);
     let session = perilog_core::controller::io::SessionId(7);
@@ -210,7 +210,7 @@ fn a_machine_that_was_discarded_hears_nothing_of_its_sessions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_ends_when_it_is_told_to_and_does_what_came_before() {
+async fn it_ends_on_request_and_does_what_came_before() {
     let script = Script::default();
     let writer = writer(&script);
     let (inlet, entries) = Inlet::new();

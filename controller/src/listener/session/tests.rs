@@ -99,7 +99,7 @@ fn refused() -> Held {
 
 /// The controller keeps a Hello in memory until its last page, so it refuses a Hello that is larger than any node's.
 #[tokio::test]
-async fn a_hello_of_more_bytes_than_a_node_tells_is_refused() {
+async fn a_hello_of_more_bytes_than_a_node_sends_is_refused() {
     let mut page = hello();
     let FromAgent::Hello(of) = &mut page else { unreachable!() };
     of.tasks = vec![refused(); 500];

@@ -69,7 +69,7 @@ fn all_events_come_in_the_order_of_commits() {
         (Some(2), Some(0), 2),
         (None, None, 0),
     ] {
-        let spot = reader.back(last, since_ms).unwrap().map(|spot| spot.to_string());
+        let spot = reader.before_newest(last, since_ms).unwrap().map(|spot| spot.to_string());
         assert_eq!(read(&reader, spot.as_deref(), 9), expect[from..], "{last:?} {since_ms:?}");
     }
     let plan = crate::store::order::plan(&store.db);

@@ -6,7 +6,7 @@ use crate::agent::machine::Machine;
 use crate::ids::TaskId;
 
 use super::values::*;
-use super::words::{name, words};
+use super::words::{effect_text, name};
 
 pub(super) struct Bed {
     pub(super) machine: Machine,
@@ -91,7 +91,7 @@ impl Bed {
         let effects = self.feed(input);
         let watched = self.machine.tasks.values().filter_map(|task| task.watch_at()).min();
         let of_watch = |effect: &&Effect| matches!(effect, Effect::WakeAt { boot_ms } if Some(*boot_ms) == watched);
-        let got: Vec<String> = effects.iter().filter(|it| self.watches || !of_watch(it)).map(words).collect();
+        let got: Vec<String> = effects.iter().filter(|it| self.watches || !of_watch(it)).map(effect_text).collect();
         let fits = |(got, expect): (&String, &&str)| match expect.strip_suffix('*') {
             Some(start) => got.starts_with(start),
             None => got == expect,

@@ -60,7 +60,7 @@ fn an_announced_boot_is_reported_per_session_and_change() {
 }
 
 #[test]
-fn what_happens_without_a_controller_is_told_when_there_is_one() {
+fn what_happens_without_a_controller_is_reported_when_there_is_one() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "prolog", 0);
     bed.checks([
@@ -78,7 +78,7 @@ fn what_happens_without_a_controller_is_told_when_there_is_one() {
     later.reconnect_any(&["write-epoch 1"]);
     let reported = later.feed(epoch_written(1));
     assert!(
-        reported.iter().any(|effect| super::words::words(effect) == "expects-boot j.1.prolog.0 ok within 60000"),
+        reported.iter().any(|effect| super::words::effect_text(effect) == "expects-boot j.1.prolog.0 ok within 60000"),
         "{reported:?}"
     );
 }
@@ -95,7 +95,7 @@ fn scripts_that_ended_well_leave_the_boot_and_its_limit() {
             (task_changed(id), &["inspect j.1.prolog.0"]),
             (inspected(id, over), &[&format!("write-outcome {TASK} {outcome}")]),
         ]);
-        let reported: Vec<String> = bed.feed(outcome_written(id)).iter().map(super::words::words).collect();
+        let reported: Vec<String> = bed.feed(outcome_written(id)).iter().map(super::words::effect_text).collect();
         let waits = reported.contains(&format!("expects-boot {TASK} ok within 60000"));
         assert_eq!(
             (waits, reported.last()),
@@ -138,7 +138,7 @@ fn a_soft_reboot_leaves_who_announced_it() {
         let (left, mut bed) = (Seen { unit: Some(unit), ..left }, Bed::cold());
         bed.feed(joined(vec![found(&intent, left.clone())], vec![]));
         let reported: Vec<String> =
-            bed.feed(inspected(intent.start.task, left)).iter().map(super::words::words).collect();
+            bed.feed(inspected(intent.start.task, left)).iter().map(super::words::effect_text).collect();
         assert!(reported.contains(&format!("write-outcome {TASK} {expect}")), "{reported:?}");
     }
 }
@@ -146,7 +146,7 @@ fn a_soft_reboot_leaves_who_announced_it() {
 /// Regression test: a tombstone did not record an announced reboot. After one controller had acknowledged the end, the
 /// agent reported the end to another controller from the tombstone, without the reboot.
 #[test]
-fn a_tombstone_tells_of_the_boot_and_then_that_it_came() {
+fn a_tombstone_reports_the_boot_and_then_that_it_came() {
     let intent = intent("j", 1, "prolog", 0);
     let id = intent.start.task;
     let waits = (Some(intent.start.boot.clone()), true, intent.limit_ms());

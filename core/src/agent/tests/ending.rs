@@ -10,7 +10,7 @@ fn outcome_not_written(task: TaskId) -> Input {
 }
 
 #[test]
-fn an_end_is_told_only_after_it_is_on_disk_and_is_never_lost() {
+fn an_end_is_reported_only_after_it_is_on_disk_and_is_never_lost() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "prolog", 0);
     let write: &[&str] = &["write-outcome j.1.prolog.0 ok"];
@@ -55,7 +55,7 @@ fn finished_is_said_on_every_session_until_it_is_acknowledged() {
 }
 
 #[test]
-fn an_end_without_a_session_is_told_when_there_is_one() {
+fn an_end_without_a_session_is_reported_when_there_is_one() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "prolog", 0);
     bed.check(Input::LinkDown, &[]);
@@ -66,7 +66,7 @@ fn an_end_without_a_session_is_told_when_there_is_one() {
 }
 
 #[test]
-fn a_burial_that_fails_is_tried_again() {
+fn a_failed_tombstone_is_written_again() {
     let mut bed = Bed::up();
     let id = bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
     bed.check(ack(id), &["write-tombstone j.1.prolog.0 ok"]);
@@ -177,7 +177,7 @@ fn a_unit_that_may_still_be_loaded_keeps_its_tombstone() {
 }
 
 #[test]
-fn a_bus_that_was_lost_tells_anew_what_is_loaded() {
+fn a_lost_bus_reports_anew_what_is_loaded() {
     let mut bed = Bed::up();
     bed.unloads = false;
     let id = bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
@@ -198,7 +198,7 @@ fn an_acknowledgement_of_what_has_not_ended_is_ignored() {
 }
 
 #[test]
-fn what_the_outcome_tells_comes_from_runner_and_unit() {
+fn what_the_outcome_reports_comes_from_runner_and_unit() {
     let mut bed = Bed::up();
     bed.now.wall_ms = 77;
     let id = bed.claimed("j", 1, "prolog", 0);

@@ -179,7 +179,7 @@ fn what_cannot_be_taken_on_is_refused_to_its_callers() {
 }
 
 #[test]
-fn a_plan_of_the_callers_stands_in_for_the_configured_one() {
+fn a_plan_of_the_callers_replaces_the_configured_one() {
     let mut bed = alone();
     let own = Plan { user: "tester".to_owned(), timeout_ms: Some(9), ..plan() };
     let mut try_it = exec("j", 1, "nothing", 0);

@@ -16,7 +16,7 @@ fn ask(bed: &mut Bed, j: &str, attempt: u64, a: &str, rank: u32, waits_for: Opti
         None => format!("start-unit {name}"),
     };
     let effects = bed.feed(intent_written(id));
-    let got: Vec<String> = effects.iter().map(super::words::words).filter(|w| !w.starts_with("wake")).collect();
+    let got: Vec<String> = effects.iter().map(super::words::effect_text).filter(|w| !w.starts_with("wake")).collect();
     assert_eq!(got, [accepted, next]);
     id
 }
@@ -111,7 +111,7 @@ fn an_exclusive_host_runs_one_task_at_a_time() {
 }
 
 #[test]
-fn a_host_that_is_not_exclusive_any_more_lets_its_queue_go() {
+fn a_host_that_is_no_longer_exclusive_starts_its_queue() {
     let mut node = node();
     node.policy.serialize_host = true;
     let mut bed = Bed::up_as(node.clone());
@@ -242,12 +242,12 @@ fn an_abandoned_task_is_withdrawn_for_a_waiting_one_of_its_job() {
     let epilog = local("j", 1, "epilog", 0);
     bed.feed(Input::Exec { caller: 1, exec: exec("j", 1, "epilog", 0) });
     let effects = bed.feed(intent_written(epilog));
-    let got: Vec<String> = effects.iter().map(super::words::words).collect();
+    let got: Vec<String> = effects.iter().map(super::words::effect_text).collect();
     assert!(
         got.iter().any(|w| w.starts_with("take-claim")) && !got.iter().any(|w| w.starts_with("start-unit")),
         "{got:?}"
     );
     let effects = bed.feed(claim_taken(prolog.start.task, true));
-    let got: Vec<String> = effects.iter().map(super::words::words).collect();
+    let got: Vec<String> = effects.iter().map(super::words::effect_text).collect();
     assert!(got.iter().any(|w| w.starts_with("start-unit")), "{got:?}");
 }

@@ -55,14 +55,14 @@ fn write_tombstone() -> String {
 }
 
 #[test]
-fn a_hook_that_hears_the_end_needs_no_program() {
+fn a_hook_that_receives_the_end_needs_no_program() {
     let mut bed = running();
     fail(&mut bed);
     bed.check(outcome_written(id()), &["reply 1 ended failed (exit 3)", &write_tombstone()]);
 }
 
 #[test]
-fn of_a_hook_that_is_gone_the_program_is_told_until_it_knows() {
+fn the_program_of_an_orphaned_hook_is_called_until_it_succeeds() {
     let mut bed = running();
     bed.feed(Input::Hangup { caller: 1 });
     bed.pass(GONE_AFTER_MS - 1, &["inspect local:j.1.epilog.0", "wake 10000"]);
@@ -103,7 +103,7 @@ fn a_program_that_fails_for_hours_is_a_line_an_hour() {
 }
 
 #[test]
-fn a_returning_hook_hears_the_end_and_the_start_is_undone() {
+fn a_returning_hook_receives_the_end_and_the_start_is_undone() {
     let mut bed = running();
     bed.feed(Input::Hangup { caller: 1 });
     // A hook dials again in time.
@@ -152,7 +152,7 @@ fn a_hook_that_dials_again_reports_its_daemons_death_first() {
 }
 
 #[test]
-fn an_agent_that_comes_up_looks_for_what_was_left() {
+fn an_agent_that_starts_takes_care_of_orphaned_hooks() {
     let ended = Ended::bare(Outcome::Failed { why: Failure::Exit(3) }, 7);
     let over = || Found { ended: Some(ended.clone()), ..found(&intent(), Seen::default()) };
     // No hook comes back.

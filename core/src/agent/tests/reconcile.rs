@@ -42,7 +42,7 @@ fn a_written_outcome_unloads_and_reports_until_acknowledged() {
 }
 
 #[test]
-fn an_outcome_of_the_hosts_own_is_buried_at_once() {
+fn an_outcome_of_a_local_task_gets_its_tombstone_at_once() {
     let intent = local_intent("j", 1, "prolog", 0);
     let found = Found { ended: ended(Outcome::Ok), ..found(&intent, seen_nothing()) };
     come_up(vec![found], &["write-tombstone local:j.1.prolog.0 ok"]);
@@ -103,7 +103,7 @@ fn a_claim_without_a_unit_needs_a_complete_result() {
 }
 
 #[test]
-fn what_nobody_claimed_begins_only_with_this_sessions_word() {
+fn what_nobody_claimed_begins_only_with_a_message_of_this_session() {
     let intent = intent("j", 1, "prolog", 0);
     let id = intent.start.task;
     let unclaimed = || found(&intent, seen_nothing());
@@ -370,7 +370,7 @@ fn requests_before_a_reexec_of_systemd_are_repeated() {
 }
 
 #[test]
-fn an_outcome_on_disk_stands_though_its_intent_is_gone() {
+fn an_outcome_on_disk_is_kept_though_its_intent_is_gone() {
     let intent = intent("j", 1, "prolog", 0);
     let found = Found { ended: ended(failed()), ..without_directory(&intent, seen_exited(&intent, 1, 0)) };
     let mut bed = Bed::cold();
@@ -392,7 +392,7 @@ fn an_outcome_on_disk_stands_though_its_intent_is_gone() {
 }
 
 #[test]
-fn a_burial_that_a_crash_cut_short_is_finished() {
+fn a_tombstone_that_a_crash_cut_short_is_finished() {
     let intent = intent("j", 1, "prolog", 0);
     let directory = || Found { ended: ended(Outcome::Ok), ..found(&intent, seen_nothing()) };
     let mut bed = Bed::cold();

@@ -14,7 +14,7 @@ fn gone(seen: Seen) -> Seen {
 /// outcome without an intent to a task: if this agent died before it reported the end, the next one would begin the
 /// task again.
 #[test]
-fn an_outcome_goes_to_disk_with_what_tells_whose_it_is() {
+fn an_outcome_goes_to_disk_with_a_rebuilt_intent() {
     let mut bed = Bed::up();
     let id = bed.live("j", 1, "prolog", 0);
     bed.feed(task_changed(id));

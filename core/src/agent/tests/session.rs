@@ -23,7 +23,7 @@ fn hello_waits_until_everything_is_found() {
 }
 
 #[test]
-fn an_epoch_is_on_disk_before_its_session_is_obeyed() {
+fn an_epoch_is_on_disk_before_its_session_is_accepted() {
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);
     let id = task("j", 1, "prolog", 0);
@@ -38,7 +38,7 @@ fn an_epoch_is_on_disk_before_its_session_is_obeyed() {
 }
 
 #[test]
-fn the_epoch_that_was_obeyed_last_is_not_written_again() {
+fn the_epoch_that_was_accepted_last_is_not_written_again() {
     let mut bed = Bed::cold();
     let accepted = Some(accepted(3));
     bed.check(Input::Joined { found: vec![], tombstones: vec![], accepted }, &[]);
@@ -128,7 +128,7 @@ fn an_epoch_that_is_being_written_counts_as_seen() {
 }
 
 #[test]
-fn an_epoch_that_cannot_be_written_is_not_obeyed() {
+fn an_epoch_that_cannot_be_written_is_not_accepted() {
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);
     let full = || Input::EpochWritten { epoch: epoch(3), result: Err("full".to_owned()) };
@@ -272,7 +272,7 @@ fn hello_shows_every_task_in_its_state() {
     bed.feed(joined(vec![unclaimed, live, ended], vec![tombstone]));
     let effects = bed.feed(up(1));
     let [Effect::Send(FromAgent::Hello(hello))] = &effects[..] else { unreachable!() };
-    let mut held: Vec<String> = hello.tasks.iter().map(super::words::held_words).collect();
+    let mut held: Vec<String> = hello.tasks.iter().map(super::words::held_text).collect();
     held.sort();
     assert_eq!(
         held,

@@ -53,7 +53,7 @@ fn an_unwritable_intent_is_refused_and_not_remembered() {
 }
 
 #[test]
-fn a_start_again_is_answered_from_where_the_task_stands() {
+fn a_repeated_start_is_answered_with_the_state_of_the_task() {
     let mut bed = Bed::up();
     let id = task("j", 1, "prolog", 0);
     let again = || start_message("j", 1, "prolog", 0);
@@ -117,7 +117,7 @@ fn a_start_for_another_boot_is_lost_and_nothing_is_written() {
 }
 
 #[test]
-fn the_node_lists_the_environment_and_the_smaller_limit_stands() {
+fn the_node_lists_the_environment_and_the_smaller_limit_wins() {
     for (asked, configured, expect) in
         [(None, Some(60_000), Some(60_000)), (Some(5), Some(60_000), Some(5)), (Some(70_000), None, Some(70_000))]
     {

@@ -117,7 +117,7 @@ fn a_foreign_unit_in_a_claimed_tasks_place_loses_it() {
 }
 
 #[test]
-fn an_unknown_start_is_looked_at_and_adopted_if_it_happened() {
+fn an_unknown_start_is_inspected_and_adopted_if_it_happened() {
     let mut bed = Bed::up();
     let id = starting(&mut bed);
     bed.check(start_reply(id, unknown()), &["inspect j.1.prolog.0"]);

@@ -63,7 +63,7 @@ fn the_age_of_a_run_counts_from_its_beginning() {
 }
 
 #[test]
-fn a_status_says_of_each_task_where_it_stands_and_why() {
+fn a_status_shows_the_state_of_each_task_and_the_reason() {
     let mut bed = Bed::up();
     bed.claimed("j", 1, "prolog", 0);
     bed.feed(start_message("j", 1, "epilog", 0));

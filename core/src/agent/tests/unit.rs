@@ -42,7 +42,7 @@ fn a_unit_that_systemd_restarts_has_ended_with_its_runner() {
         let mut bed = Bed::up();
         let id = bed.live("j", 1, "prolog", 0);
         bed.feed(task_changed(id));
-        let reported: Vec<String> = bed.feed(inspected(id, seen)).iter().map(super::words::words).collect();
+        let reported: Vec<String> = bed.feed(inspected(id, seen)).iter().map(super::words::effect_text).collect();
         let wrote = reported.iter().find_map(|reported| reported.strip_prefix("write-outcome j.1.prolog.0 "));
         assert_eq!(wrote.unwrap_or_default(), outcome, "{reported:?}");
     }
@@ -203,7 +203,7 @@ fn inspections_run_one_at_a_time_and_repeat_after_a_change() {
 }
 
 #[test]
-fn a_look_that_fails_is_repeated_later_each_time() {
+fn an_inspection_that_fails_is_repeated_later_each_time() {
     let mut node = node();
     node.policy.actions.get_mut(&action("prolog")).unwrap().timeout_ms = None;
     let mut bed = Bed::up_as(node);
@@ -342,7 +342,7 @@ fn what_is_meant_to_stay_is_recorded_and_does_not_hold() {
 }
 
 #[test]
-fn phases_and_milestones_are_told_once_per_change() {
+fn phases_and_milestones_are_reported_once_per_change() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "prolog", 0);
     let with = |steps: Vec<StepRecord>| inspected(id, Seen { steps, ..seen_running(&intent("j", 1, "prolog", 0), 1) });

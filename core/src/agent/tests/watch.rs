@@ -48,7 +48,7 @@ fn the_agent_reports_a_limit_that_a_stopped_runner_misses() {
 }
 
 #[test]
-fn a_runner_that_is_only_slow_is_looked_at_again() {
+fn a_runner_that_is_only_slow_is_inspected_again() {
     let (mut bed, id) = runs(node());
     bed.pass(60_000, &["inspect j.1.prolog.0", "wake 70000"]);
     bed.check(inspected(id, seen(false)), &[]);

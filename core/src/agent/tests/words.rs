@@ -38,14 +38,14 @@ fn of_stem(stem: &str) -> String {
     NAMES.1.get(stem).cloned().unwrap_or_else(|| stem.to_owned())
 }
 
-pub(super) fn words(effect: &Effect) -> String {
+pub(super) fn effect_text(effect: &Effect) -> String {
     match effect {
         Effect::WriteIntent { stem, .. } => format!("write-intent {}", of_stem(stem)),
         Effect::StartUnit { stem, .. } => format!("start-unit {}", of_stem(stem)),
         Effect::Watch { stem, .. } => format!("watch {}", of_stem(stem)),
         Effect::WatchEmpty { task, .. } => format!("watch-empty {}", name(*task)),
         Effect::Inspect { stem, .. } => format!("inspect {}", of_stem(stem)),
-        Effect::TakeClaim { stem, claim, .. } => format!("take-claim {} {}", of_stem(stem), claim_words(claim)),
+        Effect::TakeClaim { stem, claim, .. } => format!("take-claim {} {}", of_stem(stem), claim_text(claim)),
         Effect::SignalRunner { stem, signal } => format!("signal {} {signal}", of_stem(stem)),
         Effect::MarkBootExpected { stem } => format!("mark-boot-expected {}", of_stem(stem)),
         Effect::KillLingering { stem } => format!("kill-lingering {}", of_stem(stem)),
@@ -60,11 +60,11 @@ pub(super) fn words(effect: &Effect) -> String {
         Effect::RemoveTombstone { stem, .. } => format!("remove-tombstone {}", of_stem(stem)),
         Effect::WriteEpoch { accepted } if accepted.commit == 0 => format!("write-epoch {}", accepted.epoch.number),
         Effect::WriteEpoch { accepted } => format!("write-epoch {} commit {}", accepted.epoch.number, accepted.commit),
-        Effect::Send(message) => message_words(message),
+        Effect::Send(message) => message_text(message),
         Effect::Hang { why } => format!("hang: {why}"),
         Effect::RedialWindow { ms } => format!("redial {ms}"),
         Effect::WakeAt { boot_ms } => format!("wake {boot_ms}"),
-        Effect::ExecReply { caller, reply } => format!("reply {caller} {}", reply_words(reply)),
+        Effect::ExecReply { caller, reply } => format!("reply {caller} {}", reply_text(reply)),
         Effect::StatusReply { caller, tasks } => format!("status {caller} {}", tasks.len()),
         Effect::Answer { question, tasks, .. } => format!("answer {question} {}", tasks.len()),
         Effect::CallHook(notifying) => {
@@ -79,7 +79,7 @@ pub(super) fn words(effect: &Effect) -> String {
     }
 }
 
-fn claim_words(claim: &Claim) -> String {
+fn claim_text(claim: &Claim) -> String {
     match claim {
         Claim::Runner(_) => "for its runner".to_owned(),
         Claim::Cancelled => "cancelled".to_owned(),
@@ -87,16 +87,16 @@ fn claim_words(claim: &Claim) -> String {
     }
 }
 
-fn message_words(message: &FromAgent) -> String {
+fn message_text(message: &FromAgent) -> String {
     match message {
         FromAgent::Hello(hello) => {
-            let held: Vec<String> = hello.tasks.iter().map(held_words).collect();
+            let held: Vec<String> = hello.tasks.iter().map(held_text).collect();
             let more = if hello.more { " more" } else { "" };
             format!("hello {} [{}]{more}", hello.link, held.join(", "))
         }
         FromAgent::EpochRefused { seen } => format!("epoch-refused {}", seen.number),
         FromAgent::Accepted { task, .. } => format!("accepted {}", name(*task)),
-        FromAgent::PhaseChanged { task, phase, .. } => format!("moved {} {}", name(*task), phase_words(phase)),
+        FromAgent::PhaseChanged { task, phase, .. } => format!("moved {} {}", name(*task), phase_text(phase)),
         FromAgent::Finished { task, ended } => {
             let excused = if ended.excused { "excused, " } else { "" };
             format!("finished {} {excused}{}", name(*task), ended.outcome)
@@ -111,10 +111,10 @@ fn message_words(message: &FromAgent) -> String {
     }
 }
 
-pub(super) fn held_words(held: &Held) -> String {
+pub(super) fn held_text(held: &Held) -> String {
     let state = match &held.state {
         HeldState::Unclaimed => "unclaimed".to_owned(),
-        HeldState::Live { phase, .. } => format!("live {}", phase_words(phase)),
+        HeldState::Live { phase, .. } => format!("live {}", phase_text(phase)),
         HeldState::Ended => "ended".to_owned(),
         HeldState::Tombstone { outcome, reboot: Reboot::None, .. } => format!("tombstone {outcome}"),
         HeldState::Tombstone { outcome, reboot, .. } => format!("tombstone {outcome}, boot {reboot:?}"),
@@ -122,7 +122,7 @@ pub(super) fn held_words(held: &Held) -> String {
     format!("{} {state}", name(held.task))
 }
 
-fn phase_words(phase: &Phase) -> String {
+fn phase_text(phase: &Phase) -> String {
     match phase {
         Phase::Waiting { why } => format!("waiting for {why}"),
         Phase::Starting => "starting".to_owned(),
@@ -136,11 +136,11 @@ fn phase_words(phase: &Phase) -> String {
     }
 }
 
-fn reply_words(reply: &ExecReply) -> String {
+fn reply_text(reply: &ExecReply) -> String {
     match reply {
         ExecReply::Attached { attached: false, .. } => "started".to_owned(),
         ExecReply::Attached { .. } => "attached".to_owned(),
-        ExecReply::Phase(phase) => phase_words(phase),
+        ExecReply::Phase(phase) => phase_text(phase),
         ExecReply::Ended(ended) => format!("ended {}", ended.outcome),
         ExecReply::EndedBefore(outcome) => format!("ended before {outcome}"),
         ExecReply::Refused(why) => format!("refused: {why}"),

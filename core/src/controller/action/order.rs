@@ -50,7 +50,8 @@ impl Jobs {
         let attempt = entry.attempts.get(&row.attempt)?;
         let older = entry.attempts.range(..row.attempt).map(|(_, older)| older);
         // The store may not know whether an abandoned attempt still has a task there: the node keeps the order.
-        let at_work = |older: &&JobAttempt| !older.abandoned && self.is_at_work(older) && !defect!(AttemptsOverlap);
+        let at_work =
+            |older: &&JobAttempt| !older.abandoned && self.has_open_actions(older) && !defect!(AttemptsOverlap);
         for older in older.filter(at_work) {
             let there = attempt.layout.host(rank).and_then(|host| older.layout.rank(host.as_str())).map(Rank);
             // An unlisted attempt's action itself waits until the newer attempt has released the host.
@@ -83,7 +84,7 @@ impl Jobs {
     }
 
     /// Returns `true` if an action of the attempt has not ended.
-    fn is_at_work(&self, attempt: &JobAttempt) -> bool {
+    fn has_open_actions(&self, attempt: &JobAttempt) -> bool {
         self.of(attempt).any(|action| action.is_open())
     }
 

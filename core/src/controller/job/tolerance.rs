@@ -107,12 +107,12 @@ impl Jobs {
             self.reach_milestones(&job, number, cx);
         }
         if !back.is_empty() {
-            self.give_back(&job, number, &back, cx);
+            self.shrink_by(&job, number, &back, cx);
         }
     }
 
     /// Hands ranks over to the after-actions, and tells the resource manager that the job goes on without them.
-    fn give_back(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
+    fn shrink_by(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         self.hand_over(job, number, &Part::of_ranks(ranks.clone()), cx);
         let Some(attempt) = self.attempt(job, number) else { return };
         let left = attempt.hold.ranks.clone();

@@ -84,11 +84,11 @@ impl Nodes {
         if late.is_some_and(|node| node.is_over(&hello, cx.now)) {
             return self.turn_away(id, &hello.host, "of a boot of its node that is over", cx);
         }
-        let is_heard = late.is_some_and(|node| node.is_newer_than(&hello));
+        let is_answered = late.is_some_and(|node| node.is_newer_than(&hello));
         let older = self.get(&hello.host).and_then(|node| node.session).filter(|older| *older != id);
         let Some(older) = older else {
             // The Hello of an agent that has died since may arrive after its successor's session has ended.
-            if is_heard {
+            if is_answered {
                 let why = "an older session of this agent than the last one that stood";
                 return self.turn_away(id, &hello.host, why, cx);
             }
@@ -145,9 +145,9 @@ impl Nodes {
                 continue;
             }
             let (host, peer) = (hello.host.clone(), peer.clone());
-            let stands = self.sessions.get(&older).map(|s| s.peer.clone()).unwrap_or_default();
+            let holder = self.sessions.get(&older).map(|s| s.peer.clone()).unwrap_or_default();
             let note = format!(
-                "two machines claim {host}: {stands} keeps it, {peer} (machine {}, boot {}) was refused; is a \
+                "two machines claim {host}: {holder} keeps it, {peer} (machine {}, boot {}) was refused; is a \
                  certificate cloned?",
                 hello.machine, hello.boot
             );

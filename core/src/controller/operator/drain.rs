@@ -23,7 +23,7 @@ impl Drains {
     ///
     /// # Errors
     /// The reason is empty, or without `force` a host is unknown: its agent has never connected, and it has no drain.
-    pub(crate) fn drain_by_hand(
+    pub(crate) fn drain_for_operator(
         &self,
         by: (Client, u32),
         hosts: &HostList,

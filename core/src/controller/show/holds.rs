@@ -66,7 +66,7 @@ impl Facts<'_> {
             .filter(|hosts| !hosts.is_empty())
             .chain(open.resources.iter().map(ToString::to_string))
             .collect();
-        let still = open.ranks.first().map(|rank| self.standing(action, Rank(rank)));
+        let still = open.ranks.first().map(|rank| self.state_of_rank(action, Rank(rank)));
         let still = still.map(|(state, why, _)| format!(" ({state}: {why})")).unwrap_or_default();
         format!("done here{nothing}; released together with {}{still}, by {policy}", others.join(","))
     }

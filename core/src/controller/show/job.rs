@@ -31,7 +31,7 @@ impl Facts<'_> {
         };
         let mut groups: BTreeMap<(&'static str, String), (IdSet, u64)> = BTreeMap::new();
         for rank in action.open().iter().map(Rank) {
-            let (state, why, age_ms) = self.standing(action, rank);
+            let (state, why, age_ms) = self.state_of_rank(action, rank);
             let (ranks, oldest) = groups.entry((state, why)).or_insert_with(|| (IdSet::new(), 0));
             ranks.insert(rank.0);
             *oldest = (*oldest).max(age_ms);
@@ -71,7 +71,7 @@ impl Facts<'_> {
 
     /// Returns, for an open rank: its state, which is a word such as `sent`; the reason, as a text for people; and the
     /// time (ms) since the action began or, for a live task, since its phase began.
-    pub(crate) fn standing(&self, action: &Action, rank: Rank) -> (&'static str, String, u64) {
+    pub(crate) fn state_of_rank(&self, action: &Action, rank: Rank) -> (&'static str, String, u64) {
         let task = action.task(rank);
         let asked_ms = self.cx.now.wall_ms.saturating_sub(action.row.began_ms);
         let node = self.nodes.of(&self.jobs, task);

@@ -66,7 +66,7 @@ impl Facts<'_> {
             self.nodes.values().filter_map(|n| n.note.as_ref().map(|note| format!("{}: {note}", n.row.host))).collect();
         // Many nodes may have the same problem, so twenty notes are enough.
         notes.truncate(20);
-        notes.splice(0..0, self.standing_notes());
+        notes.splice(0..0, self.current_notes());
         let mut sources: BTreeMap<&Source, u64> = BTreeMap::new();
         for source in
             self.jobs.table.live_attempts().filter(|(.., of)| !of.complete).filter_map(|(.., of)| of.source.as_ref())
@@ -100,7 +100,7 @@ impl Facts<'_> {
 
     /// Returns the notes about the whole controller that apply now, such as a recovery, a full disk, the quiesced
     /// state.
-    pub(crate) fn standing_notes(&self) -> Vec<String> {
+    pub(crate) fn current_notes(&self) -> Vec<String> {
         let full =
             self.quiesce.store_full.then(|| "the disk under the store is full: no new prologs are begun".to_owned());
         let quiet = self.quiesce.quiet.as_ref();
@@ -110,7 +110,7 @@ impl Facts<'_> {
             waits => format!("; {waits} wait until nothing is open"),
         };
         let quiet = quiet
-            .map(|quiet| format!("{}: nothing new is begun until: perilog resume{waits}", quiet.words(self.cx.now)));
+            .map(|quiet| format!("{}: nothing new is begun until: perilog resume{waits}", quiet.text(self.cx.now)));
         self.recovery_note().into_iter().chain(full).chain(quiet).collect()
     }
 

@@ -169,7 +169,7 @@ impl Facts<'_> {
             if matches!(action.rank_state(task.rank), RankState::Ok | RankState::Ended | RankState::NotInAction) {
                 return None;
             }
-            let (state, why, age_ms) = self.standing(action, task.rank);
+            let (state, why, age_ms) = self.state_of_rank(action, task.rank);
             Some(self.why_task(action, task.rank, state, phase(task), age_ms, why))
         };
         let over = |Continuing { task, why, age_ms, .. }: Continuing| {

@@ -296,7 +296,10 @@ impl Action {
     pub(crate) fn take_records(&mut self, records: &mut Vec<Record>) {
         let dirty = std::mem::take(&mut self.dirty);
         let delta = self.row.delta(&dirty);
-        let beside = self.beside.map(|beside| beside + delta.weight()).filter(|beside| *beside < self.row.weight());
+        let beside = self
+            .beside
+            .map(|beside| beside + delta.estimated_bytes())
+            .filter(|beside| *beside < self.row.estimated_bytes());
         if std::mem::take(&mut self.changed) || (beside.is_none() && !dirty.is_empty()) {
             self.beside = Some(0);
             records.push(Record::Action(Box::new(self.row.clone())));

@@ -47,7 +47,7 @@ impl Quiesce {
         }
         match &self.quiet {
             Some(quiet) if !cx.settings.after.contains(action) => {
-                let text = format!("{action} is not begun: {}; to begin again: perilog resume", quiet.words(cx.now));
+                let text = format!("{action} is not begun: {}; to begin again: perilog resume", quiet.text(cx.now));
                 Err(Refusal::Unavailable(text))
             }
             _ => Ok(()),
@@ -114,7 +114,7 @@ impl Quiesce {
 
 impl Quiet {
     /// Returns the quiesced state as a text for people, such as `quiet for 5m by uid 0 (new release)`.
-    pub(crate) fn words(&self, now: Now) -> String {
+    pub(crate) fn text(&self, now: Now) -> String {
         let reason = if self.reason.is_empty() { String::new() } else { format!(" ({})", self.reason) };
         let seconds = now.wall_ms.saturating_sub(self.since_ms) / 1000;
         format!("quiet for {} by uid {}{reason}", Span::from_millis(seconds * 1000), self.by)

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_is_the_json_that_was_given() {
+    fn a_body_keeps_the_json_that_was_given() {
         let value =
             json!({"event": "release", "ranks": "0,2", "final": false, "R": {"version": 1, "execution": {"x": 0.1}}});
         let body = Body::from(&value);

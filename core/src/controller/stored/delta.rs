@@ -66,7 +66,7 @@ pub struct AttemptDelta {
 
 impl ActionDelta {
     /// Returns the estimated size of this delta in the store, in bytes.
-    pub(crate) fn weight(&self) -> usize {
+    pub(crate) fn estimated_bytes(&self) -> usize {
         let Self {
             ranks,
             waiting,
@@ -160,7 +160,7 @@ impl ActionRow {
     }
 
     /// Returns the estimated size of the action's whole row in the store, in bytes.
-    pub(crate) fn weight(&self) -> usize {
+    pub(crate) fn estimated_bytes(&self) -> usize {
         let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.ended];
         let sets = sets.into_iter().chain([&self.cancelling, &self.held.ranks, &self.lingering]);
         let sets = sets.chain(self.boots.values()).chain(self.overdue.values()).chain(self.limits.values());

@@ -70,7 +70,7 @@ fn ranks_by_idset_or_host_and_what_does_not_exist_is_named() {
 }
 
 #[test]
-fn cancel_ends_what_was_never_sent_and_tells_the_others() {
+fn cancel_ends_what_was_never_sent_and_notifies_the_others() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     let (n1, _) = b.up("n1", "b", vec![]);
@@ -137,7 +137,7 @@ fn the_output_of_the_attempt_that_is_meant_is_asked_for() {
 }
 
 #[test]
-fn who_asks_why_of_a_job_is_told_what_shows_jobs() {
+fn a_why_of_a_job_names_the_command_that_shows_jobs() {
     let mut b = Bench::new();
     b.up("n0", "b", vec![]);
     b.run("prolog", "j", "n0");
@@ -253,7 +253,7 @@ fn a_bare_run_repeats_only_the_nodes_that_it_holds() {
 }
 
 #[test]
-fn whoever_comes_after_the_end_is_told_of_the_next_attempt() {
+fn a_request_after_the_end_gets_the_next_attempt() {
     let (mut b, n) = bench(1, |_| {});
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     assert!(matches!(b.ask(add("j", "n0", Terms::default())).0, Ok(Reply::Added { attached: true, .. })));

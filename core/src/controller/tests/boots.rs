@@ -113,7 +113,7 @@ fn a_node_without_its_mark_ends_as_announced() {
 }
 
 #[test]
-fn an_untold_boot_is_a_loss_and_so_is_one_told_too_late() {
+fn an_unreported_boot_is_a_loss_and_so_is_one_reported_too_late() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.run("prolog", "j", "n0");
@@ -140,7 +140,7 @@ fn another_machine_is_not_the_boot() {
 fn an_early_end_waits_for_the_boot_unless_scripts_failed() {
     let lost = Outcome::Lost { why: Loss::Vanished };
     let cancelled = Outcome::Cancelled { status: None };
-    for (reported, told_before, waits) in [
+    for (reported, reported_before, waits) in [
         (over(Outcome::Ok), true, true),
         (over(Outcome::Ok), false, true),
         (over(Outcome::Tolerable), false, true),
@@ -149,7 +149,7 @@ fn an_early_end_waits_for_the_boot_unless_scripts_failed() {
         (over(cancelled), true, false),
         (finished(t(), Outcome::Ok), false, false),
     ] {
-        let (mut b, n0) = match told_before {
+        let (mut b, n0) = match reported_before {
             true => announced(Outcome::Ok, Some(LIMIT)),
             false => {
                 let mut b = Bench::new();

@@ -106,7 +106,7 @@ fn a_script_that_outlives_its_resolution_is_shown() {
 /// A rank ends by itself while an operator's resolution of it waits for a drain. The store must drop the resolution of
 /// this rank: after a restart of the controller, the rank still has its own outcome.
 #[test]
-fn a_word_that_is_used_up_is_gone_from_the_store() {
+fn a_resolution_that_is_used_up_is_gone_from_the_store() {
     let (mut b, n) = bench(2, hooked);
     b.run("prolog", "j", "n[0-1]");
     for rank in 0..2 {
@@ -123,18 +123,18 @@ fn a_word_that_is_used_up_is_gone_from_the_store() {
 }
 
 #[test]
-fn what_comes_while_the_word_waits() {
+fn an_end_that_comes_while_the_resolution_waits() {
     let t = task("prolog", "j", 0);
-    let word = || Outcome::Resolved { ok: false, reason: "power-cycled".into(), by: 0 };
+    let resolution = || Outcome::Resolved { ok: false, reason: "power-cycled".into(), by: 0 };
     // A result of the scripts is the outcome. An end that proves that no script lives lets the resolution become the
     // outcome at once.
     for (end, outcome) in [
         (Outcome::Ok, None),
         (exit(3), Some(exit(3))),
-        (Outcome::Cancelled { status: None }, Some(word())),
-        (Outcome::Refused { why: "full".into() }, Some(word())),
-        (Outcome::Lost { why: Loss::Vanished }, Some(word())),
-        (Outcome::Lost { why: Loss::Rebooted }, Some(word())),
+        (Outcome::Cancelled { status: None }, Some(resolution())),
+        (Outcome::Refused { why: "full".into() }, Some(resolution())),
+        (Outcome::Lost { why: Loss::Vanished }, Some(resolution())),
+        (Outcome::Lost { why: Loss::Rebooted }, Some(resolution())),
     ] {
         let (mut b, n0) = accepted(Some(running()));
         b.ask(resolve(false)).0.unwrap();
@@ -151,7 +151,7 @@ fn what_comes_while_the_word_waits() {
     b.ask(resolve(false)).0.unwrap();
     b.batch(vec![Input::Closed { session: n0, why: "gone".into() }]);
     b.up("n0", "b2", vec![]);
-    assert_eq!(b.outcome(t), word());
+    assert_eq!(b.outcome(t), resolution());
     // Neither an unreachable node nor the end of the limit shows that the scripts have ended.
     let (mut b, n) = bench(1, hooked);
     b.ask(Request::Run(RunRequest { timeout_ms: Some(1_000), ..request("prolog", "j", Some("n0"), None) })).0.unwrap();
@@ -162,7 +162,7 @@ fn what_comes_while_the_word_waits() {
     b.pass(10_000_000);
     assert_eq!(b.action("prolog", "j", 0).verdict, None);
     confirm(&mut b, "n0");
-    assert_eq!(b.outcome(t), word());
+    assert_eq!(b.outcome(t), resolution());
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
 /// An operator resolves a running task, and later the node reports how its scripts ended. The resolution stays the
 /// outcome, and the job's log shows the scripts' own end as a late event.
 #[test]
-fn the_scripts_own_end_is_told_beside_a_resolution() {
+fn the_scripts_own_end_is_reported_beside_a_resolution() {
     let (mut b, n0) = accepted(Some(running()));
     b.ask(resolve(true)).0.unwrap();
     let t = task("prolog", "j", 0);

@@ -139,7 +139,7 @@ fn an_excused_refusal_drains_only_for_an_after_action() {
 
 /// Regression test: a mistyped hostlist drained hosts that do not exist.
 #[test]
-fn a_host_that_was_never_heard_of_is_drained_only_by_force() {
+fn a_host_that_never_connected_is_drained_only_by_force() {
     let (mut b, _) = site(&[None]);
     let drain = |force| Request::Drain { hosts: "n[0-2]".parse().unwrap(), reason: "typo".into(), force };
     let reply = b.ask(drain(false)).0;

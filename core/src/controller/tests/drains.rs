@@ -5,12 +5,12 @@ use crate::outcome::Loss;
 
 use super::by_hand::{confirm, hooked};
 use super::release::{add, bench, contexts, finish};
-use super::tolerance::tell;
+use super::tolerance::report_end;
 use super::*;
 
 /// If a site configures a drain hook later, the hook gets a notice of each existing drain that no hook has confirmed.
 #[test]
-fn a_hook_that_comes_later_is_told_of_the_drains_that_stand() {
+fn a_hook_that_is_configured_later_gets_the_drains_in_force() {
     for by_restart in [false, true] {
         let (mut b, _) = bench(2, |_| {});
         b.ask(Request::Drain { hosts: "n[0-1]".parse().unwrap(), reason: "bad memory".into(), force: true }).0.unwrap();
@@ -88,7 +88,7 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
 
 /// The drain hook fails for ever for a host that the resource manager does not know. An operator can drop such a drain.
 #[test]
-fn a_drain_that_the_hook_will_not_lift_is_dropped_by_hand() {
+fn a_drain_that_the_hook_will_not_lift_is_dropped_by_an_operator() {
     let (mut b, _) = bench(1, |settings| settings.drain_hook = true);
     let undrain = |forget| Request::Undrain { hosts: "typo".parse().unwrap(), forget, notice_id: None };
     b.ask(Request::Drain { hosts: "typo".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
@@ -126,14 +126,14 @@ fn each_host_of_a_list_is_drained_or_lifted_once() {
 /// An operator undrained the host in the resource manager alone. The controller does not know, so it sends a notice of
 /// the next fault, and waits for the hook.
 #[test]
-fn a_further_fault_of_a_drained_host_is_told_and_awaited() {
+fn a_further_fault_of_a_drained_host_is_sent_and_awaited() {
     let (mut b, n) = bench(2, hooked);
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     confirm(&mut b, "n0");
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
-    tell(&mut b, n[1], task("epilog", "j", 1), ended(Outcome::Ok));
-    let effects = tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
+    report_end(&mut b, n[1], task("epilog", "j", 1), ended(Outcome::Ok));
+    let effects = report_end(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
     assert!(effects.contains(&Effect::OutboxGrew), "{effects:?}");
     let mut b = b.restart();
     let drain = &b.store.drains[0];
@@ -168,7 +168,7 @@ fn what_else_is_wrong_is_kept_where_no_hook_is() {
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
-    tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
+    report_end(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
     let drain = &b.store.drains[0];
     assert_eq!((drain.reason.as_str(), drain.confirmed), ("dimm", true));
     assert!(drain.again.as_ref().is_some_and(|again| again.reason.starts_with("epilog: failed")));
@@ -185,7 +185,7 @@ fn an_undrain_leaves_a_fault_that_nobody_can_have_seen() {
         confirm(&mut b, "n0");
         b.ask(add("j", "n0", Terms::default())).0.unwrap();
         b.ask(finish("j", None)).0.unwrap();
-        tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
+        report_end(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
         let undrain = || Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None };
         let refused = b.ask(undrain()).0;
         assert!(matches!(&refused, Err(Refusal::Conflict(text)) if text.contains("(exit 2)")), "{refused:?}");
@@ -213,7 +213,7 @@ fn an_undrain_waits_for_the_hook_of_a_fault_that_came_under_a_lift() {
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(undrain(false)).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
-    tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(7)));
+    report_end(&mut b, n[0], task("epilog", "j", 0), ended(exit(7)));
     // Minutes later the hook has still not carried it out.
     b.pass(300_000);
     let refused = b.ask(undrain(false)).0;
@@ -234,7 +234,7 @@ fn an_undrain_waits_for_the_hook_of_a_fault_that_came_under_a_lift() {
 /// Regression test: the drain hook confirmed an earlier notice, and the controller took this for a confirmation of a
 /// newer notice.
 #[test]
-fn what_was_told_before_says_nothing_of_what_came_since() {
+fn a_confirmation_of_an_earlier_notice_is_none_of_a_newer_one() {
     let (mut b, n) = bench(1, hooked);
     let drain = |reason: &str| Request::Drain { hosts: "n0".parse().unwrap(), reason: reason.into(), force: true };
     b.ask(drain("dimm")).0.unwrap();
@@ -243,7 +243,7 @@ fn what_was_told_before_says_nothing_of_what_came_since() {
     let row = b.store.drains[0].clone();
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
-    tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
+    report_end(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
     // The job's log has an event about the newer fault.
     assert!(contexts(&b, "drain")[0]["reason"].as_str().is_some_and(|reason| reason.starts_with("epilog: failed")));
     b.ask(Request::DrainsDone { drains: vec![(row.host, row.notice_id)], lifted: false }).0.unwrap();
@@ -255,7 +255,7 @@ fn what_was_told_before_says_nothing_of_what_came_since() {
 /// Regression test: a drain was confirmed, and then the site removed the drain hook. A new fault came, and the hook got
 /// no notice of the fault when the site configured the hook again.
 #[test]
-fn drains_without_a_hook_are_told_to_a_later_hook() {
+fn drains_without_a_hook_are_sent_to_a_later_hook() {
     for by_restart in [false, true] {
         let (mut b, n) = bench(1, hooked);
         b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
@@ -263,7 +263,7 @@ fn drains_without_a_hook_are_told_to_a_later_hook() {
         b.settings.drain_hook = false;
         b.batch(vec![Input::Settings(b.settings.clone())]);
         b.run("prolog", "j", "n0");
-        tell(&mut b, n[0], task("prolog", "j", 0), ended(exit(2)));
+        report_end(&mut b, n[0], task("prolog", "j", 0), ended(exit(2)));
         b.settings.drain_hook = true;
         if by_restart {
             b = b.restart();
@@ -281,7 +281,7 @@ fn what_waits_for_its_hook_is_as_old_as_that_was_asked() {
     let (mut b, n) = bench(1, hooked);
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
-    tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
+    report_end(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
     b.pass(7_200_000);
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "fan".into(), force: true }).0.unwrap();
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 3_600_000, held: false }).0 else { panic!() };
@@ -348,7 +348,7 @@ fn a_script_past_its_cancelled_epilog_drains_its_node_again() {
                 b.ask(Request::Resolve { which: of(), ok: true, reason: "clean".into() }).0.unwrap();
             }
             assert_eq!(b.store.drains.len(), usize::from(epilog == "cancel" && !here));
-            tell(&mut b, n[0], task("prolog", "j", 0), prolog.clone());
+            report_end(&mut b, n[0], task("prolog", "j", 0), prolog.clone());
             let drain = b.store.drains.first();
             let reported =
                 drain.map(|row| row.newest().reason).filter(|reason| !reason.starts_with("epilog: cancelled"));
@@ -387,7 +387,7 @@ fn a_lost_script_past_its_cancelled_epilog_drains_its_node() {
         lift(&mut b);
         let (session, _) = b.up("n0", "b", vec![held("prolog", "j", 0, HeldState::Ended)]);
         assert_eq!(b.store.drains, []);
-        tell(&mut b, session, task("prolog", "j", 0), own);
+        report_end(&mut b, session, task("prolog", "j", 0), own);
         assert_eq!(b.store.drains.first().map(|row| row.newest().reason).as_deref(), expect);
     }
 }

@@ -88,7 +88,7 @@ proptest! {
     /// prolog's `ok` before its verdict. Each verdict causes one event and one notice. The machine can be loaded from
     /// its store at any moment.
     #[test]
-    fn outcomes_are_final_and_told_once(steps in proptest::collection::vec(step(), 1..60)) {
+    fn outcomes_are_final_and_reported_once(steps in proptest::collection::vec(step(), 1..60)) {
         let mut b = Bench::new();
         let mut sessions: BTreeMap<u8, SessionId> = BTreeMap::new();
         let mut outcomes: BTreeMap<TaskId, Outcome> = BTreeMap::new();
@@ -168,7 +168,7 @@ proptest! {
 /// Regression test: a restored store reused sequence numbers. An edge that remembered its position skipped the new
 /// notices and confirmed them as applied.
 #[test]
-fn a_store_that_was_put_back_uses_no_sequence_again() {
+fn a_restored_store_uses_no_sequence_again() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     let copy = b.store.clone();

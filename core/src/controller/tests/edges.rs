@@ -6,7 +6,7 @@ use crate::outcome::Verdict;
 
 use super::recovery::listed;
 use super::release::{bench, finish, job};
-use super::tolerance::{check, tell, terms};
+use super::tolerance::{check, report_end, terms};
 use super::*;
 
 fn source(instance: &str) -> Source {
@@ -105,11 +105,11 @@ fn an_attempt_shows_how_far_it_has_come() {
     let begun = show(&mut b);
     assert_eq!((begun.hold.to_string(), begun.complete, begun.actions), ("0-1".to_owned(), false, vec![]));
     b.run("prolog", "j", "n[0-1]");
-    tell(&mut b, n[1], task("prolog", "j", 1), check("lustre", "mount missing"));
+    report_end(&mut b, n[1], task("prolog", "j", 1), check("lustre", "mount missing"));
     let prolog = show(&mut b).actions.remove(0);
     // One rank has failed, but the verdict is open: the edge learns of the failure with the verdict.
     assert_eq!((prolog.verdict, prolog.bad.is_empty(), prolog.failures.len()), (None, true, 0));
-    tell(&mut b, n[0], task("prolog", "j", 0), ended(Outcome::Ok));
+    report_end(&mut b, n[0], task("prolog", "j", 0), ended(Outcome::Ok));
     let prolog = show(&mut b).actions.remove(0);
     assert_eq!(
         (prolog.verdict, prolog.bad.to_string(), prolog.bad_hosts.to_string()),
@@ -123,7 +123,7 @@ fn an_attempt_shows_how_far_it_has_come() {
     b.ask(finish("j", None)).0.unwrap();
     assert!(show(&mut b).hold.is_empty());
     for rank in [0, 1] {
-        tell(&mut b, n[rank as usize], task("epilog", "j", rank), ended(Outcome::Ok));
+        report_end(&mut b, n[rank as usize], task("epilog", "j", rank), ended(Outcome::Ok));
     }
     let over = show(&mut b);
     assert_eq!((over.complete, over.released.to_string(), over.actions.len()), (true, "0-1".to_owned(), 2));

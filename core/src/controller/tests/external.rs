@@ -140,7 +140,7 @@ fn held_by_node() -> Held {
 }
 
 #[test]
-fn reports_are_partial_and_repeated_and_the_first_stands() {
+fn reports_are_partial_and_repeated_and_the_first_counts() {
     let (mut b, _) = staged("0", Some("0-3"), "rabbit1", |_| {});
     #[rustfmt::skip]
     let table = [
@@ -183,7 +183,7 @@ fn reports_are_partial_and_repeated_and_the_first_stands() {
 }
 
 #[test]
-fn what_is_reported_is_let_go_as_the_policy_says() {
+fn what_is_reported_is_released_as_the_policy_says() {
     let (mut b, n) = staged("0", Some("0-2"), "rabbit1", each);
     b.ask(finish("j", None)).0.unwrap();
     // The epilog waits for the service rank by rank; a resource without a hold is released at once.

@@ -9,7 +9,7 @@ use super::release::{add, bench, contexts, finish};
 use super::*;
 
 /// Creates a bench with a finished job on n[0-1]. Its epilog has ended on n0, and waits on n1, which is away.
-pub(super) fn owing() -> (Bench, SessionId) {
+pub(super) fn with_pending_work() -> (Bench, SessionId) {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
@@ -82,7 +82,7 @@ fn a_generation_keeps_facts_and_drops_debts() {
 
 #[test]
 fn a_generation_outlives_a_restart() {
-    let (b, _) = owing();
+    let (b, _) = with_pending_work();
     let copy = b.store.clone();
     let mut b = b.restored(&copy).restart();
     let (n1, effects) = b.up("n1", "b", vec![]);
@@ -436,7 +436,7 @@ fn a_job_that_is_added_after_the_grace_takes_up_its_tasks() {
 /// Regression test: the copy had a job's epilog, which had ended. The release was sent although a job that the copy
 /// lacked had the host.
 #[test]
-fn nobody_is_told_that_a_host_is_free_which_an_unknown_job_has() {
+fn no_host_of_an_unknown_job_is_reported_free() {
     for beside in [true, false] {
         let (mut b, n) = bench(1, |_| {});
         b.ask(add("j", "n0", Terms::default())).0.unwrap();
@@ -538,8 +538,8 @@ fn a_quiesced_controller_takes_attempts_up() {
 
 /// F7: a lost epoch founds one generation. A node that comes later with its marks has unknown tasks only.
 #[test]
-fn a_lost_life_founds_one_generation() {
-    let (b, _) = owing();
+fn a_lost_epoch_makes_one_generation() {
+    let (b, _) = with_pending_work();
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
     b.ask(finish("j", None)).0.unwrap();
@@ -574,7 +574,7 @@ fn a_grace_prunes_nothing() {
 }
 
 #[test]
-fn who_waits_for_a_job_is_told_what_it_waits_for() {
+fn a_wait_for_a_job_reports_what_it_waits_for() {
     let waits = |b: &mut Bench| {
         let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new("j").unwrap(), targets: None }).0 else {
             panic!()
@@ -604,7 +604,7 @@ fn who_waits_for_a_job_is_told_what_it_waits_for() {
 /// store lacks is adopted only if perilog made it.
 #[test]
 fn drains_of_a_copy_wait_for_the_list_or_the_grace() {
-    let stands = |b: &Bench| -> Vec<(String, bool, bool)> {
+    let drain_states = |b: &Bench| -> Vec<(String, bool, bool)> {
         b.store.drains.iter().map(|drain| (drain.host.to_string(), drain.confirmed, drain.doubtful)).collect()
     };
     let (mut b, _) = bench(3, |s| s.drain_hook = true);
@@ -613,12 +613,12 @@ fn drains_of_a_copy_wait_for_the_list_or_the_grace() {
     super::by_hand::confirm(&mut b, "n0");
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
-    assert_eq!(stands(&b), [("n0".to_owned(), false, true)]);
+    assert_eq!(drain_states(&b), [("n0".to_owned(), false, true)]);
     let drains = [("n0", "[perilog: 1] fan"), ("n1", "fan [perilog: 2]"), ("n2", "perilog")]
         .map(|(host, reason)| ListedDrain { host: HostName::new(host).unwrap(), reason: reason.into() });
     let Request::Sync(page) = list(vec![listed("a", "n0", JobPhase::Running)]) else { panic!() };
     b.ask(Request::Sync(Box::new(SyncPage { drains: drains.to_vec(), ..*page }))).0.unwrap();
-    assert_eq!(stands(&b), [("n0".to_owned(), true, false), ("n1".to_owned(), true, false)]);
+    assert_eq!(drain_states(&b), [("n0".to_owned(), true, false), ("n1".to_owned(), true, false)]);
     let mut b = b.restored(&copy);
     let notice_id = b.store.drains[0].notice_id;
     b.grace();
@@ -640,7 +640,7 @@ fn an_undrain_of_the_copy_is_dropped() {
 
 #[test]
 fn why_names_the_abandoned_attempts_as_the_next_step() {
-    let (b, _) = owing();
+    let (b, _) = with_pending_work();
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
     b.up("n1", "b", vec![]);
@@ -652,7 +652,7 @@ fn why_names_the_abandoned_attempts_as_the_next_step() {
 
 /// An edge's epilog of one rank was released by the lost epoch, and the copy lacks that. Each release is sent once.
 #[test]
-fn a_list_gives_up_what_it_lacks_and_tells_again_what_it_names() {
+fn a_list_gives_up_what_it_lacks_and_sends_again_what_it_names() {
     let (mut b, n) = bench(3, |s| {
         s.release.insert(ActionName::new("epilog").unwrap(), ReleasePolicy::Each);
     });

@@ -195,7 +195,7 @@ fn noticed(b: &mut Bench) -> usize {
 }
 
 #[test]
-fn a_start_suspends_only_what_owes_anything() {
+fn a_start_suspends_only_what_has_pending_work() {
     let (mut b, n) = bench(1, |settings| settings.release_hook = true);
     over(&mut b, n[0], 0..3);
     // The hook has carried out the release of j0 and j1, and not yet that of j2.

@@ -28,7 +28,7 @@ fn held_rows(b: &mut Bench, all: bool) -> Vec<(String, String, String)> {
 /// Regression test: all ranks of a job were finished by name, so the job was over. It still held its named resources,
 /// and no command showed them.
 #[test]
-fn with_its_last_rank_a_job_lets_go_of_what_is_no_rank() {
+fn with_its_last_rank_a_job_drops_its_named_resources() {
     for parts in [&["0-3"][..], &["0-1", "3", "2"], &["n[0-3]"]] {
         let (mut b, n) = bench(4, |_| {});
         b.ask(add("j", "n[0-3]", Terms { resources: rabbits(&["rabbit1"]), ..Terms::default() })).0.unwrap();
@@ -126,7 +126,7 @@ fn what_is_held_is_shown_with_who_holds_it_and_until_when() {
 /// Regression test: an operator ran the epilog of a bare run on some ranks. The other ranks were released without an
 /// epilog, with only a line in the journal.
 #[test]
-fn an_epilog_by_hand_covers_all_that_a_bare_job_holds() {
+fn an_epilog_by_an_operator_covers_all_that_a_bare_job_holds() {
     let (mut b, _) = bench(4, |_| {});
     b.run("prolog", "j", "n[0-3]");
     let part = |name: &str| {

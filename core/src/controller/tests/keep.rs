@@ -4,7 +4,7 @@ use crate::job::Terms;
 use crate::outcome::Verdict;
 
 use super::release::{add, bench, contexts, finish, job};
-use super::tolerance::{check, tell, terms, verdict};
+use super::tolerance::{check, report_end, terms, verdict};
 use super::*;
 
 /// Failures that were forgiven in one action count against the tolerance of the next. All actions together leave the
@@ -30,7 +30,7 @@ fn tolerance_and_keep_are_the_jobs_over_all_its_actions() {
         for (action, bad) in [("prolog", 0), ("health", second)] {
             for rank in 0..4 {
                 let outcome = if rank == bad { soft() } else { Outcome::Ok };
-                tell(&mut b, n[rank as usize], task(action, "j", rank), ended(outcome));
+                report_end(&mut b, n[rank as usize], task(action, "j", rank), ended(outcome));
             }
         }
         let case = format!("{terms:?} {second}");
@@ -54,14 +54,14 @@ fn with_nobody_left_there_is_no_success() {
 /// Further ranks may fail in the action that the setting `keep-after` names (here `prolog`). So the job keeps its ranks
 /// beyond `keep` until that action has succeeded.
 #[test]
-fn the_surplus_goes_back_after_the_action_that_decides() {
+fn the_surplus_is_released_after_the_action_that_decides() {
     let (mut b, n) = bench(3, |_| {});
     b.ask(add("j", "n[0-2]", Terms { keep: Some(2), ..terms("1") })).0.unwrap();
     for name in ["check", "prolog"] {
         b.ask(Request::Run(request(name, "j", None, None))).0.unwrap();
         for rank in 0..3 {
             let outcome = if (name, rank) == ("prolog", 1) { Outcome::Tolerable } else { Outcome::Ok };
-            tell(&mut b, n[rank as usize], task(name, "j", rank), ended(outcome));
+            report_end(&mut b, n[rank as usize], task(name, "j", rank), ended(outcome));
         }
         let expect = if name == "check" { "0-2" } else { "0,2" };
         assert_eq!(b.store.attempts[0].hold.ranks.to_string(), expect, "{name}");
@@ -72,7 +72,7 @@ fn the_surplus_goes_back_after_the_action_that_decides() {
 /// A job that hands over failed ranks logs no `job-finish`. The event appears once, at the end, with all ranks that the
 /// job still held.
 #[test]
-fn what_goes_back_while_the_job_goes_on_is_not_its_finish() {
+fn what_is_released_while_the_job_goes_on_is_not_its_finish() {
     let (soft, ok) = (Outcome::Tolerable, Outcome::Ok);
     let (mut b, _) = verdict(Terms { shrink: true, ..terms("1") }, &[soft, ok], |_| {});
     let ranks = |b: &Bench, name: &str| -> Vec<String> {
@@ -119,11 +119,11 @@ fn what_waits_on_shed_ranks_is_withdrawn_and_does_not_count() {
     let (mut b, n) = bench(3, |_| {});
     b.ask(add("j", "n[0-2]", Terms { shrink: true, ..terms("1") })).0.unwrap();
     b.run("prolog", "j", "n[0-2]");
-    tell(&mut b, n[2], task("prolog", "j", 2), check("lustre", "gone"));
+    report_end(&mut b, n[2], task("prolog", "j", 2), check("lustre", "gone"));
     b.batch(vec![Input::Closed { session: n[2], why: String::new() }]);
     b.run("check", "j", "n[0-2]");
     for rank in 0..2 {
-        tell(&mut b, n[rank as usize], task("prolog", "j", rank), ended(Outcome::Ok));
+        report_end(&mut b, n[rank as usize], task("prolog", "j", rank), ended(Outcome::Ok));
     }
     assert_eq!(b.store.attempts[0].hold.ranks.to_string(), "0-1");
     assert_eq!(b.outcome(task("check", "j", 2)), Outcome::Cancelled { status: None });
@@ -131,7 +131,7 @@ fn what_waits_on_shed_ranks_is_withdrawn_and_does_not_count() {
     let (n2, effects) = b.up("n2", "b", vec![]);
     assert_eq!(starts(&effects), [(n2, 2)], "its epilog");
     for rank in 0..2 {
-        tell(&mut b, n[rank as usize], task("check", "j", rank), ended(Outcome::Ok));
+        report_end(&mut b, n[rank as usize], task("check", "j", rank), ended(Outcome::Ok));
     }
     assert_eq!(b.action("check", "j", 0).verdict, Some(Verdict::Ok));
     assert_eq!(contexts(&b, "exception").len(), 1, "that of the prolog");

@@ -76,7 +76,7 @@ fn a_nodes_limit_outlives_a_restart_and_hello_repeats_it() {
 /// An agent that restarts with another configuration reports its new time limit. The new limit replaces the earlier
 /// one, even if the new limit equals the limit in the request.
 #[test]
-fn the_limit_that_a_node_told_last_stands() {
+fn the_limit_that_a_node_reported_last_counts() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
@@ -94,7 +94,7 @@ fn the_limit_that_a_node_told_last_stands() {
 }
 
 #[test]
-fn of_a_limit_nobody_tells_for_another() {
+fn no_node_reports_a_limit_for_another() {
     let mut b = Bench::new();
     b.up("n0", "b", vec![]);
     let (n1, _) = b.up("n1", "b", vec![]);

@@ -216,12 +216,12 @@ fn lists_of_releases_that_wait_are_folded() {
 
 /// The drain hook asks only for pending drains: a cluster may have had drained hosts for months.
 #[test]
-fn lists_for_the_drain_hook_have_what_is_owed_alone() {
+fn lists_for_the_drain_hook_have_only_what_is_pending() {
     let (mut b, _) = bench(5, |settings| settings.drain_hook = true);
     let pending = |b: &mut Bench| {
         let Reply::PendingDrains(drains) = ask(b, Request::PendingDrains) else { panic!("no drains") };
-        let by_hand: Vec<_> = b.m.drains.values().filter(|drain| drain.is_pending()).cloned().collect();
-        assert_eq!(drains, by_hand, "the index of pending notices");
+        let expected: Vec<_> = b.m.drains.values().filter(|drain| drain.is_pending()).cloned().collect();
+        assert_eq!(drains, expected, "the index of pending notices");
         drains
     };
     b.ask(Request::Drain { hosts: "n[0-3]".parse().unwrap(), reason: "dimm".into(), force: false }).0.unwrap();

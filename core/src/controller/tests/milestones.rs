@@ -33,7 +33,7 @@ fn ends(b: &mut Bench, session: SessionId, action: &str, rank: u32, outcome: Out
     b.says(session, FromAgent::Finished { task: task(action, "j", rank), ended: Box::new(ended) });
 }
 
-fn by_hand(name: &str, targets: Option<&str>) -> Request {
+fn milestone_request(name: &str, targets: Option<&str>) -> Request {
     let targets = targets.map(|t| t.parse().unwrap());
     Request::Milestone { job: job("j"), attempt: None, name: MilestoneName::new(name).unwrap(), targets }
 }
@@ -81,8 +81,9 @@ fn ranks_that_say_it_in_one_batch_are_one_event() {
     let (mut b, n) = bench(4, |_| {});
     b.run("prolog", "j", "n[0-3]");
     let phase = || Phase::Milestone { name: "data-in".into() };
-    let told_by = |rank: u32| FromAgent::PhaseChanged { task: task("prolog", "j", rank), phase: phase(), age_ms: 1 };
-    b.batch((0..4).map(|rank| from(n[rank as usize], told_by(rank))).collect());
+    let reported_by =
+        |rank: u32| FromAgent::PhaseChanged { task: task("prolog", "j", rank), phase: phase(), age_ms: 1 };
+    b.batch((0..4).map(|rank| from(n[rank as usize], reported_by(rank))).collect());
     assert_eq!(who(&b), ["0-3", "job"]);
 }
 
@@ -104,7 +105,7 @@ fn the_job_reaches_it_without_those_that_it_goes_on_without() {
     assert_eq!(reported(&b)[3], json!({"attempt": "0", "name": "ready", "without": "3"}));
     // Rank 3 is handed over, and so is rank 2, early.
     b.ask(finish("j", Some("2"))).0.unwrap();
-    assert_eq!(b.ask(by_hand("data-out", Some("0-1"))).0, said("0-1", false));
+    assert_eq!(b.ask(milestone_request("data-out", Some("0-1"))).0, said("0-1", false));
     ends(&mut b, n[2], "epilog", 2, Outcome::Ok, &[]);
     assert_eq!(who(&b)[4..], ["0-1"], "what was dropped with it has not ended, and so it is not released");
     // Both ranks are released without a report: the job goes on without them.
@@ -116,12 +117,12 @@ fn the_job_reaches_it_without_those_that_it_goes_on_without() {
 }
 
 #[test]
-fn given_back_early_each_as_it_comes() {
+fn released_early_each_as_it_comes() {
     let (mut b, n) = bench(3, |settings| {
         settings.release.insert(ActionName::new("epilog").unwrap(), ReleasePolicy::Each);
     });
     b.ask(add("j", "n[0-2]", Terms::default())).0.unwrap();
-    b.ask(by_hand("half", Some("0-1"))).0.unwrap();
+    b.ask(milestone_request("half", Some("0-1"))).0.unwrap();
     b.ask(finish("j", Some("2"))).0.unwrap();
     assert_eq!(who(&b), ["0-1"]);
     ends(&mut b, n[2], "epilog", 2, Outcome::Ok, &[]);
@@ -135,7 +136,7 @@ fn given_back_early_each_as_it_comes() {
 }
 
 #[test]
-fn a_word_in_the_last_end_is_told_before_the_last_release() {
+fn a_milestone_in_the_last_end_is_sent_before_the_last_release() {
     let (mut b, n) = bench(1, |_| {});
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
@@ -164,14 +165,14 @@ fn what_operators_say() {
         (None, said("2", true)),
         (None, said("", true)),
     ] {
-        assert_eq!(b.ask(by_hand("data-out", targets)).0, reply, "{targets:?}");
+        assert_eq!(b.ask(milestone_request("data-out", targets)).0, reply, "{targets:?}");
     }
     assert_eq!(reported(&b)[0]["by"], 0);
-    let refused = b.ask(by_hand("finish", None)).0;
+    let refused = b.ask(milestone_request("finish", None)).0;
     assert!(matches!(refused, Err(Refusal::Invalid(text)) if text.contains("is an event")));
     // The next attempt has no reports yet, and the older attempt accepts none.
     b.ask(Request::Run(request("prolog", "j", Some("n[0-2]"), Some(1)))).0.unwrap();
-    assert_eq!(b.ask(by_hand("data-out", Some("0"))).0, said("0", false));
+    assert_eq!(b.ask(milestone_request("data-out", Some("0"))).0, said("0", false));
     let older = Request::Milestone {
         job: job("j"),
         attempt: Some(Attempt::FIRST),
@@ -184,7 +185,7 @@ fn what_operators_say() {
 /// While a rank that the job handed over early is not released, the job reaches no milestone without this rank. This
 /// holds even if the job ends before the epilog of the rank does.
 #[test]
-fn a_rank_let_go_of_early_counts_until_it_is_given_back() {
+fn a_rank_handed_over_early_counts_until_it_is_released() {
     for late in [false, true] {
         let (mut b, n) = bench(2, |settings| {
             settings.release.insert(ActionName::new("epilog").unwrap(), ReleasePolicy::Each);
@@ -209,7 +210,7 @@ fn a_rank_let_go_of_early_counts_until_it_is_given_back() {
 
 /// Regression test: an attempt has room for 64 milestones, and a client that waited for the 65th waited for ever.
 #[test]
-fn that_there_is_room_for_no_other_name_is_told_once() {
+fn the_lack_of_room_for_other_names_is_reported_once() {
     let (mut b, n) = bench(1, |_| {});
     b.run("prolog", "j", "n0");
     let noted = |b: &mut Bench| {

@@ -70,7 +70,7 @@ fn a_growing_epilog_waits_for_a_later_prolog() {
 
 /// The node is away while a prolog and an epilog are requested: on its return the node gets the prolog first.
 #[test]
-fn a_node_that_comes_back_hears_of_its_prolog_first() {
+fn a_node_that_comes_back_gets_its_prolog_first() {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.ask(finish("j", Some("0"))).0.unwrap();

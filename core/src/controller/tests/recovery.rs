@@ -3,7 +3,7 @@
 use crate::job::Terms;
 use crate::mark::{Commit, Mark};
 
-use super::generation::owing;
+use super::generation::with_pending_work;
 use super::release::{add, bench, finish};
 use super::*;
 
@@ -91,7 +91,7 @@ impl Bench {
 #[test]
 fn debts_wait_after_a_start_for_known_nodes_or_a_while() {
     for comes in [false, true] {
-        let (b, _) = owing();
+        let (b, _) = with_pending_work();
         let mut b = b.restart_settling();
         let (n1, effects) = b.up("n1", "b", vec![]);
         assert_eq!(starts(&effects), [], "n0 has not said Hello");
@@ -103,7 +103,7 @@ fn debts_wait_after_a_start_for_known_nodes_or_a_while() {
 
 #[test]
 fn a_request_passes_the_gate() {
-    let (b, _) = owing();
+    let (b, _) = with_pending_work();
     let mut b = b.restart_settling();
     let (n1, effects) = b.up("n1", "b", vec![]);
     assert_eq!(starts(&effects), []);
@@ -114,7 +114,7 @@ fn a_request_passes_the_gate() {
 #[test]
 fn a_store_is_judged_when_it_is_loaded() {
     // The only epoch in the store is epoch 1, nonce 7.
-    let (b, _) = owing();
+    let (b, _) = with_pending_work();
     let last = b.store.history.last;
     for (stamp, anchor, recovers, epoch) in [
         (None, None, false, 2),
@@ -157,8 +157,8 @@ fn two_nodes_foreign_commits_are_evidence_and_one_is_refused() {
 }
 
 #[test]
-fn what_is_known_of_other_lives_is_no_evidence() {
-    let (b, _) = owing();
+fn what_is_known_of_other_epochs_is_no_evidence() {
+    let (b, _) = with_pending_work();
     let mut b = b.restart_settling();
     let session = b.session();
     b.says(session, accepted_epoch("n0", session.0, commit(1, 7, 2), vec![]));
@@ -171,7 +171,7 @@ fn what_is_known_of_other_lives_is_no_evidence() {
 /// The controller's virtual machine is restored to a snapshot: the process goes on in the same epoch, and would use
 /// commit numbers again. A node that knows a later commit shows this, and the controller begins a new epoch.
 #[test]
-fn a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own() {
+fn a_restored_process_continues_in_an_epoch_of_its_own() {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
@@ -225,19 +225,19 @@ fn a_take_over_is_a_generation() {
 
 /// Regression test: a thief of a node's key reported false tasks, and an operator had to drop them job by job.
 #[test]
-fn one_command_forgets_all_that_a_host_told() {
+fn one_command_forgets_all_that_a_host_reported() {
     let forget = |host: &str| Request::NodeForget { hosts: host.parse().unwrap(), reports: true };
     let mut b = Bench::new();
     b.up("n1", "b", vec![held("prolog", "one", 0, live())]);
-    let thief = b.session();
+    let attacker = b.session();
     let reported = (0..400).map(|n| held("prolog", &format!("x{n}"), 0, live())).collect();
-    b.says(thief, FromAgent::Hello(hello("n0", "b", 1 << 39, reported)));
-    b.says(thief, FromAgent::EpochRefused { seen: Epoch { number: 99, nonce: 0 } });
+    b.says(attacker, FromAgent::Hello(hello("n0", "b", 1 << 39, reported)));
+    b.says(attacker, FromAgent::EpochRefused { seen: Epoch { number: 99, nonce: 0 } });
     assert_eq!((b.drained().len(), b.unknown_tasks(), b.view().accepted_epoch), (2, 401, Some(99)));
     assert_eq!(starts(&b.run("prolog", "j", "n0")), []);
     let (reply, effects) = b.ask(forget("n0"));
     assert_eq!(reply, Ok(Reply::Reached { tasks: 400 }));
-    assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == thief), "{effects:?}");
+    assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == attacker), "{effects:?}");
     assert_eq!((b.unknown_tasks(), b.view().accepted_epoch), (1, None));
     assert_eq!(b.drained(), [("n1", false)]);
     // The true agent is welcome and reports anew; its jobs begin.

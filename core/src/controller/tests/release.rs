@@ -128,7 +128,7 @@ fn an_epilog_that_hangs_holds_its_own_node_only() {
 }
 
 #[test]
-fn what_a_job_lets_go_of_early_does_not_wait_for_its_end() {
+fn what_a_job_hands_over_early_does_not_wait_for_its_end() {
     let (mut b, n) = bench(4, |_| {});
     b.ask(add("j", "n[0-3]", Terms::default())).0.unwrap();
     b.ask(finish("j", Some("0-1"))).0.unwrap();
@@ -145,7 +145,7 @@ fn what_a_job_lets_go_of_early_does_not_wait_for_its_end() {
 }
 
 #[test]
-fn batches_go_back_as_the_policy_says() {
+fn batches_are_released_as_the_policy_says() {
     let policy = ReleasePolicy::Batches { first_ms: 100, ceiling_ms: 150 };
     let (mut b, n) = with_policy(policy, 6);
     b.ask(add("j", "n[0-5]", Terms::default())).0.unwrap();
@@ -280,7 +280,7 @@ fn jobs_are_added_once() {
 }
 
 #[test]
-fn an_idle_job_that_somebody_will_finish_is_not_pruned() {
+fn an_idle_job_that_a_client_will_finish_is_not_pruned() {
     let (mut b, n) = bench(1, |_| {});
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.run("prolog", "j", "n0");

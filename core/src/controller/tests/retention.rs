@@ -182,7 +182,7 @@ fn a_late_milestone_of_a_forgotten_attempt_leaves_nothing() {
 /// Regression test: the site removed the release hook from its configuration, and the controller dropped the releases
 /// that the hook had not carried out.
 #[test]
-fn what_a_release_hook_is_owed_stays_when_it_is_taken_out() {
+fn what_is_pending_for_a_release_hook_stays_when_it_is_taken_out() {
     let (mut b, n) = at(1_000, |settings| settings.release_hook = true);
     b.run("epilog", "j", "n0");
     b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));

@@ -95,11 +95,11 @@ fn a_hello_older_than_the_last_session_is_ignored() {
     assert!(is_turned_away(&effects, late), "{effects:?}");
     assert_eq!(b.store.nodes[0].boot.as_str(), "b2");
     // Boot ids order soft reboots, even those that the controller never saw.
-    for (boot, stands) in [("b2+2", true), ("b2+1", false), ("b2", false), ("b2+10", true), ("b3", true)] {
+    for (boot, wins) in [("b2+2", true), ("b2+1", false), ("b2", false), ("b2+10", true), ("b3", true)] {
         let next = b.session();
         let effects = b.says(next, FromAgent::Hello(hello("n0", boot, 18, vec![])));
         let welcomed = matches!(&effects[0], Effect::Send { message: ToAgent::Welcome { .. }, .. });
-        assert_eq!(welcomed, stands, "{boot}: {effects:?}");
+        assert_eq!(welcomed, wins, "{boot}: {effects:?}");
         b.batch(vec![Input::Closed { session: next, why: String::new() }]);
     }
 }
@@ -206,8 +206,8 @@ fn a_hello_of_more_tasks_than_a_node_can_hold_ends_its_session() {
 /// replaced the node's session without a journal line. The thief's session number, 2^64-1, then kept the true agent out
 /// until the node booted.
 #[test]
-fn a_thief_takes_no_place_unseen_and_keeps_nobody_out() {
-    let (mut b, thief) = (Bench::new(), "10.0.0.66");
+fn an_attacker_takes_no_place_unseen_and_keeps_nobody_out() {
+    let (mut b, attacker) = (Bench::new(), "10.0.0.66");
     let (agent, _) = b.up("n0", "b", vec![]);
     let dial = |b: &mut Bench, from: &str, boot: &str, link| {
         let session = b.session();
@@ -217,10 +217,10 @@ fn a_thief_takes_no_place_unseen_and_keeps_nobody_out() {
     let is_welcome =
         |effects: &[Effect]| matches!(effects, [Effect::Send { message: ToAgent::Welcome { .. }, .. }, ..]);
     // No agent uses such a session number.
-    let (session, effects) = dial(&mut b, thief, "b", u64::MAX);
+    let (session, effects) = dial(&mut b, attacker, "b", u64::MAX);
     assert!(is_turned_away(&effects, session), "{effects:?}");
     // The true agent answers the probe, and the note shows both claimants.
-    let (session, effects) = dial(&mut b, thief, "b", 1 << 40);
+    let (session, effects) = dial(&mut b, attacker, "b", 1 << 40);
     let [Effect::Send { session: asked, message: ToAgent::Probe { nonce } }] = effects[..] else {
         panic!("{effects:?}")
     };
@@ -237,7 +237,7 @@ fn a_thief_takes_no_place_unseen_and_keeps_nobody_out() {
     for boot in ["b", "another"] {
         // The true agent does not answer, for example because its network is cut. The thief replaces it, and the
         // journal says so.
-        let (session, effects) = dial(&mut b, thief, boot, 1 << 40);
+        let (session, effects) = dial(&mut b, attacker, boot, 1 << 40);
         assert!(matches!(effects[..], [Effect::Send { message: ToAgent::Probe { .. }, .. }]), "{effects:?}");
         assert!(b.pass(2_000).iter().any(|effect| is_welcome(std::slice::from_ref(effect))));
         assert!(row(&mut b).contains("did not answer, and one from 10.0.0.66:"), "{}", row(&mut b));

@@ -28,7 +28,7 @@ fn an_action_starts_once_per_node_and_names_unknown_nodes() {
 }
 
 #[test]
-fn a_completion_is_told_once_and_its_verdict_is_a_notice() {
+fn a_completion_is_reported_once_and_its_verdict_is_a_notice() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     let (n1, _) = b.up("n1", "b", vec![]);
@@ -225,7 +225,7 @@ fn an_ended_task_is_fenced_before_its_begin_and_late_after_it() {
 /// Regression test: an operator lifted the drain of an absent node with a lost task. The node came back, and the rank
 /// was released while the task's script lived.
 #[test]
-fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
+fn what_was_given_up_as_lost_and_is_alive_drains_its_node_again() {
     let t = task("prolog", "j", 0);
     let running = || Phase::Running { script: "10-a".to_owned(), index: 1, of: 1, progress: None };
     let lift = |b: &mut Bench| {
@@ -303,7 +303,7 @@ impl Bench {
 }
 
 #[test]
-fn a_milestone_told_twice_is_an_event_once() {
+fn a_milestone_reported_twice_is_one_event() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     b.run("epilog", "j", "n0");
@@ -319,7 +319,7 @@ fn a_milestone_told_twice_is_an_event_once() {
 /// Regression test: a job's id was used again on other nodes while an old node was away. The controller refused the old
 /// node at each Hello, for ever.
 #[test]
-fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
+fn a_node_of_an_earlier_use_of_a_job_id_is_not_locked_out() {
     let mut b = Bench::new();
     b.up("n1", "b", vec![]);
     b.run("epilog", "j", "n1");
@@ -351,7 +351,7 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
 /// An operator resolved a task, and the task's own result came late. After a restore of an older store, which lacks
 /// that result, the tombstone on the node brings it again.
 #[test]
-fn what_came_late_is_told_again_by_the_tombstone() {
+fn what_came_late_is_reported_again_by_the_tombstone() {
     let mut b = Bench::new();
     b.up("n0", "b", vec![]);
     b.run("epilog", "j", "n0");

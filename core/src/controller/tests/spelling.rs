@@ -65,7 +65,7 @@ fn another_spelling_of_a_host_is_refused_with_the_one_that_was_meant() {
 
 /// Regression test: a job on `n0.cluster` was taken, and nothing said that n0 was meant.
 #[test]
-fn a_job_on_a_longer_name_of_a_host_hears_the_one_that_was_meant() {
+fn a_job_on_a_longer_name_of_a_host_gets_the_name_that_was_meant() {
     let (mut b, _) = bench(2, |_| {});
     let Ok(Reply::Added { unknown, meant, .. }) = b.ask(add("j", "n0.cluster,n1", Terms::default())).0 else {
         panic!()

@@ -174,7 +174,7 @@ fn a_waiting_epilog_begins_though_no_action_is_an_after_action() {
 }
 
 #[test]
-fn without_anything_begun_it_goes_back_at_once() {
+fn without_anything_begun_it_is_released_at_once() {
     let (mut b, _) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     assert_eq!(begun(&again(&mut b, 1)), named("prolog", "1"));
@@ -291,7 +291,7 @@ fn report(attempt: Option<u64>, kind: ReportKind) -> Request {
 
 /// Sends a service's report. Returns three sets of ranks and named resources from the reply, as text: those that ended
 /// with the report, those still open, and those on which the service should stop.
-fn hears(b: &mut Bench, request: Request) -> (String, String, String) {
+fn report_and_split(b: &mut Bench, request: Request) -> (String, String, String) {
     let (reply, _) = b.ask(request);
     let Ok(Reply::Reported { ended, open, cancelling, .. }) = reply else { panic!("{reply:?}") };
     (ended.to_string(), open.to_string(), cancelling.to_string())
@@ -300,7 +300,7 @@ fn hears(b: &mut Bench, request: Request) -> (String, String, String) {
 /// The service of an external action knows nothing of a requeue. A report that names no attempt means the attempt for
 /// which the service works, and the reply asks the service to stop.
 #[test]
-fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
+fn a_service_of_the_older_attempt_is_acknowledged_and_asked_to_stop() {
     let failed = || ReportKind::Failed { check: None, message: "stopped".into() };
     for attempt in [None, Some(0)] {
         let (mut b, _) = bench(1, |_| {});
@@ -315,14 +315,17 @@ fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
         );
         assert_eq!(contexts(&b, "cancel")[0]["why"], "attempt 1 was opened");
         let open = "rank 0".to_owned();
-        assert_eq!(hears(&mut b, report(attempt, ReportKind::Renew)), ("nothing".into(), open.clone(), open.clone()));
+        assert_eq!(
+            report_and_split(&mut b, report(attempt, ReportKind::Renew)),
+            ("nothing".into(), open.clone(), open.clone())
+        );
         // The service outlives a restart and its lease by reporting, then stops. No node is drained.
         let mut b = b.restart();
         b.pass(50_000);
-        assert_eq!(hears(&mut b, report(attempt, ReportKind::Renew)).2, open);
+        assert_eq!(report_and_split(&mut b, report(attempt, ReportKind::Renew)).2, open);
         b.pass(50_000);
         let (n0, _) = b.up("n0", "b", vec![]);
-        assert_eq!(hears(&mut b, report(attempt, failed())).0, "rank 0");
+        assert_eq!(report_and_split(&mut b, report(attempt, failed())).0, "rank 0");
         assert_eq!(b.outcome(of(0, "stage", 0)), Outcome::Cancelled { status: None });
         assert_eq!(b.action("epilog", "j", 0).sent.to_string(), "0");
         assert_eq!(begun(&b.says(n0, finished(of(0, "epilog", 0), Outcome::Ok))), named("prolog", "1"));
@@ -347,13 +350,13 @@ fn a_report_without_an_attempt_means_the_only_candidate() {
     requeued(0, &mut b);
     b.ask(stage(None, "rabbit1")).0.unwrap();
     requeued(1, &mut b);
-    assert_eq!(hears(&mut b, report(None, ReportKind::Renew)).2, "rabbit1");
+    assert_eq!(report_and_split(&mut b, report(None, ReportKind::Renew)).2, "rabbit1");
     b.ask(stage(None, "rabbit2")).0.unwrap();
-    assert_eq!(hears(&mut b, report(None, ReportKind::Renew)).1, "rabbit2");
+    assert_eq!(report_and_split(&mut b, report(None, ReportKind::Renew)).1, "rabbit2");
     requeued(2, &mut b);
     assert!(matches!(b.ask(report(None, ReportKind::Renew)).0, Err(Refusal::NoSuchAction(_))));
-    assert_eq!(hears(&mut b, report(Some(0), ReportKind::Ok)).0, "rabbit1");
-    assert_eq!(hears(&mut b, report(None, ReportKind::Renew)).2, "rabbit2");
+    assert_eq!(report_and_split(&mut b, report(Some(0), ReportKind::Ok)).0, "rabbit1");
+    assert_eq!(report_and_split(&mut b, report(None, ReportKind::Renew)).2, "rabbit2");
 }
 
 #[test]
@@ -374,5 +377,5 @@ fn a_service_starts_after_the_older_attempts_last_part() {
     }
     end(&mut b, n[0], of(0, "epilog", 0), Outcome::Ok);
     b.ask(stage(None, "")).0.unwrap();
-    assert_eq!(hears(&mut b, report(None, ReportKind::Ok)).0, "rank 0");
+    assert_eq!(report_and_split(&mut b, report(None, ReportKind::Ok)).0, "rank 0");
 }

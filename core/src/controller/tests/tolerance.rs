@@ -19,7 +19,7 @@ pub(super) fn check(name: &str, message: &str) -> Ended {
     Ended { checks, ..ended(Outcome::Tolerable) }
 }
 
-pub(super) fn tell(b: &mut Bench, session: SessionId, task: TaskId, ended: Ended) -> Vec<Effect> {
+pub(super) fn report_end(b: &mut Bench, session: SessionId, task: TaskId, ended: Ended) -> Vec<Effect> {
     b.says(session, FromAgent::Finished { task, ended: Box::new(ended) })
 }
 
@@ -31,7 +31,7 @@ pub(super) fn verdict(terms: Terms, outcomes: &[Outcome], change: impl Fn(&mut S
     b.ask(add("j", &nodes, terms)).0.unwrap();
     b.run("prolog", "j", &nodes);
     for (rank, outcome) in (0u32..).zip(outcomes) {
-        tell(&mut b, n[rank as usize], task("prolog", "j", rank), ended(outcome.clone()));
+        report_end(&mut b, n[rank as usize], task("prolog", "j", rank), ended(outcome.clone()));
     }
     let verdict = b.action("prolog", "j", 0).verdict;
     (b, verdict)
@@ -97,7 +97,7 @@ fn a_job_goes_on_without_a_straggler() {
         let t = task("prolog", "j", 1);
         b.says(n[1], FromAgent::Accepted { task: t, limit_ms: Some(1_000) });
         b.says(n[1], FromAgent::PhaseChanged { task: t, phase: phase(), age_ms: 1 });
-        tell(&mut b, n[0], task("prolog", "j", 0), ended(Outcome::Ok));
+        report_end(&mut b, n[0], task("prolog", "j", 0), ended(Outcome::Ok));
         assert_eq!(b.action("prolog", "j", 0).verdict, None, "the drain is not in force");
         let mut b = b.restart();
         confirm(&mut b, "n1");
@@ -114,7 +114,7 @@ fn a_job_goes_on_without_a_straggler() {
         let past = "10-mount is past its limit of 1s".to_owned();
         let gone_on = format!("{past}: it goes on, and its task is over: timeout");
         assert_eq!(shown(&mut b), Some(if is_given_up { gone_on } else { past }), "{tolerate} {allowed}");
-        tell(&mut b, session, t, ended(Outcome::Ok));
+        report_end(&mut b, session, t, ended(Outcome::Ok));
         match is_given_up {
             true => {
                 assert_eq!(shown(&mut b), None);
@@ -140,7 +140,7 @@ fn the_own_end_of_a_straggler_is_late() {
     let late = Outcome::Timeout { status: None };
     assert_eq!(b.outcome(t), late, "the rank was given up");
     for _ in 0..2 {
-        tell(&mut b, n[1], t, Ended { steps: vec![step()], ..ended(late.clone()) });
+        report_end(&mut b, n[1], t, Ended { steps: vec![step()], ..ended(late.clone()) });
         assert_eq!(b.store.ranks[0].late.len(), 1);
         assert_eq!(b.m.sizes()[3], ("tasks by node", 3), "no script of it lives");
     }
@@ -193,7 +193,7 @@ fn a_check_with_a_tolerance_of_its_own_has_no_more() {
         let mut b = b.restart();
         for (rank, end) in (0u32..).zip(ends) {
             let (session, _) = b.up(&format!("n{rank}"), "b", vec![held("prolog", "j", rank, HeldState::Ended)]);
-            tell(&mut b, session, task("prolog", "j", rank), end.clone());
+            report_end(&mut b, session, task("prolog", "j", rank), end.clone());
         }
         let case: Vec<_> = ends.iter().map(|end| (end.outcome.as_str(), end.checks.len())).collect();
         assert_eq!(b.action("prolog", "j", 0).verdict, Some(*expect), "{tolerate} {checks:?} {case:?}");
@@ -214,7 +214,7 @@ fn the_tolerance_of_a_check_is_of_the_whole_job() {
         for (action, ends) in [("prolog", [check("lustre", "m"), ended(Outcome::Ok)]), ("check", second)] {
             b.run(action, "j", "n[0-1]");
             for (rank, end) in (0u32..).zip(ends) {
-                tell(&mut b, n[rank as usize], task(action, "j", rank), end);
+                report_end(&mut b, n[rank as usize], task(action, "j", rank), end);
             }
         }
         assert_eq!(b.action("check", "j", 0).verdict, Some(expect));
@@ -222,14 +222,14 @@ fn the_tolerance_of_a_check_is_of_the_whole_job() {
 }
 
 #[test]
-fn tolerated_ranks_are_told_in_a_non_fatal_exception() {
+fn tolerated_ranks_are_reported_in_a_non_fatal_exception() {
     let (mut b, n) = bench(4, |_| {});
     b.ask(add("j", "n[0-3]", terms("2"))).0.unwrap();
     b.run("prolog", "j", "n[0-3]");
-    tell(&mut b, n[1], task("prolog", "j", 1), check("lustre", "mount missing"));
-    tell(&mut b, n[3], task("prolog", "j", 3), check("lustre", "mount missing"));
+    report_end(&mut b, n[1], task("prolog", "j", 1), check("lustre", "mount missing"));
+    report_end(&mut b, n[3], task("prolog", "j", 3), check("lustre", "mount missing"));
     for rank in [0, 2] {
-        tell(&mut b, n[rank as usize], task("prolog", "j", rank), ended(Outcome::Ok));
+        report_end(&mut b, n[rank as usize], task("prolog", "j", rank), ended(Outcome::Ok));
     }
     assert_eq!(
         contexts(&b, "exception"),
@@ -258,8 +258,8 @@ fn a_dead_node_shares_the_exception_of_failed_checks() {
     for rank in 0..3 {
         b.says(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank), limit_ms: None });
     }
-    tell(&mut b, n[0], task("prolog", "j", 0), ended(Outcome::Ok));
-    tell(&mut b, n[2], task("prolog", "j", 2), check("lustre", "mount missing"));
+    report_end(&mut b, n[0], task("prolog", "j", 0), ended(Outcome::Ok));
+    report_end(&mut b, n[2], task("prolog", "j", 2), check("lustre", "mount missing"));
     b.batch(vec![Input::Closed { session: n[1], why: "power".into() }]);
     b.up("n1", "c", vec![]);
     assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
@@ -282,7 +282,7 @@ fn a_job_tolerates_a_node_lost_before_a_later_action() {
         b.ask(add("j", "n[0-2]", terms(tolerate))).0.unwrap();
         b.run("prolog", "j", "n[0-2]");
         for rank in 0..3 {
-            tell(&mut b, n[rank as usize], task("prolog", "j", rank), ended(Outcome::Ok));
+            report_end(&mut b, n[rank as usize], task("prolog", "j", rank), ended(Outcome::Ok));
         }
         assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
         // The loss of the node alone ends no task, because none ran there.
@@ -291,7 +291,7 @@ fn a_job_tolerates_a_node_lost_before_a_later_action() {
         assert_eq!(contexts(&b, "exception"), [] as [serde_json::Value; 0]);
         b.run("check", "j", "n[0-2]");
         for rank in [0, 2] {
-            tell(&mut b, n[rank as usize], task("check", "j", rank), ended(Outcome::Ok));
+            report_end(&mut b, n[rank as usize], task("check", "j", rank), ended(Outcome::Ok));
         }
         assert_eq!(b.action("check", "j", 0).verdict, Some(expect), "{tolerate}");
         let reported: Vec<_> = contexts(&b, "exception")
@@ -313,11 +313,11 @@ fn a_clean_up_that_fails_leaves_the_job_a_success() {
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.run("prolog", "j", "n[0-1]");
     for rank in 0..2 {
-        tell(&mut b, n[rank as usize], task("prolog", "j", rank), ended(Outcome::Ok));
+        report_end(&mut b, n[rank as usize], task("prolog", "j", rank), ended(Outcome::Ok));
     }
     b.ask(finish("j", None)).0.unwrap();
-    tell(&mut b, n[0], task("epilog", "j", 0), ended(Outcome::Ok));
-    tell(&mut b, n[1], task("epilog", "j", 1), ended(exit(7)));
+    report_end(&mut b, n[0], task("epilog", "j", 0), ended(Outcome::Ok));
+    report_end(&mut b, n[1], task("epilog", "j", 1), ended(exit(7)));
     let verdicts = ["prolog", "epilog"].map(|name| b.action(name, "j", 0).verdict);
     assert_eq!(verdicts, [Some(Verdict::Ok), Some(Verdict::Failed)]);
     // No rank failed for the job.
@@ -338,7 +338,7 @@ fn a_clean_up_that_fails_leaves_the_job_a_success() {
 }
 
 #[test]
-fn failed_and_surplus_ranks_go_back_down_to_keep() {
+fn failed_and_surplus_ranks_are_released_down_to_keep() {
     let soft = || Outcome::Tolerable;
     let ok = || Outcome::Ok;
     #[rustfmt::skip]
@@ -373,16 +373,16 @@ fn failed_and_surplus_ranks_go_back_down_to_keep() {
 }
 
 #[test]
-fn only_faulty_hosts_are_drained_and_reasons_stand() {
+fn only_faulty_hosts_are_drained_and_reasons_are_kept() {
     let (mut b, n) = bench(4, |_| {});
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     b.run("prolog", "j", "n[0-3]");
     b.says(n[2], FromAgent::Accepted { task: task("prolog", "j", 2), limit_ms: None });
     b.ask(Request::Cancel { which: which("j", Some("2")), why: "user".into() }).0.unwrap();
-    tell(&mut b, n[2], task("prolog", "j", 2), ended(Outcome::Cancelled { status: None }));
-    tell(&mut b, n[0], task("prolog", "j", 0), ended(exit(2)));
-    tell(&mut b, n[1], task("prolog", "j", 1), ended(exit(3)));
-    tell(&mut b, n[3], task("prolog", "j", 3), ended(Outcome::Ok));
+    report_end(&mut b, n[2], task("prolog", "j", 2), ended(Outcome::Cancelled { status: None }));
+    report_end(&mut b, n[0], task("prolog", "j", 0), ended(exit(2)));
+    report_end(&mut b, n[1], task("prolog", "j", 1), ended(exit(3)));
+    report_end(&mut b, n[3], task("prolog", "j", 3), ended(Outcome::Ok));
     let drains = b.m.drains.values();
     assert_eq!(
         drains.map(|d| (d.host.as_str(), d.reason.as_str(), d.by)).collect::<Vec<_>>(),
@@ -401,9 +401,9 @@ fn a_rank_at_fault_is_released_when_its_drain_is_in_force() {
     let (mut b, n) = bench(3, |s| s.drain_hook = true);
     b.ask(add("j", "n[0-2]", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
-    tell(&mut b, n[0], task("epilog", "j", 0), ended(Outcome::Ok));
-    tell(&mut b, n[1], task("epilog", "j", 1), ended(exit(1)));
-    let effects = tell(&mut b, n[2], task("epilog", "j", 2), ended(Outcome::Ok));
+    report_end(&mut b, n[0], task("epilog", "j", 0), ended(Outcome::Ok));
+    report_end(&mut b, n[1], task("epilog", "j", 1), ended(exit(1)));
+    let effects = report_end(&mut b, n[2], task("epilog", "j", 2), ended(Outcome::Ok));
     assert!(effects.contains(&Effect::OutboxGrew), "{effects:?}");
     let released = |b: &Bench| b.store.attempts[0].released.ranks.to_string();
     assert_eq!(released(&b), "0,2");
@@ -433,7 +433,7 @@ fn a_rank_at_fault_is_released_when_its_drain_is_in_force() {
 /// Regression test: a script passed its limit while the controller was down, and the controller did not drain the node
 /// when the node's next Hello reported it.
 #[test]
-fn a_limit_that_passed_unheard_drains_the_node_too() {
+fn a_limit_that_passed_unreported_drains_the_node_too() {
     let (mut b, n) = bench(1, |_| {});
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
@@ -466,7 +466,7 @@ fn a_script_past_its_limit_drains_its_node_while_it_lives() {
     assert_eq!(b.store.drains[0].reason, "epilog: 10-umount is past its limit of 10m (job j attempt 0)");
     assert!(b.store.attempts[0].released.is_empty());
     // The script's later end does not change the reason.
-    tell(&mut b, n[0], t, ended(Outcome::Timeout { status: None }));
+    report_end(&mut b, n[0], t, ended(Outcome::Timeout { status: None }));
     assert_eq!(b.store.drains[0].reason, "epilog: 10-umount is past its limit of 10m (job j attempt 0)");
     assert!(b.store.attempts[0].complete);
     assert!(matches!(

@@ -75,7 +75,7 @@ fn nothing_waits_for_an_unknown_task_on_a_host_that_is_away() {
 }
 
 #[test]
-fn an_adopted_task_is_shown_as_its_node_told_it() {
+fn an_adopted_task_is_shown_as_its_node_reported_it() {
     let phase = |script: &str| Phase::Running { script: script.into(), index: 1, of: 2, progress: None };
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, HeldState::Live { phase: phase("10"), age_ms: 10 })]);
@@ -105,7 +105,7 @@ fn an_adopted_task_waits_for_nothing() {
 /// Regression test: a store was lost, and a prolog of job `j` waited for an unknown task of another job. The node then
 /// reported that an epilog of `j` had already ended in the lost epoch. The prolog began after that epilog.
 #[test]
-fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
+fn a_setup_action_does_not_follow_the_epilog_of_a_lost_epoch() {
     let (mut b, _) = bench(0, |_| {});
     let unknown = || held("firmware", "x", 0, HeldState::Ended);
     let tombstone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
@@ -176,7 +176,7 @@ fn each_node_that_comes_back_adds_to_the_adopted_action() {
 }
 
 #[test]
-fn a_nodes_word_makes_no_attempt_and_touches_no_other_host() {
+fn a_nodes_report_makes_no_attempt_and_touches_no_other_host() {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.run("prolog", "j", "n[0-1]");

@@ -155,7 +155,7 @@ fn an_unclaimed_epilog_begins_once_its_host_is_drained() {
 }
 
 #[test]
-fn a_forgotten_release_is_told_again_beside_another() {
+fn a_forgotten_release_is_sent_again_beside_another() {
     let (mut b, n) = bench(2, |_| {});
     b.ask(list(vec![listed("a", "n[0-1]", JobPhase::Running)])).0.unwrap();
     b.ask(finish("a", Some("n1"))).0.unwrap();
@@ -169,7 +169,7 @@ fn a_forgotten_release_is_told_again_beside_another() {
 }
 
 #[test]
-fn a_resource_manager_that_forgot_a_release_is_told_again() {
+fn a_resource_manager_that_forgot_a_release_gets_it_again() {
     let (mut b, n) = bench(1, |_| {});
     b.ask(list(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
     b.ask(finish("a", None)).0.unwrap();

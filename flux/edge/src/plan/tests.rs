@@ -126,12 +126,12 @@ fn due(view: &View) -> Vec<String> {
 
 fn due_at(view: &View, now_ms: u64) -> Vec<String> {
     let due = plan(view, now_ms);
-    let mut words: Vec<String> = due.actions.iter().map(word).collect();
+    let mut words: Vec<String> = due.actions.iter().map(action_text).collect();
     words.extend(due.look_at_ms.map(|at| format!("look in {}", at - now_ms)));
     words
 }
 
-fn word(action: &Action) -> String {
+fn action_text(action: &Action) -> String {
     match action {
         Action::Add { .. } => "add".to_owned(),
         Action::Run { what, .. } => format!("run {}", what.as_str()),
@@ -228,7 +228,7 @@ fn missing_brokers_are_drained_after_the_patience() {
     assert_eq!(due_at(&view, late - 1), ["look in 1"]);
     for expect in ["drain n0", "drain n1", "finish prolog 0"] {
         let due = plan(&view, late);
-        assert_eq!(due.actions.iter().map(word).collect::<Vec<_>>(), [expect]);
+        assert_eq!(due.actions.iter().map(action_text).collect::<Vec<_>>(), [expect]);
         view.did(&due.actions[0]);
     }
     assert_eq!(due_at(&view, late), Vec::<String>::new());
@@ -274,7 +274,7 @@ fn each_call_may_be_the_last() {
             if step != cut {
                 view.did(&action);
             }
-            calls.push(word(&action));
+            calls.push(action_text(&action));
         }
         assert_eq!(calls, expected, "cut after {cut}");
     }
@@ -292,7 +292,7 @@ fn an_epilog_runs_from_the_tasks_end_to_the_last_release() {
         take(view, 1003.0, "prolog-finish", json!({"description": "perilog", "status": 256}));
     };
     // Flux has started the job, but the eventlog does not show the start yet.
-    let told_to_start: Change = |view| {
+    let asked_to_start: Change = |view| {
         take(view, 1002.0, "prolog-finish", json!({"description": "perilog", "status": 0}));
         fatal(view);
     };
@@ -314,7 +314,7 @@ fn an_epilog_runs_from_the_tasks_end_to_the_last_release() {
         let actions = vec![action("prolog", Some(Verdict::Ok), false), action("epilog", None, false)];
         knows(view, with(actions));
     };
-    let let_go: Change = |view| {
+    let handed_over: Change = |view| {
         let actions = vec![action("prolog", Some(Verdict::Ok), false), action("epilog", None, false)];
         knows(view, EdgeAttempt { hold: Default::default(), ..with(actions) });
     };
@@ -326,10 +326,10 @@ fn an_epilog_runs_from_the_tasks_end_to_the_last_release() {
     #[rustfmt::skip]
     let table: [(&str, &[Change], &[&str]); 18] = [
         ("tasks live", &[ran, over, known], &[]),
-        ("tasks may live, start is not reported yet", &[told_to_start, over, known], &[]),
+        ("tasks may live, start is not reported yet", &[asked_to_start, over, known], &[]),
         ("tasks are gone", &[ran, over, released, known], &["run epilog"]),
         ("it runs, and the job holds its ranks", &[ran, over, released, begun], &["finish the part"]),
-        ("it runs", &[ran, over, released, let_go], &[]),
+        ("it runs", &[ran, over, released, handed_over], &[]),
         ("all is released", &[ran, over, released, clean], &["finish epilog 0"]),
         ("all is released, a broker is away", &[ran, over, released, clean, away], &["look in 59000"]),
         ("all is released, a node has another rank since a reconfiguration", &[ran, over, released, clean, moved],
@@ -377,7 +377,7 @@ fn a_job_freed_without_its_brokers_is_lost_at_its_epilog() {
         let source = json!({"name": "flux", "instance": "system"});
         assert_eq!(sync::pages(&view, &source)[0]["attempts"][0]["phase"], "running");
         let due = plan(&view, NOW_MS);
-        assert_eq!(due.actions.iter().map(word).collect::<Vec<_>>(), [expect]);
+        assert_eq!(due.actions.iter().map(action_text).collect::<Vec<_>>(), [expect]);
         view.did(&due.actions[0]);
     }
     assert!(sync::is_due(&view) && view.jobs.is_empty());
@@ -415,7 +415,7 @@ fn what_was_answered_is_not_asked_for_again() {
     let mut view = view();
     for expect in ["add", "run prolog"] {
         let due = plan(&view, NOW_MS);
-        assert_eq!(due.actions.iter().map(word).collect::<Vec<_>>(), [expect]);
+        assert_eq!(due.actions.iter().map(action_text).collect::<Vec<_>>(), [expect]);
         view.did(&due.actions[0]);
     }
     assert_eq!(due(&view), Vec::<String>::new());
@@ -433,7 +433,7 @@ fn what_was_answered_is_not_asked_for_again() {
         view.flux_lifted.insert(host("n1"));
         view.drains.insert(host("n1"), row);
         let due_now = plan(&view, NOW_MS);
-        assert_eq!(due_now.actions.iter().map(word).collect::<Vec<_>>(), [expect]);
+        assert_eq!(due_now.actions.iter().map(action_text).collect::<Vec<_>>(), [expect]);
         view.did(&due_now.actions[0]);
         assert_eq!(due(&view), Vec::<String>::new(), "{expect}");
     }
@@ -551,7 +551,7 @@ fn an_exception_names_nodes_and_checks_and_fits_into_flux() {
 }
 
 #[test]
-fn perilog_is_told_all_that_flux_has() {
+fn perilog_gets_all_that_flux_has() {
     let source = json!({"name": "flux", "instance": "system"});
     let mut view = view();
     view.cap = Cap::read(r#"{"max-tolerate": 1}"#).unwrap();
@@ -580,7 +580,7 @@ fn perilog_is_told_all_that_flux_has() {
 /// The feed shows an attempt as abandoned, because an operator restored the controller's store while the edge was
 /// connected. Then the edge has to send `Sync` again.
 #[test]
-fn perilog_is_told_again_when_it_asks() {
+fn perilog_gets_the_list_again_when_it_asks() {
     let mut view = view();
     assert!(!sync::is_due(&view));
     knows(&mut view, attempt());

@@ -33,7 +33,7 @@ impl Session {
                 let were_up = self.view.up.clone();
                 status(&mut self.view, &reply);
                 if self.view.up != were_up {
-                    self.look_again();
+                    self.query_again();
                 }
                 if std::mem::take(&mut self.status_outdated) {
                     self.ask_status();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_of_fluxs_own_log_tells_who_lifted_a_drain() {
+    fn the_last_entry_of_fluxs_own_log_shows_who_lifted_a_drain() {
         let mut view = View::new(Site::default());
         let context = |hosts: &str| serde_json::json!({"idset": "0", "nodelist": hosts});
         for (name, hosts, expect) in [

@@ -25,7 +25,7 @@ pub(super) struct Found {
 }
 
 /// Asks these ranks for units of the job. Asks rank 0 first: without `sdmon` there the site has none.
-pub(super) async fn look(broker: &Broker, job: &JobId, ranks: &IdSet) -> Found {
+pub(super) async fn inspect(broker: &Broker, job: &JobId, ranks: &IdSet) -> Found {
     let none = broker.rpc(TOPIC, &json!({}), 0).await.is_err_and(|error| error.errnum() == Some(ENOSYS));
     let looked = if none { Looked::NoMonitor } else { Looked::Ranks(ask(broker, job, ranks).await) };
     Found { looked, status: broker.rpc("resource.status", &json!({}), 0).await.ok() }
@@ -64,7 +64,7 @@ fn tasks(job: &JobId, answer: Result<Value, RpcError>) -> Tasks {
 
 impl Session {
     /// Records the answers of a look in the view, and has the edge look again later if tasks may be left.
-    pub(super) fn looked(&mut self, action: &Action, found: Found) {
+    pub(super) fn record_units(&mut self, action: &Action, found: Found) {
         if let Some(status) = found.status {
             fold::status(&mut self.view, &status);
         }
@@ -83,7 +83,7 @@ impl Session {
     }
 
     /// Has the edge look again at once: Flux counts other nodes as online than before.
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn query_again(&mut self) {
         self.delayed.retain(|key, _| !key.starts_with(send::LOOK));
     }
 }

@@ -164,10 +164,10 @@ impl Session {
                 {
                     // The attempt ended before the feed began, and the feed reports only later changes.
                     let source = json!({ "name": "flux", "instance": self.config.instance.as_str() });
-                    self.look(json!({ "source": source, "jobs": [job] }));
+                    self.query(json!({ "source": source, "jobs": [job] }));
                 }
             }
-            Outcome::Looked(found) => self.looked(action, found),
+            Outcome::Looked(found) => self.record_units(action, found),
             Outcome::Refused(why) => {
                 self.key_is_done(action);
                 tracing::error!(job, "{subject}: {} is refused: {why}", action.what());
@@ -203,7 +203,7 @@ impl Session {
         self.delayed.insert(key, (Instant::now() + wait, wait));
     }
 
-    fn look(&self, parameters: Value) {
+    fn query(&self, parameters: Value) {
         let (sender, socket) = (self.sender.clone(), self.config.controller.path().to_owned());
         tokio::spawn(async move {
             if let Ok(reply) = attempts(&socket, &parameters).await {
@@ -260,7 +260,7 @@ async fn outcomes(socket: &Path, broker: &Broker, actions: &[Action], calls: Vec
     for (action, call) in actions.iter().zip(calls) {
         match call {
             Call::Flux { topic, payload } => return vec![of_flux(action, broker.rpc(topic, &payload, 0).await)],
-            Call::Look { job, ranks } => return vec![Outcome::Looked(look::look(broker, &job, &ranks).await)],
+            Call::Look { job, ranks } => return vec![Outcome::Looked(look::inspect(broker, &job, &ranks).await)],
             Call::Controller { method, parameters } => asked.push((method, without_nulls(&parameters))),
         }
     }

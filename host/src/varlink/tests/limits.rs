@@ -12,7 +12,7 @@ fn text(answer: &Value) -> &str {
 /// Regression test: with 768 waiting clients, the server closed every further connection without a message, also the
 /// connection of the command for which they waited.
 #[tokio::test]
-async fn commands_find_a_seat_beside_those_that_wait() {
+async fn commands_find_a_connection_beside_those_that_wait() {
     let bed = bed_of(BOUNDS);
     let mut waiting = Vec::new();
     for _ in 0..BOUNDS.waiting {
@@ -35,7 +35,7 @@ async fn commands_find_a_seat_beside_those_that_wait() {
 }
 
 #[tokio::test]
-async fn idle_connections_give_way_and_are_told() {
+async fn idle_connections_give_way_and_are_notified() {
     let bed = bed_of(BOUNDS);
     let mut idle = Vec::new();
     for _ in 0..BOUNDS.trusted {
@@ -51,7 +51,7 @@ async fn idle_connections_give_way_and_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_for_which_there_is_no_seat_hears_it_at_once() {
+async fn a_client_past_the_limit_of_connections_is_refused_at_once() {
     let bed = strange_bed(BOUNDS);
     let mut busy = Vec::new();
     for _ in 0..BOUNDS.per_stranger {

@@ -22,13 +22,13 @@ use crate::verb::init::record::Record;
 use crate::verb::init::settings::{self, OfController};
 use crate::verb::init::{Role, units};
 
-pub(super) fn look(
+pub(super) fn inspect(
     wanted: &Wanted,
     record: Option<&Record>,
     endpoint: &Endpoint,
 ) -> Result<(OfController, There), Fault> {
     let program = Role::Controller.program();
-    let there = Dropin::look(&Role::Controller.dropin(), record);
+    let there = Dropin::inspect(&Role::Controller.dropin(), record);
     let mut dropin = there.text().map(OfController::of).unwrap_or_default();
     if wanted.cluster.is_some() && dropin.cluster.is_none() {
         dropin.cluster.clone_from(&wanted.cluster);

@@ -109,19 +109,19 @@ fn what_is_there_is_no_step() {
         ),
     ];
     for (name, wanted, there, expect) in cases {
-        assert_eq!(plan("ctl", &wanted, &dropin(), &there).unwrap().words(), expect, "{name}");
+        assert_eq!(plan("ctl", &wanted, &dropin(), &there).unwrap().texts(), expect, "{name}");
     }
     assert!(plan("ctl", &wanted(), &dropin(), &done()).unwrap().is_empty());
     // munge needs no token.
     let munge = Wanted { munge: true, ..with_nodes };
     let dropin = OfController { munge_hosts: Some("n[0-2]".to_owned()), ..dropin() };
-    let words = plan("ctl", &munge, &dropin, &fresh()).unwrap().words();
+    let words = plan("ctl", &munge, &dropin, &fresh()).unwrap().texts();
     assert!(words.iter().any(|word| word.ends_with("port 5117, n[0-2] by munge")), "{words:?}");
     assert!(words.iter().all(|word| !word.contains("token")), "{words:?}");
 }
 
 #[test]
-fn each_conflict_is_told_and_what_to_do() {
+fn each_conflict_is_reported_with_its_remedy() {
     let of = |cluster: &str, tls: Option<TlsFiles>| Ok(Config { cluster: cluster.to_owned(), tls, enrols: Some(5117) });
     let elsewhere = TlsFiles { key: "/pki/ctl.key".into(), ..tls("/pki").unwrap() };
     for (there, part) in [

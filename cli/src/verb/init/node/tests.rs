@@ -123,13 +123,13 @@ fn what_is_there_is_no_step() {
         ),
     ];
     for (name, wanted, there, expect) in cases {
-        assert_eq!(plan(&wanted, &dropin(), &there).unwrap().words(), expect, "{name}");
+        assert_eq!(plan(&wanted, &dropin(), &there).unwrap().texts(), expect, "{name}");
     }
     assert!(plan(&wanted(), &dropin(), &done()).unwrap().is_empty());
 }
 
 #[test]
-fn each_conflict_is_told_and_what_to_do() {
+fn each_conflict_is_reported_with_its_remedy() {
     let of = |change: fn(&mut Config)| {
         let mut config = config();
         change(&mut config);

@@ -110,15 +110,16 @@ fn what_follows_the_job_is_begun_before_its_epilog() {
     let before = || vec![ok("stage"), ok("prolog")];
     let and = |more: &[EdgeAction]| [before(), more.to_vec()].concat();
     let held = |more: &[EdgeAction]| with(and(more));
-    let let_go = |more: &[EdgeAction]| EdgeAttempt { hold: Default::default(), ..held(more) };
-    let done = |more: &[EdgeAction]| EdgeAttempt { complete: true, released: "0-1".parse().unwrap(), ..let_go(more) };
+    let handed_over = |more: &[EdgeAction]| EdgeAttempt { hold: Default::default(), ..held(more) };
+    let done =
+        |more: &[EdgeAction]| EdgeAttempt { complete: true, released: "0-1".parse().unwrap(), ..handed_over(more) };
     let (copied, lost) = (ok("copy"), action("copy", Some(Verdict::Lost), false));
     #[rustfmt::skip]
     let table: [(&str, EdgeAttempt, &[&str]); 6] = [
         ("tasks are gone", held(&[]), &["start copy"]),
         ("the service has been asked", held(&[open("copy")]), &["run epilog"]),
         ("scripts run", held(&[open("copy"), open("epilog")]), &["finish the part"]),
-        ("scripts are done", let_go(&[open("copy"), ok("epilog")]), &[]),
+        ("scripts are done", handed_over(&[open("copy"), ok("epilog")]), &[]),
         ("all is done", done(&[copied, ok("epilog")]), &["finish epilog 0"]),
         ("the service never reported", done(&[lost, ok("epilog")]), &["exception epilog 2"]),
     ];
@@ -147,7 +148,7 @@ fn no_service_copies_beside_old_tasks_after_a_restart_of_rank_0() {
 /// An operator runs a check while the job runs, and the check fails on a node. The edge tells the job's user by one
 /// exception, which is not fatal; if perilog drains the node, only after the drain.
 #[test]
-fn a_node_that_goes_bad_while_the_job_runs_is_told_once() {
+fn a_node_that_goes_bad_while_the_job_runs_is_reported_once() {
     let found = |verdict, bad| with(vec![action("prolog", Some(Verdict::Ok), false), action("check", verdict, bad)]);
     for (what, change, attempt, expect) in [
         ("it runs", ran as fn(&mut View), found(None, false), &[][..]),

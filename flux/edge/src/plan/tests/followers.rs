@@ -39,7 +39,11 @@ fn a_follower_is_what_the_answer_makes_due() {
         changes.iter().for_each(|change| change(&mut view));
         let action = plan(&view, NOW_MS).actions.into_iter().next().unwrap();
         let follower = follower(&view, &action);
-        assert_eq!((word(&action).as_str(), follower.as_ref().map(word).as_deref()), (first, then), "{name}");
+        assert_eq!(
+            (action_text(&action).as_str(), follower.as_ref().map(action_text).as_deref()),
+            (first, then),
+            "{name}"
+        );
         view.did(&action);
         if let Some(follower) = follower {
             assert_eq!(plan(&view, NOW_MS).actions, [follower], "{name}");

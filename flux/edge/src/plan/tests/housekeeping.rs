@@ -32,7 +32,7 @@ fn a_housekeeping_epilog_begins_when_flux_freed_the_job() {
         let actions = vec![action("prolog", Some(Verdict::Ok), false), action("epilog", None, false)];
         knows(view, with(actions));
     };
-    let let_go: Change = |view| {
+    let handed_over: Change = |view| {
         let milestones = vec![perilog_core::MilestoneName::new("data-out").unwrap()];
         let actions = vec![action("prolog", Some(Verdict::Ok), false), action("epilog", None, false)];
         knows(view, EdgeAttempt { hold: Default::default(), milestones, ..with(actions) });
@@ -51,8 +51,8 @@ fn a_housekeeping_epilog_begins_when_flux_freed_the_job() {
         ("freed", &[ran, freed, known], &["run epilog"]),
         ("inactive", &[ran, freed, inactive, known], &["run epilog"]),
         ("it runs, and the job holds its ranks", &[ran, freed, begun], &["finish the part"]),
-        ("it runs, and its milestone has no use", &[ran, freed, inactive, let_go], &[]),
-        ("the job is active, and its milestone is reported", &[ran, freed, let_go], &["post data-out"]),
+        ("it runs, and its milestone has no use", &[ran, freed, inactive, handed_over], &[]),
+        ("the job is active, and its milestone is reported", &[ran, freed, handed_over], &["post data-out"]),
         ("a broker is away", &[ran, freed, inactive, known, away], &["run epilog"]),
         ("its prolog failed", &[never, freed, known], &["run epilog"]),
         // The job's nodes wait for an epilog all the same.
@@ -71,7 +71,7 @@ fn a_housekeeping_epilog_begins_when_flux_freed_the_job() {
         assert_eq!(due(&view), expect, "{name}");
     }
     let mut view = view();
-    [ran, freed, let_go, inactive].iter().for_each(|change| change(&mut view));
+    [ran, freed, handed_over, inactive].iter().for_each(|change| change(&mut view));
     assert!(view.jobs.contains_key(&ID), "its epilog runs");
     dirty(&mut view);
     view.settle(ID);

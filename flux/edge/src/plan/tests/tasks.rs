@@ -41,7 +41,7 @@ fn unknown() -> Tasks {
 }
 
 #[test]
-fn an_epilog_begins_where_no_unit_of_its_job_lives() {
+fn an_epilog_begins_where_no_unit_of_its_job_is_alive() {
     type Change = fn(&mut View);
     let cancelled: Change = |view| {
         take(view, 1989.0, "exception", json!({"type": "cancel", "severity": 0, "note": ""}));
@@ -108,7 +108,7 @@ fn the_patience_outlives_rank_0() {
         view.starttime = starttime;
         view.online = "0,2-3".parse().unwrap();
         let due = plan(&view, NOW_MS + 20_000);
-        (due.actions.iter().map(word).collect::<Vec<_>>(), due.look_at_ms)
+        (due.actions.iter().map(action_text).collect::<Vec<_>>(), due.look_at_ms)
     };
     let none = Vec::<String>::new();
     // 1990 s + 600 s, and not 2000 s + 600 s.

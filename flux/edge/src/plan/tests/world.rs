@@ -210,7 +210,7 @@ impl World {
                     let lives = |rank: &u32| self.nodes[*rank as usize].lives;
                     let drained = |rank: u32| self.view.flux_drains.contains_key(&host(&format!("n{rank}")));
                     if let Some(rank) = (0..RANKS).filter(lives).find(|rank| !drained(*rank)) {
-                        return Err(format!("{} while a unit lives on n{rank}", word(&action)));
+                        return Err(format!("{} while a unit lives on n{rank}", action_text(&action)));
                     }
                     self.has_let_go |= matches!(action, Action::LetGo { .. });
                     self.view.did(&action);
