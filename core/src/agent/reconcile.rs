@@ -76,7 +76,10 @@ impl Machine {
             task.inspection = Default::default();
             task.watched = false;
             // systemd may not have received an earlier TERM: the agent sends it again.
-            task.term = task.cancelled && !defect!(BusTakesTerm);
+            task.term = task.cancelled;
+            if defect!(BusTakesTerm) {
+                task.term = false;
+            }
             if task.may_live() {
                 task.watch.unanswered(cx.now.boot_ms);
             }
@@ -101,7 +104,8 @@ impl Machine {
         for id in self.in_order() {
             let Some(task) = self.tasks.get_mut(&id) else { continue };
             match task.state {
-                State::Live if !defect!(WakeupLostAfterReexec) => {
+                State::Live if defect!(WakeupLostAfterReexec) => {}
+                State::Live => {
                     task.watched = true;
                     cx.push(Effect::Watch { stem: task.stem.clone(), task: id });
                 }
@@ -180,7 +184,10 @@ impl Machine {
     /// counts as claimed. Exception: if the runner's exit status says that it ran nothing, the unit came up after the
     /// task had ended, and is only unloaded (`ended_units`).
     fn rebuild(&mut self, id: TaskId, mut found: Found, ended_units: &mut Vec<EndedUnit>, cx: &mut Cx) {
-        let Some(ids) = found.unit_ids.clone().filter(|_| !defect!(OrphanNotRebuilt)) else { return };
+        if defect!(OrphanNotRebuilt) {
+            return;
+        }
+        let Some(ids) = found.unit_ids.clone() else { return };
         let is_traceless = found.claim.is_none() && found.ended.is_none();
         if found.unit.as_ref().is_some_and(ran_nothing) && found.processes.is_empty() && is_traceless {
             let text = format!("{} came up without its task and ran nothing: unloaded", found.stem);

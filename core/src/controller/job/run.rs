@@ -34,7 +34,10 @@ impl Jobs {
             return Ok(open.unwrap_or_else(|| last.map_or(Attempt::FIRST, Attempt::next)));
         };
         let newer = last.is_none_or(|last| asked > last);
-        if defect!(ReopenOlderAttempt) || is_open(asked) || newer || attaches(asked) {
+        if defect!(ReopenOlderAttempt) {
+            return Ok(asked);
+        }
+        if is_open(asked) || newer || attaches(asked) {
             return Ok(asked);
         }
         let text = match open {
@@ -80,7 +83,10 @@ impl Jobs {
         let RunRequest { job, action, .. } = run;
         if self.after.contains(action) {
             let left = held.difference(&ranks);
-            if left.is_empty() || (ranks.is_disjoint(held) && !ranks.is_empty()) || defect!(EpilogOfAPart) {
+            if defect!(EpilogOfAPart) {
+                return Ok(ranks);
+            }
+            if left.is_empty() || (ranks.is_disjoint(held) && !ranks.is_empty()) {
                 return Ok(ranks);
             }
             let left = Part::of_ranks(left);
@@ -91,7 +97,10 @@ impl Jobs {
             return Err(Refusal::Conflict(text));
         }
         let gone = ranks.difference(held);
-        if gone.is_empty() || defect!(RunAfterRelease) {
+        if defect!(RunAfterRelease) {
+            return Ok(ranks);
+        }
+        if gone.is_empty() {
             return Ok(ranks);
         }
         // A request without targets means all ranks that the job still holds.
@@ -125,7 +134,10 @@ impl Jobs {
             };
             return Ok((layout.clone(), ranks));
         }
-        let is_bare = |of: &JobAttempt| (!of.added || defect!(AddedRepeats)) && of.recovered == Recovered::No;
+        let is_bare = |of: &JobAttempt| {
+            let added = if defect!(AddedRepeats) { false } else { of.added };
+            !added && of.recovered == Recovered::No
+        };
         let all_bare = job.is_none_or(|job| job.attempts.values().all(is_bare));
         let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
             (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
@@ -140,7 +152,8 @@ impl Jobs {
             // The attempt before must still hold the nodes: released nodes may belong to other jobs.
             (None, Some(before)) => {
                 let gone = before.layout.ranks().difference(&before.hold.ranks);
-                if !gone.is_empty() && !defect!(RequeueTakesBack) {
+                if defect!(RequeueTakesBack) {
+                } else if !gone.is_empty() {
                     let (job, hosts) = (&run.job, before.layout.hosts_of(&gone));
                     return Err(Refusal::Conflict(format!(
                         "the attempt before attempt {attempt} of job {job} no longer holds {hosts}: name the nodes of \
@@ -289,7 +302,8 @@ impl Machine {
                     return Err(Refusal::Conflict(text));
                 }
                 let gone = entry.released.ranks.intersection(&ranks);
-                if !gone.is_empty() && !defect!(RunAfterRelease) {
+                if defect!(RunAfterRelease) {
+                } else if !gone.is_empty() {
                     let (gone, job) = (Part::of_ranks(gone), &run.job);
                     let text = format!("job {job} attempt {attempt} has released {gone}: nothing begins there");
                     return Err(Refusal::Conflict(text));

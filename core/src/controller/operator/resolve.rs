@@ -140,10 +140,14 @@ impl Machine {
             Some((phase, _)) => !may_still_begin(phase),
             None => false,
         };
-        if let Some(session) = self.nodes.session_of(&self.jobs, task).filter(|_| !begun && !defect!(ResolvedBegins)) {
+        let begun = if defect!(ResolvedBegins) { true } else { begun };
+        if let Some(session) = self.nodes.session_of(&self.jobs, task).filter(|_| !begun) {
             self.cx.send_cancel(session, &self.jobs, task, &before_its_begin(reason));
         }
-        host.is_some_and(|host| self.drains.is_draining(host.as_str())) && !defect!(ResolveBeforeDrain)
+        if defect!(ResolveBeforeDrain) {
+            return false;
+        }
+        host.is_some_and(|host| self.drains.is_draining(host.as_str()))
     }
 }
 

@@ -83,7 +83,8 @@ impl Unsettled {
     pub(super) fn forget(&mut self, task: TaskId) {
         self.absent.remove(&task);
         self.unclaimed.remove(&task);
-        if self.unknown.get(&task).is_some_and(Unknown::is_tombstone) && !defect!(TombstoneStays) {
+        if defect!(TombstoneStays) {
+        } else if self.unknown.get(&task).is_some_and(Unknown::is_tombstone) {
             self.unknown.remove(&task);
         }
     }
