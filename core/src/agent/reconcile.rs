@@ -10,9 +10,7 @@ use crate::ids::{self, ActionId, ClusterId, TaskId};
 use crate::idset::IdSet;
 use crate::mark::AcceptedEpoch;
 use crate::outcome::Outcome;
-use crate::task::{
-    Claim, Empty, Ended, Hook, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone,
-};
+use crate::task::{Claim, Ended, Hook, Intent, Plan, Start, Tombstone};
 
 use super::ending::is_worth_inspecting;
 use super::io::{Effect, Found, Level, Now, Seen, UnitIds};
@@ -299,25 +297,5 @@ fn seen(found: Found) -> Seen {
 
 /// The plan for a rebuilt task whose action the node no longer configures: no limits, and `lingering = "hold"`.
 fn unknown_plan() -> Plan {
-    Plan {
-        run: Run::Command(Vec::new()),
-        user: "root".to_owned(),
-        cwd: "/".to_owned(),
-        path: String::new(),
-        umask: 0o022,
-        env: BTreeMap::new(),
-        timeout_ms: None,
-        script_timeout_ms: None,
-        on_timeout: OnTimeout::Drain,
-        on_error: OnError::Continue,
-        empty: Empty::Ok,
-        lingering: Lingering::Hold,
-        retries: Retries::default(),
-        scripts: BTreeMap::new(),
-        nofile: 0,
-        memory_max: None,
-        tasks_max: None,
-        cpu_weight: None,
-        oom_score_adjust: 0,
-    }
+    Plan { path: String::new(), nofile: 0, ..Plan::default() }
 }
