@@ -5,29 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use perilog_core::hostlist::HostList;
 use perilog_core::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, JobId, Rank, TaskId};
 use perilog_core::idset::IdSet;
-use perilog_core::task::{Empty, Hook, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start};
+use perilog_core::task::{Hook, Intent, Plan, Run, Start};
 
 pub(crate) fn plan() -> Plan {
     Plan {
         run: Run::Directories(vec!["/etc/perilog/prolog.d".to_owned()]),
-        user: "root".to_owned(),
-        cwd: "/".to_owned(),
         path: "/usr/bin:/bin".to_owned(),
-        umask: 0o022,
-        env: BTreeMap::new(),
-        timeout_ms: None,
-        script_timeout_ms: None,
-        on_timeout: OnTimeout::Drain,
-        on_error: OnError::Continue,
-        empty: Empty::Ok,
-        lingering: Lingering::Hold,
-        retries: Retries::default(),
-        scripts: BTreeMap::new(),
-        nofile: 1024,
         memory_max: Some(1 << 30),
         tasks_max: Some(512),
         cpu_weight: Some(100),
         oom_score_adjust: -100,
+        ..Plan::default()
     }
 }
 

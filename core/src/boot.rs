@@ -42,7 +42,8 @@ impl BootRecord {
     /// [`ParseError`] if the kernel's boot id or the nonce is longer than an id has room for, or has other characters.
     pub fn boot_id(&self, soft: u32) -> Result<BootId, ParseError> {
         let mut id = self.kernel.clone();
-        if let Some(nonce) = self.nonce.as_ref().filter(|_| !defect!(KernelIsTheBoot)) {
+        if defect!(KernelIsTheBoot) {
+        } else if let Some(nonce) = &self.nonce {
             id = format!("{id}-{nonce}");
         }
         if soft > 0 {

@@ -2,10 +2,14 @@
 //! make and a review might miss. `cargo xtask mutate` switches on one defect at a time, and names the seed or the test
 //! that failed.
 //!
-//! Code with a defect reads `if defect!(NoTombstone) { ... }`. Without the feature `defects` the macro is the constant
-//! `false`, and the table of defects is not compiled. With the feature, the macro is `true` if `switch_on` has chosen
-//! this defect for the process. The feature does not compile without debug assertions: no release build can contain a
-//! defect.
+//! A switch is beside the rule that it breaks, and never within the rule's expression (`cargo xtask tidy`). It is a
+//! statement before the rule (`if defect!(NoTombstone) { return; }`), an empty branch in front of the rule's own
+//! (`if defect!(NoTombstone) {} else if rule { ... }`), a match arm of its own, or a line after the rule, such as
+//! `let value = if defect!(NoTombstone) { wrong } else { value };`.
+//!
+//! Without the feature `defects` the macro is the constant `false`, and the table of defects is not compiled. With the
+//! feature, the macro is `true` if `switch_on` has chosen this defect for the process. The feature does not compile
+//! without debug assertions: no release build can contain a defect.
 
 #[cfg(all(feature = "defects", not(debug_assertions)))]
 compile_error!("deliberate defects are for the simulator and for tests; a release build must not contain them");

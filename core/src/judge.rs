@@ -208,7 +208,8 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
         (None, None) => {
             failed(Failure::Unit(format!("it never ran its main process (result {}): {DROP_INS}", unit.result)))
         }
-        (Some(_), _) if evidence.was_cancelled() || defect!(KilledIsCancelled) => Outcome::Cancelled { status: exit },
+        (Some(_), _) if defect!(KilledIsCancelled) => Outcome::Cancelled { status: exit },
+        (Some(_), _) if evidence.was_cancelled() => Outcome::Cancelled { status: exit },
         (Some(_), exit) => failed(Failure::NoResult(exit)),
     }
 }

@@ -21,10 +21,12 @@ use crate::outcome::{ExitStatus, Outcome};
 
 mod ended;
 mod lingering;
+mod plan;
 mod tombstone;
 
 pub use ended::Ended;
 pub use lingering::{Leftover, Lingering, Process, Treatment};
+pub use plan::{Empty, OnError, OnTimeout, Plan, Retries, Run, ScriptPlan};
 pub use tombstone::{Reboot, Tombstone, survives_reboot};
 
 /// The exit status of a runner that found no directory or no intent of the task, claimed nothing and ran nothing.
@@ -76,96 +78,6 @@ pub struct Start {
     /// Number of the controller's newest commit when it sent the Start; 0: an older controller, which numbers none.
     #[serde(default)]
     pub commit: u64,
-}
-
-/// The plan of an action on this node: the node's configuration with every default filled in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
-    pub run: Run,
-    /// The user who runs scripts, unless a script has a user of its own.
-    pub user: String,
-    pub cwd: String,
-    pub path: String,
-    pub umask: u32,
-    /// The variables that the node sets for every script. They override variables of the requester.
-    pub env: BTreeMap<String, String>,
-    /// Limit in milliseconds of the whole task; `script_timeout_ms`: of each script. `None`: no limit.
-    pub timeout_ms: Option<u64>,
-    pub script_timeout_ms: Option<u64>,
-    pub on_timeout: OnTimeout,
-    pub on_error: OnError,
-    /// The outcome of a task that has no script to run.
-    #[serde(default)]
-    pub empty: Empty,
-    pub lingering: Lingering,
-    pub retries: Retries,
-    /// Settings of single scripts, by file name.
-    pub scripts: BTreeMap<String, ScriptPlan>,
-    pub nofile: u64,
-    pub memory_max: Option<u64>,
-    pub tasks_max: Option<u64>,
-    pub cpu_weight: Option<u64>,
-    pub oom_score_adjust: i32,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Run {
-    /// Directories of scripts. The runner takes the directories in this order, and the scripts within one by the bytes
-    /// of the names.
-    Directories(Vec<String>),
-    /// One command in place of directories: the program and its arguments.
-    Command(Vec<String>),
-}
-
-/// The settings of one script that differ from the plan's. `None`: the plan's value.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ScriptPlan {
-    pub user: Option<String>,
-    pub timeout_ms: Option<u64>,
-    pub retries: Option<Retries>,
-    /// Whether a non-zero exit of the script makes the task `tolerable` and not `failed`.
-    #[serde(default)]
-    pub tolerable: bool,
-}
-
-/// The retries of a failed script. The runner waits `backoff_ms` before the first retry, doubled each time up to
-/// `ceiling_ms`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Retries {
-    pub count: u32,
-    pub backoff_ms: u64,
-    pub ceiling_ms: u64,
-}
-
-/// The policy for a script that runs past its limit. Under either policy, the runner first sends TERM, at most once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnTimeout {
-    /// The script may run on, overdue, and perilog drains the node.
-    #[default]
-    Drain,
-    /// The runner sends KILL after a grace of ten seconds.
-    Kill,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnError {
-    #[default]
-    Continue,
-    Stop,
-}
-
-/// The outcome of a task that has no script to run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Empty {
-    /// The task is `ok`, and its end says that no script ran.
-    #[default]
-    Ok,
-    /// The task is `failed`, because the site requires a script on each node.
-    Fail,
 }
 
 /// Contents of `intent.json`: everything that a runner needs to run the task. The agent writes the file before it

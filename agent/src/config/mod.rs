@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use perilog_core::agent::io::Policy;
 use perilog_core::ids::{ActionName, HostName};
 use perilog_core::message::MAX_TASKS;
-use perilog_host::config::{self, ConfigError, Loaded, MainFile};
+use perilog_host::config::{self, ConfigError, Loaded, LogLevel, MainFile};
 use perilog_host::munge::MUNGE;
 use perilog_host::tls::TlsFiles;
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,7 @@ pub struct Config {
     /// Maximum number of live tasks. dbus-daemon gives a connection 512 match rules; after a restart of the agent, each
     /// running task needs one.
     pub max_tasks: Within<1, { MAX_TASKS as i64 }>,
-    pub log: Log,
+    pub log: LogLevel,
     pub tls: Tls,
     pub enroll: Enroll,
     pub local: Local,
@@ -61,31 +61,6 @@ pub enum Queue {
     Job,
     /// All tasks of the host run one after the other, also those of different jobs (for nodes that jobs never share).
     Host,
-}
-
-/// Level of the agent's messages in the journal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Log {
-    Error,
-    Warn,
-    #[default]
-    Info,
-    Debug,
-    Trace,
-}
-
-impl Log {
-    /// Returns the name of the level as `perilog_host::journal` expects it, for example `warn`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
-    }
 }
 
 /// `[tls]`: the certificates by which this node and its controller authenticate each other.
@@ -154,7 +129,7 @@ impl Default for Config {
             keep_failed: Within(0),
             max_tombstones: Within(4096),
             max_tasks: Within(128),
-            log: Log::default(),
+            log: LogLevel::default(),
             tls: Tls::default(),
             enroll: Enroll::default(),
             local: Local::default(),

@@ -56,7 +56,9 @@ impl Window {
     pub(super) fn close(&self) -> bool {
         let mut sizes = self.lock();
         let welcomed = std::mem::take(&mut sizes.welcomed);
-        let is_spared = !welcomed && std::mem::take(&mut sizes.spares) && !defect!(FirstRefusalDoubles);
+        let is_spared = !welcomed && std::mem::take(&mut sizes.spares);
+        let is_spared = if defect!(FirstRefusalDoubles) { false } else { is_spared };
+
         if !welcomed && !is_spared {
             sizes.now = (sizes.now * 2).min(CEILING_MS.max(sizes.base));
         }

@@ -203,7 +203,8 @@ impl Bus {
         let events = self.shared.around.cgroups.events(unit.cgroup.as_deref());
         let empty = no_cgroup || events.is_some_and(|events| populated(&events) == Some(false));
         let nobody = unit.main_pid != 0 || empty;
-        let processes = if nobody || defect!(ProcessesUnseen) { Vec::new() } else { self.processes(stem).await? };
+        let nobody = if defect!(ProcessesUnseen) { true } else { nobody };
+        let processes = if nobody { Vec::new() } else { self.processes(stem).await? };
         Ok((facts, ids, processes))
     }
 

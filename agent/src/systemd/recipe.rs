@@ -45,6 +45,8 @@ pub fn recipe(
         Lingering::Keep => "process",
         Lingering::Hold | Lingering::Kill => "control-group",
     };
+    // With `all`, any process that a script leaves behind can forge MAINPID= and turn a failure into success.
+    let notifiers = if defect!(AnybodyNotifies) { "all" } else { "main" };
     let describe =
         format!("{} of job {}, rank {} (attempt {})", start.action, start.job, start.task.rank, start.attempt);
     let mut unit: Vec<(&'static str, Variant<'static>)> = vec![
@@ -56,8 +58,7 @@ pub fn recipe(
         ("CollectMode", "inactive".into()),
         ("ExecStart", vec![(runner, argv, false)].into()),
         ("Slice", SLICE.into()),
-        // With `all`, any process that a script leaves behind can forge MAINPID= and turn a failure into success.
-        ("NotifyAccess", if defect!(AnybodyNotifies) { "all" } else { "main" }.into()),
+        ("NotifyAccess", notifiers.into()),
         // The runner enforces the limits.
         ("TimeoutStartUSec", INFINITY.into()),
         ("TimeoutStopUSec", stop.into()),

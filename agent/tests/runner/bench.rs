@@ -14,9 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use perilog_core::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, InvocationId, JobId, Rank, TaskId, stem};
-use perilog_core::task::{
-    BOOT_EXPECTED, Empty, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, RunResult, Start, StepRecord,
-};
+use perilog_core::task::{BOOT_EXPECTED, Intent, Plan, Run, RunResult, Start, StepRecord};
 use perilog_core::{ExitStatus as Status, HostList, IdSet};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
@@ -88,27 +86,7 @@ impl Task {
                 after: false,
                 commit: 0,
             },
-            plan: Plan {
-                run: Run::Directories(vec![scripts]),
-                user: "root".to_owned(),
-                cwd: "/".to_owned(),
-                path: "/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
-                umask: 0o022,
-                env: BTreeMap::new(),
-                timeout_ms: None,
-                script_timeout_ms: None,
-                on_timeout: OnTimeout::Drain,
-                on_error: OnError::Continue,
-                empty: Empty::Ok,
-                lingering: Lingering::Hold,
-                retries: Retries::default(),
-                scripts: BTreeMap::new(),
-                nofile: 512,
-                memory_max: None,
-                tasks_max: None,
-                cpu_weight: None,
-                oom_score_adjust: 0,
-            },
+            plan: Plan { run: Run::Directories(vec![scripts]), nofile: 512, ..Plan::default() },
             env: BTreeMap::new(),
             dropped_env: 0,
             not_after_boottime_ms: u64::MAX,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use futures_util::StreamExt as _;
-use perilog_core::task::{Empty, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start};
+use perilog_core::task::{Intent, Plan, Run, Start};
 use perilog_core::{BootId, ids};
 use perilog_host::clock;
 use zbus::message::Type;
@@ -128,33 +128,13 @@ fn path(unit: &str) -> String {
 /// Returns the intent that an agent with a plain configuration would write.
 fn intent(start: Start) -> Intent {
     let now = clock::boottime_ms();
-    let plan = Plan {
-        run: Run::Directories(vec!["/etc/perilog/prolog.d".to_owned()]),
-        user: "root".to_owned(),
-        cwd: "/".to_owned(),
-        path: "/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
-        umask: 0o022,
-        env: BTreeMap::new(),
-        timeout_ms: None,
-        script_timeout_ms: None,
-        on_timeout: OnTimeout::Drain,
-        on_error: OnError::Continue,
-        empty: Empty::Ok,
-        lingering: Lingering::Hold,
-        retries: Retries::default(),
-        scripts: BTreeMap::new(),
-        nofile: 1024,
-        memory_max: None,
-        tasks_max: None,
-        cpu_weight: None,
-        oom_score_adjust: 0,
-    };
+    let run = Run::Directories(vec!["/etc/perilog/prolog.d".to_owned()]);
     Intent {
         not_after_boottime_ms: now + start.not_after_ms,
         accepted_boottime_ms: now,
         hook: Default::default(),
         start,
-        plan,
+        plan: Plan { run, ..Plan::default() },
         env: BTreeMap::new(),
         dropped_env: 0,
         local: false,

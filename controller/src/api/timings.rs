@@ -4,7 +4,6 @@
 
 use perilog_core::controller::io::Refusal;
 use perilog_core::controller::view::PAGE_BYTES;
-use perilog_core::defect;
 use perilog_core::{ActionName, Span};
 use perilog_host::clock;
 use perilog_host::varlink::{Call, Gone, ReplySink};
@@ -123,7 +122,7 @@ fn pages(rows: impl Iterator<Item = Value>) -> Vec<Vec<Value>> {
     let (mut pages, mut left) = (vec![Vec::new()], PAGE_BYTES);
     for row in rows {
         let bytes = serde_json::to_vec(&row).map_or(0, |json| json.len() + 1);
-        if bytes > left && !defect!(PageUnbounded) {
+        if bytes > left {
             pages.push(Vec::new());
             left = PAGE_BYTES;
         }

@@ -17,7 +17,7 @@ use perilog_core::controller::io::ReleasePolicy;
 use perilog_core::{ActionName, ClusterId, Span};
 use perilog_host::authority::{self, CA_CERT, CRL, ISSUED};
 use perilog_host::clock;
-use perilog_host::config::{ConfigError, Loaded, MainFile};
+use perilog_host::config::{AbsolutePath, ConfigError, Loaded, LogLevel, MainFile};
 use perilog_host::munge::UNMUNGE;
 use perilog_host::tls::{Clients, ServerTls, TlsError, TlsFiles};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -26,7 +26,7 @@ use crate::enroll::Munged;
 use crate::hooks;
 
 pub use check::warnings;
-pub use values::{AbsolutePath, Argv, ClusterName, Hosts, Limit, Log, Read};
+pub use values::{Argv, ClusterName, Hosts, Limit, Read};
 
 /// The configuration file, unless `--config` names another.
 pub const FILE: &str = "/etc/perilog/controller.toml";
@@ -45,7 +45,7 @@ pub struct Config {
     #[serde(default = "defaults::store")]
     pub store: AbsolutePath,
     #[serde(default)]
-    pub log: Log,
+    pub log: LogLevel,
     #[serde(default = "defaults::start_grace")]
     pub start_grace: Limit,
     #[serde(default = "defaults::unreachable_grace")]

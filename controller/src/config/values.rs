@@ -1,6 +1,6 @@
 //! Types of the configuration's values. Each type accepts only valid values.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use perilog_core::{HostList, HostName, JobId, Span};
 use serde::{Deserialize, Serialize};
@@ -134,39 +134,6 @@ impl From<Argv> for Vec<String> {
     }
 }
 
-/// An absolute path. A relative path would depend on the daemon's working directory, which no administrator knows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "PathBuf", into = "PathBuf")]
-pub struct AbsolutePath(PathBuf);
-
-impl AbsolutePath {
-    pub(super) fn fixed(path: &'static str) -> Self {
-        Self(path.into())
-    }
-}
-
-impl std::ops::Deref for AbsolutePath {
-    type Target = Path;
-
-    fn deref(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl TryFrom<PathBuf> for AbsolutePath {
-    type Error = &'static str;
-
-    fn try_from(path: PathBuf) -> Result<Self, Self::Error> {
-        if path.is_absolute() { Ok(Self(path)) } else { Err("expected an absolute path") }
-    }
-}
-
-impl From<AbsolutePath> for PathBuf {
-    fn from(path: AbsolutePath) -> Self {
-        path.0
-    }
-}
-
 /// Users, beside root and the groups of `[api]` and `[edge]`, who may read jobs, nodes and events. Output of scripts
 /// stays hidden from them, except for the last line in an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,28 +142,4 @@ pub enum Read {
     /// No other users: only root and members of these groups may read.
     Group,
     Anyone,
-}
-
-/// Least severe level to log.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Log {
-    Error,
-    Warn,
-    #[default]
-    Info,
-    Debug,
-    Trace,
-}
-
-impl Log {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
-    }
 }

@@ -130,9 +130,11 @@ impl Feed {
         let is_first = changes.is_empty();
         changes.jobs.extend(news.jobs.iter().cloned());
         changes.drains |= news.drains;
-        if is_first || !defect!(HandedOverOutdated) {
+        if is_first {
+            changes.handed = handed;
+        } else if !defect!(HandedOverOutdated) {
             // The replies of an earlier commit that the follower has not taken are outdated.
-            changes.handed = handed.filter(|_| is_first);
+            changes.handed = None;
         }
         self.last.clone_from(&changes.handed);
         let is_bounded = changes.jobs.len() <= MAX_CHANGED;

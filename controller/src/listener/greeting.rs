@@ -102,7 +102,8 @@ impl Places {
             if others.clone().count() >= shared
                 && let Some((until, number)) = others.map(|greeter| (greeter.since + TURN, greeter.number)).min()
             {
-                if until > now && !defect!(NoTurnToGreet) {
+                let until = if defect!(NoTurnToGreet) { now } else { until };
+                if until > now {
                     return Some(until);
                 }
                 self.greeters.retain(|greeter| greeter.number != number);

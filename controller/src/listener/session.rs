@@ -111,7 +111,9 @@ async fn talk(mut link: Box<Link>, plain: bool, tls: watch::Receiver<Option<Serv
         return Over::Ended("the controller is ending".to_owned());
     }
     let Outbound { frames, end, own } = outbound;
-    let hearing = Hearing { id, peer, names: (!plain && !defect!(NamesUnchecked)).then_some(names), own, sessions };
+    let names = (!plain).then_some(names);
+    let names = if defect!(NamesUnchecked) { None } else { names };
+    let hearing = Hearing { id, peer, names, own, sessions };
     let reading = hearing.read(reader, place);
     let welcomed = || name.iter().for_each(|name| sessions.greetings.welcomed(name, address));
     let writing = write(writer, frames, welcomed);

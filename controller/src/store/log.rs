@@ -104,8 +104,11 @@ pub(super) fn checkpoint_if_long(db: &Connection) -> rusqlite::Result<()> {
 /// Copies the whole log to the store's file and empties the log, before `db` is closed. An empty log shows a clean end.
 /// SQLite does the same when the last connection is closed, but readers may have one. Leaves a log that is to stay.
 pub(super) fn end(db: &Connection) {
+    if defect!(LogLeftToReaders) {
+        return;
+    }
     // SQLite refuses the question only of a connection that is closed.
-    if db.db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE).unwrap_or(true) || defect!(LogLeftToReaders) {
+    if db.db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE).unwrap_or(true) {
         return;
     }
     let is_busy: rusqlite::Result<bool> = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));

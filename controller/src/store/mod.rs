@@ -159,8 +159,10 @@ impl Store {
 
     /// Returns the search for damage that is due beside the controller; `None`: none is due.
     pub fn search(&self) -> Option<Search> {
-        let is_due = self.is_unsearched.load(Ordering::Relaxed) && !defect!(SearchSkipped);
-        is_due.then(|| Search::new(&self.path, self.is_unsearched.clone()))
+        if defect!(SearchSkipped) {
+            return None;
+        }
+        self.is_unsearched.load(Ordering::Relaxed).then(|| Search::new(&self.path, self.is_unsearched.clone()))
     }
 
     /// Has the next start search the store for damage before it reads a row.
@@ -267,7 +269,10 @@ impl Durable for Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if self.is_unsearched.load(Ordering::Relaxed) && !defect!(SearchForgotten) {
+        if defect!(SearchForgotten) {
+            self.is_unsearched.store(false, Ordering::Relaxed);
+        }
+        if self.is_unsearched.load(Ordering::Relaxed) {
             // With the log, the next start searches.
             log::keep(&self.db, true);
         }

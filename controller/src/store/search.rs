@@ -48,11 +48,15 @@ pub(super) enum When {
 /// Returns when the store at `path` is to be searched. The file of the lock then trusts no boot, until [`trust`].
 pub(super) fn when(path: &Path, lock: &Lock) -> When {
     let trusted = lock.take_note();
-    if !log::is_left(path) || defect!(DamageUnchecked) {
+    if defect!(DamageUnchecked) {
+        return When::Never;
+    }
+    if !log::is_left(path) {
         return When::Never;
     }
     match boot() {
-        Some(boot) if boot == trusted || defect!(CutTrusted) => When::Beside,
+        Some(_) if defect!(CutTrusted) => When::Beside,
+        Some(boot) if boot == trusted => When::Beside,
         _ => When::First,
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use perilog_core::controller::Layout;
 use perilog_core::controller::view::PAGE_BYTES;
-use perilog_core::{ActionName, Attempt, JobId, Rank, defect};
+use perilog_core::{ActionName, Attempt, JobId, Rank};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -189,7 +189,7 @@ impl StepReader {
                 "steps": steps.iter().map(|step| reported(step, &scripts)).collect::<Vec<_>>(),
             });
             let bytes = serde_json::to_vec(&task).map_or(0, |json| json.len() + 1);
-            if bytes > left && !page.tasks.is_empty() && !defect!(PageUnbounded) {
+            if bytes > left && !page.tasks.is_empty() {
                 page.next = last;
                 break;
             }

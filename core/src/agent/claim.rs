@@ -48,7 +48,10 @@ impl Machine {
         let stem = ids::stem(action, job, id);
         let full = self.tasks.len() + self.tombstones.len() >= self.node.policy.max_tombstones;
         let named = self.session.cluster.is_some_and(|c| id.action == ActionId::of(c, job, attempt, action));
-        if full || !named || self.stems.contains_key(&stem) || defect!(CancelLeavesNothing) {
+        if defect!(CancelLeavesNothing) {
+            return self.send_bare_end(cx, id, outcome);
+        }
+        if full || !named || self.stems.contains_key(&stem) {
             // No tombstone: the host has no room for one, or the agent refuses a Start with this id or stem anyway.
             return self.send_bare_end(cx, id, outcome);
         }

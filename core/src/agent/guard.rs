@@ -54,7 +54,8 @@ impl<'a> Held<'a> {
             return None;
         }
         let of_job = || self.jobs.get(&task.intent.start.job)?.iter().copied().find(|other| step(other) != step(task));
-        let any = || self.first.filter(|_| serialize && !defect!(SerializeIgnored));
+        let serialize = if defect!(SerializeIgnored) { false } else { serialize };
+        let any = || self.first.filter(|_| serialize);
         self.released.or_else(of_job).or_else(any)
     }
 }
@@ -114,14 +115,13 @@ impl Machine {
                 continue;
             }
             let holder = held.against(task, self.node.policy.serialize_host);
+            let unloads = self.unloading.contains_key(&task.stem);
+            let unloads = if defect!(StartOverUnload) { false } else { unloads };
             let waits_for = holder
                 .map(Task::name)
                 .or_else(|| (!self.bus).then(|| "the system bus".to_owned()))
                 // An older unit of the same name is still loaded. Unloading that unit now would stop the new one.
-                .or_else(|| {
-                    (self.unloading.contains_key(&task.stem) && !defect!(StartOverUnload))
-                        .then(|| EARLIER_UNIT.to_owned())
-                })
+                .or_else(|| unloads.then(|| EARLIER_UNIT.to_owned()))
                 .or_else(|| task.start_again.at().and(task.trouble.clone()));
             held.add(task);
             queue.push((task.id(), holder.map(Task::id), waits_for));
@@ -163,7 +163,8 @@ impl Machine {
     }
 
     fn given_up(&self, task: &Task, boot_ms: u64) -> Option<Outcome> {
-        if task.intent.start.boot != self.node.boot && !defect!(AnyBoot) {
+        if defect!(AnyBoot) {
+        } else if task.intent.start.boot != self.node.boot {
             return Some(Outcome::Lost { why: Loss::Rebooted });
         }
         let refused = |why: String| Some(Outcome::Refused { why });

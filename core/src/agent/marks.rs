@@ -35,8 +35,9 @@ impl Machine {
     pub(super) fn keep_newest(&mut self, gone: &[KeptTombstone], cx: &mut Cx) {
         let Some(accepted) = self.session.highest() else { return };
         let newest = gone.iter().filter_map(|entry| entry.tombstone.commit).max();
-        if let Some(newest) = newest.filter(|newest| *newest > accepted.newest() && newest.epoch == accepted.epoch)
-            && !defect!(MarksGo)
+        if defect!(MarksGo) {
+        } else if let Some(newest) =
+            newest.filter(|newest| *newest > accepted.newest() && newest.epoch == accepted.epoch)
         {
             self.write_epoch(AcceptedEpoch { commit: newest.number, ..accepted }, cx);
         }
@@ -45,13 +46,16 @@ impl Machine {
     /// Returns an after-action that this host has accepted for the attempt of `start`. `None`: there is none, so a
     /// setup action may begin.
     pub(super) fn after_of(&self, start: &Start) -> Option<&ActionName> {
+        if defect!(SetupAfterCleanup) {
+            return None;
+        }
         let tasks = self.tasks.values().filter(|task| !task.intent.local).map(|task| &task.intent.start);
         let tasks = tasks.map(|of| (of.after, &of.job, of.attempt, &of.action));
         let tombstones = self.tombstones.iter().map(|entry| &entry.tombstone).filter(|tombstone| !tombstone.local);
         let tombstones = tombstones.map(|of| (of.after, &of.job, of.attempt, &of.action));
-        let found = tasks.chain(tombstones).find(|(after, job, attempt, _)| {
-            *after && **job == start.job && *attempt == start.attempt && !defect!(SetupAfterCleanup)
-        });
+        let found = tasks
+            .chain(tombstones)
+            .find(|(after, job, attempt, _)| *after && **job == start.job && *attempt == start.attempt);
         found.map(|(.., action)| action)
     }
 }

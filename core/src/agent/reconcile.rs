@@ -10,9 +10,7 @@ use crate::ids::{self, ActionId, ClusterId, TaskId};
 use crate::idset::IdSet;
 use crate::mark::AcceptedEpoch;
 use crate::outcome::Outcome;
-use crate::task::{
-    Claim, Empty, Ended, Hook, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone,
-};
+use crate::task::{Claim, Ended, Hook, Intent, Plan, Start, Tombstone};
 
 use super::ending::is_worth_inspecting;
 use super::io::{Effect, Found, Level, Now, Seen, UnitIds};
@@ -76,7 +74,10 @@ impl Machine {
             task.inspection = Default::default();
             task.watched = false;
             // systemd may not have received an earlier TERM: the agent sends it again.
-            task.term = task.cancelled && !defect!(BusTakesTerm);
+            task.term = task.cancelled;
+            if defect!(BusTakesTerm) {
+                task.term = false;
+            }
             if task.may_live() {
                 task.watch.unanswered(cx.now.boot_ms);
             }
@@ -101,7 +102,8 @@ impl Machine {
         for id in self.in_order() {
             let Some(task) = self.tasks.get_mut(&id) else { continue };
             match task.state {
-                State::Live if !defect!(WakeupLostAfterReexec) => {
+                State::Live if defect!(WakeupLostAfterReexec) => {}
+                State::Live => {
                     task.watched = true;
                     cx.push(Effect::Watch { stem: task.stem.clone(), task: id });
                 }
@@ -180,7 +182,10 @@ impl Machine {
     /// counts as claimed. Exception: if the runner's exit status says that it ran nothing, the unit came up after the
     /// task had ended, and is only unloaded (`ended_units`).
     fn rebuild(&mut self, id: TaskId, mut found: Found, ended_units: &mut Vec<EndedUnit>, cx: &mut Cx) {
-        let Some(ids) = found.unit_ids.clone().filter(|_| !defect!(OrphanNotRebuilt)) else { return };
+        if defect!(OrphanNotRebuilt) {
+            return;
+        }
+        let Some(ids) = found.unit_ids.clone() else { return };
         let is_traceless = found.claim.is_none() && found.ended.is_none();
         if found.unit.as_ref().is_some_and(ran_nothing) && found.processes.is_empty() && is_traceless {
             let text = format!("{} came up without its task and ran nothing: unloaded", found.stem);
@@ -292,25 +297,5 @@ fn seen(found: Found) -> Seen {
 
 /// The plan for a rebuilt task whose action the node no longer configures: no limits, and `lingering = "hold"`.
 fn unknown_plan() -> Plan {
-    Plan {
-        run: Run::Command(Vec::new()),
-        user: "root".to_owned(),
-        cwd: "/".to_owned(),
-        path: String::new(),
-        umask: 0o022,
-        env: BTreeMap::new(),
-        timeout_ms: None,
-        script_timeout_ms: None,
-        on_timeout: OnTimeout::Drain,
-        on_error: OnError::Continue,
-        empty: Empty::Ok,
-        lingering: Lingering::Hold,
-        retries: Retries::default(),
-        scripts: BTreeMap::new(),
-        nofile: 0,
-        memory_max: None,
-        tasks_max: None,
-        cpu_weight: None,
-        oom_score_adjust: 0,
-    }
+    Plan { path: String::new(), nofile: 0, ..Plan::default() }
 }

@@ -171,7 +171,8 @@ impl Machine {
             return self.hang(why, cx);
         }
         let limit = Epoch::highest_acceptable(cx.now.wall_ms);
-        if highest != Some(welcome.epoch) && welcome.epoch.number > limit && !defect!(AnyEpochAccepted) {
+        if defect!(AnyEpochAccepted) {
+        } else if highest != Some(welcome.epoch) && welcome.epoch.number > limit {
             let why = format!(
                 "its epoch {} is above {limit}, which no controller reaches that adds one at each start: is this \
                  host's clock right (timedatectl), or was the controller's key stolen?",
@@ -229,8 +230,8 @@ impl Machine {
             let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else { continue };
             let unsaid = std::mem::take(&mut task.unsaid);
             match &task.state {
-                State::Ended { .. } if !defect!(DropFinishedOnReconnect) => self.send_end(id, cx),
-                State::Ended { .. } => {}
+                State::Ended { .. } if defect!(DropFinishedOnReconnect) => {}
+                State::Ended { .. } => self.send_end(id, cx),
                 State::WritingTombstone { .. } | State::Recording => {}
                 _ => {
                     if unsaid {

@@ -58,7 +58,10 @@ impl Task {
             State::Withdrawing => self.trouble.is_some(),
             _ => false,
         };
-        before && asked && !defect!(StallUnseen)
+        if defect!(StallUnseen) {
+            return false;
+        }
+        before && asked
     }
 
     /// Returns `true` if the agent has reported that the limit passed before a script began.

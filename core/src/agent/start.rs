@@ -78,7 +78,8 @@ impl Machine {
         let bare = |outcome| Box::new(Ended::bare(outcome, now.wall_ms));
         let refused = |why: String| bare(Outcome::Refused { why });
         let excused = |why: String| Box::new(Ended { excused: true, ..*refused(why) });
-        if start.boot != self.node.boot && !defect!(AnyBoot) {
+        if defect!(AnyBoot) {
+        } else if start.boot != self.node.boot {
             return Err(bare(Outcome::Lost { why: Loss::Rebooted }));
         }
         if !local

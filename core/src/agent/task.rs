@@ -123,7 +123,10 @@ impl Task {
     /// Returns `true` if systemd has begun this task's unit again after its runner, which has the claim, had ended.
     pub(super) fn is_restarted(&self, unit: &UnitFacts) -> bool {
         let Some(Claim::Runner(claimed)) = &self.claim else { return false };
-        unit.invocation.as_ref().is_some_and(|invocation| invocation != claimed) && !defect!(RestartIsAlive)
+        if defect!(RestartIsAlive) {
+            return false;
+        }
+        unit.invocation.as_ref().is_some_and(|invocation| invocation != claimed)
     }
 
     pub(super) fn new(stem: String, intent: Box<Intent>, seq: u64, state: State) -> Self {
@@ -214,7 +217,8 @@ impl Task {
 /// `activating`, `deactivating` or waits for a start, its properties may still change. If a drop-in has systemd restart
 /// the unit (`Restart=`), the task ends before the restart: a further runner would find its claim and run nothing.
 pub(super) fn is_over(unit: &UnitFacts) -> bool {
-    let restarts = unit.sub.starts_with("auto-restart") && !defect!(RestartIsAlive);
+    let restarts = unit.sub.starts_with("auto-restart");
+    let restarts = if defect!(RestartIsAlive) { false } else { restarts };
     let settled = restarts || !matches!(unit.active.as_str(), "activating" | "deactivating" | "reloading");
     let never_ran = matches!(unit.active.as_str(), "failed" | "inactive");
     settled && !unit.is_to_start() && unit.main_pid == 0 && (unit.main_code != 0 || never_ran)

@@ -227,7 +227,8 @@ impl Machine {
         task.loaded = Some(unit.active == "failed");
         task.invocation = unit.invocation.clone();
         let policy = task.intent.plan.lingering;
-        if !seen.processes.is_empty() && policy != Lingering::Keep && !defect!(ExitedIsEnded) {
+        if defect!(ExitedIsEnded) {
+        } else if !seen.processes.is_empty() && policy != Lingering::Keep {
             return self.observe_lingering(id, unit, &seen.processes, cx);
         }
         let left = match policy {
@@ -347,7 +348,10 @@ impl Task {
         let by_ids = seen.unit_ids.as_ref().is_some_and(|ids| ids.task == self.id());
         let by_claim =
             matches!(&self.claim, Some(Claim::Runner(invocation)) if unit.invocation.as_ref() == Some(invocation));
-        by_ids || by_claim || defect!(AdoptByName)
+        if defect!(AdoptByName) {
+            return true;
+        }
+        by_ids || by_claim
     }
 
     /// Logs, once, the processes that the task waits for, if the plan is to wait.

@@ -19,7 +19,7 @@ impl Machine {
     /// Rebuilds the machine from the store, and begins a new epoch. Returns the machine and the first batch to commit,
     /// which contains the epoch. `nonce`: a random number that tells two controllers with the same epoch number apart.
     pub fn load(snapshot: Snapshot, settings: Settings, nonce: u64, now: Now) -> (Self, Output) {
-        let anchor = snapshot.anchor.filter(|_| !defect!(EpochOfTheCopy));
+        let anchor = if defect!(EpochOfTheCopy) { None } else { snapshot.anchor };
         let newest = snapshot.history.newest().max(anchor);
         let number = newest.map_or(1, |commit| commit.epoch.number.saturating_add(1));
         let epoch = Epoch { number, nonce };
@@ -56,7 +56,8 @@ impl Machine {
         }
         machine.jobs.take_in_ranks(snapshot.ranks, now, machine.cx.settings.unreachable_grace_ms);
         for (job, last) in snapshot.events_last {
-            machine.jobs.table.set_events_last(job, if defect!(EventsRepeat) { 0 } else { last });
+            let last = if defect!(EventsRepeat) { 0 } else { last };
+            machine.jobs.table.set_events_last(job, last);
         }
         machine.jobs.table.away.elsewhere = snapshot.elsewhere;
         machine.cx.outbox.set_elsewhere(snapshot.elsewhere.notices);

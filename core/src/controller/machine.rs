@@ -285,7 +285,10 @@ impl Machine {
                 self.jobs.check_all(&node.tasks, self.cx.now.mono_ms);
             }
             let continues = |(phase, _): &(Phase, u64)| end.continues && !phase.is_before_its_begin();
-            if !node.live.get(&task).is_some_and(continues) || defect!(ResolvedForgotten) {
+            if defect!(ResolvedForgotten) {
+                node.live.remove(&task);
+            }
+            if !node.live.get(&task).is_some_and(continues) {
                 node.live.remove(&task);
             }
         }

@@ -71,9 +71,10 @@ impl Jobs {
 impl Machine {
     pub(super) fn on_request(&mut self, client: Client, uid: u32, request: Request) {
         let reply = match self.with_attempt(request) {
+            Request::OfEdge(request) if defect!(EdgeAsksForAll) => return self.on_request(client, uid, *request),
             Request::OfEdge(request) => match self.check_edge(&request) {
-                Err(refusal) if !defect!(EdgeAsksForAll) => Err(refusal),
-                _ => return self.on_request(client, uid, *request),
+                Err(refusal) => Err(refusal),
+                Ok(()) => return self.on_request(client, uid, *request),
             },
             Request::Run(run) => self.begin_or_attach(run, None),
             Request::ActionStart(start) => self.action_start(*start),
@@ -180,7 +181,10 @@ impl Machine {
             }
             Request::Releases { first, except, limit } => {
                 let reported = |entry: &OutboxEntry| {
-                    !self.jobs.is_suspended(&entry.job, entry.attempt) || defect!(SuspendedNoticed)
+                    if defect!(SuspendedNoticed) {
+                        return true;
+                    }
+                    !self.jobs.is_suspended(&entry.job, entry.attempt)
                 };
                 Ok(Reply::Outbox(self.cx.outbox.oldest_releases(&first, &except, limit, reported)))
             }
@@ -211,6 +215,9 @@ impl Machine {
     /// Names the attempt in a request that names none, if a node holds tasks of a newer attempt than the store knows: a
     /// lost epoch added it, and the request is about it.
     fn with_attempt(&self, mut request: Request) -> Request {
+        if defect!(UnknownAttemptIgnored) {
+            return request;
+        }
         let of = match &mut request {
             Request::Run(run) => Some((&run.job, &mut run.attempt)),
             Request::ActionStart(start) => Some((&start.run.job, &mut start.run.attempt)),
@@ -218,7 +225,7 @@ impl Machine {
             Request::JobFinish { job, attempt, .. } | Request::JobCancel { job, attempt, .. } => Some((&*job, attempt)),
             _ => None,
         };
-        if let Some((job, attempt)) = of.filter(|(_, attempt)| attempt.is_none() && !defect!(UnknownAttemptIgnored)) {
+        if let Some((job, attempt)) = of.filter(|(_, attempt)| attempt.is_none()) {
             *attempt = self.facts().newest_unknown(job);
         }
         request

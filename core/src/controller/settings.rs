@@ -10,7 +10,9 @@ impl Machine {
     /// Applies new settings. Warns if the outbox has notices for the release hook and no release hook is configured.
     pub(crate) fn on_settings(&mut self, settings: Settings) {
         self.jobs.after.clone_from(&settings.after);
-        self.prunes_on |= keeps_less(&settings, &self.cx.settings) && !defect!(LessKeptLater);
+        if !defect!(LessKeptLater) {
+            self.prunes_on |= keeps_less(&settings, &self.cx.settings);
+        }
         self.cx.settings = settings;
         self.drains.set_hook(self.cx.settings.drain_hook, &mut self.cx);
         let pending = self.cx.outbox.pending();

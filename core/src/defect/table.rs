@@ -213,8 +213,6 @@ table! {
         "what is written does not grow with the cluster", Hunt::Unit { program: "core", filter: "lists" };
     NoticesUnfolded: "each release that waits has a row of its own in ps",
         "a reply does not grow with the cluster", Hunt::Unit { program: "core", filter: "lists" };
-    UnknownUnfolded: "each unknown task has a row of its own in what a restore has left",
-        "a reply does not grow with the cluster", Hunt::Unit { program: "core", filter: "lists" };
     BatchUnbounded: "a batch starts, loses or drains all ranks of a job at once",
         "no request waits for a job of 65,536 ranks",
         Hunt::Unit { program: "core", filter: "no_batch_of_the_daemon" };

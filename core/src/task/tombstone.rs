@@ -48,7 +48,7 @@ impl Tombstone {
     /// Returns whether the node has rebooted from the task's boot to the boot `now`, and whether a script announced
     /// that. `Reboot::None` for a task that did not succeed.
     pub fn reboot(&self, now: &BootId) -> Reboot {
-        let expects = self.expects_boot && !defect!(TombstoneForgetsBoot);
+        let expects = if defect!(TombstoneForgetsBoot) { false } else { self.expects_boot };
         self.boot.as_ref().map_or(Reboot::None, |of| Reboot::since(of, expects, now))
     }
 

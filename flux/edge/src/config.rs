@@ -2,10 +2,10 @@
 //! the keys for people; a test compares the two.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use perilog_core::{ActionName, ResourceName, Span};
-use perilog_host::config::{ConfigError, Loaded, MainFile};
+use perilog_host::config::{AbsolutePath, ConfigError, Loaded, LogLevel, MainFile};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::view::Site;
@@ -17,9 +17,9 @@ pub const FILE: &str = "/etc/perilog/edge.toml";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Config {
-    pub log: Log,
-    pub flux: Socket,
-    pub controller: Socket,
+    pub log: LogLevel,
+    pub flux: AbsolutePath,
+    pub controller: AbsolutePath,
     /// Name of this instance of Flux, which distinguishes it from other instances that the controller serves.
     pub instance: Name,
     pub online_patience: Limit,
@@ -31,9 +31,9 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            log: Log::Info,
-            flux: Socket(PathBuf::from("/run/flux/local")),
-            controller: Socket(PathBuf::from("/run/perilog/controller.sock")),
+            log: LogLevel::Info,
+            flux: AbsolutePath::fixed("/run/flux/local"),
+            controller: AbsolutePath::fixed("/run/perilog/controller.sock"),
             instance: Name("system".to_owned()),
             online_patience: Limit(120_000),
             external: BTreeMap::new(),
@@ -178,57 +178,10 @@ impl From<Lease> for Limit {
 
 /// Returns warnings for people about settings that are well formed but will not work here.
 pub fn warnings(config: &Config) -> Vec<String> {
-    let missing = |(key, socket): (&str, &Socket)| {
-        (!socket.0.exists()).then(|| format!("{key}: there is no socket {}", socket.0.display()))
+    let missing = |(key, socket): (&str, &AbsolutePath)| {
+        (!socket.exists()).then(|| format!("{key}: there is no socket {}", socket.display()))
     };
     [("flux", &config.flux), ("controller", &config.controller)].into_iter().filter_map(missing).collect()
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Log {
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
-impl Log {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
-    }
-}
-
-/// The absolute path of a socket.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "PathBuf", into = "PathBuf")]
-pub struct Socket(PathBuf);
-
-impl Socket {
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl TryFrom<PathBuf> for Socket {
-    type Error = &'static str;
-
-    fn try_from(path: PathBuf) -> Result<Self, Self::Error> {
-        if path.is_absolute() { Ok(Self(path)) } else { Err("expected an absolute path") }
-    }
-}
-
-impl From<Socket> for PathBuf {
-    fn from(socket: Socket) -> Self {
-        socket.0
-    }
 }
 
 /// A name: 1 to 64 of `[A-Za-z0-9._-]`.

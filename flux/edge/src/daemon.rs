@@ -58,7 +58,7 @@ async fn terminated(signals: &mut Signals) {
 /// A text for the operator: `job` is no job id, Flux is away or refuses, or the plugin has no open reference on the
 /// job.
 pub async fn release(config: &Config, job: &str) -> Result<(), String> {
-    let path = config.flux.path();
+    let path = &*config.flux;
     let only = match job {
         "all" => None,
         job => Some(job.parse::<Fluid>().map_err(|error| error.to_string())?),

@@ -19,6 +19,7 @@ mod reload;
 mod report;
 mod source;
 mod tree;
+mod values;
 
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,7 @@ pub use self::known::keys;
 pub use self::origin::Origins;
 pub use self::reload::{Change, Changes};
 pub use self::report::{ConfigError, Problem};
+pub use self::values::{AbsolutePath, LogLevel};
 
 /// Number of problems at which a check ends, of one file or of all files together. Each wrong value costs another pass
 /// over the text, so this limit also keeps the number of passes low.

@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use perilog_core::agent::Policy;
 use perilog_core::controller::Settings;
 use perilog_core::controller::io::{ReleasePolicy, Source};
-use perilog_core::task::{
-    Empty, Lingering, NO_CLAIM, NO_TASK, NOT_OURS, OnError, OnTimeout, Plan, Report, Retries, Run,
-};
+use perilog_core::task::{Lingering, NO_CLAIM, NO_TASK, NOT_OURS, OnError, OnTimeout, Plan, Report, Retries, Run};
 use perilog_core::{
     ActionName, Attempt, BootId, BootRecord, ClusterId, ExitStatus, HostList, HostName, InvocationId, JobId, MachineId,
     MilestoneName, ResourceName, ResourceSet, TaskId,
@@ -203,27 +201,8 @@ pub(crate) fn policy(exclusive: bool, number: u8) -> Policy {
 }
 
 fn usual_policy(exclusive: bool) -> Policy {
-    let plan = |timeout_ms: Option<u64>| Plan {
-        run: Run::Directories(vec!["/etc/perilog/scripts".to_owned()]),
-        user: "root".to_owned(),
-        cwd: "/".to_owned(),
-        path: "/usr/bin:/bin".to_owned(),
-        umask: 0o022,
-        env: BTreeMap::new(),
-        timeout_ms,
-        script_timeout_ms: None,
-        on_timeout: OnTimeout::Drain,
-        on_error: OnError::Continue,
-        empty: Empty::Ok,
-        lingering: Lingering::Hold,
-        retries: Retries::default(),
-        scripts: BTreeMap::new(),
-        nofile: 65_536,
-        memory_max: None,
-        tasks_max: None,
-        cpu_weight: None,
-        oom_score_adjust: 0,
-    };
+    let run = || Run::Directories(vec!["/etc/perilog/scripts".to_owned()]);
+    let plan = |timeout_ms| Plan { run: run(), timeout_ms, ..Plan::default() };
     let actions = [
         ("prolog", plan(Some(30_000))),
         ("epilog", Plan { on_timeout: OnTimeout::Kill, ..plan(Some(30_000)) }),

@@ -1,6 +1,6 @@
 //! Check of the deliberate defects (core/src/defect.rs). Each defect in the table is used in the code, as
 //! `defect!(Name)`, and each used one is in the table. Each test that the table names exists. No release build can have
-//! a defect.
+//! a defect. No site is within a rule of the product: a reader sees the rule, and the switch beside it.
 
 use std::collections::BTreeSet;
 
@@ -24,6 +24,8 @@ const TESTS_ALONE: &str = "#[cfg(all(test, feature = \"defects\"))]\nmod chosen;
 pub(super) struct Defects {
     table: BTreeSet<String>,
     sites: BTreeSet<String>,
+    /// Each site that is part of an expression, as `file:line: defect`.
+    within: Vec<String>,
     /// The text of each `filter: "..."` in the table: a part of the name of a test, or of a file with tests, that must
     /// find the defect.
     filters: BTreeSet<String>,
@@ -50,7 +52,11 @@ impl Defects {
             }
             _ => {
                 let tokens = tokens(text);
-                self.sites.extend(sites(&tokens));
+                self.sites.extend(sites(&tokens).map(|(_, site)| site.to_owned()));
+                // A test has no rule of the product.
+                if !name.split('/').any(|part| part == "tests") {
+                    self.within.extend(within(&tokens).map(|(line, site)| format!("{name}:{line}: {site}")));
+                }
                 self.named.extend(functions(&tokens));
                 self.named.insert(name.to_owned());
             }
@@ -70,6 +76,11 @@ impl Defects {
         }
         for defect in self.sites.difference(&self.table) {
             find(format!("{TABLE}: {defect} has a site and is not in the table"));
+        }
+        for site in &self.within {
+            find(format!(
+                "{site} bends an expression: make it the whole condition of an `if` or of a match arm ({GUARD})"
+            ));
         }
         for filter in self.filters.iter().filter(|filter| !self.named.iter().any(|name| name.contains(*filter))) {
             find(format!("{TABLE}: no test is called {filter}"));
@@ -121,10 +132,31 @@ fn rows(tokens: &[Token]) -> BTreeSet<String> {
     found
 }
 
-/// Returns the names of the defects at all sites `defect!(Name)`.
-fn sites(tokens: &[Token]) -> BTreeSet<String> {
+/// Returns all sites `defect!(Name)`: the index of the token `defect`, and the name.
+fn sites(tokens: &[Token]) -> impl Iterator<Item = (usize, &str)> {
     let is = |window: &[Token]| window[0].text == "defect" && window[1].text == "!" && window[2].text == "(";
-    tokens.windows(4).filter(|window| is(window)).map(|window| window[3].text.clone()).collect()
+    let windows = tokens.windows(4).enumerate().filter(move |(_, window)| is(window));
+    windows.map(|(at, window)| (at, window[3].text.as_str()))
+}
+
+/// Returns the line and the name of each site that is part of an expression. The others are of these shapes, each also
+/// as `else if`:
+///
+/// * `if defect!(A) {` and `if !defect!(A) {`, as a statement or as the value of a `let`;
+/// * `if defect!(A) && condition {`, where the whole statement is the defect's;
+/// * a match arm `PATTERN if defect!(A) =>`, or `PATTERN if defect!(A) && condition =>`.
+fn within(tokens: &[Token]) -> impl Iterator<Item = (usize, &str)> {
+    let word = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
+    let is_whole = move |at: usize| {
+        let path = if word(at.wrapping_sub(1)) == "::" { 2 } else { 0 };
+        let negated = usize::from(word(at.wrapping_sub(path + 1)) == "!");
+        let condition = at.wrapping_sub(path + negated + 1);
+        // `=>` and `&&` are two tokens each.
+        let is_arm_or_narrowed = matches!([word(at + 5), word(at + 6)], ["=", ">"] | ["&", "&"]) && negated == 0;
+        let begins = matches!(word(condition.wrapping_sub(1)), "{" | "}" | ";" | "else" | "=");
+        word(condition) == "if" && (is_arm_or_narrowed || word(at + 5) == "{" && begins)
+    };
+    sites(tokens).filter(move |(at, _)| !is_whole(*at)).map(|(at, site)| (tokens[at].line, site))
 }
 
 /// Returns the names of all functions that the tokens of a source file define.
@@ -151,12 +183,12 @@ mod tests {
         let unrefused = format!("{TESTS_ALONE}\n");
         let table = "enum X { A: b }\ntable! {\n A: \"a\", \"b\", Hunt::S;\n\
                      \x20B: \"c: d\", \"e\", Hunt::U { program: \"f\", filter: \"g\" };\n}\n";
-        let site = "fn a_g() {} if x && defect!(A) { } // defect!(C)\nlet s = \"defect!(D)\"; y(crate::defect!(B));";
+        let site = "fn a_g() {} if defect!(A) { } // defect!(C)\nlet s = \"defect!(D)\"; if !crate::defect!(B) { }";
         assert_eq!(errors(&[(GUARD, &guard), (TABLE, table), ("a.rs", site)]), Vec::<String>::new());
         for (files, expected) in [
             ([(GUARD, unrefused.as_str()), (TABLE, table), ("a.rs", site)], "must refuse"),
             ([(GUARD, anywhere.as_str()), (TABLE, table), ("a.rs", site)], "for tests"),
-            ([(GUARD, guard.as_str()), (TABLE, table), ("a.rs", "fn g() { defect!(A) }")], "B has no site"),
+            ([(GUARD, guard.as_str()), (TABLE, table), ("a.rs", "fn g() { if defect!(A) { } }")], "B has no site"),
             ([(GUARD, guard.as_str()), (TABLE, "table! { A: 1; }"), ("a.rs", site)], "B has a site"),
             (
                 [(GUARD, guard.as_str()), (TABLE, &table.replace("\"g\"", "\"h\"")), ("a.rs", site)],
@@ -165,6 +197,38 @@ mod tests {
         ] {
             let errors = errors(&files);
             assert!(errors.len() == 1 && errors[0].contains(expected), "{errors:?}");
+        }
+    }
+
+    #[test]
+    fn a_site_is_a_whole_condition() {
+        for (text, whole) in [
+            ("; if defect!(A) { return; }", true),
+            ("; if !core::defect!(A) { f(); }", true),
+            ("} else if !defect!(A) { f(); }", true),
+            ("; if defect!(A) { } else if x { f(); }", true),
+            ("let x = if defect!(A) { 0 } else { x };", true),
+            ("; if defect!(A) && x { return; }", true),
+            ("match x { Some(_) if defect!(A) => 0, None if defect!(A) && y => 1, _ => 2 }", true),
+            ("; if x && !defect!(A) { f(); }", false),
+            ("; if !defect!(A) && x { f(); }", false),
+            ("; if x || defect!(A) { f(); }", false),
+            ("; if defect!(A) || x { f(); }", false),
+            ("match x { Some(_) if !defect!(A) => 0, _ => 2 }", false),
+            ("match x { Some(_) if y && defect!(A) => 0, _ => 2 }", false),
+            ("x.filter(|_| !defect!(A));", false),
+            ("f(if defect!(A) { 0 } else { x });", false),
+            ("Row { x: if defect!(A) { 0 } else { x } }", false),
+            ("|x| if defect!(A) { 0 } else { x };", false),
+            ("let x = !defect!(A);", false),
+        ] {
+            let found: Vec<String> = within(&tokens(text)).map(|(line, site)| format!("{line} {site}")).collect();
+            assert_eq!(found.is_empty(), whole, "{text}: {found:?}");
+            let mut defects = Defects::default();
+            defects.read("core/src/tests/a.rs", text);
+            assert_eq!(defects.within, Vec::<String>::new());
+            defects.read("core/src/a.rs", text);
+            assert_eq!(defects.within.is_empty(), whole, "{text}");
         }
     }
 

@@ -45,27 +45,8 @@ pub(crate) fn invocation(n: u8) -> InvocationId {
 }
 
 pub(crate) fn plan() -> Plan {
-    Plan {
-        run: Run::Directories(vec!["/etc/perilog/prolog.d".to_owned()]),
-        user: "root".to_owned(),
-        cwd: "/".to_owned(),
-        path: "/usr/bin:/bin".to_owned(),
-        umask: 0o022,
-        env: BTreeMap::new(),
-        timeout_ms: Some(60_000),
-        script_timeout_ms: None,
-        on_timeout: OnTimeout::Drain,
-        on_error: OnError::Continue,
-        empty: Empty::Ok,
-        lingering: Lingering::Hold,
-        retries: Retries::default(),
-        scripts: BTreeMap::new(),
-        nofile: 65_536,
-        memory_max: None,
-        tasks_max: None,
-        cpu_weight: None,
-        oom_score_adjust: 0,
-    }
+    let run = Run::Directories(vec!["/etc/perilog/prolog.d".to_owned()]);
+    Plan { run, timeout_ms: Some(60_000), nofile: 65_536, ..Plan::default() }
 }
 
 /// Returns the node that the tests use. Its actions `prolog` and `epilog` hold lingering processes, `sweep` kills them,

@@ -85,7 +85,10 @@ impl Jobs {
     pub(crate) fn booted(&mut self, task: TaskId, boot_number: u32, machine: &MachineId, cx: &mut Context) -> bool {
         let Some(action) = self.action_mut(task.action) else { return false };
         let Some(expected) = action.expected.get(&task.rank) else { return false };
-        if action.boot(task.rank) == Some(boot_number) || defect!(ExpectedBootForgotten) {
+        if defect!(ExpectedBootForgotten) {
+            return false;
+        }
+        if action.boot(task.rank) == Some(boot_number) {
             return false;
         }
         if expected.row.expects.as_ref().map(|expects| &expects.machine) != Some(machine) {
@@ -229,16 +232,19 @@ impl Action {
     /// with an announced reboot just ends. `boot_number`: the node's present boot.
     fn report_of(&self, rank: Rank, ended: &Ended, boot_number: u32) -> Report {
         let expects = self.expected.contains_key(&rank);
-        if !(expects || ended.expect_reboot) || !self.is_open_on(rank) || defect!(BootNotAwaited) {
+        if defect!(BootNotAwaited) {
+            return Report::End;
+        }
+        if !(expects || ended.expect_reboot) || !self.is_open_on(rank) {
             return Report::End;
         }
         let is_same_boot = self.boot(rank) == Some(boot_number);
         // If the node reports that a reboot is still to come, the task began in the present boot.
         let in_its_boot = is_same_boot || ended.reboot() == Reboot::Expected;
+        let has_booted = expects && !is_same_boot;
+        let has_booted = if defect!(UnmarkedBootIsLoss) { false } else { has_booted };
         match &ended.outcome {
-            Outcome::Lost { why: Loss::Rebooted } if expects && !is_same_boot && !defect!(UnmarkedBootIsLoss) => {
-                Report::Booted
-            }
+            Outcome::Lost { why: Loss::Rebooted } if has_booted => Report::Booted,
             _ if ended.booted || !in_its_boot => Report::End,
             Outcome::Lost { .. } if expects => Report::ScriptsEnded,
             outcome if !outcome.went_well() => Report::End,
@@ -256,7 +262,8 @@ impl Action {
         if !ended.outcome.went_well() || !self.is_open_on(rank) {
             return;
         }
-        if ended.expect_reboot && !defect!(BootNotAwaited) {
+        let expects = if defect!(BootNotAwaited) { false } else { ended.expect_reboot };
+        if expects {
             // The present boot may be the announced one: after a soft reboot the node still has the task's record and
             // the announcement.
             self.seen_in(rank, boot_number);

@@ -53,7 +53,8 @@ impl Machine {
             let why = if node.is_some() { Loss::Offline } else { Loss::UnknownNode };
             self.jobs.mark_lost(task, why, &mut self.cx);
             // The Cancel keeps the task from beginning later: an absent node gets one in answer to its Hello.
-            if let Some(session) = session.filter(|_| !defect!(OfflineUnfenced)) {
+            if defect!(OfflineUnfenced) {
+            } else if let Some(session) = session {
                 self.jobs.send_cancel(session, task, "not accepted within start-grace", &mut self.cx);
             }
         }
@@ -91,9 +92,13 @@ impl Facts<'_> {
         let is_kept = |rank: &Rank| self.jobs.is_behind(id, *rank) || (held && self.held_back(id, *rank).is_some());
         let waiting = action.row.waiting.iter().map(Rank).filter(|rank| !is_kept(rank));
         let unaccepted = waiting.chain(action.row.sent.iter().map(Rank)).filter(|rank| !to_boot.contains(rank.0));
-        let at = |rank: Rank| match defect!(LimitsOnWallClock) {
-            true => now.mono_ms.saturating_add(action.row.began_ms.saturating_add(grace).saturating_sub(now.wall_ms)),
-            false => action.armed(rank).saturating_add(grace),
+        let at = |rank: Rank| {
+            if defect!(LimitsOnWallClock) {
+                return now
+                    .mono_ms
+                    .saturating_add(action.row.began_ms.saturating_add(grace).saturating_sub(now.wall_ms));
+            }
+            action.armed(rank).saturating_add(grace)
         };
         // A waiting resolution keeps a task open.
         let ends = |task: &TaskId| action.resolving(task.rank).is_none();

@@ -50,8 +50,13 @@ impl Jobs {
         let given_up = ended.elapsed_ms.is_none();
         // The controller drained the node when the script passed its limit, so no second drain follows. A drain for an
         // overdue start is none for its script: an operator may have lifted it while no script had begun.
-        let overdue =
-            action.overdue(task.rank).filter(|script| *script != ITS_START || given_up || defect!(StartCounts));
+        let counts = |script: &&str| {
+            if defect!(StartCounts) {
+                return true;
+            }
+            *script != ITS_START || given_up
+        };
+        let overdue = action.overdue(task.rank).filter(counts);
         let reported = overdue.is_some() && matches!(ended.outcome, Outcome::Timeout { .. });
         let blame = (!is_ok && !reported || lacks_after_action).then(|| ended.clone());
         let rebooted = action.expected.contains_key(&task.rank);
@@ -82,7 +87,10 @@ impl Jobs {
         let Some(action) = self.action_mut(task.action) else {
             return;
         };
-        if defect!(LateDropped) || !action.late(task.rank, ended, cx.now.wall_ms) {
+        if defect!(LateDropped) {
+            return;
+        }
+        if !action.late(task.rank, ended, cx.now.wall_ms) {
             return;
         }
         let context = json!({"action": action.row.name, "attempt": action.row.attempt, "rank": task.rank, "host": host,
@@ -109,7 +117,10 @@ impl Jobs {
     /// Each task causes this second drain only once.
     pub(crate) fn mark_alive_after_loss(&mut self, task: TaskId, phase: &Phase, cx: &mut Context) {
         let Some(action) = self.action_mut(task.action).filter(|_| !phase.is_before_its_begin()) else { return };
-        if action.mark_alive_after_loss(task.rank) && !defect!(LostMayLive) {
+        if defect!(LostMayLive) {
+            return;
+        }
+        if action.mark_alive_after_loss(task.rank) {
             self.touch(task.action, cx);
             let what = "still runs, and had been given up as lost".to_owned();
             cx.changes.push_back(Change::Drain { task, what, is_stuck: true });
@@ -153,11 +164,11 @@ impl Facts<'_> {
             // The reboot is looked at when the attempt proceeds.
             return false;
         }
+        if defect!(BootKeepsProlog) {
+            return false;
+        }
         let other = |node: &Node| action.boot(task.rank).is_some_and(|boot| boot != node.row.boot_number);
-        self.jobs.counts_on(action, &ended.outcome)
-            && !survives_reboot(&action.row.name)
-            && node.is_some_and(other)
-            && !defect!(BootKeepsProlog)
+        self.jobs.counts_on(action, &ended.outcome) && !survives_reboot(&action.row.name) && node.is_some_and(other)
     }
 }
 
@@ -254,7 +265,12 @@ impl Action {
     /// own steps.
     pub(crate) fn knows(&self, rank: Rank, ended: &Ended) -> bool {
         let given_up = |known: &Ended| matches!(known.outcome, Outcome::Timeout { .. }) && known.steps.is_empty();
-        let is_news = |known: &Ended| given_up(known) && !ended.steps.is_empty() && !defect!(StragglerEndDropped);
+        let is_news = |known: &Ended| {
+            if defect!(StragglerEndDropped) {
+                return false;
+            }
+            given_up(known) && !ended.steps.is_empty()
+        };
         let says = |known: &Ended| known.outcome == ended.outcome && !is_news(known);
         match self.ended.get(&rank) {
             Some(row) => says(&row.ended) || row.late.iter().any(says),

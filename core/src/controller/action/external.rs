@@ -93,7 +93,10 @@ impl Jobs {
         layout: &Layout,
         ranks: &IdSet,
     ) -> Result<(), Refusal> {
-        let Some(entry) = self.get(&run.job).filter(|_| !defect!(ServiceOverlaps)) else { return Ok(()) };
+        if defect!(ServiceOverlaps) {
+            return Ok(());
+        }
+        let Some(entry) = self.get(&run.job) else { return Ok(()) };
         let RunRequest { job, action, .. } = run;
         let is_new = !entry.attempts.contains_key(&number);
         for (older, before) in entry.attempts.range(..number) {

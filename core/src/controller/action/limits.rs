@@ -85,10 +85,10 @@ impl Action {
 
     /// Records the time limit that the node reported for the rank; does nothing if `limit_ms` is `None`.
     pub(crate) fn limited(&mut self, rank: Rank, limit_ms: Option<u64>) {
-        let Some(limit) = limit_ms.filter(|limit| Some(*limit) != self.limit(rank) && !defect!(NodesLimitUnknown))
-        else {
+        if defect!(NodesLimitUnknown) {
             return;
-        };
+        }
+        let Some(limit) = limit_ms.filter(|limit| Some(*limit) != self.limit(rank)) else { return };
         let limits = &mut self.row.limits;
         take_out(limits, rank);
         if Some(limit) != self.row.timeout_ms {

@@ -50,8 +50,12 @@ impl Jobs {
         let attempt = entry.attempts.get(&row.attempt)?;
         let older = entry.attempts.range(..row.attempt).map(|(_, older)| older);
         // The store may not know whether an abandoned attempt still has a task there: the node keeps the order.
-        let at_work =
-            |older: &&JobAttempt| !older.abandoned && self.has_open_actions(older) && !defect!(AttemptsOverlap);
+        let at_work = |older: &&JobAttempt| {
+            if defect!(AttemptsOverlap) {
+                return false;
+            }
+            !older.abandoned && self.has_open_actions(older)
+        };
         for older in older.filter(at_work) {
             let there = attempt.layout.host(rank).and_then(|host| older.layout.rank(host.as_str())).map(Rank);
             // An unlisted attempt's action itself waits until the newer attempt has released the host.
@@ -68,7 +72,8 @@ impl Jobs {
             earlier &= other.row.id != id;
             let waits = match (follows, self.follows(other)) {
                 (true, false) if defect!(EpilogInTurn) => earlier,
-                (true, false) => other.row.external.is_none() || !defect!(EpilogBesideService),
+                (true, false) if defect!(EpilogBesideService) => other.row.external.is_none(),
+                (true, false) => true,
                 // A sent after-action waits for no action: the setup action waits for the after-action.
                 (false, true) => other.rank_state(rank) != RankState::Waiting,
                 (true, true) | (false, false) => earlier,

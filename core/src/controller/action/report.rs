@@ -64,7 +64,9 @@ impl Jobs {
         let before = action.ended.get(&rank).map(|row| &row.ended.outcome);
         let asked = action.row.cancelling.contains(rank.0) || is_cancelled(before);
         let end = end_of(kind, &action.row, asked, cx.now);
-        if action.is_open_on(rank) || defect!(ReportAgainChanges) {
+        let is_open = action.is_open_on(rank);
+        let is_open = if defect!(ReportAgainChanges) { true } else { is_open };
+        if is_open {
             ended.ranks.insert(rank.0);
             self.end_task(task, end, cx);
         } else if !action.knows(rank, &end) {

@@ -126,7 +126,8 @@ impl Jobs {
     /// Decides the verdict of an action if every rank has ended, logs it, and normally sends the resource manager a
     /// notice. An action of a suspended attempt gets no verdict.
     pub(crate) fn decide_verdict(&mut self, id: ActionId, cx: &mut Context) {
-        let may = !self.is_suspended_action(id) || defect!(SuspendedJudged);
+        let may = !self.is_suspended_action(id);
+        let may = if defect!(SuspendedJudged) { true } else { may };
         if !(may && self.action(id).is_some_and(Action::is_to_be_decided)) {
             return;
         }

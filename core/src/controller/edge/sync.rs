@@ -103,15 +103,22 @@ impl Jobs {
 
     /// Closes the attempts of the source that its list `list` lacks, and returns them.
     fn close_missing(&mut self, source: &Source, list: u64, cx: &mut Context) -> Vec<(JobId, Attempt)> {
+        if defect!(MissingContinues) {
+            return Vec::new();
+        }
+        let is_same = |of: &Source| {
+            if defect!(AnyInstanceLists) {
+                return of.name == source.name;
+            }
+            of == source
+        };
         let is_missing = |attempt: &JobAttempt| {
-            let of_source = |of: &Source| of == source || of.name == source.name && defect!(AnyInstanceLists);
-            attempt.source.as_ref().is_some_and(of_source)
+            attempt.source.as_ref().is_some_and(is_same)
                 && attempt.listed != list
                 && !attempt.complete
                 && !attempt.silent
         };
-        let missing =
-            self.table.live_attempts().filter(|(_, _, attempt)| is_missing(attempt) && !defect!(MissingContinues));
+        let missing = self.table.live_attempts().filter(|(_, _, attempt)| is_missing(attempt));
         let missing: Vec<(JobId, Attempt)> = missing.map(|(job, number, _)| (job.clone(), number)).collect();
         for (job, number) in &missing {
             self.unlist(job, *number, cx);
@@ -148,7 +155,8 @@ impl Machine {
             self.jobs.table.mark_listed(&of.job, of.attempt, half.number);
             refuse(of.job, of.attempt, of.why, &mut reported, &mut self.cx);
         }
-        if !continues || defect!(EachPageIsLast) {
+        let continues = if defect!(EachPageIsLast) { false } else { continues };
+        if !continues {
             let number = half.number;
             self.lists.is_whole(&source, half);
             let lists = &self.lists;
@@ -157,7 +165,8 @@ impl Machine {
         } else {
             self.lists.is_half(&source, half);
         }
-        for drain in drains.into_iter().filter(|_| !defect!(ListedDrainsIgnored)) {
+        let drains = if defect!(ListedDrainsIgnored) { Vec::new() } else { drains };
+        for drain in drains {
             self.drains.adopt(drain, &mut self.cx);
         }
         Ok(Reply::Synced(reported))

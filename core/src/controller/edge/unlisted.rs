@@ -40,7 +40,10 @@ impl Jobs {
         let dropped = cx.drop_notices(job, number, None);
         self.take_up_begun(job, number, cx);
         if let Some(attempt) = self.attempt_mut(job, number) {
-            attempt.silent = !defect!(UnlistedNoticed);
+            attempt.silent = true;
+            if defect!(UnlistedNoticed) {
+                attempt.silent = false;
+            }
         }
         self.unlisted.insert((job.clone(), number));
         self.event(job, "attempt-over", json!({"attempt": number, "why": GONE, "dropped": dropped}), cx);
@@ -55,7 +58,10 @@ impl Jobs {
         let (all, actions) = (attempt.layout.ranks().clone(), attempt.actions.clone());
         cx.attempt_changed(job, number);
         self.cleaned(job, number, &all, cx);
-        for id in actions.into_iter().filter(|_| !defect!(ListedAgainWaits)) {
+        if defect!(ListedAgainWaits) {
+            return;
+        }
+        for id in actions {
             self.ready(id, all.clone(), cx);
         }
     }
@@ -73,16 +79,28 @@ impl Facts<'_> {
     /// Returns `true` if a task of the attempt must not begin on a host yet, because the attempt is unlisted. `false`
     /// also for any other attempt.
     pub(crate) fn must_not_clean(&self, job: &JobId, attempt: &JobAttempt, host: &HostName) -> bool {
-        let source = attempt.source.as_ref().filter(|_| attempt.silent && !defect!(UnlistedCleaned));
+        if defect!(UnlistedCleaned) {
+            return false;
+        }
+        let source = attempt.source.as_ref().filter(|_| attempt.silent);
         let Some(source) = source else { return false };
-        let is_same = |of: &Source| of == source || of.name == source.name && defect!(ListOfAnyInstance);
-        let listed = self.lists.has_all(is_same) || defect!(CleanedBeforeList);
+        let is_same = |of: &Source| {
+            if defect!(ListOfAnyInstance) {
+                return of.name == source.name;
+            }
+            of == source
+        };
+        let listed = self.lists.has_all(is_same);
+        let listed = if defect!(CleanedBeforeList) { true } else { listed };
         self.recovery.is_on() || !self.drains.is_drained(host) || !listed || self.is_cleaned_for_another(job, host)
     }
 
     /// Returns `true` if a task of another unlisted job runs on the host.
     fn is_cleaned_for_another(&self, job: &JobId, host: &HostName) -> bool {
-        let others = self.jobs.unlisted.iter().filter(|(of, _)| of != job && !defect!(UnlistedRunIgnored));
+        if defect!(UnlistedRunIgnored) {
+            return false;
+        }
+        let others = self.jobs.unlisted.iter().filter(|(of, _)| of != job);
         let others = others.filter_map(|(of, number)| self.jobs.attempt(of, *number));
         others.filter_map(|other| Some((other, other.layout.rank(host.as_str())?))).any(|(other, rank)| {
             let mut actions = self.jobs.of(other).map(|action| &action.row);

@@ -48,7 +48,8 @@ impl Jobs {
         self.event(job, if last { "job-finish" } else { "job-let-go" }, context, cx);
         // With the job's last ranks, waiting setup tasks are not withdrawn: they still begin, and the after-actions
         // wait for them.
-        if !last && !defect!(BeginsWhereDropped) {
+        if defect!(BeginsWhereDropped) {
+        } else if !last {
             self.withdraw(job, number, &part.ranks, "the job dropped its hold on them", cx);
         }
         for name in cx.settings.after.clone() {
@@ -84,7 +85,8 @@ impl Jobs {
         if let Some(action) = self.action(id) {
             // If an operator began the after-action manually, it covers some of the ranks already.
             let new = ranks.difference(&action.row.ranks);
-            let is_external = action.row.external.is_some() && !defect!(ServiceFollows);
+            let is_external = action.row.external.is_some();
+            let is_external = if defect!(ServiceFollows) { false } else { is_external };
             if action.row.verdict.is_none() && action.row.external.is_none() {
                 self.grow(id, &new, cx);
             } else if (action.row.verdict.is_some() || is_external) && !new.is_empty() {
@@ -115,8 +117,11 @@ impl Jobs {
     /// Returns the environment for an after-action that no request began, for example because its attempt was lost. It
     /// is that of the attempt's newest action that has one, such as its prolog.
     fn environment_of(&self, job: &JobId, number: Attempt) -> BTreeMap<String, String> {
+        if defect!(FollowsWithoutEnvironment) {
+            return BTreeMap::new();
+        }
         let actions = self.attempt(job, number).into_iter().flat_map(|attempt| self.of(attempt));
-        let with = actions.filter(|action| !action.row.env.is_empty() && !defect!(FollowsWithoutEnvironment));
+        let with = actions.filter(|action| !action.row.env.is_empty());
         with.max_by_key(|action| action.row.began_ms).map(|action| action.row.env.clone()).unwrap_or_default()
     }
 

@@ -154,7 +154,8 @@ impl Machine {
         }
         self.pruned_ms = self.cx.now.mono_ms;
         self.prunes_on = false;
-        if self.recovery.is_on() && !defect!(PrunedInGrace) {
+        if defect!(PrunedInGrace) {
+        } else if self.recovery.is_on() {
             return;
         }
         let going = self.facts().past_retention();
@@ -232,7 +233,8 @@ impl<'a> Facts<'a> {
             let next = if is_live_first { live.next() } else { ended.next() };
             let Some((touched_ms, job, number)) = next else { break };
             let is_old = now_ms.saturating_sub(touched_ms) >= self.cx.settings.retention_ms;
-            let is_enough = going.all.len() >= MAX_PRUNED && !defect!(PrunedAtOnce);
+            let is_enough = going.all.len() >= MAX_PRUNED;
+            let is_enough = if defect!(PrunedAtOnce) { false } else { is_enough };
             if is_enough || !is_old && surplus == 0 {
                 break;
             }
@@ -258,10 +260,14 @@ impl<'a> Facts<'a> {
         if attempt.suspended || is_expected || self.jobs.of(attempt).any(|action| action.row.verdict.is_none()) {
             return May::Never;
         }
-        if self.cx.outbox.is_hooked(job, number) && !defect!(PruneUnnotified) {
+        if defect!(PruneUnnotified) {
+        } else if self.cx.outbox.is_hooked(job, number) {
             return May::Never;
         }
-        if attempt.complete || defect!(PruneUnreleased) {
+        if defect!(PruneUnreleased) {
+            return May::Any;
+        }
+        if attempt.complete {
             return May::Any;
         }
         let drained = !drains.undrained.contains(&(job, number)) && !drains.is_draining(&attempt.layout);

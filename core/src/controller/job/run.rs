@@ -34,7 +34,10 @@ impl Jobs {
             return Ok(open.unwrap_or_else(|| last.map_or(Attempt::FIRST, Attempt::next)));
         };
         let newer = last.is_none_or(|last| asked > last);
-        if defect!(ReopenOlderAttempt) || is_open(asked) || newer || attaches(asked) {
+        if defect!(ReopenOlderAttempt) {
+            return Ok(asked);
+        }
+        if is_open(asked) || newer || attaches(asked) {
             return Ok(asked);
         }
         let text = match open {
@@ -80,7 +83,10 @@ impl Jobs {
         let RunRequest { job, action, .. } = run;
         if self.after.contains(action) {
             let left = held.difference(&ranks);
-            if left.is_empty() || (ranks.is_disjoint(held) && !ranks.is_empty()) || defect!(EpilogOfAPart) {
+            if defect!(EpilogOfAPart) {
+                return Ok(ranks);
+            }
+            if left.is_empty() || (ranks.is_disjoint(held) && !ranks.is_empty()) {
                 return Ok(ranks);
             }
             let left = Part::of_ranks(left);
@@ -91,7 +97,8 @@ impl Jobs {
             return Err(Refusal::Conflict(text));
         }
         let gone = ranks.difference(held);
-        if gone.is_empty() || defect!(RunAfterRelease) {
+        let gone = if defect!(RunAfterRelease) { IdSet::new() } else { gone };
+        if gone.is_empty() {
             return Ok(ranks);
         }
         // A request without targets means all ranks that the job still holds.
@@ -125,7 +132,10 @@ impl Jobs {
             };
             return Ok((layout.clone(), ranks));
         }
-        let is_bare = |of: &JobAttempt| (!of.added || defect!(AddedRepeats)) && of.recovered == Recovered::No;
+        let is_bare = |of: &JobAttempt| {
+            let added = if defect!(AddedRepeats) { false } else { of.added };
+            !added && of.recovered == Recovered::No
+        };
         let all_bare = job.is_none_or(|job| job.attempts.values().all(is_bare));
         let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
             (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
@@ -140,7 +150,8 @@ impl Jobs {
             // The attempt before must still hold the nodes: released nodes may belong to other jobs.
             (None, Some(before)) => {
                 let gone = before.layout.ranks().difference(&before.hold.ranks);
-                if !gone.is_empty() && !defect!(RequeueTakesBack) {
+                if defect!(RequeueTakesBack) {
+                } else if !gone.is_empty() {
                     let (job, hosts) = (&run.job, before.layout.hosts_of(&gone));
                     return Err(Refusal::Conflict(format!(
                         "the attempt before attempt {attempt} of job {job} no longer holds {hosts}: name the nodes of \
@@ -211,124 +222,106 @@ impl Machine {
         let exists = |attempt| self.jobs.action(id_in(attempt)).is_some();
         let attempt = self.jobs.choose_attempt(&run.job, run.attempt, exists)?;
         let id = id_in(attempt);
-        if let Some(action) = self.jobs.action(id) {
-            if external.is_some() != action.row.external.is_some() {
-                let who = if external.is_some() { "agents" } else { "a service outside (external)" };
-                let text = format!("{} of job {} attempt {attempt} is run by {who}", run.action, run.job);
-                return Err(Refusal::Conflict(text));
-            }
-            if external.is_none() {
-                self.jobs.join(id, attempt, &run, &mut self.cx);
-            }
-            // A request that contradicts the action takes nothing up: it may be of another job with this id.
-            self.facts().attach(id, &run)?;
-            if let Some(asked) = &external {
-                self.jobs.check_covers(id, &run, asked)?;
-            }
-            self.jobs.take_up(&run.job, attempt, &mut self.cx);
-            if let Some(asked) = &external {
-                self.jobs.renew(id, asked.lease_ms, &mut self.cx);
-            }
-            return self.facts().attach(id, &run);
-        }
-        let may_begin = self.quiesce.may_begin(&run.action, &self.cx);
-        let (layout, mut ranks) = self.jobs.choose_ranks(&run, attempt)?;
-        if let Err(refusal) = may_begin {
-            // The request shows all the same that a client has the attempt.
-            self.jobs.take_up(&run.job, attempt, &mut self.cx);
-            return Err(refusal);
-        }
-        let entry = self.jobs.attempt(&run.job, attempt);
-        if let Some(asked) = &external {
-            external::check_resources(entry, &run, asked)?;
-            // A request that names resources and no ranks covers no ranks.
-            if !asked.resources.is_empty() && run.nodes.is_none() && run.targets.is_none() {
-                ranks = IdSet::new();
-            } else if let Some(entry) = entry.filter(|_| run.nodes.is_none() && run.targets.is_none()) {
-                // A request without targets means all ranks that the job still holds.
-                let left = ranks.intersection(&entry.hold.ranks);
-                ranks = if left.is_empty() { ranks } else { left };
-            }
-        }
-        if external.is_none() {
-            let hold = entry.map_or_else(|| layout.ranks().clone(), |entry| entry.hold.ranks.clone());
-            ranks = self.jobs.of_what_is_held(&run, attempt, &hold, ranks)?;
-        }
-        if entry.is_none() {
-            self.nodes.check_spelling(layout.hosts())?;
-        }
-        if run.known && entry.is_none() {
-            let others = "nothing was begun; to begin on hosts that are yet to come:";
-            self.nodes.check_known(&layout.hosts_of(layout.ranks()), &self.drains, others)?;
-        }
-        if external.is_none() {
-            self.facts().check_configured(&run.action, &layout, &ranks)?;
-        }
-        if !self.cx.settings.after.contains(&run.action) {
-            self.jobs.check_not_followed(&run, attempt, &ranks)?;
-        }
-        if let Some(asked) = &external {
-            self.jobs.check_alone(&run, asked, attempt, &layout, &ranks)?;
-        }
-        match entry {
-            None => {
-                let before = self.jobs.get(&run.job).and_then(|job| job.before_the_next());
-                let opened = JobAttempt::requeue(layout, run.userid, before, self.cx.now.wall_ms).map_err(|text| {
-                    Refusal::Invalid(format!("{text}: add attempt {attempt} of {} anew (job add)", run.job))
-                })?;
-                let opened = JobAttempt { recovered: self.facts().how_added(&run.job), ..opened };
-                self.jobs.open_attempt(&run.job, attempt, opened, &mut self.cx);
-            }
-            Some(entry) => {
-                if entry.complete && ranks.is_empty() {
-                    let (job, next) = (&run.job, attempt.next());
-                    let text = format!(
-                        "all ranks of job {job} attempt {attempt} are already released; start a new attempt (--attempt \
-                         {next})"
-                    );
-                    return Err(Refusal::Conflict(text));
-                }
-                let gone = entry.released.ranks.intersection(&ranks);
-                if !gone.is_empty() && !defect!(RunAfterRelease) {
-                    let (gone, job) = (Part::of_ranks(gone), &run.job);
-                    let text = format!("job {job} attempt {attempt} has released {gone}: nothing begins there");
-                    return Err(Refusal::Conflict(text));
-                }
+        let attaches = exists(attempt);
+        if attaches {
+            self.jobs.attach(id, attempt, &run, external.as_ref(), &mut self.cx)?;
+        } else {
+            let may_begin = self.quiesce.may_begin(&run.action, &self.cx);
+            let (layout, ranks) = self.jobs.choose_ranks(&run, attempt)?;
+            if let Err(refusal) = may_begin {
+                // The request shows all the same that a client has the attempt.
                 self.jobs.take_up(&run.job, attempt, &mut self.cx);
+                return Err(refusal);
             }
+            let ranks = self.facts().check_begin(&run, external.as_ref(), attempt, &layout, ranks)?;
+            let recovered = self.facts().how_added(&run.job);
+            self.jobs.open_or_take_up(&run, attempt, layout, &ranks, recovered, &mut self.cx)?;
+            let timeout_ms = run.timeout_ms.or_else(|| self.cx.settings.timeouts.get(&run.action).copied());
+            let userid = run.userid.or_else(|| self.jobs.attempt(&run.job, attempt).and_then(|a| a.userid));
+            let row = ActionRow::new(id, run.job, attempt, run.action, ranks, self.cx.now.wall_ms);
+            let row = ActionRow { userid, env: run.env, timeout_ms, ..row };
+            self.jobs.begin_action(external.map_or(row.clone(), |external| external::row(row, external)), &mut self.cx);
         }
-        let timeout_ms = run.timeout_ms.or_else(|| self.cx.settings.timeouts.get(&run.action).copied());
-        let owner = self.jobs.attempt(&run.job, attempt).and_then(|a| a.userid);
-        let userid = run.userid.or(owner);
-        let row = ActionRow::new(id, run.job, attempt, run.action, ranks, self.cx.now.wall_ms);
-        let row = ActionRow { userid, env: run.env, timeout_ms, ..row };
-        self.jobs.begin_action(external.map_or(row.clone(), |external| external::row(row, external)), &mut self.cx);
         match (self.jobs.action(id), self.jobs.layout(id)) {
-            (Some(action), Some(layout)) => Ok(self.facts().running(id, &action.row, layout, false)),
+            (Some(action), Some(layout)) => Ok(self.facts().running(id, &action.row, layout, attaches)),
             _ => Err(Refusal::NoSuchAction("it could not begin".to_owned())),
         }
     }
 }
 
-impl Facts<'_> {
-    /// Returns the reply to a request for an action that exists.
-    ///
-    /// # Errors
-    /// The request names other ranks than the action has.
-    pub(crate) fn attach(&self, id: ActionId, run: &RunRequest) -> Result<Reply, Refusal> {
-        let (Some(action), Some(layout)) = (self.jobs.action(id), self.jobs.layout(id)) else {
+impl Jobs {
+    /// Attaches a request to the action that exists: lets an after-action grow, takes the attempt up, and renews the
+    /// lease of a service.
+    fn attach(
+        &mut self,
+        id: ActionId,
+        attempt: Attempt,
+        run: &RunRequest,
+        external: Option<&External>,
+        cx: &mut Context,
+    ) -> Result<(), Refusal> {
+        let is_external = self.action(id).is_some_and(|action| action.row.external.is_some());
+        if external.is_some() != is_external {
+            let who = if external.is_some() { "agents" } else { "a service outside (external)" };
+            let text = format!("{} of job {} attempt {attempt} is run by {who}", run.action, run.job);
+            return Err(Refusal::Conflict(text));
+        }
+        if external.is_none() {
+            self.join(id, attempt, run, cx);
+        }
+        // A request that contradicts the action takes nothing up: it may be of another job with this id.
+        self.check_ranks(id, run)?;
+        if let Some(asked) = external {
+            self.check_covers(id, run, asked)?;
+        }
+        self.take_up(&run.job, attempt, cx);
+        if let Some(asked) = external {
+            self.renew(id, asked.lease_ms, cx);
+        }
+        Ok(())
+    }
+
+    /// Opens the attempt of an action that begins, or takes the attempt up if it exists.
+    fn open_or_take_up(
+        &mut self,
+        run: &RunRequest,
+        attempt: Attempt,
+        layout: Layout,
+        ranks: &IdSet,
+        recovered: Recovered,
+        cx: &mut Context,
+    ) -> Result<(), Refusal> {
+        let job = &run.job;
+        let Some(entry) = self.attempt(job, attempt) else {
+            let before = self.get(job).and_then(|job| job.before_the_next());
+            let opened = JobAttempt::requeue(layout, run.userid, before, cx.now.wall_ms)
+                .map_err(|text| Refusal::Invalid(format!("{text}: add attempt {attempt} of {job} anew (job add)")))?;
+            self.open_attempt(job, attempt, JobAttempt { recovered, ..opened }, cx);
+            return Ok(());
+        };
+        if entry.complete && ranks.is_empty() {
+            let what = format!("all ranks of job {job} attempt {attempt} are already released");
+            return Err(Refusal::Conflict(format!("{what}; start a new attempt (--attempt {})", attempt.next())));
+        }
+        let gone = entry.released.ranks.intersection(ranks);
+        if defect!(RunAfterRelease) {
+        } else if !gone.is_empty() {
+            let what = format!("job {job} attempt {attempt} has released {}", Part::of_ranks(gone));
+            return Err(Refusal::Conflict(format!("{what}: nothing begins there")));
+        }
+        self.take_up(job, attempt, cx);
+        Ok(())
+    }
+
+    /// Checks that a request for an action that exists names the action's ranks, or none.
+    fn check_ranks(&self, id: ActionId, run: &RunRequest) -> Result<(), Refusal> {
+        let (Some(action), Some(layout)) = (self.action(id), self.layout(id)) else {
             return Err(Refusal::NoSuchAction(format!("no action {} of job {}", run.action, run.job)));
         };
         let row = &action.row;
         let conflict = |asked: &dyn std::fmt::Display| {
-            let text = format!(
-                "{} of job {} attempt {} exists over {}; asked for {asked}",
-                row.name,
-                row.job,
-                row.attempt,
-                Part::of_ranks(row.ranks.clone())
-            );
-            Refusal::Conflict(text)
+            let (what, held) = (format!("{} of job {}", row.name, row.job), Part::of_ranks(row.ranks.clone()));
+            Refusal::Conflict(format!("{what} attempt {} exists over {held}; asked for {asked}", row.attempt))
         };
         if let Some(targets) = &run.targets {
             let ranks = layout.choose(targets).map_err(Refusal::Conflict)?;
@@ -341,7 +334,52 @@ impl Facts<'_> {
                 return Err(conflict(nodes));
             }
         }
-        Ok(self.running(id, row, layout, true))
+        Ok(())
+    }
+}
+
+impl Facts<'_> {
+    /// Checks that the action may begin in the attempt, and returns its ranks: those of `ranks` that the request means.
+    fn check_begin(
+        &self,
+        run: &RunRequest,
+        external: Option<&External>,
+        attempt: Attempt,
+        layout: &Layout,
+        mut ranks: IdSet,
+    ) -> Result<IdSet, Refusal> {
+        let entry = self.jobs.attempt(&run.job, attempt);
+        if let Some(asked) = external {
+            external::check_resources(entry, run, asked)?;
+            // A request that names resources and no ranks covers no ranks.
+            if !asked.resources.is_empty() && run.nodes.is_none() && run.targets.is_none() {
+                ranks = IdSet::new();
+            } else if let Some(entry) = entry.filter(|_| run.nodes.is_none() && run.targets.is_none()) {
+                // A request without targets means all ranks that the job still holds.
+                let left = ranks.intersection(&entry.hold.ranks);
+                ranks = if left.is_empty() { ranks } else { left };
+            }
+        } else {
+            let hold = entry.map_or_else(|| layout.ranks().clone(), |entry| entry.hold.ranks.clone());
+            ranks = self.jobs.of_what_is_held(run, attempt, &hold, ranks)?;
+        }
+        if entry.is_none() {
+            self.nodes.check_spelling(layout.hosts())?;
+        }
+        if run.known && entry.is_none() {
+            let others = "nothing was begun; to begin on hosts that are yet to come:";
+            self.nodes.check_known(&layout.hosts_of(layout.ranks()), &self.drains, others)?;
+        }
+        if external.is_none() {
+            self.check_configured(&run.action, layout, &ranks)?;
+        }
+        if !self.cx.settings.after.contains(&run.action) {
+            self.jobs.check_not_followed(run, attempt, &ranks)?;
+        }
+        if let Some(asked) = external {
+            self.jobs.check_alone(run, asked, attempt, layout, &ranks)?;
+        }
+        Ok(ranks)
     }
 
     fn running(&self, id: ActionId, row: &ActionRow, layout: &Layout, attached: bool) -> Reply {

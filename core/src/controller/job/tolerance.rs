@@ -86,7 +86,8 @@ impl Jobs {
             Some(keep) if name == cx.settings.keep_after => {
                 // Ranks outside the action are not prepared: they do not count towards `keep`.
                 let good = attempt.hold.ranks.intersection(&action.row.ranks).difference(&bad);
-                good.iter().skip(keep as usize - usize::from(defect!(KeepsOneLess))).collect()
+                let keep = if defect!(KeepsOneLess) { keep - 1 } else { keep };
+                good.iter().skip(keep as usize).collect()
             }
             _ => IdSet::new(),
         };
@@ -149,15 +150,14 @@ impl Jobs {
         let others = others.filter(|other| other.row.verdict == Some(Verdict::Ok) && other.row.id != id);
         let resources: usize = others.map(|other| other.row.external.iter().flat_map(|it| it.bad()).count()).sum();
         let before = self.tolerated(&row.job, row.attempt).difference(&bad).len() + resources as u64;
-        let ranks = attempt
-            .terms
-            .forgives(attempt.layout.ranks().len())
-            .saturating_sub(if defect!(ToleranceStartsAnew) { 0 } else { before });
+        let before = if defect!(ToleranceStartsAnew) { 0 } else { before };
+        let ranks = attempt.terms.forgives(attempt.layout.ranks().len()).saturating_sub(before);
         // Only ranks that the job still holds count as left.
         let left = attempt.hold.ranks.difference(&bad).len();
         // A job that hands failed ranks over must keep at least one rank.
         let sheds = attempt.terms.sheds();
-        let least = attempt.terms.keep.map_or(0, u64::from).max(u64::from(sheds && !defect!(NobodyLeft)));
+        let sheds = if defect!(NobodyLeft) { false } else { sheds };
+        let least = attempt.terms.keep.map_or(0, u64::from).max(u64::from(sheds));
         let enough = attempt.hold.ranks.is_empty() || left >= least;
         let others = attempt.terms.forgives_others();
         let checks = self.checks_left(attempt, action, cx);

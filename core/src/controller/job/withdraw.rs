@@ -48,15 +48,16 @@ impl Jobs {
     /// Asks the services of the attempt's external actions to stop. A service learns of the cancel from the reply to
     /// its next report, and from the job's event log.
     pub(crate) fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, cx: &mut Context) {
+        if defect!(SupersededServiceUnnotified) {
+            return;
+        }
         let at_work = self.preparing(job, number).filter(|action| action.row.external.is_some());
         let parts: Vec<(ActionId, Part)> = at_work
             .map(|action| (action.row.id, action.not_cancelling()))
             .filter(|(_, part)| !part.is_empty())
             .collect();
         for (id, part) in parts {
-            let Some(action) = self.action_mut(id).filter(|_| !defect!(SupersededServiceUnnotified)) else {
-                continue;
-            };
+            let Some(action) = self.action_mut(id) else { continue };
             action.stop_service(&part, why);
             let context = json!({"ranks": part.ranks, "resources": part.resources, "why": why});
             self.action_event(id, "cancel", context, cx);
@@ -73,9 +74,9 @@ impl Jobs {
     /// Returns the ranks on which a setup action may have begun, as far as the store knows. Returns all ranks if a
     /// generation met the attempt: the store may then lack tasks that a lost epoch began.
     pub(crate) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
-        if let Some(attempt) =
-            self.attempt(job, number).filter(|attempt| attempt.recovered != Recovered::No && !defect!(RecoveredUnbegun))
-        {
+        let recovered = self.attempt(job, number).filter(|attempt| attempt.recovered != Recovered::No);
+        if defect!(RecoveredUnbegun) {
+        } else if let Some(attempt) = recovered {
             return attempt.layout.ranks().clone();
         }
         let mut begun = IdSet::new();

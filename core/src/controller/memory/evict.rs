@@ -74,7 +74,10 @@ impl Facts<'_> {
     /// the whole store.
     pub(crate) fn pinned(&self, holding: Holding) -> Option<BTreeSet<JobId>> {
         let is_due = self.jobs.table.away.is_due(self.cx.now.mono_ms, holding) || self.cx.outbox.has_guests();
-        if self.recovery.is_on() || self.recovery.is_settling() || !is_due || defect!(NothingEvicted) {
+        if defect!(NothingEvicted) {
+            return None;
+        }
+        if self.recovery.is_on() || self.recovery.is_settling() || !is_due {
             return None;
         }
         let mut jobs = BTreeSet::new();

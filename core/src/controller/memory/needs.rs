@@ -69,7 +69,10 @@ impl Facts<'_> {
     /// Returns what a batch with this input needs of the store.
     pub(crate) fn needs(&self, input: &Input, now: Now) -> Needs {
         let mut needs = Needs::default();
-        if self.jobs.table.away.elsewhere.attempts == 0 || defect!(NeedsIgnored) {
+        if defect!(NeedsIgnored) {
+            return needs;
+        }
+        if self.jobs.table.away.elsewhere.attempts == 0 {
             return needs;
         }
         match input {

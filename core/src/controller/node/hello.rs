@@ -26,7 +26,8 @@ impl Machine {
         let Hello { host, machine, boot, link, version, actions, tasks, .. } = hello;
         let known = self.nodes.get(&host).map(|node| node.row.clone());
         let boot_number = match &known {
-            Some(row) if row.machine == machine && (row.boot == boot || defect!(RebootUnnoticed)) => row.boot_number,
+            Some(row) if defect!(RebootUnnoticed) && row.machine == machine => row.boot_number,
+            Some(row) if row.machine == machine && row.boot == boot => row.boot_number,
             // A boot id counts soft reboots, so the boot number includes soft reboots that the controller missed.
             Some(row) if row.machine == machine => {
                 row.boot_number.saturating_add(row.boot.soft_reboots_until(&boot).map_or(1, |reboots| reboots.max(1)))

@@ -50,8 +50,11 @@ impl Nodes {
 impl Nodes {
     /// Returns the known host of which `host` is another spelling. `None`: the host is known as `host`, or not at all.
     pub(crate) fn other_spelling(&self, host: &str) -> Option<&HostName> {
+        if defect!(CaseIgnored) {
+            return None;
+        }
         let known = self.spellings.0.get(&folded(host)).filter(|known| known.as_str() != host)?;
-        (!self.contains_key(host) && !defect!(CaseIgnored)).then_some(known)
+        (!self.contains_key(host)).then_some(known)
     }
 
     /// Checks that no host in the list is another spelling of a known host.

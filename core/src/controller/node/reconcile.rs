@@ -55,7 +55,8 @@ impl Jobs {
             _ => false,
         };
         let invalidated = had_done && action.boot(task.rank) != Some(boot_number);
-        if invalidated && !survives_reboot(&action.row.name) && !defect!(BootKeepsProlog) {
+        if defect!(BootKeepsProlog) {
+        } else if invalidated && !survives_reboot(&action.row.name) {
             self.mark_lost(task, Loss::Rebooted, cx);
         }
     }
@@ -113,7 +114,8 @@ impl Machine {
             // boot.
             action.seen_in(rank, boot_number);
         }
-        if action.rank_state(rank) == RankState::Waiting && !defect!(SetupAfterEpilog) {
+        if defect!(SetupAfterEpilog) {
+        } else if action.rank_state(rank) == RankState::Waiting {
             self.jobs.withdraw_before(task, &mut self.cx);
         }
         let held_back = open && *state == HeldState::Unclaimed && self.facts().held_back(task.action, rank).is_some();
@@ -131,7 +133,7 @@ impl Machine {
                     self.jobs.on_late(host, task, ended, &mut self.cx);
                 }
             }
-            HeldState::Unclaimed if !open && defect!(BeginEnded) => {
+            HeldState::Unclaimed if defect!(BeginEnded) && !open => {
                 self.cx.send(id, ToAgent::Begin { task });
             }
             HeldState::Unclaimed if !open => {
@@ -142,17 +144,17 @@ impl Machine {
                 action.accept(rank);
                 self.jobs.touch(task.action, &mut self.cx);
                 let cancel = cancel.or_else(|| self.jobs.must_not_start(task).map(str::to_owned));
+                let cancel = if defect!(CancelledBegins) { None } else { cancel };
+                let gives_up = if defect!(UnclaimedBegins) { None } else { gives_up };
                 match cancel {
                     // The Cancel goes out even if the task is held back: systemd may start the unit at any time, and
                     // the scripts would run without a Begin.
-                    Some(why) if !suspended && !defect!(CancelledBegins) => {
-                        self.jobs.send_cancel(id, task, &why, &mut self.cx)
-                    }
+                    Some(why) if !suspended => self.jobs.send_cancel(id, task, &why, &mut self.cx),
                     _ if held_back => self.nodes.leave_unclaimed(&self.jobs, task),
-                    Some(why) if !defect!(CancelledBegins) => self.jobs.send_cancel(id, task, &why, &mut self.cx),
-                    _ => match gives_up {
-                        Some(change) if !defect!(UnclaimedBegins) => self.cx.changes.push_back(change),
-                        _ => self.cx.send(id, ToAgent::Begin { task }),
+                    Some(why) => self.jobs.send_cancel(id, task, &why, &mut self.cx),
+                    None => match gives_up {
+                        Some(change) => self.cx.changes.push_back(change),
+                        None => self.cx.send(id, ToAgent::Begin { task }),
                     },
                 }
             }
@@ -164,7 +166,8 @@ impl Machine {
                     self.jobs.touch(task.action, &mut self.cx);
                     let why = self.jobs.must_not_start(task).filter(|_| may_begin && !suspended);
                     let cancel = cancel.or_else(|| why.map(str::to_owned));
-                    if let Some(why) = cancel.filter(|_| !defect!(CancelSentOnce)) {
+                    let cancel = if defect!(CancelSentOnce) { None } else { cancel };
+                    if let Some(why) = cancel {
                         self.jobs.send_cancel(id, task, &why, &mut self.cx);
                     } else if may_begin {
                         self.cx.changes.extend(gives_up);
@@ -251,13 +254,14 @@ impl Machine {
             };
             let cancel = self.jobs.action(id).and_then(|action| action.must_not_begin(rank));
             let cancel = cancel.or_else(|| self.jobs.must_not_start(task).map(str::to_owned));
-            let cancel = cancel.filter(|_| !defect!(CancelledBegins));
+            let cancel = if defect!(CancelledBegins) { None } else { cancel };
             let is_held = cancel.is_none() && self.facts().held_back(id, rank).is_some();
             let Some(session) = node.session.filter(|_| !is_held) else { continue };
             match (cancel, self.facts().gives_up(task)) {
                 (Some(why), _) => self.jobs.send_cancel(session, task, &why, &mut self.cx),
-                (None, Some(change)) if !defect!(UnclaimedBegins) => self.cx.changes.push_back(change),
-                (None, _) => self.cx.send(session, ToAgent::Begin { task }),
+                (None, _) if defect!(UnclaimedBegins) => self.cx.send(session, ToAgent::Begin { task }),
+                (None, Some(change)) => self.cx.changes.push_back(change),
+                (None, None) => self.cx.send(session, ToAgent::Begin { task }),
             }
             if let Some(node) = self.nodes.get_mut(host) {
                 node.unsettled.unclaimed.remove(&task);

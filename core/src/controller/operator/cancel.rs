@@ -23,7 +23,8 @@ impl Jobs {
     pub(crate) fn cancel(&mut self, which: &Which, why: &str, uid: u32, cx: &mut Context) -> Result<Reply, Refusal> {
         let mut count = 0;
         let mut tasks = self.tasks(which, true)?;
-        if which.action.is_none() && !defect!(CancelTakesEpilog) {
+        if defect!(CancelTakesEpilog) {
+        } else if which.action.is_none() {
             // After-actions clean up after the cancelled actions: a cancel reaches one only by its name.
             let follows = |id: &ActionId| self.action(*id).is_some_and(|action| self.follows(action));
             let (behind, before): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|(id, _)| follows(id));

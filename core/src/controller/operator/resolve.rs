@@ -140,10 +140,14 @@ impl Machine {
             Some((phase, _)) => !phase.may_still_begin(),
             None => false,
         };
-        if let Some(session) = self.nodes.session_of(&self.jobs, task).filter(|_| !begun && !defect!(ResolvedBegins)) {
+        let begun = if defect!(ResolvedBegins) { true } else { begun };
+        if let Some(session) = self.nodes.session_of(&self.jobs, task).filter(|_| !begun) {
             self.jobs.send_cancel(session, task, &before_its_begin(reason), &mut self.cx);
         }
-        host.is_some_and(|host| self.drains.is_draining(host.as_str())) && !defect!(ResolveBeforeDrain)
+        if defect!(ResolveBeforeDrain) {
+            return false;
+        }
+        host.is_some_and(|host| self.drains.is_draining(host.as_str()))
     }
 }
 

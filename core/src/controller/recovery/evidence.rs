@@ -37,8 +37,10 @@ impl Machine {
     /// Judges the evidence at a start of the controller: the stamp in the store, and the anchor file beside the store.
     /// Begins a generation if either shows that the store is behind.
     pub(crate) fn judge_store(&mut self, stamp: Option<u64>, anchor: Option<Commit>) {
-        let anchor = anchor.filter(|anchor| self.history.place(*anchor) == Place::Foreign && !defect!(AnchorIgnored));
-        let why = match (stamp.filter(|_| !defect!(StampIgnored)), anchor) {
+        let anchor = anchor.filter(|anchor| self.history.place(*anchor) == Place::Foreign);
+        let anchor = if defect!(AnchorIgnored) { None } else { anchor };
+        let stamp = if defect!(StampIgnored) { None } else { stamp };
+        let why = match (stamp, anchor) {
             (Some(at_ms), _) => {
                 format!("the store is a copy that was made at {}", utc::second(at_ms))
             }
@@ -54,7 +56,10 @@ impl Machine {
     /// Decides whether the newest commit in a node's Hello shows that the store is behind, and begins a generation if
     /// the evidence is enough. Returns `false` if the session must get no Welcome.
     pub(crate) fn judge_hello(&mut self, id: SessionId, hello: &Hello) -> bool {
-        let Some(mark) = hello.newest.filter(|_| !defect!(MarksIgnored)) else { return true };
+        if defect!(MarksIgnored) {
+            return true;
+        }
+        let Some(mark) = hello.newest else { return true };
         if mark.cluster != self.cx.settings.cluster {
             let text = "has accepted the controller of another cluster before";
             self.cx.note_of_node(Level::Warning, &hello.host, text);
@@ -65,12 +70,13 @@ impl Machine {
             self.recovery.suspects.remove(&hello.host);
             return true;
         }
-        let is_rival =
-            commit.epoch.number >= self.epoch.number && commit.epoch != self.epoch && !defect!(RivalIsEvidence);
+        let is_rival = commit.epoch.number >= self.epoch.number && commit.epoch != self.epoch;
+        let is_rival = if defect!(RivalIsEvidence) { false } else { is_rival };
         self.recovery.suspects.insert(hello.host.clone(), commit);
         let is_new = self.jobs.table.count_attempts() == 0;
         let enough = self.recovery.suspects.len() > 1 || self.nodes.len() < FEW_NODES || is_new;
-        if is_rival || !enough && !defect!(LoneMarkBelieved) {
+        let enough = if defect!(LoneMarkBelieved) { true } else { enough };
+        if is_rival || !enough {
             let what = format!(
                 "it has accepted commit {} of epoch {}, which this store never made",
                 commit.number, commit.epoch.number
@@ -97,7 +103,8 @@ impl Machine {
             commit.epoch.number
         );
         // This epoch will use the numbers of its lost commits again, and the marks of both commits would look alike.
-        let is_restored = commit.epoch == self.epoch && !defect!(RestoredContinues);
+        let is_restored = commit.epoch == self.epoch;
+        let is_restored = if defect!(RestoredContinues) { false } else { is_restored };
         if is_restored {
             self.raise_epoch(self.epoch.number);
         }

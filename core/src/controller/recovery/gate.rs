@@ -47,7 +47,10 @@ impl Jobs {
     /// Suspends every attempt of the store that has pending work, at a start of the controller.
     pub(crate) fn suspend_live(&mut self, cx: &Context) {
         let has_pending = |job: &JobId, number, attempt: &JobAttempt| {
-            self.table.is_live(attempt) || cx.outbox.is_hooked(job, number) || defect!(OverIsSuspended)
+            if defect!(OverIsSuspended) {
+                return true;
+            }
+            self.table.is_live(attempt) || cx.outbox.is_hooked(job, number)
         };
         let all = self.all_attempts().filter(|(job, number, attempt)| has_pending(job, *number, attempt));
         let all: Vec<(JobId, Attempt)> = all.map(|(job, number, _)| (job.clone(), number)).collect();
@@ -89,7 +92,12 @@ impl Machine {
     /// Opens the gate if no node is missing or its time is over. Then lets every suspended attempt proceed, except
     /// abandoned ones.
     pub(crate) fn open_gate_if_due(&mut self) {
-        let due = |gate: &Gate| gate.missing.is_empty() || gate.until_ms <= self.cx.now.mono_ms || defect!(GateOpen);
+        let due = |gate: &Gate| {
+            if defect!(GateOpen) {
+                return true;
+            }
+            gate.missing.is_empty() || gate.until_ms <= self.cx.now.mono_ms
+        };
         if !self.recovery.gate.as_ref().is_some_and(due) {
             return;
         }
@@ -140,7 +148,8 @@ impl Facts<'_> {
     /// the gate of the start is shut. The store may turn out to be behind, and its notices are then dropped.
     pub(crate) fn is_kept_back(&self, entry: &OutboxEntry) -> bool {
         let attempt = self.jobs.attempt(&entry.job, entry.attempt);
-        let is_old = self.recovery.is_settling() && entry.epoch != self.epoch.number && !defect!(EndedNoticed);
+        let is_old = self.recovery.is_settling() && entry.epoch != self.epoch.number;
+        let is_old = if defect!(EndedNoticed) { false } else { is_old };
         // An attempt that is not in memory is complete.
         attempt.map_or(is_old, |attempt| attempt.suspended || attempt.complete && is_old)
     }

@@ -69,7 +69,8 @@ impl Jobs {
 
     /// Takes up an attempt whose job has begun or ended: setup tasks of the store that have not begun never do.
     pub(crate) fn take_up_begun(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
-        if self.is_abandoned(job, number) && !defect!(StaleSetupBegins) {
+        if defect!(StaleSetupBegins) {
+        } else if self.is_abandoned(job, number) {
             let all = self.attempt(job, number).map(|attempt| attempt.layout.ranks().clone()).unwrap_or_default();
             self.withdraw(job, number, &all, BEGUN_BEFORE, cx);
         }
@@ -127,7 +128,7 @@ impl Machine {
     pub(crate) fn end_grace_if_due(&mut self) {
         let is_due = self.recovery.grace_ms.is_some_and(|at| at <= self.cx.now.mono_ms);
         let accepted_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
-        let is_half = self.lists.has_half() && !defect!(GraceEndsHalfListed);
+        let is_half = if defect!(GraceEndsHalfListed) { false } else { self.lists.has_half() };
         if !is_due || self.recovery.is_settling() || accepted_another || is_half {
             return;
         }

@@ -26,7 +26,8 @@ impl Jobs {
         let action = self.action(task.action)?;
         let begun = self.attempt_of(action).is_some_and(|attempt| attempt.recovered == Recovered::Begun);
         let was_sent = matches!(action.rank_state(task.rank), RankState::Sent | RankState::Accepted);
-        if begun && was_sent && !self.follows(action) && !defect!(StaleSetupBegins) {
+        if defect!(StaleSetupBegins) {
+        } else if begun && was_sent && !self.follows(action) {
             return Some(BEGUN_BEFORE);
         }
         self.is_given_up(task).then_some(GIVEN_UP)
@@ -83,8 +84,11 @@ impl Jobs {
 
     /// Returns `true` if the task's rank was given up or released: the task must not begin.
     pub(crate) fn is_given_up(&self, task: TaskId) -> bool {
+        if defect!(GivenUpBegins) {
+            return false;
+        }
         let attempt = self.action(task.action).and_then(|action| self.attempt_of(action));
-        attempt.is_some_and(|attempt| attempt.released.ranks.contains(task.rank.0)) && !defect!(GivenUpBegins)
+        attempt.is_some_and(|attempt| attempt.released.ranks.contains(task.rank.0))
     }
 
     /// Cancels the tasks of ranks that were given up which their nodes have not begun. Running tasks go on.
@@ -96,7 +100,8 @@ impl Jobs {
         for task in open.iter().map(|rank| TaskId { action: id, rank: Rank(rank) }) {
             let Some(node) = nodes.of(self, task) else { continue };
             let is_begun = node.live.get(&task).is_some_and(|(phase, _)| !phase.may_still_begin());
-            if let Some(session) = node.session.filter(|_| !is_begun && !defect!(GivenUpBegins)) {
+            let is_begun = if defect!(GivenUpBegins) { true } else { is_begun };
+            if let Some(session) = node.session.filter(|_| !is_begun) {
                 self.send_cancel(session, task, GIVEN_UP, cx);
             }
         }

@@ -116,7 +116,8 @@ impl Facts<'_> {
     pub(super) fn uncleaned_before(&self, job: &JobId, host: &HostName) -> Option<HeldBack> {
         let node = self.nodes.get(host).filter(|_| self.nodes.uncleaned_hosts.contains(host))?;
         let (of, _) = node.unsettled.uncleaned.iter().find(|(of, _)| of != job)?;
-        let waits = self.drains.is_draining(host.as_str()) && !defect!(UncleanedIgnored);
+        let waits = self.drains.is_draining(host.as_str());
+        let waits = if defect!(UncleanedIgnored) { false } else { waits };
         waits.then(|| HeldBack::Uncleaned(host.clone(), of.clone()))
     }
 
@@ -148,7 +149,10 @@ impl Facts<'_> {
         let list = attempt.source.as_ref().and_then(|source| self.lists.whole(source));
         let is_listed = attempt.listed > 0 && list.is_none_or(|list| list == attempt.listed);
         let is_begun = attempt.recovered == Recovered::Begun && !is_listed;
-        (attempt.silent || is_begun) && !defect!(CleanedBesideOthers)
+        if defect!(CleanedBesideOthers) {
+            return false;
+        }
+        attempt.silent || is_begun
     }
 
     /// Returns the change for each rank of a taken-up attempt that it must give up.
@@ -193,7 +197,8 @@ impl Nodes {
     /// back, and the end of the grace judges anew. The drains stay.
     pub(super) fn unjudge(&mut self) {
         for host in std::mem::take(&mut self.uncleaned_hosts) {
-            if let Some(node) = self.get_mut(&host).filter(|_| !defect!(JudgedBeforeGrace)) {
+            if defect!(JudgedBeforeGrace) {
+            } else if let Some(node) = self.get_mut(&host) {
                 node.unsettled.uncleaned.clear();
             }
         }
@@ -250,12 +255,15 @@ impl Machine {
             let traces = facts.traces(host.as_str(), abandoned);
             let is_shown =
                 traces.get(&of).is_some_and(|traces| facts.is_cleaned(traces)) || facts.is_taken(host.as_str(), &of);
-            let is_gone = !uncleaned.contains(&of) && defect!(LiftedWithoutTraces);
-            if is_shown || is_gone {
+            let is_shown = if defect!(LiftedWithoutTraces) { is_shown || !uncleaned.contains(&of) } else { is_shown };
+            if is_shown {
                 self.drains.lift_passing(host, &passing, &mut self.cx);
             }
         }
-        for (job, attempt) in uncleaned.iter().filter(|_| !defect!(MissingUndrained)) {
+        for (job, attempt) in &uncleaned {
+            if defect!(MissingUndrained) {
+                break;
+            }
             let names: Vec<&str> = self.cx.settings.after.iter().map(ActionName::as_str).collect();
             let reason = format!("the {} of job {job} attempt {attempt} may not have run here", names.join(" or the "));
             let passing = Passing::Missing { job: job.clone(), attempt: *attempt };

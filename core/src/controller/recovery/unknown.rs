@@ -8,9 +8,7 @@
 //! | past | live, ended | its attempt was pruned: the controller acknowledges the end |
 //! | past | tombstone | Forget |
 //! | foreign, or not reported | unclaimed, live, ended | unknown |
-//! | foreign, or not reported | tombstone | unknown until the host is judged; past its retention: Forget (1) |
-//!
-//! 1. Not while a grace runs.
+//! | foreign, or not reported | tombstone | unknown until the host is judged; past its retention, without a grace: Forget |
 //!
 //! No setup action of another job begins on the host of an unknown task. Who takes up the task's attempt adopts the
 //! task: the node's task becomes the attempt's. If no request does so within the grace, the controller drains the host,
@@ -76,7 +74,7 @@ impl Nodes {
         if given_up {
             self.drop_unknown(host, task, cx);
         }
-        given_up || defect!(UnknownAcknowledged)
+        if defect!(UnknownAcknowledged) { true } else { given_up }
     }
 
     /// Removes an unknown task of the host. If it was the host's last one, lifts the drain for unknown tasks, and
@@ -117,11 +115,10 @@ impl Nodes {
     /// Gives up all unknown tasks of a host whose drain an operator has lifted, and drops the evidence of clean-ups
     /// that may not have run there: the node forgets the tombstones of these attempts.
     pub(super) fn give_up_host(&mut self, host: &HostName, cx: &mut Context) {
+        self.uncleaned_hosts.remove(host);
         let Some(node) = self.get_mut(host) else { return };
         let session = node.session;
         let uncleaned = std::mem::take(&mut node.unsettled.uncleaned);
-        self.uncleaned_hosts.remove(host);
-        let Some(node) = self.get_mut(host) else { return };
         let is_uncleaned = |of: &Unknown| uncleaned.contains(&(of.job.clone(), of.attempt));
         let tombstones = node.unsettled.unknown.iter().filter(|(_, of)| of.is_tombstone() && is_uncleaned(of));
         let tombstones: Vec<TaskId> = tombstones.map(|(task, _)| *task).collect();
@@ -178,7 +175,8 @@ impl Nodes {
             given_up: false,
         };
         let is_tombstone = unknown.is_tombstone();
-        if let Some(node) = self.get_mut(host).filter(|_| !defect!(UnknownOverlooked))
+        if defect!(UnknownOverlooked) {
+        } else if let Some(node) = self.get_mut(host)
             && (!is_tombstone || node.unsettled.unknown.len() < MAX_TOMBSTONES)
         {
             node.unsettled.unknown.insert(held.task, unknown);
@@ -199,7 +197,8 @@ impl Drains {
         let left = node.unsettled.unknown.iter().filter(|(_, of)| !of.is_tombstone() && !of.given_up);
         let left: Vec<String> =
             left.map(|(task, of)| format!("{} of job {} attempt {} ({task})", of.action, of.job, of.attempt)).collect();
-        if left.is_empty() || defect!(UnknownUndrained) {
+        let left = if defect!(UnknownUndrained) { Vec::new() } else { left };
+        if left.is_empty() {
             return;
         }
         let more = if left.len() > NAMED { format!(", and {} more", left.len() - NAMED) } else { String::new() };
@@ -231,9 +230,9 @@ impl Jobs {
                 }
             }
         }
-        let userid = attempt.userid;
-        let mut adopted = Vec::new();
-        for (name, ranks) in setup.into_iter().filter(|_| !defect!(UnknownSetupStays)) {
+        let (userid, mut adopted) = (attempt.userid, Vec::new());
+        let setup = if defect!(UnknownSetupStays) { BTreeMap::new() } else { setup };
+        for (name, ranks) in setup {
             let id = ActionId::of(cx.settings.cluster, job, number, &name);
             match self.action(id).map(|action| (action.row.verdict, ranks.difference(&action.row.ranks))) {
                 // A verdict is final: a task that comes later stays unknown.
@@ -278,10 +277,8 @@ impl Machine {
             let is_open = self.jobs.action(id).is_some_and(|action| action.is_open_on(rank));
             let Some(host) = layout.host(rank).filter(|_| is_open) else { continue };
             let Some(node) = self.nodes.get_mut(&host) else { continue };
-            let Some(Unknown { mut state, reported_ms, limit_ms, .. }) = node.unsettled.unknown.get(&task).cloned()
-            else {
-                continue;
-            };
+            let unknown = node.unsettled.unknown.get(&task).cloned();
+            let Some(Unknown { mut state, reported_ms, limit_ms, .. }) = unknown else { continue };
             let (session, boot, boot_number) = (node.session, node.row.boot.clone(), node.row.boot_number);
             if !defect!(AdoptedBesideSetup) {
                 self.jobs.withdraw_before(task, &mut self.cx);
@@ -323,8 +320,9 @@ impl<'a> Facts<'a> {
     /// `None` also for a host that is not connected, because its next Hello reports its tasks anew.
     pub(super) fn unknown_before(&self, job: &JobId, host: &HostName) -> Option<HeldBack> {
         let node = self.nodes.get(host).filter(|node| node.session.is_some())?;
-        let of = node.unsettled.unknown.values().find(|of| of.job != *job && !of.is_tombstone())?;
-        (!defect!(UnknownIgnored)).then(|| HeldBack::Unknown(of.action.clone(), of.job.clone()))
+        let of = node.unsettled.unknown.values().find(|of| of.job != *job && !of.is_tombstone());
+        let of = if defect!(UnknownIgnored) { None } else { of };
+        of.map(|of| HeldBack::Unknown(of.action.clone(), of.job.clone()))
     }
 
     /// Returns the unknown tasks that no operator has given up, with their hosts, without tombstones.
@@ -358,6 +356,7 @@ impl<'a> Facts<'a> {
     /// Returns how a generation meets an attempt of the job that is added now: a lost epoch may have begun it.
     pub(crate) fn how_added(&self, job: &JobId) -> Recovered {
         let known = self.recovery.is_on() || self.unknown_attempts(job).next().is_some();
-        if known && !defect!(AddedAnew) { Recovered::Added } else { Recovered::No }
+        let known = if defect!(AddedAnew) { false } else { known };
+        if known { Recovered::Added } else { Recovered::No }
     }
 }

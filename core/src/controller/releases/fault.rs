@@ -25,10 +25,11 @@ use crate::task::Ended;
 /// Returns `true` if this outcome is the fault of the task's node.
 fn is_at_fault(outcome: &Outcome) -> bool {
     match outcome {
-        Outcome::Cancelled { .. } => defect!(CancelDrains),
-        Outcome::Ok | Outcome::Resolved { .. } => false,
+        Outcome::Cancelled { .. } if defect!(CancelDrains) => true,
+        Outcome::Ok | Outcome::Cancelled { .. } | Outcome::Resolved { .. } => false,
         Outcome::Tolerable | Outcome::Failed { .. } => true,
-        Outcome::Timeout { .. } | Outcome::Lost { .. } | Outcome::Refused { .. } => !defect!(OnlyFailuresDrain),
+        _ if defect!(OnlyFailuresDrain) => false,
+        Outcome::Timeout { .. } | Outcome::Lost { .. } | Outcome::Refused { .. } => true,
     }
 }
 
@@ -68,10 +69,12 @@ impl Facts<'_> {
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.jobs.follows(action);
         // A node may refuse a setup action because the node does not configure the action, or has its maximum of tasks
         // or tombstones; the end says so. If a node refuses an after-action, nothing cleans up, so the node is drained.
-        let says_so = ended.excused || defect!(RefusalsAreExcused);
-        let is_refused = matches!(ended.outcome, Outcome::Refused { .. }) && !defect!(ExcusedDrains);
+        let says_so = if defect!(RefusalsAreExcused) { true } else { ended.excused };
+        let is_refused = matches!(ended.outcome, Outcome::Refused { .. });
         let excused = is_refused && says_so && !self.jobs.follows(action);
-        let at_fault = is_at_fault(&ended.outcome) && !excused || (unclean && !defect!(CancelledEpilogIsClean));
+        let excused = if defect!(ExcusedDrains) { false } else { excused };
+        let unclean = if defect!(CancelledEpilogIsClean) { false } else { unclean };
+        let at_fault = is_at_fault(&ended.outcome) && !excused || unclean;
         let lacking_after_action = self.jobs.lacking_after_action(task, ended);
         if !at_fault && lacking_after_action.is_none() {
             return None;

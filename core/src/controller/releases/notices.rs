@@ -70,7 +70,10 @@ impl Jobs {
         cx: &mut Context,
     ) {
         // A notice of an abandoned attempt would keep all later notices back until the attempt is taken up.
-        let is_notified = |attempt: &JobAttempt| !attempt.silent && (!attempt.abandoned || defect!(AbandonedNoticed));
+        let is_notified = |attempt: &JobAttempt| {
+            let abandoned = if defect!(AbandonedNoticed) { false } else { attempt.abandoned };
+            !attempt.silent && !abandoned
+        };
         if self.attempt(job, number).is_none_or(is_notified) {
             cx.send_notice(Reader::Manager, job, number, notice_body(&mut context, event, None));
         }
@@ -79,7 +82,10 @@ impl Jobs {
     /// Sends release notices again for ranks that are released in the store and that the resource manager still lists
     /// as held (`listed`). Leaves out ranks of which a release notice to the resource manager is in the outbox.
     pub(crate) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet, cx: &mut Context) {
-        let Some(attempt) = self.attempt(job, number).filter(|_| !defect!(ReleaseForgotten)) else { return };
+        if defect!(ReleaseForgotten) {
+            return;
+        }
+        let Some(attempt) = self.attempt(job, number) else { return };
         let mut ranks = attempt.released.ranks.intersection(listed);
         if !ranks.is_empty() {
             let of = cx.outbox.about(job, number).filter(|entry| entry.reader == Reader::Manager);

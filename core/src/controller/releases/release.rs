@@ -62,7 +62,7 @@ impl Action {
 
     /// Returns the ended ranks and named resources that the action still holds.
     fn done_part(&self) -> Part {
-        if !self.done.is_empty() && defect!(ReleaseAtFirst) {
+        if defect!(ReleaseAtFirst) && !self.done.is_empty() {
             return self.row.held.clone();
         }
         Part { ranks: self.done.clone(), resources: self.done_resources() }
@@ -70,9 +70,12 @@ impl Action {
 
     fn done_resources(&self) -> BTreeSet<ResourceName> {
         let mut resources = self.row.held.resources.clone();
+        if defect!(ResourceReleasedEarly) {
+            return resources;
+        }
         if let Some(external) = &self.row.external {
             let open = external.open();
-            resources.retain(|name| !open.contains(name) || defect!(ResourceReleasedEarly));
+            resources.retain(|name| !open.contains(name));
         }
         resources
     }
@@ -82,8 +85,12 @@ impl JobAttempt {
     /// Returns the content of the event `release` for `part`: its ranks, hosts, resources and fragment of R. The event
     /// log and the notices use it.
     pub(super) fn release_of(&self, number: Attempt, part: &Part) -> Value {
-        let is_final = self.whole().is_subset(&self.released)
-            || (defect!(FinalTwice) && self.released.ranks.len() + 1 >= self.layout.ranks().len());
+        let is_final = self.whole().is_subset(&self.released);
+        let is_final = if defect!(FinalTwice) {
+            is_final || self.released.ranks.len() + 1 >= self.layout.ranks().len()
+        } else {
+            is_final
+        };
         let of = if defect!(FragmentOfAll) { &self.released.ranks } else { &part.ranks };
         json!({"attempt": number, "ranks": part.ranks, "hosts": self.layout.hosts_of(&part.ranks),
             "resources": part.resources, "final": is_final, "R": self.terms.r.as_ref().map(|r| r.fragment(of))})
@@ -153,13 +160,21 @@ impl Facts<'_> {
     /// attempt.
     pub(crate) fn free(&self, job: &JobId, number: Attempt, part: Part) -> (Part, Vec<(HostName, Rank)>) {
         let (mut free, mut waiting) = (Part::default(), Vec::new());
-        let attempt = self.jobs.attempt(job, number).filter(|attempt| !attempt.suspended || defect!(SuspendedReleased));
-        let Some(attempt) = attempt else { return (free, waiting) };
+        let Some(attempt) = self.jobs.attempt(job, number) else { return (free, waiting) };
+        if defect!(SuspendedReleased) {
+        } else if attempt.suspended {
+            return (free, waiting);
+        }
         let actions: Vec<&Action> = self.jobs.of(attempt).collect();
         let held =
             |rank: u32| attempt.hold.ranks.contains(rank) || actions.iter().any(|a| a.row.held.ranks.contains(rank));
         for rank in part.ranks.iter().filter(|rank| !held(*rank) && !attempt.released.ranks.contains(*rank)) {
-            let draining = |host: &&str| self.drains.is_draining(host) && !defect!(ReleaseUndrained);
+            let draining = |host: &&str| {
+                if defect!(ReleaseUndrained) {
+                    return false;
+                }
+                self.drains.is_draining(host)
+            };
             match attempt.layout.name(Rank(rank)).filter(draining).and_then(|host| HostName::new(host).ok()) {
                 None => drop(free.ranks.insert(rank)),
                 Some(host) => waiting.push((host, Rank(rank))),

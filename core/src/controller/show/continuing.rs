@@ -26,7 +26,10 @@ impl Facts<'_> {
     /// Returns the scripts on a node that go on although their tasks are over.
     pub(super) fn continues<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = Continuing> + 'a {
         let live = node.live.iter().filter(|(task, (phase, _))| {
-            !node.tasks.contains(task) && !phase.is_before_its_begin() && !defect!(ContinuingUnseen)
+            if defect!(ContinuingUnseen) {
+                return false;
+            }
+            !node.tasks.contains(task) && !phase.is_before_its_begin()
         });
         live.filter_map(|(task, (phase, since_ms))| {
             let action = self.jobs.action(task.action)?;

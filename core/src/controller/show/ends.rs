@@ -51,8 +51,8 @@ impl<'a> Ends<'a> {
         let only = self.only.map(|targets| layout.choose(targets).unwrap_or_default());
         let wanted = |rank: Rank| only.as_ref().is_none_or(|only| only.contains(rank.0));
         for (rank, row) in action.ended.iter().filter(|(rank, _)| wanted(**rank)) {
-            let folds = self.only.is_none() && !defect!(EndsUnfolded);
-            let has_room = groups.len() < MAX_ROWS || defect!(EndsUnfolded);
+            let (folds, has_room) = (self.only.is_none(), groups.len() < MAX_ROWS);
+            let (folds, has_room) = if defect!(EndsUnfolded) { (false, true) } else { (folds, has_room) };
             match groups.iter_mut().find(|group| folds && group.has(row)) {
                 Some(group) => {
                     group.ranks.insert(rank.0);

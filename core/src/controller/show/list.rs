@@ -35,7 +35,8 @@ impl Room {
         match self.0.checked_sub(bytes) {
             Some(left) => self.0 = left,
             None if is_first => self.0 = 0,
-            None => return defect!(PageUnbounded),
+            None if defect!(PageUnbounded) => {}
+            None => return false,
         }
         true
     }
@@ -70,7 +71,8 @@ impl Facts<'_> {
         let (mut last, mut next) = (None, None);
         for drain in drains {
             // The newest rows are likelier to be alike.
-            let alike = page.iter().rposition(|of| are_alike(of.first, drain) && !defect!(DrainsUnfolded));
+            let alike = page.iter().rposition(|of| are_alike(of.first, drain));
+            let alike = if defect!(DrainsUnfolded) { None } else { alike };
             // A name counts whole, though brackets make most of it: so a page looks at a bounded number of hosts.
             let mut bytes = drain.host.as_str().len() + 1;
             if alike.is_none() {

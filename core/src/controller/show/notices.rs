@@ -32,8 +32,8 @@ struct Waiting {
     since_ms: u64,
 }
 
-/// Key of a row: job, attempt, state and reason. The last member is `None`, but with a defect.
-type Key = (JobId, Attempt, &'static str, String, Option<usize>);
+/// Key of a row: job, attempt, state and reason.
+type Key = (JobId, Attempt, &'static str, String);
 
 /// Releases that wait, by what a row has of them: a job may have a notice for each of its ranks.
 #[derive(Default)]
@@ -41,15 +41,15 @@ struct Alike(BTreeMap<Key, Waiting>);
 
 impl Alike {
     fn row(&mut self, job: &JobId, attempt: Attempt, state: &'static str, why: String, since_ms: u64) -> &mut Waiting {
-        let apart = defect!(NoticesUnfolded).then_some(self.0.len());
+        let why = if defect!(NoticesUnfolded) { format!("{why} ({})", self.0.len()) } else { why };
         let new = Waiting { ranks: IdSet::new(), hosts: Vec::new(), since_ms };
-        let row = self.0.entry((job.clone(), attempt, state, why, apart)).or_insert(new);
+        let row = self.0.entry((job.clone(), attempt, state, why)).or_insert(new);
         row.since_ms = row.since_ms.min(since_ms);
         row
     }
 
     fn rows(self, now_ms: u64) -> impl Iterator<Item = PsRow> {
-        self.0.into_iter().map(move |((job, attempt, state, why, _), of)| {
+        self.0.into_iter().map(move |((job, attempt, state, why), of)| {
             let release = ActionName::new("release").expect("lower-case letters make an action's name");
             let (hosts, age_ms) =
                 (HostList::sorted(of.hosts.iter().map(String::as_str)), now_ms - of.since_ms.min(now_ms));

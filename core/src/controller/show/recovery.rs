@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use crate::controller::facts::Facts;
 use crate::controller::interface::view::{AbandonedView, RecoveryView, UnknownView};
 use crate::controller::state::attempt::JobAttempt;
-use crate::defect;
 use crate::hostlist::HostList;
-use crate::ids::{ActionName, Attempt, HostName, JobId, TaskId};
+use crate::ids::{ActionName, Attempt, HostName, JobId};
 use crate::idset::IdSet;
 
 impl Facts<'_> {
@@ -34,13 +33,13 @@ impl Facts<'_> {
     fn unknown_tasks(&self) -> Vec<UnknownView> {
         let mut alike: BTreeMap<_, (Vec<&str>, IdSet)> = BTreeMap::new();
         for (host, task, of) in self.unknown() {
-            let key = (&of.job, of.attempt, &of.action, of.as_str(), defect!(UnknownUnfolded).then_some(task));
+            let key = (&of.job, of.attempt, &of.action, of.as_str());
             let (hosts, ranks) = alike.entry(key).or_default();
             hosts.push(host.as_str());
             ranks.insert(task.rank.0);
         }
-        let view = |((job, attempt, action, state, _), (hosts, ranks)): (
-            (&JobId, Attempt, &ActionName, &str, Option<TaskId>),
+        let view = |((job, attempt, action, state), (hosts, ranks)): (
+            (&JobId, Attempt, &ActionName, &str),
             (Vec<&str>, IdSet),
         )| UnknownView {
             hosts: HostList::sorted(hosts),

@@ -115,6 +115,7 @@ impl JobAttempt {
     /// make no valid layout, for example because their numbers differ.
     pub(crate) fn stored(row: AttemptRow) -> Option<(JobId, Attempt, Self)> {
         let layout = Layout::new(row.ranks, row.hosts).ok()?;
+        let milestones = if defect!(MilestonesForgotten) { Milestones::default() } else { row.milestones };
         let entry = Self {
             layout,
             userid: row.userid,
@@ -126,7 +127,7 @@ impl JobAttempt {
             hold: row.hold,
             released: row.released,
             complete: row.complete,
-            milestones: if defect!(MilestonesForgotten) { Milestones::default() } else { row.milestones },
+            milestones,
             too_many_milestones: false,
             source: row.source,
             abandoned: row.abandoned,
@@ -177,7 +178,8 @@ impl JobAttempt {
     /// drops its named resources, because no later request would name them.
     pub(crate) fn drop_hold(&mut self, asked: &Part) -> Part {
         let mut part = self.hold.intersection(asked);
-        if part.ranks == self.hold.ranks && !defect!(ResourcesStay) {
+        if defect!(ResourcesStay) {
+        } else if part.ranks == self.hold.ranks {
             part.resources.clone_from(&self.hold.resources);
         }
         self.hold.subtract(&part);

@@ -136,7 +136,8 @@ impl Drains {
     /// Drains a host as [`Self::drain`] does, for a request of the time `at_ms` (milliseconds since 1970).
     pub(crate) fn drain_at(&mut self, host: &HostName, cause: Cause, at_ms: u64, cx: &mut Context) -> DrainChange {
         let Cause { reason, by, fault } = cause;
-        let standing = self.by_host.get(host).filter(|drain| !drain.lifted && !defect!(DrainOverwritten)).cloned();
+        let standing = self.by_host.get(host).filter(|drain| !drain.lifted).cloned();
+        let standing = if defect!(DrainOverwritten) { None } else { standing };
         if let Some(drain) = standing {
             return self.drain_again(drain, Again { at_ms, reason, by }, fault, cx);
         }
@@ -174,6 +175,7 @@ impl Drains {
             return DrainChange::Unchanged;
         }
         let asked_ms = if drain.confirmed { again.at_ms } else { drain.asked_ms };
+        let confirmed = if defect!(DrainNotifiedOnce) { drain.confirmed } else { drain.confirmed && !self.hook };
         let row = DrainRow {
             stuck,
             notice_id: again.at_ms.max(drain.notice_id.saturating_add(1)),
@@ -181,7 +183,7 @@ impl Drains {
             again: Some(again),
             doubtful: false,
             passing: None,
-            confirmed: drain.confirmed && (!self.hook || defect!(DrainNotifiedOnce)),
+            confirmed,
             // Without a hook now: a hook that the site configures later must get a notice of this reason.
             notified: drain.notified && self.hook,
             ..drain
@@ -228,17 +230,23 @@ impl Drains {
     /// doubtful drain before the grace ends, because an operator may have lifted the drain after the backup. A lift
     /// that the hook has not confirmed is dropped, because the node may have failed again after the backup.
     pub(crate) fn doubt(&mut self, cx: &mut Context) {
-        if !self.hook || defect!(DrainsUndoubted) {
+        if defect!(DrainsUndoubted) {
+            return;
+        }
+        if !self.hook {
             return;
         }
         for drain in self.by_host.values().cloned().collect::<Vec<_>>() {
-            if drain.lifted && !defect!(DoubtedUndrainNotified) {
+            if defect!(DoubtedUndrainNotified) {
+                self.put(DrainRow { confirmed: false, doubtful: true, ..drain }, cx);
+                continue;
+            }
+            if drain.lifted {
                 let text = "its undrain was under way when the store was copied, and is dropped; to lift it again: \
                             perilog undrain NODES";
                 cx.note_host(Level::Warning, &drain.host, text.to_owned());
             }
-            let lifted = drain.lifted && defect!(DoubtedUndrainNotified);
-            self.put(DrainRow { confirmed: false, doubtful: true, lifted, ..drain }, cx);
+            self.put(DrainRow { confirmed: false, doubtful: true, lifted: false, ..drain }, cx);
         }
     }
 
@@ -316,7 +324,8 @@ impl Drains {
     pub(crate) fn reboot_cleans(&mut self, node: &Node, cx: &mut Context) {
         let host = &node.row.host;
         let Some(drain) = self.by_host.get(host).filter(|drain| !drain.lifted) else { return };
-        let booted = drain.stuck.is_some_and(|boot| boot != node.row.boot_number) || defect!(AnyDrainIsCleaned);
+        let booted = drain.stuck.is_some_and(|boot| boot != node.row.boot_number);
+        let booted = if defect!(AnyDrainIsCleaned) { true } else { booted };
         if booted && node.session.is_some() && node.live.is_empty() {
             let text = format!("it booted, and no script runs there: its drain is lifted ({})", drain.reason);
             self.lift(host, cx);
@@ -345,8 +354,11 @@ impl Drains {
     /// Records that the drain hook has carried out a notice: the drain is in force, or gone if `lifted`. A confirmation
     /// of an earlier notice changes nothing.
     pub(crate) fn hook_done(&mut self, host: &HostName, notice_id: u64, lifted: bool, cx: &mut Context) {
-        match self.by_host.get(host).cloned() {
-            Some(drain) if (drain.notice_id == notice_id || defect!(AnyNoticeConfirms)) && drain.lifted == lifted => {
+        let known = self.by_host.get(host).cloned();
+        let newest = known.as_ref().map_or(notice_id, |drain| drain.notice_id);
+        let notice_id = if defect!(AnyNoticeConfirms) { newest } else { notice_id };
+        match known {
+            Some(drain) if drain.notice_id == notice_id && drain.lifted == lifted => {
                 self.failed.remove(host);
                 if lifted {
                     self.remove(host, cx);

@@ -147,7 +147,8 @@ impl Lists {
     /// started, and none of them was refused.
     pub(crate) fn has_all(&self, is_same: impl Fn(&Source) -> bool) -> bool {
         self.by_source.iter().any(|(source, list)| {
-            is_same(source) && list.whole.is_some() && (!list.refused || defect!(CleanedBesideRefused))
+            let refused = if defect!(CleanedBesideRefused) { false } else { list.refused };
+            is_same(source) && list.whole.is_some() && !refused
         })
     }
 }

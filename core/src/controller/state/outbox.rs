@@ -104,7 +104,12 @@ impl Outbox {
         limit: usize,
         may: impl Fn(&OutboxEntry) -> bool,
     ) -> Vec<OutboxEntry> {
-        let oldest = |of: &BTreeSet<u64>| if defect!(ReleasesOutOfOrder) { of.last() } else { of.first() }.copied();
+        let oldest = |of: &BTreeSet<u64>| {
+            if defect!(ReleasesOutOfOrder) {
+                return of.last().copied();
+            }
+            of.first().copied()
+        };
         let others = self.hooked.iter().filter(|(job, _)| !except.contains(*job) && !first.contains(*job));
         let mut others: Vec<u64> = others.filter_map(|(_, of)| oldest(of)).collect();
         others.sort_unstable();

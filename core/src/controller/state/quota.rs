@@ -66,7 +66,10 @@ impl Quota {
 
     /// Leaves the Starts of these ranks for a later batch.
     pub(crate) fn start_later(&mut self, id: ActionId, ranks: &IdSet, since_ms: u64) {
-        if ranks.is_empty() || defect!(RestForgotten) {
+        if defect!(RestForgotten) {
+            return;
+        }
+        if ranks.is_empty() {
             return;
         }
         let (since, later) = self.starts.entry(id).or_insert_with(|| (since_ms, IdSet::new()));

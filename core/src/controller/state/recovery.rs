@@ -48,7 +48,10 @@ impl Unsettled {
     pub(crate) fn forget(&mut self, task: TaskId) {
         self.absent.remove(&task);
         self.unclaimed.remove(&task);
-        if self.unknown.get(&task).is_some_and(Unknown::is_tombstone) && !defect!(TombstoneStays) {
+        if defect!(TombstoneStays) {
+            return;
+        }
+        if self.unknown.get(&task).is_some_and(Unknown::is_tombstone) {
             self.unknown.remove(&task);
         }
     }

@@ -229,10 +229,10 @@ impl Table {
     pub(crate) fn evict(&mut self, job: &JobId) -> bool {
         let Some(entry) = self.jobs.get(job) else { return false };
         let ended = |(number, of): (&Attempt, &JobAttempt)| {
-            (!of.is_stale && self.ended_attempts.contains(&(of.touched_ms, job.clone(), *number)))
-                || defect!(LiveEvicted)
+            !of.is_stale && self.ended_attempts.contains(&(of.touched_ms, job.clone(), *number))
         };
-        if !entry.attempts.iter().all(ended) {
+        if defect!(LiveEvicted) {
+        } else if !entry.attempts.iter().all(ended) {
             return false;
         }
         let attempts: Vec<(Attempt, Vec<ActionId>)> =
@@ -318,7 +318,8 @@ impl Table {
         for id in stale {
             let Some(action) = self.actions.get_mut(&id) else { continue };
             action.is_stale = false;
-            if !action.is_live() && !defect!(EndedStaysLive) {
+            if defect!(EndedStaysLive) {
+            } else if !action.is_live() {
                 self.live_actions.remove(&id);
             }
             self.verdicts.extend(action.verdict_key());
@@ -332,7 +333,8 @@ impl Table {
             let (is_live, touched_ms) = (self.is_live(attempt), attempt.touched_ms);
             // An action of a suspended attempt has no deadline.
             attempt.actions.clone().into_iter().for_each(|id| self.put_deadline(id));
-            if !is_live && !defect!(EndedStaysLive) {
+            if defect!(EndedStaysLive) {
+            } else if !is_live {
                 if !defect!(EqualSetsApart) {
                     self.share(&job, number);
                 }

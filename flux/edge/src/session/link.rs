@@ -20,7 +20,7 @@ impl Session {
         let held = self.view.jobs.values().filter(is_held);
         let jobs: Vec<String> = held.map(|job| Fluid(job.id).to_string()).collect();
         let follow = json!({ "source": source, "jobs": jobs, "follow": true });
-        let (sender, socket) = (self.sender.clone(), self.config.controller.path().to_owned());
+        let (sender, socket) = (self.sender.clone(), self.config.controller.to_path_buf());
         let linked = async move {
             let mut controller = Controller::connect(&socket).await?;
             let mut number = None;

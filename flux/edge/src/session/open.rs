@@ -60,7 +60,7 @@ impl Session {
     /// # Errors
     /// [`Fault`]: the broker is away or a check fails. Flux's jobs and drains are as before.
     pub async fn open(config: &Config) -> Result<Self, Fault> {
-        let path = config.flux.path().to_owned();
+        let path = config.flux.to_path_buf();
         let away = |source| Fault::Away { path: path.clone(), source };
         let broker = Broker::connect(&path).await.map_err(away)?;
         let (rank, level) = (attr(&broker, "rank").await?, attr(&broker, "instance-level").await?);

@@ -64,7 +64,7 @@ impl Session {
         let actions: Vec<Action> = std::iter::once(action).chain(then).collect();
         let calls: Vec<Call> = actions.iter().map(|action| self.call(action)).collect();
         let (broker, sender, room) = (self.broker.clone(), self.sender.clone(), self.room.clone());
-        let socket = self.config.controller.path().to_owned();
+        let socket = self.config.controller.to_path_buf();
         tokio::spawn(async move {
             let _room = room.acquire().await;
             let outcomes = outcomes(&socket, &broker, &actions, calls).await;
@@ -204,7 +204,7 @@ impl Session {
     }
 
     fn query(&self, parameters: Value) {
-        let (sender, socket) = (self.sender.clone(), self.config.controller.path().to_owned());
+        let (sender, socket) = (self.sender.clone(), self.config.controller.to_path_buf());
         tokio::spawn(async move {
             if let Ok(reply) = attempts(&socket, &parameters).await {
                 let _ = sender.send(Event::Feed(reply)).await;
