@@ -21,7 +21,7 @@
 //! `context` is the batch's time, settings and output;
 //! `facts` answers questions that need several parts; `requests` passes each client's request to the part that decides;
 //! `events` writes ends and verdicts to the event log; `quota` bounds what a batch does by itself; `writer` commits
-//! batches.
+//! batches; `trace` writes what the machine gets and makes of it, and plays it again.
 
 mod action;
 mod context;
@@ -44,6 +44,7 @@ mod show;
 mod stored;
 #[cfg(test)]
 mod tests;
+pub mod trace;
 mod writer;
 
 pub use action::delta::{ActionDelta, AttemptDelta};

@@ -31,6 +31,8 @@ mod needs;
 pub(crate) use away::Away;
 pub use needs::{Needs, Oldest};
 
+use serde::{Deserialize, Serialize};
+
 use crate::controller::overview::MAX_VERDICTS;
 
 #[cfg(doc)]
@@ -39,7 +41,7 @@ use crate::controller::facts::Facts;
 use crate::controller::writer::Writer;
 
 /// Number of jobs, attempts and actions that the store has and the machine does not hold.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Elsewhere {
     pub jobs: usize,
     pub attempts: usize,
