@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use perilog_core::Span;
-use perilog_host::command::{Arguments, Program};
+use perilog_host::command::{Arguments, LOG, Program};
 
 use crate::config;
 
@@ -19,6 +19,7 @@ Runs the prologs, epilogs and housekeeping of jobs on this node, as systemd unit
                     wait until no script runs on this node and the controller has every outcome; scripts get
                     LIMIT (10m), then SIGTERM, then SIGKILL. For a node that goes down: perilog-shutdown.service
                     runs it
+  --log LEVEL       error, warn, info, debug or trace; goes before the configuration's log, and before PERILOG_LOG
   --check-config    say what is wrong with the configuration, and end
   --print-config    print the configuration that is in force, each value with the line that it is from, and end
   --version, --help
@@ -31,7 +32,7 @@ pub const PROGRAM: Program = Program {
     version: env!("CARGO_PKG_VERSION"),
     usage: USAGE,
     config: config::FILE,
-    options: &[RUN_DIR, AWAIT_TASKS],
+    options: &[LOG, RUN_DIR, AWAIT_TASKS],
 };
 
 const RUN_DIR: &str = "--run-dir";

@@ -1,6 +1,6 @@
 //! The command line of perilog-controller.
 
-use perilog_host::command::Program;
+use perilog_host::command::{LOG, Program};
 
 use crate::config;
 
@@ -10,6 +10,7 @@ Usage: perilog-controller [OPTIONS]
 Has the agents of a cluster run the prologs, epilogs and housekeeping of jobs, and keeps what became of them.
 
   --config FILE     the configuration [/etc/perilog/controller.toml]; drop-ins are in a directory controller.d beside it
+  --log LEVEL       error, warn, info, debug or trace; goes before the configuration's log, and before PERILOG_LOG
   --check-config    say what is wrong with the configuration, and end
   --print-config    print the configuration that is in force, each value with the line that it is from, and end
   --export STORE    write what a store knows of jobs as JSON lines, and end; also of a copy (perilog export --store)
@@ -29,7 +30,7 @@ pub const PROGRAM: Program = Program {
     version: env!("CARGO_PKG_VERSION"),
     usage: USAGE,
     config: config::FILE,
-    options: &[CHECK_STORE, COPY_TO, EXPORT, JOB, SINCE, UNTIL],
+    options: &[LOG, CHECK_STORE, COPY_TO, EXPORT, JOB, SINCE, UNTIL],
 };
 
 pub const CHECK_STORE: &str = "--check-store";

@@ -7,6 +7,7 @@
 //! * a task and the end of a task: [`task`], [`outcome`], [`judge`], [`environment`]
 //! * the messages between agent and controller: [`message`]
 //! * the two machines, `handle(input, now) -> effects`: [`agent`], [`controller`]
+//! * lines of a trace, for a bug report: [`trace`]
 //! * deliberate defects, for tests only: [`mod@defect`]
 
 pub mod agent;
@@ -33,6 +34,7 @@ pub mod parse;
 pub mod resource_set;
 pub mod targets;
 pub mod task;
+pub mod trace;
 mod utc;
 
 pub use boot::BootRecord;

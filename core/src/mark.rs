@@ -73,7 +73,7 @@ pub enum Place {
 }
 
 /// The epochs of a store, oldest first, and the number of its last commit.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
     pub epochs: Vec<EpochRange>,
     pub last: u64,

@@ -19,7 +19,7 @@ use crate::outcome::Outcome;
 use crate::task::{Ended, Process, Reboot, Start};
 
 /// Messages from the controller to an agent.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum ToAgent {
     /// Welcomes the session: the agent may handle further messages. After the session has ended, the agent redials at a
     /// random moment within `redial_window_ms`.
@@ -102,7 +102,7 @@ impl ToAgent {
 }
 
 /// Messages from an agent to the controller.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromAgent {
     Hello(Hello),
     /// Refuses the Welcome: the agent has accepted the higher epoch `seen`, or an epoch of another controller with the
@@ -151,7 +151,7 @@ pub enum FromAgent {
 
 /// Page of a Hello, in which an agent states its identity and every task that it holds. The pages of the Hello are the
 /// first messages of a session. Each page has the identity and a part of the tasks; the last has `more == false`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     pub host: HostName,
     pub machine: MachineId,
@@ -178,7 +178,7 @@ pub const MAX_LOG_LINES: u32 = 10_000;
 pub const MAX_TASKS: usize = 400;
 
 /// A task that an agent holds, live or ended, as its Hello lists it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Held {
     pub task: TaskId,
     pub job: JobId,
@@ -196,7 +196,7 @@ pub struct Held {
     pub state: HeldState,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum HeldState {
     /// The task is recorded and has not begun. Since the agent's last start no controller has confirmed the task: the
     /// task waits for `Begin` or `Cancel`.

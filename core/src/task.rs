@@ -328,7 +328,7 @@ pub struct Tail {
 
 /// The facts that systemd reports about a unit. For an outcome, [`crate::judge`] decides whether to believe these
 /// facts.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct UnitFacts {
     /// Whether the unit's LoadState is `loaded`.
     pub loaded: bool,

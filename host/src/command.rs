@@ -11,12 +11,16 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::config::{ConfigError, Loaded};
+use crate::journal;
 use crate::limited::{Look, NoAnswer};
 
 /// Exit status of a daemon that cannot run or had to end.
 const CANNOT: u8 = 1;
 /// Exit status for wrong usage or configuration: the daemon started nothing.
 const WRONG: u8 = 2;
+
+/// The option with the level of a daemon's log. It goes before `PERILOG_LOG` and the configuration.
+pub const LOG: &str = "--log";
 
 /// A daemon, as its command line describes it.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +30,8 @@ pub struct Program {
     pub usage: &'static str,
     /// Path of the configuration, unless `--config` names another.
     pub config: &'static str,
-    /// Options of this daemon alone that take a value, such as `--run-dir`.
+    /// Options of this daemon that take a value, such as `--run-dir`. The value of [`LOG`], if that is among them, is
+    /// the level of the log.
     pub options: &'static [&'static str],
 }
 
@@ -106,6 +111,10 @@ impl Program {
         warnings: impl FnOnce(&T) -> Result<Vec<String>, NoAnswer>,
     ) -> Result<(Arguments, Loaded<T>), ExitCode> {
         let arguments = self.parse(std::env::args().skip(1)).map_err(|text| self.misused(&text))?;
+        if let Some(level) = arguments.own(LOG) {
+            journal::check_level(level).map_err(|error| self.misused(&error.to_string()))?;
+            journal::insist(level);
+        }
         match arguments.act {
             Act::Help => return Err(say(self.usage)),
             Act::Version => return Err(say(&format!("{} {}\n", self.name, self.version))),

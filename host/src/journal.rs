@@ -40,7 +40,8 @@ pub enum JournalError {
 /// Sets up logging for the whole process, once.
 ///
 /// `level` is error, warn, info, debug, trace or off, and applies to perilog's crates; libraries log from `warn` up.
-/// `PERILOG_LOG` overrides the level. Both may name targets instead (`perilog_agent=trace,zbus=info`).
+/// `PERILOG_LOG` overrides the level, and [`insist`] overrides both. Each may name targets instead
+/// (`perilog_agent=trace,zbus=info`).
 pub fn init(identifier: &str, level: &str) -> Result<(), JournalError> {
     let (targets, handle) = reload::Layer::new(targets(&effective(level))?);
     let registry = tracing_subscriber::registry();
@@ -68,6 +69,22 @@ pub fn init(identifier: &str, level: &str) -> Result<(), JournalError> {
 
 static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 
+/// Checks that a level has the form that [`init`] takes.
+///
+/// # Errors
+/// [`JournalError::Level`]: it has not.
+pub fn check_level(level: &str) -> Result<(), JournalError> {
+    targets(level).map(drop)
+}
+
+static INSISTED: OnceLock<String> = OnceLock::new();
+
+/// Sets the level of the command line, in the form that [`init`] takes: it stays in force until the process ends. Only
+/// the first call counts, and only before [`init`].
+pub fn insist(level: &str) {
+    let _ = INSISTED.set(level.to_owned());
+}
+
 /// Changes the level, in the form that [`init`] takes. Does nothing if logging was not set up.
 ///
 /// # Errors
@@ -81,9 +98,11 @@ pub fn set_level(level: &str) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Returns the level in force: that of `PERILOG_LOG` if the variable is set and not empty, otherwise `level`.
+/// Returns the level in force: that of the command line, else that of `PERILOG_LOG` if the variable is set and not
+/// empty, otherwise `level`.
 fn effective(level: &str) -> String {
-    std::env::var(LEVEL_VARIABLE).ok().filter(|level| !level.is_empty()).unwrap_or_else(|| level.to_owned())
+    let variable = || std::env::var(LEVEL_VARIABLE).ok().filter(|level| !level.is_empty());
+    INSISTED.get().cloned().or_else(variable).unwrap_or_else(|| level.to_owned())
 }
 
 /// Returns the priorities of journald for the log levels: a line of level info is informational, not a notice.

@@ -1,5 +1,5 @@
-//! Commands of `cargo xtask sim`: print one history, shrink a failing plan to the smallest one, search for failing
-//! seeds, or list the deliberate defects.
+//! Commands of `cargo xtask sim`: print one history, play the trace of a controller, shrink a failing plan to the
+//! smallest one, search for failing seeds, or list the deliberate defects.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
 use perilog_core::Span;
+use perilog_core::controller::trace::{self, Replayed};
 use perilog_sim::campaign::{self, Sum};
 use perilog_sim::history::Trace;
 use perilog_sim::plan::Plan;
@@ -49,6 +50,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool, Trouble> {
     let done = match arguments.as_slice() {
         ["--seed", seed] => history(&campaign::plan_of(number("--seed", seed).map_err(usage)?)),
         ["--plan", file] => read(Path::new(file)).and_then(|plan| history(&plan)),
+        ["--replay", file] => replay(Path::new(file)),
         ["--shrink", seed, file] => {
             let plan = shrink(&campaign::plan_of(number("--shrink", seed).map_err(usage)?));
             write(Path::new(file), &plan).and_then(|()| history(&plan))
@@ -105,6 +107,25 @@ fn history(plan: &Plan) -> Result<bool, String> {
         None => format!("held: {} steps, {} scripts ran\n", history.trace.steps, history.scripts),
     });
     Ok(history.violation.is_none())
+}
+
+/// Plays the trace of a controller that a log contains. Returns `false` if the machine and the trace differ.
+fn replay(file: &Path) -> Result<bool, String> {
+    let log = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let done = trace::replay(log.lines(), &mut |line| say(&format!("{line}\n")));
+    let Replayed { skipped, batches, inputs, compared, differences } =
+        done.map_err(|e| format!("{}: {e}", file.display()))?;
+    if skipped > 0 {
+        say(&format!(
+            "the trace begins in the middle: its first {skipped} lines, up to a \"begin\", were not played\n"
+        ));
+    }
+    let what = format!("{batches} batches, {inputs} inputs, {compared} records and effects");
+    say(&match differences {
+        0 => format!("no difference: {what}\n"),
+        differences => format!("{differences} differences: {what}\n"),
+    });
+    Ok(differences == 0)
 }
 
 fn search(options: &Options, go_on: impl Fn(u64) -> bool + Sync) -> Result<bool, String> {

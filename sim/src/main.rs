@@ -10,6 +10,7 @@ usage: cargo xtask sim --seed S         the history of a seed, line by line
                        --plan FILE      the history of a plan that was kept (sim/regressions)
                        --for FSD        histories of fresh seeds on all cores, for so long
                        --count N        of so many seeds
+                       --replay FILE    the trace in a log of perilog-controller --log trace, played again
                        --shrink S FILE  the smallest plan that fails as seed S does, into FILE
 with --for and --count: --from S        seeds from S on
                         --json FILE     the report for programs

@@ -24,6 +24,7 @@ mod reload;
 mod start;
 mod status;
 mod task_index;
+mod trace;
 
 pub use start::{StartError, run};
 
@@ -118,6 +119,7 @@ struct Daemon {
     reads: mpsc::Sender<reload::Found>,
     status: status::StatusLine,
     log_dedup: log_dedup::LogDedup,
+    trace: trace::Trace,
 }
 
 impl Daemon {
@@ -154,7 +156,10 @@ impl Daemon {
     /// Hands all inputs to the machine, also the inputs that effects produce, and shows the resulting status.
     fn settle(&mut self) {
         while let Some(input) = self.inputs.pop_front() {
-            for effect in self.machine.handle(input, now()) {
+            let now = now();
+            self.trace.input(&input, now);
+            for effect in self.machine.handle(input, now) {
+                self.trace.effect(&effect);
                 self.carry_out(effect);
             }
         }

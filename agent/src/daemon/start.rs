@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::identity::{self, IdentityError};
-use super::{ANSWERS, Daemon, EVENTS, Events, Places, calls, log_dedup, notes, reload, status, task_index};
+use super::{ANSWERS, Daemon, EVENTS, Events, Places, calls, log_dedup, notes, reload, status, task_index, trace};
 use crate::config::Config;
 use crate::link::{self, Controllers, Enroll, Window};
 use crate::local::{Agent, Callers};
@@ -128,6 +128,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
         reads: reads_to,
         status: status::StatusLine::default(),
         log_dedup: log_dedup::LogDedup::default(),
+        trace: trace::Trace::default(),
         spool,
         places,
     };

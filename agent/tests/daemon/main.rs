@@ -16,3 +16,4 @@ mod peer;
 mod removed;
 mod systemd;
 mod thief;
+mod trace;

@@ -14,6 +14,7 @@ mod inlet;
 mod outlet;
 mod reload;
 mod start;
+mod trace;
 mod writer;
 
 pub(crate) use feed::{Changes, Followed, feed};

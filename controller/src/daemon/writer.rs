@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::delivery::Delivery;
 use super::inlet::Entry;
+use super::trace::Trace;
 use crate::metrics::Metrics;
 use crate::store::{Durable, StoreError};
 use observer::{Observer, Received};
@@ -42,6 +43,7 @@ pub(crate) struct Writer<S> {
     step: core::Writer,
     delivery: Delivery,
     observer: Observer,
+    trace: Trace,
     /// When to wake the machine, on CLOCK_MONOTONIC (ms); `None`: the machine has requested no wake-up.
     wake_ms: Option<u64>,
     /// When to check whether the disk has room again, on CLOCK_MONOTONIC (ms); `None`: the disk is not full.
@@ -72,6 +74,7 @@ impl<S: Durable> Writer<S> {
             step: core::Writer::new(settings, nonce),
             delivery: Delivery::new(outbox),
             observer: Observer::new(metrics),
+            trace: Trace::default(),
             wake_ms: None,
             disk_ms: None,
             status_ms: None,
@@ -145,8 +148,9 @@ impl<S: Durable> Writer<S> {
         loop {
             let (needs, count) = self.step.needs(&inputs, now());
             if !needs.is_empty() {
-                let fetched = self.store.fetch(&needs)?;
-                self.step.take_in(fetched, now());
+                let (fetched, now) = (self.store.fetch(&needs)?, now());
+                self.trace.fetched(&fetched, now);
+                self.step.take_in(fetched, now);
             }
             let mut later = inputs.split_off(count);
             if !self.handle_batch(inputs)? {
@@ -163,7 +167,11 @@ impl<S: Durable> Writer<S> {
     /// Lets the machine handle a batch. Returns `false` if the disk had no room for it: the machine is built anew.
     fn handle_batch(&mut self, inputs: Vec<Input>) -> Result<bool, StoreError> {
         let received = self.observer.listen(&inputs);
-        let batch = self.step.handle(inputs, now());
+        let now = now();
+        if !inputs.is_empty() {
+            self.trace.inputs(&inputs, now);
+        }
+        let batch = self.step.handle(inputs, now);
         match self.carry_out(batch, received) {
             Ok(()) => Ok(true),
             Err(StoreError::Full) => {
@@ -177,6 +185,7 @@ impl<S: Durable> Writer<S> {
     }
 
     fn carry_out(&mut self, mut batch: Batch, received: Vec<Received>) -> Result<(), StoreError> {
+        self.trace.output(batch.output());
         let mut ran = self.observer.acknowledged(received, batch.output());
         if defect!(EffectsBeforeCommit) {
             self.delivery.deliver(batch.steal_effects());
@@ -190,6 +199,7 @@ impl<S: Durable> Writer<S> {
             let began_us = clock::mono_us();
             if let Err(error) = self.store.commit_with(batch.records(), &mut ran) {
                 self.observer.not_committed();
+                self.trace.failed();
                 self.step.failed(batch);
                 return Err(error);
             }
@@ -218,7 +228,9 @@ impl<S: Durable> Writer<S> {
         (self.wake_ms, self.disk_ms) = (None, None);
         let stored = self.store.load_open(Holding::default())?;
         self.observer.loaded(&stored);
-        let batch = self.step.begin(stored, now());
+        let now = now();
+        self.trace.begin(&stored, self.step.begins_with(), now);
+        let batch = self.step.begin(stored, now);
         match self.carry_out(batch, Vec::new()) {
             Ok(()) => self.check_disk(clock::mono_ms()),
             Err(StoreError::Full) => {

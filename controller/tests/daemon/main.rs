@@ -23,3 +23,4 @@ mod refusals;
 mod sessions;
 mod signals;
 mod thief;
+mod trace;

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use crate::ids::{ActionName, BootId, ClusterId, Epoch, HostName, InvocationId, JobId, MachineId, TaskId};
 use crate::mark::AcceptedEpoch;
 use crate::message::{FromAgent, Phase, ToAgent};
@@ -15,7 +17,7 @@ use crate::task::{Claim, Ended, Hook, Intent, Plan, Process, RunResult, StepReco
 /// The clocks when an input arrives. `boot_ms`: CLOCK_BOOTTIME. `wall_ms`: milliseconds since 1970, for texts and
 /// records that people read. The machine computes with `wall_ms` in two places only: the highest epoch that it accepts,
 /// and the remaining limit in `ExpectsBoot`. There `boot_ms` caps the elapsed time, because the wall clock may step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Now {
     pub boot_ms: u64,
     pub wall_ms: u64,
@@ -32,7 +34,7 @@ pub struct Node {
 }
 
 /// The part of the node's configuration that the machine decides by. [`Input::Policy`] replaces all of the policy.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Policy {
     pub actions: BTreeMap<ActionName, Plan>,
     /// Names of the variables that the node lets pass from a requester to scripts.
@@ -50,7 +52,7 @@ pub struct Policy {
 }
 
 /// Traces of one task on the host, found when the agent started or the bus came back: its directory, its unit, or both.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
     pub stem: String,
     pub intent: Option<Intent>,
@@ -70,7 +72,7 @@ pub struct Found {
 }
 
 /// Ids of a task, read from the LogExtraFields of its unit.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct UnitIds {
     pub task: TaskId,
     pub job: JobId,
@@ -87,7 +89,7 @@ impl UnitIds {
 
 /// Result of an inspection: the daemon reads the unit first, then the files, so that the files of an ended unit are
 /// complete.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Seen {
     /// The facts that systemd reports about the task's unit; `None`: systemd knows no such unit. If the daemon could
     /// not ask systemd, there is no `Seen`: [`Input::Inspected`] contains an `Err`.
@@ -120,7 +122,7 @@ impl Seen {
 }
 
 /// systemd's answer to StartTransientUnit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum StartReply {
     /// systemd queued the unit's start job.
     Queued,
@@ -137,7 +139,7 @@ pub type Caller = u64;
 
 /// The request of a caller on the local socket for a local task, which no controller orders. The machine starts the
 /// task, or attaches the caller to the task if it exists already.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Exec {
     pub job: JobId,
     pub attempt: crate::ids::Attempt,
@@ -154,7 +156,7 @@ pub struct Exec {
 }
 
 /// The event for which the agent runs the program in [`Hook::orphaned`]; the program gets this word as its argument.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum HookEvent {
     /// The task goes on, but the hook is gone, or the resource manager's daemon that runs the hook has died.
     Begun,
@@ -171,7 +173,7 @@ impl std::fmt::Display for HookEvent {
 }
 
 /// One run of the program in [`Hook::orphaned`] of a task, with `word` as its argument.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HookCall {
     pub task: TaskId,
     pub stem: String,
@@ -182,7 +184,7 @@ pub struct HookCall {
     pub outcome: Option<Outcome>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Input {
     /// All traces of tasks that the daemon found: once at start, and again after the daemon lost the bus or systemd was
     /// re-executed. Only the first `Joined` has `tombstones` and `accepted`.
@@ -276,7 +278,7 @@ pub enum Input {
     },
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Effect {
     /// Create the task's directory with `intent.json` (temp, rename). The daemon first removes the remains of an
     /// earlier run of the same task: outcome, `boot-expected`, `stop-asked` and tombstone. Exception: a rebuilt intent
@@ -406,14 +408,14 @@ pub enum Effect {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Level {
     Info,
     Warning,
     Error,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum ExecReply {
     /// The agent has accepted the caller, and more replies follow. `attached`: whether the task existed before;
     /// `false`: the agent started it for this caller.
@@ -434,7 +436,7 @@ pub enum ExecReply {
 }
 
 /// A task as the method `io.perilog.Agent.Status` reports it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TaskStatus {
     pub task: TaskId,
     pub stem: String,

@@ -7,15 +7,13 @@ use std::collections::BTreeSet;
 use crate::controller::interface::io::{Effect, Input, Now, Output, Passing};
 use crate::controller::state::Jobs;
 use crate::controller::state::Nodes;
+use crate::controller::state::change::{Change, End};
+use crate::controller::state::context::Context;
 use crate::controller::state::drains::Drains;
 use crate::controller::state::drains::Fault;
 use crate::controller::state::lists::Lists;
 use crate::controller::state::quiesce::Quiesce;
 use crate::controller::state::recovery::Recovery;
-use crate::controller::state::{
-    change::{Change, End},
-    context::Context,
-};
 use crate::defect;
 use crate::ids::{Epoch, HostName};
 use crate::idset::IdSet;

@@ -22,7 +22,8 @@
 //! Files: `machine` is the state, its contract and the way of a batch through it; `load` rebuilds it from the store;
 //! `facts` answers questions that need several parts; `requests` passes each client's request to the part that decides;
 //! `events` writes ends and verdicts to the event log; `parameters` reads the API's forms of values; `settings` applies
-//! new settings; `writer` commits batches.
+//! new settings; `writer` commits batches; `trace` writes what the machine gets
+//! and makes of it, and plays it again.
 //!
 //! Imports have one direction: `stored`, `interface`, `state`, `machine`, `facts`, then the folders that decide, then
 //! `show`. A folder that decides adds acts to `Machine` and to the types in `state`.
@@ -49,6 +50,7 @@ mod state;
 mod stored;
 #[cfg(test)]
 mod tests;
+pub mod trace;
 mod writer;
 
 pub use action::verdict::{blamed, last_line};

@@ -1,14 +1,15 @@
-//! Forms of parameters that differ from the value that the machine uses: functions for serde's `deserialize_with`.
+//! Forms of parameters that differ from the value that the machine uses: functions for serde's `deserialize_with`, and
+//! for its `serialize_with` where a value is to be read again as it was.
 //! An error names the value and the expected form; the API adds the name of the parameter.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::duration::Span;
 use crate::environment::check_name;
-use crate::outcome::{check_sent, signal_number};
+use crate::outcome::{check_sent, signal_name, signal_number};
 
 /// Maximum size in bytes of an operator's text: a sentence, which goes into events and to nodes.
 const MAX_TEXT: usize = 1_024;
@@ -54,9 +55,17 @@ pub(crate) fn timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opti
     }
 }
 
+pub(super) fn write_timeout<S: Serializer>(timeout_ms: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    timeout_ms.map(Span::from_millis).serialize(serializer)
+}
+
 /// Reads an age in milliseconds; nothing has an infinite age.
 pub(crate) fn age<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Ok(Option::<Span>::deserialize(deserializer)?.map_or(0, |age| age.as_millis().unwrap_or(u64::MAX)))
+}
+
+pub(super) fn write_age<S: Serializer>(age_ms: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    Span::from_millis(*age_ms).serialize(serializer)
 }
 
 /// Reads the name or number of a signal that perilog may send to scripts.
@@ -69,6 +78,10 @@ pub(crate) fn signal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D
     // Refuses the signal here; otherwise each node would refuse the signal in its own journal.
     check_sent(signal).map_err(wrong)?;
     Ok(signal)
+}
+
+pub(super) fn write_signal<S: Serializer>(signal: &u8, serializer: S) -> Result<S::Ok, S::Error> {
+    signal_name(*signal).serialize(serializer)
 }
 
 /// Reads environment variables for scripts.

@@ -9,7 +9,8 @@ use crate::controller::interface::io::{
 use crate::controller::machine::Machine;
 use crate::controller::state::Jobs;
 use crate::controller::state::Nodes;
-use crate::controller::state::{change::Change, context::Context};
+use crate::controller::state::change::Change;
+use crate::controller::state::context::Context;
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;

@@ -101,6 +101,11 @@ impl Writer {
         self.machine.as_ref()
     }
 
+    /// Returns the settings of the machine, and the nonce of its epochs.
+    pub const fn begins_with(&self) -> (&Settings, u64) {
+        (&self.settings, self.nonce)
+    }
+
     /// Returns `true` if the machine was last notified that the disk is full.
     pub const fn is_full(&self) -> bool {
         self.full

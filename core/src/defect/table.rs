@@ -568,6 +568,11 @@ table! {
     UnlistedRankKept: "ranks that an edge's list lacks stay the attempt's",
         "4: no clean-up beside another job",
         Hunt::Unit { program: "core", filter: "a_list_gives_up_what_it_lacks_and_sends_again_what_it_names" };
+    SecretsTraced: "a trace has the values of environment variables, and the output that a client asked for",
+        "a trace has no secrets", Hunt::Unit { program: "core", filter: "a_trace_has_no_secrets" };
+    FetchedUntraced: "a trace lacks the rows of ended jobs that the machine got from the store",
+        "a replay makes what the trace has",
+        Hunt::Unit { program: "controller: daemon", filter: "a_trace_of_the_daemon_is_played_again" };
 }
 
 /// The defect that is on in this process; at most one, and it stays on until the process ends.

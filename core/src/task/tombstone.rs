@@ -67,7 +67,7 @@ pub fn survives_reboot(action: &ActionName) -> bool {
 
 /// Says whether the node has rebooted since the task's boot, and whether a script had announced the reboot as the
 /// task's end.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reboot {
     /// The node has not rebooted, and no script announced a reboot.
     #[default]

@@ -222,3 +222,36 @@ async fn it_ends_on_request_and_does_what_came_before() {
     let gone = inlet.ask(0, Request::Status {}, None).await;
     assert!(matches!(gone, Err(Refusal::Unavailable(_))));
 }
+
+/// Prints the time of a batch (one request, one commit) without a trace, with it, and without it once more, in turns.
+#[test]
+#[ignore = "a measurement; docs/performance.md has its command"]
+#[allow(clippy::print_stdout, reason = "its result")]
+fn price_of_a_trace() {
+    use perilog_host::journal;
+    const ROUNDS: usize = 2_000;
+
+    let dir = tempfile::tempdir().unwrap();
+    let store = crate::store::Store::open(&dir.path().join("controller.db")).unwrap();
+    let (outbox, status) = (watch::channel(()).0, watch::channel(String::new()).0);
+    let mut writer =
+        Writer::new(store, Settings { keep_attempts: 100_000, ..settings() }, 42, outbox, status, None).unwrap();
+    journal::init("perilog-controller", "info").unwrap();
+    let mut samples = [const { Vec::new() }; 3];
+    for round in 0..ROUNDS {
+        for (turn, level) in ["info", "trace", "info"].into_iter().enumerate() {
+            journal::set_level(level).unwrap();
+            let (entry, mut answer) = run(&format!("f{round}-{turn}"));
+            let began_us = clock::mono_us();
+            writer.turn(std::iter::once(entry)).unwrap();
+            samples[turn].push(clock::mono_us() - began_us);
+            assert!(answer.try_recv().unwrap().is_ok());
+        }
+    }
+    let [off, on, again] = samples.map(|mut of| {
+        of.sort_unstable();
+        of[of.len() / 2]
+    });
+    let ratio = |of: u64| of as f64 / off as f64;
+    println!("p50 of a batch: off {off} us, on {on} us ({:.2}), off again {again} us ({:.2})", ratio(on), ratio(again));
+}

@@ -5,7 +5,8 @@ use serde_json::json;
 use crate::controller::interface::io::{ActionRow, Record};
 use crate::controller::state::Action;
 use crate::controller::state::Jobs;
-use crate::controller::state::{change::Change, context::Context};
+use crate::controller::state::change::Change;
+use crate::controller::state::context::Context;
 use crate::duration::Span;
 
 impl Jobs {

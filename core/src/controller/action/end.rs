@@ -13,10 +13,8 @@ use crate::controller::state::Action;
 use crate::controller::state::Jobs;
 use crate::controller::state::Node;
 use crate::controller::state::action::Fresh;
-use crate::controller::state::{
-    change::{Change, End},
-    context::Context,
-};
+use crate::controller::state::change::{Change, End};
+use crate::controller::state::context::Context;
 use crate::defect;
 use crate::duration::Span;
 use crate::ids::{ActionName, HostName, Rank, TaskId};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::controller::interface::request::RunRequest;
 use crate::controller::parameters::{optional_text, wrong};
@@ -143,4 +143,65 @@ pub(super) fn action_milestone<'de, D: Deserializer<'de>>(deserializer: D) -> Re
     let Named { job, attempt, action, milestone, targets } = Named::deserialize(deserializer)?;
     let kind = ReportKind::Milestone(milestone);
     Ok(Box::new(Report { job, attempt, action, targets, resources: None, kind }))
+}
+
+/// Writes the parameters of `ActionStart`.
+pub(super) fn write_start<S: Serializer>(start: &ActionStart, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Named<'a> {
+        job: &'a JobId,
+        attempt: Option<Attempt>,
+        action: &'a ActionName,
+        nodes: &'a Option<HostList>,
+        targets: &'a Option<Targets>,
+        resources: &'a BTreeSet<ResourceName>,
+        lease: Span,
+    }
+    let ActionStart { run, resources, lease_ms } = start;
+    let RunRequest { job, attempt, action, nodes, targets, .. } = run;
+    let lease = Span::from_millis(*lease_ms);
+    Named { job, attempt: *attempt, action, nodes, targets, resources, lease }.serialize(serializer)
+}
+
+/// Writes the parameters of `ActionReport`, `ActionRenew` or `ActionMilestone`.
+pub(super) fn write_report<S: Serializer>(report: &Report, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Named<'a> {
+        job: &'a JobId,
+        attempt: Option<Attempt>,
+        action: &'a ActionName,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        outcome: Option<&'static str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        targets: Option<&'a Targets>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        resources: Option<&'a BTreeSet<ResourceName>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        check: Option<&'a CheckName>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        message: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        milestone: Option<&'a MilestoneName>,
+    }
+    let Report { job, attempt, action, targets, resources, kind } = report;
+    let (targets, resources) = (targets.as_ref(), resources.as_ref());
+    let named = |outcome, check, message, milestone| Named {
+        job,
+        attempt: *attempt,
+        action,
+        outcome,
+        targets,
+        resources,
+        check,
+        message,
+        milestone,
+    };
+    match kind {
+        ReportKind::Renew => named(None, None, None, None),
+        ReportKind::Ok => named(Some("ok"), None, None, None),
+        ReportKind::Tolerable { check, message } => named(Some("tolerable"), check.as_ref(), Some(message), None),
+        ReportKind::Failed { check, message } => named(Some("failed"), check.as_ref(), Some(message), None),
+        ReportKind::Milestone(milestone) => named(None, None, None, Some(milestone)),
+    }
+    .serialize(serializer)
 }

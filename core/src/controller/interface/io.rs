@@ -29,14 +29,14 @@ use crate::task::Start;
 
 /// The clocks at a batch, in milliseconds. `mono_ms` (CLOCK_MONOTONIC) decides limits and waits. `wall_ms` (since 1970)
 /// dates events, and decides retention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Now {
     pub mono_ms: u64,
     pub wall_ms: u64,
 }
 
 /// The part of the controller's configuration that the machine needs. All times are in milliseconds.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     pub cluster: ClusterId,
     /// Start-grace: time within which a node must accept a Start. After that the task is `lost (offline)`.
@@ -80,7 +80,7 @@ pub struct Settings {
 }
 
 /// Release policy: decides when an action drops its hold on ended ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum ReleasePolicy {
     /// Drops the hold on all ended ranks at once, when no rank of the action is open. Ranks that join the action later
     /// form a further batch.
@@ -94,14 +94,14 @@ pub enum ReleasePolicy {
 }
 
 /// A connection of an agent. The listener numbers connections, and never uses a number twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId(pub u64);
 
 /// Number of a request on the local API. The API numbers the requests; each gets exactly one reply.
 pub type Client = u64;
 
 /// An input of the machine: a message, a request, a change of the settings or the disk, or the passing of time.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Input {
     /// A frame of a session. The peer's certificate may speak for `names`; `None`: TLS is off. The first frame must be
     /// a Hello.
@@ -178,7 +178,7 @@ impl OutboxEntry {
 }
 
 /// An act that the daemon carries out for the machine, after the commit of the batch that caused the act.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Effect {
     Send {
         session: SessionId,
@@ -232,7 +232,7 @@ pub enum Effect {
 
 /// A change of the store. The store applies the records of each batch in order, in one transaction, and decides
 /// nothing.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Record {
     /// The number of the batch's commit. It is the first record of every batch that has records.
     Commit(u64),
@@ -298,7 +298,7 @@ pub struct Output {
 }
 
 /// Content of a store, from which [`crate::controller::Machine::load`] rebuilds the machine.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The controller's epochs, and the number of the last commit.
     pub history: History,
@@ -325,7 +325,7 @@ pub struct Snapshot {
 }
 
 /// The rows of the jobs that a batch needs.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fetched {
     pub attempts: Vec<AttemptRow>,
     /// In the order in which the actions began.
@@ -338,7 +338,7 @@ pub struct Fetched {
 }
 
 /// Number of jobs, attempts and actions that the store has and the machine does not hold.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Elsewhere {
     pub jobs: usize,
     pub attempts: usize,

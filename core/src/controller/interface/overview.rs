@@ -36,7 +36,7 @@ pub const MAX_FAULTS: usize = 16;
 pub const MAX_TEXT: usize = 500;
 
 /// A question of the controller's web page: which view the page asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OverviewRequest {
     Cluster,
     Job(JobId),

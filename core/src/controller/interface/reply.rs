@@ -1,5 +1,7 @@
 //! Replies of the controller's machine to requests.
 
+use serde::Serialize;
+
 use crate::controller::interface::io::{DrainRow, OutboxEntry};
 use crate::controller::interface::overview::OverviewReply;
 use crate::controller::interface::view::{
@@ -11,7 +13,7 @@ use crate::idset::IdSet;
 use crate::job::Part;
 
 /// Reply of the controller to an accepted request.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Reply {
     /// The action exists: it waits, runs or has ended. `attached`: the action existed before the request.
     /// `events_after`: a client that follows the job's event log after this sequence number sees every event of the
@@ -140,7 +142,7 @@ pub enum Reply {
 }
 
 /// The result of a page of a list ([`SyncPage`](crate::controller::interface::request::SyncPage)).
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Synced {
     /// The number of the list, which the list's next page names.
     pub sync: u64,

@@ -2,12 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Serialize};
 
-use crate::controller::interface::external::{action_milestone, action_renew, action_report, action_start};
+use crate::controller::interface::external::{
+    action_milestone, action_renew, action_report, action_start, write_report, write_start,
+};
 use crate::controller::interface::io::Source;
 use crate::controller::interface::overview::OverviewRequest;
-use crate::controller::parameters::{age, environment, optional_text, reason, signal, text, timeout};
+use crate::controller::parameters::{
+    age, environment, optional_text, reason, signal, text, timeout, write_age, write_signal, write_timeout,
+};
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId, MilestoneName, ResourceName};
 use crate::job::Terms;
@@ -22,20 +26,20 @@ pub use crate::controller::interface::sync::{AttemptsOf, Listed, ListedDrain, Ph
 
 /// A request to the controller. In JSON, an object with one member: the key is the name of a method of the local API
 /// (`io.perilog.Controller.varlink`), the value has the method's parameters. Other requests come from inside the
-/// daemon.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// daemon: their names have a dot, so no call can name them. A trace has both kinds in this form.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Request {
     /// Begins an action, or attaches to the action if the attempt already has it.
     Run(RunRequest),
     /// Begins an external action, or attaches a restarted service to the external action that it works for.
-    ActionStart(#[serde(deserialize_with = "action_start")] Box<ActionStart>),
+    ActionStart(#[serde(deserialize_with = "action_start", serialize_with = "write_start")] Box<ActionStart>),
     /// Reports ends of an external action.
-    ActionReport(#[serde(deserialize_with = "action_report")] Box<Report>),
+    ActionReport(#[serde(deserialize_with = "action_report", serialize_with = "write_report")] Box<Report>),
     /// Reports that the service of an external action is alive.
-    ActionRenew(#[serde(deserialize_with = "action_renew")] Box<Report>),
+    ActionRenew(#[serde(deserialize_with = "action_renew", serialize_with = "write_report")] Box<Report>),
     /// Reports that ranks of an external action have reached a milestone.
-    ActionMilestone(#[serde(deserialize_with = "action_milestone")] Box<Report>),
+    ActionMilestone(#[serde(deserialize_with = "action_milestone", serialize_with = "write_report")] Box<Report>),
     /// Adds an attempt of a job with its nodes, or takes up an attempt that exists. A repeated request changes
     /// nothing.
     JobAdd(Box<JobAdd>),
@@ -83,14 +87,14 @@ pub enum Request {
         #[serde(rename = "nodes")]
         targets: Option<HostList>,
         /// Begins the page after this host; `None`: at the first.
-        #[serde(skip)]
+        #[serde(default, rename = "internal.after", skip_serializing_if = "Option::is_none")]
         after: Option<HostName>,
         /// The page is empty if nothing has changed since the list with this number, see [`Reply::Drains`].
-        #[serde(skip)]
+        #[serde(default, rename = "internal.known", skip_serializing_if = "Option::is_none")]
         known: Option<u64>,
     },
     /// Returns the drains, and the lifts of drains, that the drain hook has not carried out.
-    #[serde(skip)]
+    #[serde(rename = "internal.PendingDrains")]
     PendingDrains,
     Drain {
         #[serde(rename = "nodes")]
@@ -123,27 +127,27 @@ pub enum Request {
     },
     /// Confirms what [`Self::DrainDone`] confirms, for the drain hook and many notices, each with its host and its
     /// number.
-    #[serde(skip)]
+    #[serde(rename = "internal.DrainsDone")]
     DrainsDone {
         drains: Vec<(HostName, u64)>,
         lifted: bool,
     },
     /// Returns the next notices for the release hook, the oldest of each job. The jobs in `first` come first, in that
     /// order; then every job that is not in `except`.
-    #[serde(skip)]
+    #[serde(rename = "internal.Releases")]
     Releases {
         first: Vec<JobId>,
         except: BTreeSet<JobId>,
         limit: usize,
     },
     /// Confirms that the release hook has carried out the notice with this sequence number.
-    #[serde(skip)]
+    #[serde(rename = "internal.OutboxDone")]
     OutboxDone {
         sequence: u64,
     },
     /// Reports that a hook failed to carry out these notices. The controller sends them to the hook again, and `ps`
     /// shows the failure.
-    #[serde(skip)]
+    #[serde(rename = "internal.HookFailed")]
     HookFailed {
         what: Vec<FailedNotice>,
         why: String,
@@ -158,11 +162,11 @@ pub enum Request {
     Signal {
         #[serde(flatten)]
         which: Which,
-        #[serde(deserialize_with = "signal")]
+        #[serde(deserialize_with = "signal", serialize_with = "write_signal")]
         signal: u8,
     },
     Resolve {
-        #[serde(flatten, deserialize_with = "with_resources")]
+        #[serde(flatten, with = "with_resources")]
         which: Which,
         ok: bool,
         #[serde(deserialize_with = "text")]
@@ -171,7 +175,7 @@ pub enum Request {
     /// Lists unfinished work that is at least `older_than_ms` old. With `held`, also lists each hold of a job, and each
     /// hold of an action on ended ranks.
     Ps {
-        #[serde(rename = "older_than", default, deserialize_with = "age")]
+        #[serde(rename = "older_than", default, deserialize_with = "age", serialize_with = "write_age")]
         older_than_ms: u64,
         #[serde(default, deserialize_with = "or_default")]
         held: bool,
@@ -186,7 +190,7 @@ pub enum Request {
         #[serde(rename = "nodes")]
         targets: Option<HostList>,
         /// Begins the page after this host; `None`: at the first.
-        #[serde(skip)]
+        #[serde(default, rename = "internal.after", skip_serializing_if = "Option::is_none")]
         after: Option<HostName>,
     },
     Why {
@@ -202,19 +206,19 @@ pub enum Request {
         reports: bool,
     },
     /// Puts a question to the agents of some hosts, or of a job's ranks. The answers come as `Effect::Answer`.
-    #[serde(skip)]
+    #[serde(rename = "internal.Ask")]
     Ask {
         which: AskWhich,
         ask: Ask,
     },
     /// Ends a question to agents, because the client that asked has disconnected.
-    #[serde(skip)]
+    #[serde(rename = "internal.AskEnds")]
     AskEnds {
         question: u64,
     },
     Status {},
     /// Returns a view of the cluster, a job or a node, for the web page. Most lists in the view have a bound.
-    #[serde(skip)]
+    #[serde(rename = "internal.Overview")]
     Overview(OverviewRequest),
     /// Quiesces the controller. With `wait`, the reply comes when no action is open.
     Quiesce {
@@ -225,7 +229,7 @@ pub enum Request {
     },
     Resume {},
     /// Applies a page of an edge's list of all attempts of its source, with the ranks that each attempt holds.
-    #[serde(skip)]
+    #[serde(rename = "internal.Sync")]
     Sync(Box<SyncPage>),
     /// Shows the abandoned attempts, the unknown tasks and the hosts without a Welcome. With `take_over`, begins an
     /// epoch above every epoch that agents have reported, and a new generation; then all agents accept this controller.
@@ -234,10 +238,10 @@ pub enum Request {
         take_over: bool,
     },
     /// Returns the attempts of a source and their state, to the source's edge.
-    #[serde(skip)]
+    #[serde(rename = "internal.Attempts")]
     Attempts(AttemptsOf),
     /// Returns the oldest `limit` notices to the resource manager after sequence number `after`.
-    #[serde(skip)]
+    #[serde(rename = "internal.Outbox")]
     Outbox {
         after: u64,
         limit: usize,
@@ -248,7 +252,7 @@ pub enum Request {
     },
     /// A request of an edge's user, who has no other permission: the machine checks that the request is about a job or
     /// a drain of an edge, and carries it out.
-    #[serde(skip)]
+    #[serde(rename = "internal.OfEdge")]
     OfEdge(Box<Request>),
 }
 
@@ -263,7 +267,7 @@ impl Request {
 }
 
 /// The request to begin an action on ranks of an attempt, or to attach to the action.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunRequest {
     pub job: JobId,
@@ -278,7 +282,7 @@ pub struct RunRequest {
     pub userid: Option<u32>,
     #[serde(default, deserialize_with = "environment")]
     pub env: BTreeMap<String, String>,
-    #[serde(rename = "timeout", default, deserialize_with = "timeout")]
+    #[serde(rename = "timeout", default, deserialize_with = "timeout", serialize_with = "write_timeout")]
     pub timeout_ms: Option<u64>,
     /// `true`: the controller refuses to open a new attempt on unknown hosts. A host is unknown if its agent has never
     /// connected and the host has no drain.
@@ -287,7 +291,7 @@ pub struct RunRequest {
 }
 
 /// The notice on which a hook failed.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FailedNotice {
     /// A release notice, by its sequence number in the outbox.
     Release(u64),
@@ -297,7 +301,7 @@ pub enum FailedNotice {
 }
 
 /// The request to add an attempt of a job.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobAdd {
     /// The edge that adds the job; `None`: a hook or an operator adds the job.
@@ -314,7 +318,7 @@ pub struct JobAdd {
 
 /// A choice of tasks. `attempt` `None`: the open attempt, or the last. `action` `None`: every action of the attempt.
 /// `targets` and `resources` both `None`: all ranks and resources; otherwise only the named ranks and resources.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Which {
     pub job: JobId,
     pub attempt: Option<Attempt>,
@@ -326,8 +330,13 @@ pub struct Which {
     pub resources: Option<BTreeSet<ResourceName>>,
 }
 
-fn with_resources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Which, D::Error> {
-    #[derive(Deserialize)]
+/// The choice of [`Request::Resolve`], which may name resources.
+mod with_resources {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
     struct Named {
         job: JobId,
         attempt: Option<Attempt>,
@@ -335,12 +344,20 @@ fn with_resources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Which, D
         targets: Option<Targets>,
         resources: Option<BTreeSet<ResourceName>>,
     }
-    let Named { job, attempt, action, targets, resources } = Named::deserialize(deserializer)?;
-    Ok(Which { job, attempt, action, targets, resources })
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Which, D::Error> {
+        let Named { job, attempt, action, targets, resources } = Named::deserialize(deserializer)?;
+        Ok(Which { job, attempt, action, targets, resources })
+    }
+
+    pub(super) fn serialize<S: Serializer>(which: &Which, serializer: S) -> Result<S::Ok, S::Error> {
+        let Which { job, attempt, action, targets, resources } = which.clone();
+        Named { job, attempt, action, targets, resources }.serialize(serializer)
+    }
 }
 
 /// The receivers of a question.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum AskWhich {
     Hosts(HostList),
     Tasks(Which),

@@ -10,7 +10,7 @@ use crate::idset::IdSet;
 use crate::job::Terms;
 
 /// Selection of attempts by which an edge asks for the attempts of its source.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptsOf {
     pub source: Source,
     /// `Some`: all attempts of the listed jobs, whatever `after` and `limit` are. `None`: the first `limit` attempts
@@ -22,7 +22,7 @@ pub struct AttemptsOf {
 
 /// A page of the list of all attempts of a source, as its resource manager has them. The controller applies each page
 /// when it comes. It concludes from the last page which attempts the list lacks. A repeated list changes nothing.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SyncPage {
     pub source: Source,
     /// The number of the list that the page continues, from the reply to the list's first page; `None`: the page is
@@ -37,7 +37,7 @@ pub struct SyncPage {
 }
 
 /// An attempt in the list of a source.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Listed {
     pub job: JobId,
@@ -64,7 +64,7 @@ pub enum Phase {
 }
 
 /// An attempt in the list of a source that the controller cannot take, for example because of its number of hosts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unfit {
     pub job: JobId,
     pub attempt: Attempt,
@@ -72,7 +72,7 @@ pub struct Unfit {
 }
 
 /// A host that the resource manager has drained.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListedDrain {
     pub host: HostName,

@@ -16,7 +16,8 @@ use serde_json::json;
 use crate::controller::interface::io::Recovered;
 use crate::controller::state::Jobs;
 use crate::controller::state::attempt::JobAttempt;
-use crate::controller::state::{change::Change, context::Context};
+use crate::controller::state::change::Change;
+use crate::controller::state::context::Context;
 use crate::defect;
 use crate::ids::{Attempt, JobId};
 

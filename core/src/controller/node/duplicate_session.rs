@@ -5,9 +5,10 @@
 
 use crate::agent::io::Level;
 use crate::controller::interface::io::{Effect, Now, SessionId};
+use crate::controller::state::change::Change;
+use crate::controller::state::context::Context;
 use crate::controller::state::session::{Session, Stage};
 use crate::controller::state::{Node, Nodes};
-use crate::controller::state::{change::Change, context::Context};
 use crate::defect;
 use crate::ids::{BootId, MachineId};
 use crate::message::{Hello, ToAgent};

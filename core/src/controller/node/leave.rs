@@ -4,8 +4,9 @@
 use crate::agent::io::Level;
 use crate::controller::interface::io::{Effect, SessionId};
 use crate::controller::state::Nodes;
+use crate::controller::state::change::Change;
+use crate::controller::state::context::Context;
 use crate::controller::state::session::Stage;
-use crate::controller::state::{change::Change, context::Context};
 use crate::ids::HostName;
 use crate::message::ToAgent;
 

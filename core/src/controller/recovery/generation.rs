@@ -18,8 +18,9 @@ use crate::agent::io::Level;
 use crate::controller::interface::io::{Record, Recovered, RecoveryRow};
 use crate::controller::machine::Machine;
 use crate::controller::state::Jobs;
+use crate::controller::state::change::Change;
+use crate::controller::state::context::Context;
 use crate::controller::state::recovery::Recovery;
-use crate::controller::state::{change::Change, context::Context};
 use crate::defect;
 use crate::ids::{Attempt, JobId};
 

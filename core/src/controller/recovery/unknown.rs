@@ -21,10 +21,11 @@ use crate::controller::interface::io::{ActionRow, Effect, Now, Passing, Recovere
 use crate::controller::machine::Machine;
 use crate::controller::state::Jobs;
 use crate::controller::state::attempt::JobAttempt;
+use crate::controller::state::change::Change;
+use crate::controller::state::context::Context;
 use crate::controller::state::drains::Drains;
 use crate::controller::state::recovery::{Unknown, Unsettled};
 use crate::controller::state::{Node, Nodes};
-use crate::controller::state::{change::Change, context::Context};
 use crate::defect;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;

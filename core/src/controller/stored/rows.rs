@@ -16,7 +16,7 @@ use crate::task::Ended;
 
 /// A node with which the controller has had a session. `boot_number` grows with each boot of the node that the
 /// controller learns of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRow {
     pub host: HostName,
     pub machine: MachineId,
@@ -27,7 +27,7 @@ pub struct NodeRow {
 }
 
 /// An attempt of a job: its ranks, its holds, and its state in a recovery.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AttemptRow {
     pub job: JobId,
     pub attempt: Attempt,
@@ -69,7 +69,7 @@ impl AttemptRow {
 
 /// How a generation met an attempt. Unless `No`, the store may lack tasks that had begun, so a setup action counts as
 /// begun on every rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Recovered {
     /// No generation met it.
     #[default]
@@ -208,7 +208,7 @@ impl DrainRow {
 }
 
 /// An action of an attempt. Each of its ranks is in exactly one of `waiting`, `sent`, `accepted`, `ok` and `ended`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionRow {
     pub id: ActionId,
     pub job: JobId,
@@ -361,7 +361,7 @@ pub struct ResourceEnd {
 }
 
 /// The details of a rank: either how the rank ended, or how it will end after an announced reboot.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankRow {
     pub task: TaskId,
     pub ended: Ended,

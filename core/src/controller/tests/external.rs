@@ -44,7 +44,7 @@ fn tolerable() -> ReportKind {
 fn report(ranks: Option<&str>, resources: Option<&str>, kind: ReportKind) -> Request {
     let targets = ranks.map(|ranks| ranks.parse().unwrap());
     let (action, resources) = (ActionName::new("stage").unwrap(), resources.map(names));
-    Request::ActionReport(Box::new(Report { job: job("j"), attempt: None, action, targets, resources, kind }))
+    reports(Report { job: job("j"), attempt: None, action, targets, resources, kind })
 }
 
 /// Sends a service's report. Returns two sets of ranks and named resources: those that ended with this report, and

@@ -31,6 +31,7 @@ mod shown;
 mod spelling;
 mod superseded;
 mod tolerance;
+mod trace;
 mod unknown;
 mod unlisted;
 
@@ -92,6 +93,8 @@ impl Bench {
 
     fn load_with(store: Snapshot, settings: Settings, now: Now) -> Self {
         crate::switch_on_defect!(crate::defect::chosen());
+        trace::is_read_as_written(&store);
+        trace::is_read_as_written(&settings);
         let (m, output) = Machine::load(store.without_ended(Holding::NONE), settings.clone(), 7, now);
         let mut bench = Self {
             m,
@@ -157,6 +160,7 @@ impl Bench {
     }
 
     pub(super) fn batch(&mut self, inputs: Vec<Input>) -> Vec<Effect> {
+        inputs.iter().for_each(trace::is_read_as_written);
         self.now.mono_ms += 1;
         self.now.wall_ms += 1;
         self.fetch(&inputs);
@@ -282,6 +286,15 @@ pub(super) fn request(action: &str, job: &str, nodes: Option<&str>, attempt: Opt
         env: BTreeMap::new(),
         timeout_ms: None,
         known: false,
+    }
+}
+
+/// Returns the request by which a service sends this report.
+pub(super) fn reports(report: Report) -> Request {
+    match report.kind {
+        ReportKind::Renew => Request::ActionRenew(Box::new(report)),
+        ReportKind::Milestone(_) => Request::ActionMilestone(Box::new(report)),
+        _ => Request::ActionReport(Box::new(report)),
     }
 }
 

@@ -153,7 +153,7 @@ fn names_are_in_the_order_of_their_numbers() {
 #[test]
 fn lists_have_a_bound_and_say_what_is_left_out() {
     let (mut b, n) = bench(200, |_| {});
-    let wide = "x".repeat(4 * MAX_TEXT);
+    let wide = "x".repeat(2 * MAX_TEXT);
     b.ask(add("wide", "n[0-199]", Terms::default())).0.unwrap();
     b.run("prolog", "wide", "n[0-199]");
     for (rank, session) in n.iter().enumerate() {

@@ -286,7 +286,7 @@ fn stage(attempt: Option<u64>, resources: &str) -> Request {
 fn report(attempt: Option<u64>, kind: ReportKind) -> Request {
     let action = ActionName::new("stage").unwrap();
     let attempt = attempt.map(Attempt::from_number);
-    Request::ActionReport(Box::new(Report { job: job("j"), attempt, action, targets: None, resources: None, kind }))
+    reports(Report { job: job("j"), attempt, action, targets: None, resources: None, kind })
 }
 
 /// Sends a service's report. Returns three sets of ranks and named resources from the reply, as text: those that ended
