@@ -89,9 +89,10 @@ fn conceal(value: &mut Value) {
 }
 
 fn replace(value: &mut Value) {
-    if let Value::String(text) = value
-        && !defect!(SecretsTraced)
-    {
+    if defect!(SecretsTraced) {
+        return;
+    }
+    if let Value::String(text) = value {
         *text = "x".repeat(text.len());
     }
 }

@@ -254,7 +254,7 @@ fn who_is_silent_for_its_lease_loses_the_rest() {
         ),
     ];
     for (what, happens, epochs) in table {
-        let mut b = Bench::load_with(b.store.clone(), b.settings.clone(), b.now);
+        let mut b = Bench::load_with(b.store.clone(), b.settings.clone(), Holding::NONE, b.now);
         // The wait after the start ends.
         b.pass(10_000);
         b.pass(half);

@@ -559,7 +559,8 @@ fn a_grace_prunes_nothing() {
     b.ends(n[0], task("epilog", "j", 0));
     let copy = b.store.clone();
     let (mut b, _) = {
-        let (c, s) = bench(0, |s| s.retention_ms = 1_000);
+        let (mut c, s) = bench(0, |s| s.retention_ms = 1_000);
+        c.holding = Holding::default();
         (c.restored(&copy), s)
     };
     let (n0, _) = b.up("n0", "b", vec![]);

@@ -144,6 +144,7 @@ fn what_has_ended_has_one_copy_of_equal_sets() {
 #[test]
 fn retention_goes_on_in_small_batches() {
     let (mut b, n) = bench(1, |settings| settings.keep_attempts = 0);
+    b.holding = Holding::default();
     over(&mut b, n[0], 0..25);
     b.now.mono_ms += 3_600_000;
     b.fetch(&[Input::Tick]);
@@ -197,6 +198,7 @@ fn noticed(b: &mut Bench) -> usize {
 #[test]
 fn a_start_suspends_only_what_has_pending_work() {
     let (mut b, n) = bench(1, |settings| settings.release_hook = true);
+    b.holding = Holding::default();
     over(&mut b, n[0], 0..3);
     // The hook has carried out the release of j0 and j1, and not yet that of j2.
     for job in ["j0", "j1"] {

@@ -88,24 +88,15 @@ impl Bench {
     }
 
     pub(super) fn load(store: Snapshot, now: Now) -> Self {
-        Self::load_with(store, settings(), now)
+        Self::load_with(store, settings(), Holding::NONE, now)
     }
 
-    fn load_with(store: Snapshot, settings: Settings, now: Now) -> Self {
+    fn load_with(store: Snapshot, settings: Settings, holding: Holding, now: Now) -> Self {
         crate::switch_on_defect!(crate::defect::chosen());
         trace::is_read_as_written(&store);
         trace::is_read_as_written(&settings);
-        let (m, output) = Machine::load(store.without_ended(Holding::NONE), settings.clone(), 7, now);
-        let mut bench = Self {
-            m,
-            now,
-            store,
-            events: Vec::new(),
-            settings,
-            notes: Vec::new(),
-            sessions: 0,
-            holding: Holding::NONE,
-        };
+        let (m, output) = Machine::load(store.without_ended(holding), settings.clone(), 7, now);
+        let mut bench = Self { m, now, store, events: Vec::new(), settings, notes: Vec::new(), sessions: 0, holding };
         bench.commit(output);
         bench
     }
@@ -122,7 +113,7 @@ impl Bench {
     pub(super) fn restart_settling(self) -> Self {
         let now = Now { mono_ms: self.now.mono_ms + 1, wall_ms: self.now.wall_ms + 1 };
         let (events, sessions) = (self.events, self.sessions);
-        Self { events, sessions, ..Self::load_with(self.store, self.settings, now) }
+        Self { events, sessions, ..Self::load_with(self.store, self.settings, self.holding, now) }
     }
 
     fn commit(&mut self, output: Output) -> Vec<Effect> {

@@ -109,6 +109,7 @@ fn tasks_that_no_limit_ends_keep_no_others_from_their_end() {
     let mut b = Bench::load_with(
         Snapshot::default(),
         Settings { drain_hook: true, ..settings() },
+        Holding::NONE,
         Now { mono_ms: 1_000_000, wall_ms: 1_700_000_000_000 },
     );
     (0..5).for_each(|n| drop(b.up(&format!("n{n}"), "b1", vec![])));

@@ -66,7 +66,7 @@ impl Bench {
     pub(super) fn restored(self, copy: &Snapshot) -> Self {
         let store = Snapshot { stamp: Some(1_700_000_000_000), ..copy.clone() };
         let settings = self.settings.clone();
-        let mut bench = Self { sessions: self.sessions, ..Self::load_with(store, settings, self.now) };
+        let mut bench = Self { sessions: self.sessions, ..Self::load_with(store, settings, self.holding, self.now) };
         bench.pass(2 * GATE_MS);
         bench
     }

@@ -19,6 +19,7 @@ fn record_bytes(count: u32) -> usize {
     let mut bench = Bench::load_with(
         Snapshot::default(),
         Settings { release: [(ActionName::new("epilog").unwrap(), ReleasePolicy::Each)].into(), ..settings() },
+        Holding::NONE,
         Now { mono_ms: 1_000_000, wall_ms: 1_700_000_000_000 },
     );
     let hosts = format!("n[0-{}]", count - 1);

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Begin, Entry, VERSION};
 use crate::controller::interface::io::{Input, Now};
-use crate::controller::{Batch, Writer};
+use crate::controller::writer::{Batch, Writer};
 use crate::trace::{concealed, read};
 
 /// Result of a replay.
