@@ -33,8 +33,8 @@ pub struct Config {
     /// Name of this node in certificates and hostlists; defaults to the kernel's host name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
-    /// Addresses of the controllers, which the agent tries in turn; without a controller this host runs only its own
-    /// tasks.
+    /// Addresses of the controllers, dialled half a second apart; the first that answers counts. Without a controller
+    /// this host runs only its own tasks.
     pub controller: Vec<Address>,
     pub env_allow: Vec<VariableName>,
     pub serialize: Queue,

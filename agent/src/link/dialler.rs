@@ -1,24 +1,33 @@
-//! Dials the controllers in turn until one accepts, and again when that session ends.
+//! Dials the controllers, keeps the first that answers, and dials again when that session ends.
+//!
+//! The next controller is dialled when the one before has failed, or has not answered within half a second. So a
+//! controller whose host is dead, or whose process stands still behind an open port, holds up no agent. A controller
+//! that answers and then sends no Welcome is the last one to be dialled from then on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use perilog_host::clock;
 use perilog_host::enroll::AskError;
 use perilog_host::link::{Dial, LinkError};
 use perilog_host::tls::{ClientTls, TlsError, TlsFault, TlsFiles};
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
 
 use super::LinkEvent;
 use super::enroll::{self, Enroll, EnrollError};
-use super::session::{self, SessionError};
+use super::session::{self, Agreed, SessionError};
 use super::window::Window;
+
+/// Time in which a controller has to answer before the next one is dialled too. One that runs answers within some
+/// milliseconds, unless all its agents dial it at once.
+const STAGGER: Duration = Duration::from_millis(500);
 
 /// Controllers to dial. A reload replaces this value; the next dial uses the new value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Controllers {
-    /// Addresses of the controllers as `host:port`; the agent tries each in turn, and resolves a host's name at each
-    /// dial.
+    /// Addresses of the controllers as `host:port`. The agent resolves a host's name at each dial.
     pub addresses: Vec<String>,
     /// Certificate files for TLS; `None`: the connection is plain text. Each dial reads the files, so a renewed
     /// certificate needs no reload.
@@ -41,50 +50,66 @@ enum DialError {
     Session(#[from] SessionError),
 }
 
-/// Dials the controllers in turn, and runs each session to its end. Returns when the receiver of `events` or the sender
-/// of `controllers` is dropped.
+/// Dials the controllers, and runs each session to its end. Returns when the receiver of `events` or the sender of
+/// `controllers` is dropped.
 pub async fn dial(
     mut controllers: watch::Receiver<Controllers>,
     events: mpsc::Sender<LinkEvent>,
     window: Arc<Window>,
     release: String,
 ) {
-    let mut crew = tokio::task::JoinSet::new();
+    let mut crew = JoinSet::new();
     let enrolled = Arc::new(Notify::new());
     crew.spawn(enroll::keep(controllers.clone(), enrolled.clone()));
     let mut last_counter = 0;
     let mut said = Said::new();
+    let (mut named, mut order) = (Vec::new(), Vec::new());
     loop {
         let current = controllers.borrow_and_update().clone();
-        if current.addresses.is_empty() {
+        let Some(first) = current.addresses.first() else {
             if controllers.changed().await.is_err() {
                 return;
             }
             continue;
+        };
+        if named != current.addresses {
+            named.clone_from(&current.addresses);
+            order.clone_from(&current.addresses);
         }
-        for address in &current.addresses {
+        let answer = match prepare(&current, &enrolled).await {
+            Ok(tls) => {
+                let caller = Caller { tls, server_name: current.server_name.clone(), release: release.clone() };
+                caller.first_answer(&order, &mut said).await
+            }
+            Err(error) => {
+                complain(first, &error, &mut said);
+                None
+            }
+        };
+        if let Some((address, agreed)) = answer {
             // Two sessions of one boot never share a number, even within a millisecond or across a restart of the
             // agent.
             let counter = clock::boottime_ms().max(last_counter + 1);
             last_counter = counter;
-            let outcome = attempt(&current, address, &enrolled, &events, counter, &release).await;
-            if events.is_closed() {
-                return;
-            }
-            let welcomed = window.close();
+            let outcome = session::run(agreed, &events, counter).await;
+            let welcomed = window.is_welcomed();
             if welcomed {
                 said.clear();
+            } else {
+                order.retain(|other| *other != address);
+                order.push(address.clone());
             }
             match outcome {
                 Ok(()) if welcomed => tracing::info!("the session with the controller {address} ended"),
                 // The loop ended the session, or the controller turned the agent away; the log has the reason already.
                 Ok(()) => {}
-                Err(error) => complain(address, &error, &mut said),
-            }
-            if welcomed {
-                break;
+                Err(error) => complain(&address, &error.into(), &mut said),
             }
         }
+        if events.is_closed() {
+            return;
+        }
+        window.close();
         tokio::select! {
             () = tokio::time::sleep(window.pause()) => {}
             changed = controllers.changed() => if changed.is_err() { return },
@@ -92,35 +117,66 @@ pub async fn dial(
     }
 }
 
-async fn attempt(
-    controllers: &Controllers,
-    address: &str,
-    enrolled: &Notify,
-    events: &mpsc::Sender<LinkEvent>,
-    counter: u64,
-    release: &str,
-) -> Result<(), DialError> {
-    if let (Some(enroll), Some(files)) = (&controllers.enroll, &controllers.tls)
+/// Obtains a certificate if the node has none that is valid, and loads the TLS settings. `None`: plain text.
+async fn prepare(controllers: &Controllers, enrolled: &Notify) -> Result<Option<ClientTls>, DialError> {
+    let Some(files) = &controllers.tls else { return Ok(None) };
+    if let Some(enroll) = &controllers.enroll
         && enroll::ensure(enroll, files, controllers.server_name.as_deref()).await?
     {
         enrolled.notify_one();
     }
-    let mut dial = match &controllers.tls {
-        Some(files) => {
-            // Beside the loop: the files may be on a file system that does not answer.
-            let files = files.clone();
-            let loaded = tokio::task::spawn_blocking(move || ClientTls::load(&files)).await;
-            // The runtime ends, and the agent with it.
-            let Ok(loaded) = loaded else { return Ok(()) };
-            Dial::tls(address, loaded?)
-        }
-        None => Dial::plain(address),
-    };
-    if let Some(name) = &controllers.server_name {
-        dial.server_name.clone_from(name);
+    // Beside the loop: the files may be on a file system that does not answer.
+    let files = files.clone();
+    match tokio::task::spawn_blocking(move || ClientTls::load(&files)).await {
+        Ok(loaded) => Ok(Some(loaded?)),
+        // The runtime ends, and the agent with it.
+        Err(_) => std::future::pending().await,
     }
-    let link = perilog_host::link::dial(&dial).await?;
-    Ok(session::run(link, events, counter, release).await?)
+}
+
+/// What each dial of a round needs.
+#[derive(Debug, Clone)]
+struct Caller {
+    tls: Option<ClientTls>,
+    server_name: Option<String>,
+    release: String,
+}
+
+impl Caller {
+    /// Dials the controllers one after the other, [`STAGGER`] apart or as soon as the one before has failed. Returns
+    /// the first that answers, with its address; the other dials end then. `None`: none answers.
+    async fn first_answer(&self, addresses: &[String], said: &mut Said) -> Option<(String, Agreed)> {
+        let mut dials = JoinSet::new();
+        let mut next = addresses.iter();
+        loop {
+            if let Some(address) = next.next() {
+                let (caller, address) = (self.clone(), address.clone());
+                dials.spawn(async move { (caller.call(&address).await, address) });
+            }
+            tokio::select! {
+                ended = dials.join_next() => match ended {
+                    Some(Ok((Ok(agreed), address))) => return Some((address, agreed)),
+                    Some(Ok((Err(error), address))) => complain(&address, &error, said),
+                    // A dial that panicked has failed.
+                    Some(Err(_)) => {}
+                    None => return None,
+                },
+                () = tokio::time::sleep(STAGGER), if next.len() > 0 => {}
+            }
+        }
+    }
+
+    async fn call(&self, address: &str) -> Result<Agreed, DialError> {
+        let mut dial = match &self.tls {
+            Some(tls) => Dial::tls(address, tls.clone()),
+            None => Dial::plain(address),
+        };
+        if let Some(name) = &self.server_name {
+            dial.server_name.clone_from(name);
+        }
+        let link = perilog_host::link::dial(&dial).await?;
+        Ok(session::agree(link, &self.release).await?)
+    }
 }
 
 /// The text of the last warning of each address, since the last session began.

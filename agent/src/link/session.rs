@@ -46,31 +46,33 @@ pub(super) enum SessionError {
     Closed,
 }
 
-/// Runs a session to its end. Sends `Up` into `events` once both sides have agreed on a version, and then `Down` when
-/// the session ends. Sends neither if they do not agree. `counter` is the number of the session, and `release` is this
-/// agent's release, for the preamble.
-pub(super) async fn run(
+/// A link on which both sides have agreed on a version.
+#[derive(Debug)]
+pub(super) struct Agreed {
     link: Link,
-    events: &mpsc::Sender<LinkEvent>,
-    counter: u64,
-    release: &str,
-) -> Result<(), SessionError> {
-    let Link { peer, mut reader, mut writer, .. } = link;
+    /// The controller's release.
+    release: String,
+}
+
+/// Exchanges preambles. `release`: this agent's release.
+pub(super) async fn agree(mut link: Link, release: &str) -> Result<Agreed, SessionError> {
     let preambles = async {
-        writer.send(Preamble::ours(release).encode()).await?;
-        let frame = reader.next().await?.ok_or(SessionError::Closed)?;
+        link.writer.send(Preamble::ours(release).encode()).await?;
+        let frame = link.reader.next().await?.ok_or(SessionError::Closed)?;
         Ok::<_, SessionError>(negotiate(&frame)?)
     };
     let agreed = tokio::time::timeout(PREAMBLE_LIMIT, preambles).await.map_err(|_| SessionError::Silent)??;
+    Ok(Agreed { link, release: agreed.release })
+}
 
+/// Runs a session to its end. Sends `Up` into `events`, and `Down` when the session ends. `counter` is the number of
+/// the session.
+pub(super) async fn run(agreed: Agreed, events: &mpsc::Sender<LinkEvent>, counter: u64) -> Result<(), SessionError> {
+    let Agreed { link: Link { peer, mut reader, mut writer, .. }, release } = agreed;
     let (outbox, queue) = mpsc::channel(OUTBOX);
     let (hold, dropped) = oneshot::channel();
     let session = Session { outbox: outbox.clone(), _hold: hold };
-    if events
-        .send(LinkEvent::Up { counter, session, peer: format!("{peer} (release {})", agreed.release) })
-        .await
-        .is_err()
-    {
+    if events.send(LinkEvent::Up { counter, session, peer: format!("{peer} (release {release})") }).await.is_err() {
         return Ok(());
     }
     let (close, closing) = oneshot::channel::<()>();

@@ -20,9 +20,14 @@ struct Bed {
 }
 
 fn bed() -> Bed {
+    bed_beside(&[])
+}
+
+/// Returns a bed whose dialler has the addresses `others` before the bed's own.
+fn bed_beside(others: &[String]) -> Bed {
     let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = Listener::new(socket, None, Keepalive::default()).unwrap();
-    let addresses = vec![listener.local_addr().unwrap().to_string()];
+    let addresses = others.iter().cloned().chain([listener.local_addr().unwrap().to_string()]).collect();
     let (controllers, current) = watch::channel(Controllers { addresses, ..Controllers::default() });
     let (sender, events) = mpsc::channel(8);
     let dialler = tokio::spawn(dial(current, sender, Arc::new(Window::brief()), "9.9".to_owned()));
@@ -134,4 +139,35 @@ async fn without_controllers_nothing_is_dialled_until_there_are_some() {
     bed._controllers.send_modify(|controllers| controllers.addresses.push(address));
     let _link = bed.accept(ours()).await;
     bed.up().await;
+}
+
+/// A controller whose process stands still holds its port open, and the kernel accepts for it.
+#[tokio::test]
+async fn a_controller_that_stands_still_holds_up_no_agent() {
+    let silent = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let mut bed = bed_beside(&[silent.local_addr().unwrap().to_string()]);
+    let _link = bed.accept(ours()).await;
+    let (counter, session) = bed.up().await;
+    drop(session);
+    assert_eq!(bed.down().await, counter);
+    let _link = bed.accept(ours()).await;
+    bed.up().await;
+}
+
+/// A controller that answers first and sends no Welcome, for example one with a lower epoch, keeps no agent from the
+/// next one.
+#[tokio::test]
+async fn a_controller_without_a_welcome_is_left_for_the_next() {
+    let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let first = Listener::new(socket, None, Keepalive::default()).unwrap();
+    let mut bed = bed_beside(&[first.local_addr().unwrap().to_string()]);
+    let mut link = first.next().await.handshake().await.unwrap();
+    link.reader.next().await.unwrap().unwrap();
+    link.writer.send(ours()).await.unwrap();
+    let (counter, session) = bed.up().await;
+    // The agent's loop refuses its epoch.
+    drop(session);
+    assert_eq!(bed.down().await, counter);
+    let _link = bed.accept(ours()).await;
+    assert!(bed.up().await.0 > counter);
 }

@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use perilog_core::defect;
+use perilog_host::clock;
 
 /// Shortest length in milliseconds of the redial window: the time within which the agent dials again, at a random
 /// moment. The length starts at this value. If a controller names a shorter one, this value counts instead.
@@ -13,6 +14,10 @@ const FLOOR_MS: u64 = 1_000;
 /// Length in milliseconds up to which the redial window doubles while dials fail. If the controller has named a longer
 /// window, its length is the bound instead.
 const CEILING_MS: u64 = 30_000;
+/// Time in milliseconds after the end of a session for which failed dials leave the window as it is: a restart of the
+/// controller, or its move to another host, takes less. A window that grew would only put off the agents that dialled
+/// first.
+const TAKEOVER_MS: u64 = 60_000;
 /// Length in milliseconds of the longest redial window. If a controller names a longer one, this value counts instead.
 /// Without this bound, a wrong number could keep a node disconnected for a day.
 const MOST_MS: u64 = 600_000;
@@ -31,14 +36,14 @@ struct Sizes {
     now: u64,
     /// Whether a Welcome came since the last dial.
     welcomed: bool,
-    /// Whether the next failed dial leaves the length as it is: the first one after a Welcome does. A controller that
-    /// restarts is away for less than a window, and a longer window would only put off the agents that dialled first.
-    spares: bool,
+    /// Time (CLOCK_MONOTONIC, ms) of the end of the last session with a Welcome; `None`: there was none, or it has not
+    /// ended.
+    ended_ms: Option<u64>,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        Self(Mutex::new(Sizes { base: FLOOR_MS, now: FLOOR_MS, welcomed: false, spares: false }))
+        Self(Mutex::new(Sizes { base: FLOOR_MS, now: FLOOR_MS, welcomed: false, ended_ms: None }))
     }
 }
 
@@ -47,22 +52,31 @@ impl Window {
     /// bounds.
     pub fn set(&self, millis: u64) {
         let base = millis.clamp(FLOOR_MS, MOST_MS);
-        *self.lock() = Sizes { base, now: base, welcomed: true, spares: true };
+        *self.lock() = Sizes { base, now: base, welcomed: true, ended_ms: None };
     }
 
-    /// Records that a dial failed, or that the session of that dial ended. Returns `true` if the controller sent a
-    /// Welcome after the dial. Otherwise (the controller is away, or turned the agent away) the window grows, unless it
-    /// is the first such dial since a Welcome.
-    pub(super) fn close(&self) -> bool {
-        let mut sizes = self.lock();
-        let welcomed = std::mem::take(&mut sizes.welcomed);
-        let is_spared = !welcomed && std::mem::take(&mut sizes.spares);
-        let is_spared = if defect!(FirstRefusalDoubles) { false } else { is_spared };
+    /// Returns `true` if a controller sent a Welcome since the last [`Self::close`].
+    pub(super) fn is_welcomed(&self) -> bool {
+        self.lock().welcomed
+    }
 
-        if !welcomed && !is_spared {
+    /// Records that all controllers were dialled, and the session, if there was one, has ended. Without a Welcome (the
+    /// controllers are away, or turned the agent away) the window grows, unless a session ended within [`TAKEOVER_MS`].
+    pub(super) fn close(&self) {
+        self.close_at(clock::mono_ms());
+    }
+
+    fn close_at(&self, mono_ms: u64) {
+        let mut sizes = self.lock();
+        if std::mem::take(&mut sizes.welcomed) {
+            sizes.ended_ms = Some(mono_ms);
+            return;
+        }
+        let is_brief = sizes.ended_ms.is_some_and(|ended_ms| mono_ms < ended_ms.saturating_add(TAKEOVER_MS));
+        let is_brief = if defect!(FirstRefusalDoubles) { false } else { is_brief };
+        if !is_brief {
             sizes.now = (sizes.now * 2).min(CEILING_MS.max(sizes.base));
         }
-        welcomed
     }
 
     /// Returns the time to wait before the next dial: random, uniform over the window.
@@ -75,7 +89,7 @@ impl Window {
     /// Creates a window of 20 milliseconds, short enough for tests.
     #[cfg(test)]
     pub(super) fn brief() -> Self {
-        Self(Mutex::new(Sizes { base: 20, now: 20, welcomed: false, spares: false }))
+        Self(Mutex::new(Sizes { base: 20, now: 20, welcomed: false, ended_ms: None }))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Sizes> {
@@ -90,16 +104,16 @@ mod tests {
     /// Regression test: agents that dialled while a controller restarted waited for up to two windows, and all were
     /// back only then.
     #[test]
-    fn the_first_failed_dial_after_a_welcome_keeps_the_window() {
+    fn dials_that_fail_during_a_restart_or_a_takeover_keep_the_window() {
         perilog_core::switch_on_defect!(perilog_host::defect::chosen());
         let window = Window::default();
-        for _restart in 0..2 {
+        for restart in 0..2 {
             window.set(4_000);
-            let lengths = [(); 4].map(|()| {
-                window.close();
+            let lengths = [0, 4, 30, 59, 60, 64].map(|seconds| {
+                window.close_at((3_600 * restart + seconds) * 1_000);
                 window.lock().now
             });
-            assert_eq!(lengths, [4_000, 4_000, 8_000, 16_000], "the session's end, then three failed dials");
+            assert_eq!(lengths, [4_000, 4_000, 4_000, 4_000, 8_000, 16_000], "the session's end, then failed dials");
         }
     }
 
@@ -109,12 +123,16 @@ mod tests {
         let now = |w: &Window| w.lock().now;
         let mut seen = vec![now(&window)];
         for _ in 0..6 {
-            assert!(!window.close());
+            assert!(!window.is_welcomed());
+            window.close();
             seen.push(now(&window));
         }
         assert_eq!(seen, [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
         window.set(120_000);
-        assert!(window.close() && !window.close() && !window.close());
+        assert!(window.is_welcomed());
+        window.close_at(0);
+        assert!(!window.is_welcomed());
+        window.close_at(TAKEOVER_MS);
         assert_eq!(now(&window), 120_000, "the controller's own is not shortened");
         window.set(u64::MAX);
         assert_eq!(now(&window), MOST_MS);
