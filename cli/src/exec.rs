@@ -24,6 +24,9 @@ pub(crate) struct Reply {
     pub(crate) attached: Option<bool>,
     #[serde(default)]
     pub(crate) phase: Option<Phase>,
+    /// The milestone that a script of the task reported last.
+    #[serde(default)]
+    pub(crate) milestone: Option<String>,
     #[serde(default)]
     pub(crate) ended: Option<Ended>,
     /// The outcome, if the task ended before the call and only its tombstone is left.
@@ -101,6 +104,5 @@ pub(crate) fn describe(phase: &Phase) -> String {
                 processes.iter().map(|p| format!("{} ({})", p.pid, text::line(&p.command))).collect();
             format!("lingering: the scripts ended, these processes did not: {}", list.join(", "))
         }
-        Phase::Milestone { name } => format!("reached {}", text::line(name)),
     }
 }

@@ -121,6 +121,12 @@ pub enum FromAgent {
         phase: Phase,
         age_ms: u64,
     },
+    /// A script of the task reported a milestone. The agent repeats the message in each session, and the task's end has
+    /// the milestone too.
+    Milestone {
+        task: TaskId,
+        name: String,
+    },
     Finished {
         task: TaskId,
         ended: Box<Ended>,
@@ -237,9 +243,6 @@ pub enum Phase {
     },
     /// The scripts have ended; these processes of the task have not.
     Lingering { processes: Vec<Process> },
-    /// A script reported a milestone. Only reports of a change (`PhaseChanged`, and those to callers) contain this; the
-    /// stored phase of a task never does.
-    Milestone { name: String },
 }
 
 impl Phase {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use perilog_core::message::FromAgent;
 
-use crate::bounds::{MAX_ANSWER, clip};
+use crate::bounds::{MAX_ANSWER, TEXT, clip};
 use crate::error::{At, DecodeError, Fault, need};
 use crate::frame::{Decoded, MAX_FRAME, nested, open, record, seal};
 use crate::wire::{Ended, Epoch, Hello, Phase, Task};
@@ -11,16 +11,17 @@ use crate::wire::{Ended, Epoch, Hello, Phase, Task};
 const HELLO: u16 = 1;
 const EPOCH_REFUSED: u16 = 2;
 const ACCEPTED: u16 = 3;
-const MOVED: u16 = 4;
+const PHASE_CHANGED: u16 = 4;
 const FINISHED: u16 = 5;
 const PROBED: u16 = 6;
 const ANSWER: u16 = 7;
 const UNSUPPORTED: u16 = 8;
 const EXPECTS_BOOT: u16 = 9;
+const MILESTONE: u16 = 10;
 
 #[rustfmt::skip]
-const NAMES: [&str; 9] =
-    ["Hello", "EpochRefused", "Accepted", "Moved", "Finished", "Probed", "Answer", "Unsupported", "ExpectsBoot"];
+const NAMES: [&str; 10] =
+    ["Hello", "EpochRefused", "Accepted", "PhaseChanged", "Finished", "Probed", "Answer", "Unsupported", "ExpectsBoot", "Milestone"];
 
 /// Number of bytes of a frame that are kept for the message number, ids and lengths. An encoded end or page of Hello
 /// may fill the rest.
@@ -49,6 +50,14 @@ struct PhaseChanged {
     phase: Option<Phase>,
     #[prost(uint64, tag = "3")]
     age_ms: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Milestone {
+    #[prost(message, optional, tag = "1")]
+    task: Option<Task>,
+    #[prost(string, tag = "2")]
+    name: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -102,8 +111,12 @@ pub fn encode_from_agent(message: &FromAgent) -> Bytes {
         FromAgent::Accepted { task, limit_ms } => {
             seal(ACCEPTED, &Accepted { task: Some(Task::of(*task)), limit_ms: *limit_ms })
         }
-        FromAgent::PhaseChanged { task, phase, age_ms } => {
-            seal(MOVED, &PhaseChanged { task: Some(Task::of(*task)), phase: Some(Phase::of(phase)), age_ms: *age_ms })
+        FromAgent::PhaseChanged { task, phase, age_ms } => seal(
+            PHASE_CHANGED,
+            &PhaseChanged { task: Some(Task::of(*task)), phase: Some(Phase::of(phase)), age_ms: *age_ms },
+        ),
+        FromAgent::Milestone { task, name } => {
+            seal(MILESTONE, &Milestone { task: Some(Task::of(*task)), name: clip(name, TEXT) })
         }
         FromAgent::Finished { task, ended } => {
             let ended = prost::Message::encode_to_vec(&Ended::of(ended, MAX_FRAME - ASIDE));
@@ -138,10 +151,14 @@ fn read(number: u16, body: &[u8]) -> Result<FromAgent, Fault> {
             let Accepted { task: of, limit_ms } = record(body)?;
             FromAgent::Accepted { task: task(of)?, limit_ms }
         }
-        MOVED => {
+        PHASE_CHANGED => {
             let moved: PhaseChanged = record(body)?;
             let phase = need(moved.phase).and_then(Phase::value).at("phase")?;
             FromAgent::PhaseChanged { task: task(moved.task)?, phase, age_ms: moved.age_ms }
+        }
+        MILESTONE => {
+            let Milestone { task: of, name } = record(body)?;
+            FromAgent::Milestone { task: task(of)?, name: clip(&name, TEXT) }
         }
         FINISHED => {
             let finished: Finished = record(body)?;

@@ -24,7 +24,7 @@
 //! | 7 | Ack | 7 | Answer |
 //! | 8 | Forget | 8 | Unsupported |
 //! | 9 | Probe | 9 | ExpectsBoot |
-//! | 10 | Ask | | |
+//! | 10 | Ask | 10 | Milestone |
 //! | 11 | Unsupported | | |
 //! | 12 | BootExpected | | |
 //!

@@ -16,6 +16,8 @@ pub struct Followed {
     /// Whether the task existed before the call. `None`: the machine has not answered yet, or has no task to follow.
     pub attached: Option<bool>,
     pub phase: Option<Phase>,
+    /// The milestone that a script reported last.
+    pub milestone: Option<String>,
     pub end: Option<End>,
 }
 
@@ -161,6 +163,7 @@ fn follow_up(follow: &watch::Sender<Followed>, reply: ExecReply) -> bool {
     follow.send_modify(|reported| match reply {
         ExecReply::Attached { attached, .. } => reported.attached = Some(attached),
         ExecReply::Phase(phase) => reported.phase = Some(phase),
+        ExecReply::Milestone(name) => reported.milestone = Some(name),
         ExecReply::Ended(ended) => reported.end = Some(End::Ended(ended)),
         ExecReply::EndedBefore(outcome) => reported.end = Some(End::Before(outcome)),
         ExecReply::Refused(text) => reported.end = Some(End::Refused(text)),
@@ -201,11 +204,11 @@ mod tests {
         let task = testing::intent().start.task;
         callers.reply(caller, ExecReply::Attached { task, stem: String::new(), attached: false });
         for name in ["a", "b"] {
-            callers.reply(caller, ExecReply::Phase(Phase::Milestone { name: name.to_owned() }));
+            callers.reply(caller, ExecReply::Milestone(name.to_owned()));
         }
         callers.reply(caller, ExecReply::EndedBefore(Outcome::Ok));
         let reported = followed.borrow_and_update().clone();
-        assert_eq!((reported.attached, reported.phase), (Some(false), Some(Phase::Milestone { name: "b".to_owned() })));
+        assert_eq!((reported.attached, reported.milestone.as_deref()), (Some(false), Some("b")));
         assert!(matches!(reported.end, Some(End::Before(Outcome::Ok))));
         assert!(callers.waiting.is_empty(), "nothing is kept of a caller that got its end");
         assert!(callers.asked(Asked::Hangup { caller }, |_| None).is_none(), "its leaving is no news");

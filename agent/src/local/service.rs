@@ -263,7 +263,8 @@ struct Named {
 }
 
 fn progress(named: &Named, reported: &Followed) -> Value {
-    json!({ "unit": named.unit, "attempt": named.attempt, "attached": reported.attached, "phase": reported.phase })
+    let Followed { attached, phase, milestone, .. } = reported;
+    json!({ "unit": named.unit, "attempt": named.attempt, "attached": attached, "phase": phase, "milestone": milestone })
 }
 
 async fn finish(reply: ReplySink, named: &Named, reported: &Followed, end: &End) -> Result<(), Gone> {

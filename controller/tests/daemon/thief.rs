@@ -192,12 +192,14 @@ async fn endless_reports_of_a_task_do_not_fill_the_disk() {
     let start = attacker.accept().await;
     let before = sizes(&bed, &controller);
     for n in 0..20_000u32 {
-        let phase = match n % 3 {
-            0 => Phase::Overdue { script: format!("{n}-{}", "x".repeat(200)), limit_ms: 1, doing: String::new() },
-            1 => Phase::Lingering { processes: Vec::new() },
-            _ => Phase::Milestone { name: format!("m{n}") },
+        let changed = |phase| FromAgent::PhaseChanged { task: start.task, phase, age_ms: 0 };
+        let script = || format!("{n}-{}", "x".repeat(200));
+        let report = match n % 3 {
+            0 => changed(Phase::Overdue { script: script(), limit_ms: 1, doing: String::new() }),
+            1 => changed(Phase::Lingering { processes: Vec::new() }),
+            _ => FromAgent::Milestone { task: start.task, name: format!("m{n}") },
         };
-        attacker.send(&FromAgent::PhaseChanged { task: start.task, phase, age_ms: 0 }).await;
+        attacker.send(&report).await;
     }
     attacker.run_ended(&start, Outcome::Ok).await;
     let after = sizes(&bed, &controller);

@@ -425,6 +425,8 @@ pub enum ExecReply {
         attached: bool,
     },
     Phase(Phase),
+    /// A script has reported a milestone of this name.
+    Milestone(String),
     Ended(Box<Ended>),
     /// The task had ended before the request; contains its outcome. The agent sends no [`Ended`], because the details
     /// are gone, or because the caller only asked to cancel the task.

@@ -50,7 +50,7 @@ impl Task {
         let before = match &self.phase {
             None | Some(Phase::Waiting { .. } | Phase::Starting) => true,
             Some(Phase::Overdue { .. }) => self.is_overdue(),
-            Some(Phase::Running { .. } | Phase::Lingering { .. } | Phase::Milestone { .. }) => false,
+            Some(Phase::Running { .. } | Phase::Lingering { .. }) => false,
         };
         let asked = match self.state {
             State::Starting | State::Doubt { .. } | State::Live => true,

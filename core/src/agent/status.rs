@@ -80,7 +80,7 @@ impl Task {
             State::Live => match &self.phase {
                 Some(Phase::Overdue { .. }) => "overdue",
                 Some(Phase::Lingering { .. }) => "lingering",
-                Some(Phase::Running { .. } | Phase::Milestone { .. }) => "running",
+                Some(Phase::Running { .. }) => "running",
                 Some(Phase::Starting | Phase::Waiting { .. }) | None => "starting",
             },
             State::Withdrawing | State::Concluding { .. } | State::Ended { .. } | State::WritingTombstone { .. } => {

@@ -187,9 +187,8 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let progress = phase::read(&seen.steps);
         for name in progress.milestones.into_iter().skip(task.milestones.len()) {
-            let phase = Phase::Milestone { name: name.clone() };
+            task.notify_callers(&ExecReply::Milestone(name.clone()), cx);
             task.milestones.push(name);
-            task.notify_callers(&phase, cx);
         }
         self.send_milestones(id, cx);
         self.foresee_boot(id, seen, cx);
@@ -212,10 +211,8 @@ impl Machine {
         if task.intent.local || !self.session.is_open() {
             return;
         }
-        let age_ms = task.phase_age_ms(cx.now);
         for name in task.milestones.iter().skip(task.milestones_sent) {
-            let phase = Phase::Milestone { name: name.clone() };
-            cx.push(Effect::Send(FromAgent::PhaseChanged { task: id, phase, age_ms }));
+            cx.push(Effect::Send(FromAgent::Milestone { task: id, name: name.clone() }));
         }
         task.milestones_sent = task.milestones.len();
     }
@@ -325,7 +322,7 @@ impl Machine {
             task.running_from_ms.get_or_insert(cx.now.boot_ms);
         }
         task.phase = Some(phase.clone());
-        task.notify_callers(&phase, cx);
+        task.notify_callers(&ExecReply::Phase(phase.clone()), cx);
         let age_ms = task.phase_age_ms(cx.now);
         self.notify(id, FromAgent::PhaseChanged { task: id, phase, age_ms }, cx);
     }
@@ -364,10 +361,9 @@ impl Task {
         }
     }
 
-    fn notify_callers(&self, phase: &Phase, cx: &mut Cx) {
+    fn notify_callers(&self, reply: &ExecReply, cx: &mut Cx) {
         for caller in &self.callers {
-            let reply = ExecReply::Phase(phase.clone());
-            cx.push(Effect::ExecReply { caller: *caller, reply });
+            cx.push(Effect::ExecReply { caller: *caller, reply: reply.clone() });
         }
     }
 

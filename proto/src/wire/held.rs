@@ -112,7 +112,7 @@ pub(crate) struct Live {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Phase {
-    #[prost(oneof = "phase::Kind", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "phase::Kind", tags = "1, 2, 3, 4, 5")]
     pub kind: Option<phase::Kind>,
 }
 
@@ -129,8 +129,6 @@ pub(crate) mod phase {
         Overdue(super::Overdue),
         #[prost(message, tag = "5")]
         Lingering(super::Processes),
-        #[prost(string, tag = "6")]
-        Milestone(String),
     }
 }
 
@@ -329,7 +327,6 @@ impl Phase {
             CorePhase::Lingering { processes: left } => {
                 Kind::Lingering(Processes { processes: processes(left, PROCESSES, TEXT) })
             }
-            CorePhase::Milestone { name } => Kind::Milestone(clip(name, TEXT)),
         };
         Self { kind: Some(kind) }
     }
@@ -338,7 +335,7 @@ impl Phase {
         use phase::Kind;
         let cut = |text: &mut String| *text = clip(text, LISTED_TEXT);
         match &mut self.kind {
-            Some(Kind::Waiting(text) | Kind::Milestone(text)) => cut(text),
+            Some(Kind::Waiting(text)) => cut(text),
             Some(Kind::Overdue(overdue)) => [&mut overdue.script, &mut overdue.doing].into_iter().for_each(cut),
             Some(Kind::Running(running)) => {
                 cut(&mut running.script);
@@ -371,7 +368,6 @@ impl Phase {
                 left.processes.iter_mut().for_each(|process| process.command = clip(&process.command, TEXT));
                 CorePhase::Lingering { processes: processes_back(left.processes) }
             }
-            Kind::Milestone(name) => CorePhase::Milestone { name: clip(&name, TEXT) },
         })
     }
 }

@@ -112,7 +112,6 @@ fn phase() -> impl Strategy<Value = Phase> {
             .prop_map(|(script, index, of, progress)| { Phase::Running { script, index, of, progress } }),
         (text(), any::<u64>(), text()).prop_map(|(script, limit_ms, doing)| Phase::Overdue { script, limit_ms, doing }),
         vec(process(), 0..4).prop_map(|processes| Phase::Lingering { processes }),
-        text().prop_map(|name| Phase::Milestone { name }),
     ]
 }
 
@@ -202,6 +201,7 @@ pub(crate) fn from_agent() -> impl Strategy<Value = FromAgent> {
             phase,
             age_ms
         }),
+        (task(), text()).prop_map(|(task, name)| FromAgent::Milestone { task, name }),
         (task(), ended()).prop_map(|(task, ended)| FromAgent::Finished { task, ended: Box::new(ended) }).boxed(),
         (task(), any::<Option<u64>>(), ended()).prop_map(|(task, within_ms, ended)| FromAgent::ExpectsBoot {
             task,

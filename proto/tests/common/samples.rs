@@ -130,7 +130,6 @@ fn phases() -> Vec<(&'static str, Phase)> {
             },
         ),
         ("lingering", Phase::Lingering { processes: vec![Process { pid: 4711, command: "sleep 60".to_owned() }] }),
-        ("milestone", Phase::Milestone { name: "data-out".to_owned() }),
     ]
 }
 
@@ -253,6 +252,7 @@ pub(crate) fn from_agent() -> Vec<(String, FromAgent)> {
             "expects-boot".to_owned(),
             FromAgent::ExpectsBoot { task, within_ms: Some(600_000), ended: Box::new(ended(Outcome::Ok)) },
         ),
+        ("milestone".to_owned(), FromAgent::Milestone { task, name: "data-out".to_owned() }),
         ("probed".to_owned(), FromAgent::Probed { nonce: 99 }),
         ("answer".to_owned(), FromAgent::Answer { question: 5, text: "a line\n".to_owned(), last: true }),
         ("unsupported".to_owned(), FromAgent::Unsupported { message: 77 }),

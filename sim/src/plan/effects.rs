@@ -42,6 +42,7 @@ table! {
     AgentEffect::Send(FromAgent::EpochRefused { .. }) => "send-epoch-refused",
     AgentEffect::Send(FromAgent::Accepted { .. }) => "send-accepted",
     AgentEffect::Send(FromAgent::PhaseChanged { .. }) => "send-phase-changed",
+    AgentEffect::Send(FromAgent::Milestone { .. }) => "send-milestone",
     AgentEffect::Send(FromAgent::Finished { .. }) => "send-finished",
     AgentEffect::Send(FromAgent::ExpectsBoot { .. }) => "send-expects-boot",
     AgentEffect::Send(FromAgent::Probed { .. }) => "send-probed",

@@ -19,6 +19,7 @@ pub(super) struct Trial {
     /// Name of the task's unit, with the reader of its output in the journal; `None` until the agent names the unit.
     journal: Option<(String, Journal)>,
     said: Option<Phase>,
+    milestone: Option<String>,
 }
 
 enum Said<'a> {
@@ -30,7 +31,7 @@ enum Said<'a> {
 
 impl Trial {
     pub(super) const fn new(out: Out) -> Self {
-        Self { out, journal: None, said: None }
+        Self { out, journal: None, said: None, milestone: None }
     }
 
     pub(super) fn unit(&self) -> Option<&str> {
@@ -51,6 +52,12 @@ impl Trial {
             self.show_output()?;
             self.said = Some(phase.clone());
             self.out.show(&Said::Line(style::STRONG.style(describe(phase)).to_string()))?;
+        }
+        if let Some(name) = body.milestone.as_ref().filter(|name| self.milestone.as_ref() != Some(*name)) {
+            self.show_output()?;
+            self.milestone = Some(name.clone());
+            let line = format!("reached {}", text::line(name));
+            self.out.show(&Said::Line(style::STRONG.style(line).to_string()))?;
         }
         if !body.is_last() {
             return Ok(None);

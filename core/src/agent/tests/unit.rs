@@ -375,7 +375,7 @@ fn phases_and_milestones_are_reported_once_per_change() {
     };
     reported(vec![begin_step(0, "a", 2)], &["moved j.1.prolog.0 running a 1/2"]);
     reported(vec![progress], &["moved j.1.prolog.0 running a 1/2: half"]);
-    reported(vec![milestone], &["moved j.1.prolog.0 milestone data-out"]);
+    reported(vec![milestone], &["milestone j.1.prolog.0 data-out"]);
     reported(vec![overdue], &["moved j.1.prolog.0 overdue a 50 7 D mount"]);
     reported(vec![end], &["moved j.1.prolog.0 running a 1/2: half"]);
     reported(vec![begin_step(1, "b", 2)], &["moved j.1.prolog.0 running b 2/2"]);

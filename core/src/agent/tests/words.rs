@@ -97,6 +97,7 @@ fn message_text(message: &FromAgent) -> String {
         FromAgent::EpochRefused { seen } => format!("epoch-refused {}", seen.number),
         FromAgent::Accepted { task, .. } => format!("accepted {}", name(*task)),
         FromAgent::PhaseChanged { task, phase, .. } => format!("moved {} {}", name(*task), phase_text(phase)),
+        FromAgent::Milestone { task, name: milestone } => format!("milestone {} {milestone}", name(*task)),
         FromAgent::Finished { task, ended } => {
             let excused = if ended.excused { "excused, " } else { "" };
             format!("finished {} {excused}{}", name(*task), ended.outcome)
@@ -132,7 +133,6 @@ fn phase_text(phase: &Phase) -> String {
         }
         Phase::Overdue { script, limit_ms, doing } => format!("overdue {script} {limit_ms} {doing}"),
         Phase::Lingering { processes } => format!("lingering {}", processes.len()),
-        Phase::Milestone { name } => format!("milestone {name}"),
     }
 }
 
@@ -141,6 +141,7 @@ fn reply_text(reply: &ExecReply) -> String {
         ExecReply::Attached { attached: false, .. } => "started".to_owned(),
         ExecReply::Attached { .. } => "attached".to_owned(),
         ExecReply::Phase(phase) => phase_text(phase),
+        ExecReply::Milestone(name) => format!("milestone {name}"),
         ExecReply::Ended(ended) => format!("ended {}", ended.outcome),
         ExecReply::EndedBefore(outcome) => format!("ended before {outcome}"),
         ExecReply::Refused(why) => format!("refused: {why}"),

@@ -37,8 +37,7 @@ impl Machine {
         }
     }
 
-    /// Records a node's report of a task's new phase, which began `age_ms` ago. A reported milestone is recorded for
-    /// the job instead.
+    /// Records a node's report of a task's new phase, which began `age_ms` ago.
     pub(crate) fn on_phase_changed(&mut self, host: &HostName, task: TaskId, phase: Phase, age_ms: u64) {
         let Some(action) = self.jobs.action_mut(task.action) else {
             return;
@@ -46,10 +45,6 @@ impl Machine {
         let reported = self.nodes.get(host).and_then(|node| node.live.get(&task));
         let lingered = matches!(reported, Some((Phase::Lingering { .. }, _)));
         match &phase {
-            Phase::Milestone { name } => {
-                self.jobs.on_task_milestone(task, name, &mut self.cx);
-                return;
-            }
             Phase::Overdue { .. } => {
                 if let Some(what) = self.jobs.past_its_limit(host, task, &phase, &mut self.cx) {
                     self.on_overdue(task, &what);

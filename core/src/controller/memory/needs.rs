@@ -107,6 +107,7 @@ impl Facts<'_> {
             FromAgent::Hello(page) => page.tasks.iter().for_each(|held| needs.held(&self.jobs, held)),
             FromAgent::Accepted { task, .. }
             | FromAgent::PhaseChanged { task, .. }
+            | FromAgent::Milestone { task, .. }
             | FromAgent::Finished { task, .. }
             | FromAgent::ExpectsBoot { task, .. } => needs.task(&self.jobs, *task),
             FromAgent::EpochRefused { .. }

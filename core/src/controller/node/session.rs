@@ -126,6 +126,12 @@ impl Machine {
                     self.on_phase_changed(&host, task, phase, age_ms);
                 }
             }
+            (Some(host), FromAgent::Milestone { task, name }) => {
+                let is_unknown = self.nodes.get(&host).is_some_and(|node| node.unsettled.unknown.contains_key(&task));
+                if !is_unknown && self.nodes.speaks_for(&host, task, &self.jobs, &mut self.cx) {
+                    self.jobs.on_task_milestone(task, &name, &mut self.cx);
+                }
+            }
             (Some(host), FromAgent::Finished { task, ended }) => self.on_finished(id, &host, task, *ended),
             (Some(host), FromAgent::ExpectsBoot { task, within_ms, ended }) => {
                 self.on_expects_boot(id, &host, task, within_ms, *ended)

@@ -41,14 +41,12 @@ const NAMED: usize = 2;
 
 impl Nodes {
     /// Records the phase that the node reports of an unknown task. Returns `false` if the host has no such unknown
-    /// task. [`Phase::Milestone`] changes nothing.
+    /// task.
     pub(crate) fn unknown_phase_changed(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) -> bool {
         let node = self.get_mut(host);
         let Some(unknown) = node.and_then(|node| node.unsettled.unknown.get_mut(&task)) else { return false };
-        if !matches!(phase, Phase::Milestone { .. }) {
-            unknown.state = HeldState::Live { phase: phase.clone(), age_ms: 0 };
-            unknown.reported_ms = now.mono_ms;
-        }
+        unknown.state = HeldState::Live { phase: phase.clone(), age_ms: 0 };
+        unknown.reported_ms = now.mono_ms;
         true
     }
 

@@ -247,7 +247,6 @@ pub(super) fn describe(phase: &Phase) -> (&'static str, String) {
         Phase::Lingering { processes } => {
             ("lingering", format!("scripts ended, processes did not: {}", list(processes)))
         }
-        Phase::Milestone { name } => ("running", format!("reached {name}")),
     }
 }
 

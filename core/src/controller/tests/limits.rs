@@ -214,7 +214,7 @@ fn what_one_task_adds_to_the_log_is_bounded() {
         let processes = vec![crate::task::Process { pid: n, command: "sleep".into() }];
         b.says(n0, moved(Phase::Overdue { script: format!("{n}-{long}"), limit_ms: 1, doing: String::new() }));
         b.says(n0, moved(Phase::Lingering { processes }));
-        b.says(n0, moved(Phase::Milestone { name: format!("m{n}") }));
+        b.says(n0, FromAgent::Milestone { task: t, name: format!("m{n}") });
     }
     for n in 0..2_000 {
         let mut late = ended(exit(1));

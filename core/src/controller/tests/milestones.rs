@@ -19,8 +19,7 @@ fn who(b: &Bench) -> Vec<String> {
 }
 
 fn says(b: &mut Bench, session: SessionId, action: &str, rank: u32, name: &str) {
-    let phase = Phase::Milestone { name: name.to_owned() };
-    b.says(session, FromAgent::PhaseChanged { task: task(action, "j", rank), phase, age_ms: 1 });
+    b.says(session, FromAgent::Milestone { task: task(action, "j", rank), name: name.to_owned() });
 }
 
 fn ends(b: &mut Bench, session: SessionId, action: &str, rank: u32, outcome: Outcome, milestones: &[&str]) {
@@ -80,9 +79,7 @@ fn each_rank_says_it_once_and_the_job_once_over_any_restart() {
 fn ranks_that_say_it_in_one_batch_are_one_event() {
     let (mut b, n) = bench(4, |_| {});
     b.run("prolog", "j", "n[0-3]");
-    let phase = || Phase::Milestone { name: "data-in".into() };
-    let reported_by =
-        |rank: u32| FromAgent::PhaseChanged { task: task("prolog", "j", rank), phase: phase(), age_ms: 1 };
+    let reported_by = |rank: u32| FromAgent::Milestone { task: task("prolog", "j", rank), name: "data-in".into() };
     b.batch((0..4).map(|rank| from(n[rank as usize], reported_by(rank))).collect());
     assert_eq!(who(&b), ["0-3", "job"]);
 }

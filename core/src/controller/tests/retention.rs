@@ -174,8 +174,8 @@ fn a_late_milestone_of_a_forgotten_attempt_leaves_nothing() {
     b.ask(finish("j", None)).0.unwrap();
     b.now.mono_ms += RETENTION_MS + HOUR_MS;
     b.now.wall_ms += RETENTION_MS + HOUR_MS;
-    let phase = Phase::Milestone { name: "data-out".into() };
-    b.batch(vec![from(n[0], FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase, age_ms: 0 }), Input::Tick]);
+    let milestone = FromAgent::Milestone { task: task("prolog", "j", 0), name: "data-out".into() };
+    b.batch(vec![from(n[0], milestone), Input::Tick]);
     assert_eq!(b.m.sizes()[1], ("jobs", 0));
 }
 

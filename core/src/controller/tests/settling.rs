@@ -309,7 +309,7 @@ fn a_milestone_reported_twice_is_one_event() {
     b.run("epilog", "j", "n0");
     let t = task("epilog", "j", 0);
     b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
-    b.says(n0, FromAgent::PhaseChanged { task: t, phase: Phase::Milestone { name: "data-out".into() }, age_ms: 0 });
+    b.says(n0, FromAgent::Milestone { task: t, name: "data-out".into() });
     let mut end = ended(Outcome::Ok);
     end.milestones.push("data-out".into());
     b.says(n0, FromAgent::Finished { task: t, ended: Box::new(end) });
