@@ -16,6 +16,11 @@ pub fn status(status: &str) {
     send(&[NotifyState::Status(one_line(status))]);
 }
 
+/// Reports that the daemon is alive (`WatchdogSec=`).
+pub(crate) fn alive() {
+    send(&[NotifyState::Watchdog]);
+}
+
 /// Reports that the daemon reads its configuration again; [`ready`] ends the reload. Carries MONOTONIC_USEC, which
 /// `Type=notify-reload` requires.
 pub fn reloading() {

@@ -102,6 +102,7 @@ mod slurmd_killed_in_an_epilog;
 mod slurmd_stops;
 mod stalled_start_is_overdue;
 mod start_call_outlives_its_caller;
+mod stopped_daemon_is_replaced;
 mod stopping_the_agent_leaves_scripts;
 mod surplus_goes_back_and_never_too_much;
 mod two_controllers_at_once;

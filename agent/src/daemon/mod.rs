@@ -35,6 +35,7 @@ use std::sync::Arc;
 use perilog_core::AcceptedEpoch;
 use perilog_core::agent::Machine;
 use perilog_core::agent::io::{Input, Now};
+use perilog_host::watchdog::Watchdog;
 use perilog_host::{clock, notify, signals};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -125,9 +126,11 @@ struct Daemon {
 impl Daemon {
     /// Runs until SIGTERM. Scripts continue in units of their own, so the agent ends no script.
     async fn serve(mut self, mut events: Events) -> Result<(), StartError> {
+        let mut watchdog = Watchdog::of_environment();
         loop {
             let wake = self.wake_ms.map(wait_until);
             let status = self.status.due();
+            let report = watchdog.as_ref().map(|watchdog| clock::until(watchdog.next_ms()));
             tokio::select! {
                 biased;
                 signal = events.signals.next() => match signal {
@@ -145,9 +148,13 @@ impl Daemon {
                     self.inputs.push_back(Input::Tick);
                 }
                 () = sleep(status) => {}
+                () = sleep(report) => {}
                 Some(_) = events.crew.join_next() => return Err(StartError::Crew),
             }
             self.settle();
+            if let Some(watchdog) = &mut watchdog {
+                watchdog.alive(clock::mono_ms());
+            }
         }
         notify::stopping("ending; scripts go on");
         Ok(())

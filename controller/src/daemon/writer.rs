@@ -19,6 +19,7 @@ use std::time::Duration;
 use perilog_core::controller::io::Refusal;
 use perilog_core::controller::{self as core, Batch, FULL_EVERY_MS, Holding, Input, Now, Record, Settings};
 use perilog_core::defect;
+use perilog_host::watchdog::Watchdog;
 use perilog_host::{clock, fault};
 use tokio::sync::{mpsc, watch};
 
@@ -53,6 +54,7 @@ pub(crate) struct Writer<S> {
     /// When the writer last composed a status line that was due, on CLOCK_MONOTONIC (ms); 0 before the first time.
     shown_ms: u64,
     status: watch::Sender<String>,
+    watchdog: Option<Watchdog>,
 }
 
 impl<S: Durable> Writer<S> {
@@ -80,6 +82,7 @@ impl<S: Durable> Writer<S> {
             status_ms: None,
             shown_ms: 0,
             status,
+            watchdog: Watchdog::of_environment(),
         };
         writer.begin()?;
         writer.status.send_replace(writer.status_line());
@@ -111,6 +114,9 @@ impl<S: Durable> Writer<S> {
                 () = sleep_until(self.next_timer()) => {}
             }
             let stop = self.turn(batch.drain(..))?;
+            if let Some(watchdog) = &mut self.watchdog {
+                watchdog.alive(clock::mono_ms());
+            }
             if stop {
                 break;
             }
@@ -281,7 +287,8 @@ impl<S: Durable> Writer<S> {
     }
 
     fn next_timer(&self) -> Option<u64> {
-        [self.wake_ms, self.disk_ms, self.status_ms].into_iter().flatten().min()
+        let watchdog_ms = self.watchdog.as_ref().map(Watchdog::next_ms);
+        [self.wake_ms, self.disk_ms, self.status_ms, watchdog_ms].into_iter().flatten().min()
     }
 }
 
