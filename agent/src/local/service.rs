@@ -263,8 +263,9 @@ struct Named {
 }
 
 fn progress(named: &Named, reported: &Followed) -> Value {
+    let Named { unit, attempt } = named;
     let Followed { attached, phase, milestone, .. } = reported;
-    json!({ "unit": named.unit, "attempt": named.attempt, "attached": attached, "phase": phase, "milestone": milestone })
+    json!({ "unit": unit, "attempt": attempt, "attached": attached, "phase": phase, "milestone": milestone })
 }
 
 async fn finish(reply: ReplySink, named: &Named, reported: &Followed, end: &End) -> Result<(), Gone> {
