@@ -21,7 +21,8 @@ const MILESTONE: u16 = 10;
 
 #[rustfmt::skip]
 const NAMES: [&str; 10] =
-    ["Hello", "EpochRefused", "Accepted", "PhaseChanged", "Finished", "Probed", "Answer", "Unsupported", "ExpectsBoot", "Milestone"];
+    ["Hello", "EpochRefused", "Accepted", "PhaseChanged", "Finished", "Probed", "Answer", "Unsupported", "ExpectsBoot",
+     "Milestone"];
 
 /// Number of bytes of a frame that are kept for the message number, ids and lengths. An encoded end or page of Hello
 /// may fill the rest.
