@@ -198,7 +198,7 @@ impl<'a> Facts<'a> {
             false => now.wall_ms.saturating_sub(self.cx.settings.retention_ms),
         };
         // Those of them that are in memory may be the oldest ones, and may have to stay.
-        let live = table.live_attempts().filter(|(.., attempt)| attempt.is_over()).count();
+        let live = table.unexpected_attempts().filter(|(.., attempt)| attempt.is_over()).count();
         let held = live + table.ended_attempts().count();
         Some(Oldest { until_ms, limit: MAX_PRUNED.saturating_add(held) })
     }
@@ -218,7 +218,7 @@ impl<'a> Facts<'a> {
     fn past_retention(&self) -> Vec<(JobId, Attempt)> {
         let (drains, now_ms) = (self.drains(), self.cx.now.wall_ms);
         let mut surplus = usize::saturating_sub(self.jobs.table.count_attempts(), self.cx.settings.keep_attempts);
-        let live = self.jobs.table.live_attempts();
+        let live = self.jobs.table.unexpected_attempts();
         let live = live.filter(|(job, number, attempt)| self.may_go(job, *number, attempt, &drains) != May::Never);
         let mut live: Vec<_> = live.map(|(job, number, attempt)| (attempt.touched_ms, job, number)).collect();
         live.sort_unstable();
@@ -255,9 +255,10 @@ impl<'a> Facts<'a> {
     }
 
     fn may_go(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, drains: &DrainsOfJobs) -> May {
-        // A resource manager will still finish the attempt.
-        let is_expected = attempt.added && attempt.open && !attempt.complete;
-        if attempt.suspended || is_expected || self.jobs.of(attempt).any(|action| action.row.verdict.is_none()) {
+        if attempt.suspended
+            || attempt.is_expected()
+            || self.jobs.of(attempt).any(|action| action.row.verdict.is_none())
+        {
             return May::Never;
         }
         if defect!(PruneUnnotified) {

@@ -63,6 +63,11 @@ impl JobAttempt {
         self.complete && !self.abandoned
     }
 
+    /// Returns `true` if a resource manager will still finish the attempt.
+    pub(crate) const fn is_expected(&self) -> bool {
+        self.added && self.open && !self.complete
+    }
+
     /// Creates an open attempt whose job holds every rank and named resource. `added`: a resource manager will finish
     /// the attempt.
     pub(crate) fn new(layout: Layout, userid: Option<u32>, terms: Terms, added: bool, wall_ms: u64) -> Self {

@@ -27,6 +27,9 @@ pub(crate) struct Table {
     actions: BTreeMap<ActionId, Box<Action>>,
     live_actions: BTreeSet<ActionId>,
     live_attempts: BTreeSet<(JobId, Attempt)>,
+    /// Live attempts that no resource manager will finish ([`JobAttempt::is_expected`]). Retention looks at these alone:
+    /// a cluster may have many open jobs.
+    unexpected: BTreeSet<(JobId, Attempt)>,
     /// Attempts that are not live, by the time of their last change ([`JobAttempt::touched_ms`]).
     ended_attempts: BTreeSet<(u64, JobId, Attempt)>,
     /// Times (monotonic) at which the limits of live actions are checked; without the actions of suspended attempts.
@@ -80,6 +83,7 @@ impl Table {
         if !std::mem::replace(&mut attempt.is_stale, true) {
             self.ended_attempts.remove(&(attempt.touched_ms, job.clone(), number));
             self.live_attempts.insert((job.clone(), number));
+            self.unexpected.insert((job.clone(), number));
             self.stale_attempts.push((job.clone(), number));
         }
         Some(attempt)
@@ -110,6 +114,7 @@ impl Table {
     pub(crate) fn remove_attempt(&mut self, job: &JobId, number: Attempt) -> Option<(JobAttempt, bool)> {
         self.attempt_mut(job, number)?;
         self.live_attempts.remove(&(job.clone(), number));
+        self.unexpected.remove(&(job.clone(), number));
         let entry = self.jobs.get_mut(job)?;
         let attempt = entry.attempts.remove(&number)?;
         let whole_job = entry.attempts.is_empty();
@@ -172,6 +177,11 @@ impl Table {
     /// not released, while it is suspended or abandoned, and while an action of it is live.
     pub(crate) fn live_attempts(&self) -> impl Iterator<Item = (&JobId, Attempt, &JobAttempt)> {
         self.live_attempts.iter().filter_map(|(job, number)| Some((job, *number, self.attempt(job, *number)?)))
+    }
+
+    /// Returns the live attempts that no resource manager will finish, and within a batch others too.
+    pub(crate) fn unexpected_attempts(&self) -> impl Iterator<Item = (&JobId, Attempt, &JobAttempt)> {
+        self.unexpected.iter().filter_map(|(job, number)| Some((job, *number, self.attempt(job, *number)?)))
     }
 
     /// Returns the live attempts from the attempt `from` on, and within a batch others too.
@@ -330,9 +340,12 @@ impl Table {
         }
         for (job, number) in std::mem::take(&mut self.stale_attempts) {
             let Some(attempt) = self.attempt(&job, number) else { continue };
-            let (is_live, touched_ms) = (self.is_live(attempt), attempt.touched_ms);
+            let (is_live, is_expected, touched_ms) = (self.is_live(attempt), attempt.is_expected(), attempt.touched_ms);
             // An action of a suspended attempt has no deadline.
             attempt.actions.clone().into_iter().for_each(|id| self.put_deadline(id));
+            if !is_live || is_expected {
+                self.unexpected.remove(&(job.clone(), number));
+            }
             if defect!(EndedStaysLive) {
             } else if !is_live {
                 if !defect!(EqualSetsApart) {
@@ -367,6 +380,8 @@ impl Table {
             for (number, attempt) in &entry.attempts {
                 let key = (job.clone(), *number);
                 assert_eq!(self.live_attempts.contains(&key), self.is_live(attempt), "the index of attempts: {key:?}");
+                let is_unexpected = self.is_live(attempt) && !attempt.is_expected();
+                assert_eq!(self.unexpected.contains(&key), is_unexpected, "the index of unexpected attempts: {key:?}");
                 live += usize::from(self.is_live(attempt));
                 ended += usize::from(self.ended_attempts.contains(&(attempt.touched_ms, key.0, key.1)));
             }
