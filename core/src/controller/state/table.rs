@@ -27,8 +27,8 @@ pub(crate) struct Table {
     actions: BTreeMap<ActionId, Box<Action>>,
     live_actions: BTreeSet<ActionId>,
     live_attempts: BTreeSet<(JobId, Attempt)>,
-    /// Live attempts that no resource manager will finish ([`JobAttempt::is_expected`]). Retention looks at these alone:
-    /// a cluster may have many open jobs.
+    /// Live attempts that no resource manager will finish ([`JobAttempt::is_expected`]). Retention looks at these
+    /// alone: a cluster may have many open jobs.
     unexpected: BTreeSet<(JobId, Attempt)>,
     /// Attempts that are not live, by the time of their last change ([`JobAttempt::touched_ms`]).
     ended_attempts: BTreeSet<(u64, JobId, Attempt)>,
