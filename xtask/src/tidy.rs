@@ -4,6 +4,7 @@
 mod api;
 mod arrows;
 mod book;
+mod circle;
 mod columns;
 mod defects;
 mod files;

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Findings;
+use super::circle::circle;
 use super::rust::tokens;
 
 /// The places within which imports have one direction: the folder, and how the path of an import of it begins.
@@ -84,21 +85,6 @@ fn imported(text: &str, path: &[&str]) -> BTreeSet<String> {
         }
     }
     found
-}
-
-/// Returns the rooms that stand in a circle or between two circles: what is left without the rooms that import no other
-/// room, and those that no other room imports. Empty: there is no circle.
-fn circle(rooms: &BTreeMap<String, BTreeSet<String>>) -> Vec<&str> {
-    let mut left: BTreeSet<&str> = rooms.keys().map(String::as_str).collect();
-    loop {
-        let imports = |room: &str| rooms.get(room).into_iter().flatten().any(|other| left.contains(other.as_str()));
-        let is_imported = |room: &str| left.iter().any(|other| rooms.get(*other).is_some_and(|of| of.contains(room)));
-        let next: BTreeSet<&str> = left.iter().copied().filter(|room| imports(room) && is_imported(room)).collect();
-        if next.len() == left.len() {
-            return next.into_iter().collect();
-        }
-        left = next;
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Findings;
+use super::circle::circle;
 use super::rust::{Token, tokens};
 
 const FOLDER: &str = "core/src/controller/";
@@ -54,7 +55,8 @@ impl Rooms {
     }
 
     pub(super) fn check(&self, findings: &mut Findings) {
-        let circle = self.largest_circle();
+        let rooms = self.calls();
+        let circle = circle(&rooms);
         if self.of_machine > MACHINE_FUNCTIONS {
             let text =
                 format!("{FOLDER}: the machine has {} functions, more than {MACHINE_FUNCTIONS}", self.of_machine);
@@ -63,36 +65,18 @@ impl Rooms {
         if self.acts.is_empty() {
             findings.errors.push(format!("{FOLDER}: no function of the machine was found"));
         } else if !circle.is_empty() {
-            let rooms: Vec<&str> = circle.into_iter().collect();
-            let text = format!("{FOLDER}: {} rooms call each other in a circle (docs/decisions/0018)", rooms.len());
-            findings.errors.push(format!("{text}: {}", rooms.join(", ")));
+            let text = format!("{FOLDER}: {} rooms call each other in a circle (docs/decisions/0018)", circle.len());
+            findings.errors.push(format!("{text}: {}", circle.join(", ")));
         }
     }
 
-    /// Returns the rooms that `room` calls.
-    fn next<'a>(&'a self, room: &str) -> impl Iterator<Item = &'a str> {
-        let called = self.called.get(room).into_iter().flatten();
-        let rooms: BTreeSet<&str> = called.filter_map(|function| self.acts.get(function)).map(String::as_str).collect();
-        let room = room.to_owned();
-        rooms.into_iter().filter(move |other| *other != room)
-    }
-
-    fn reached<'a>(&'a self, from: &'a str) -> BTreeSet<&'a str> {
-        let (mut found, mut open) = (BTreeSet::new(), vec![from]);
-        while let Some(room) = open.pop() {
-            open.extend(self.next(room).filter(|next| found.insert(*next)));
-        }
-        found
-    }
-
-    fn largest_circle(&self) -> BTreeSet<&str> {
-        let reached: BTreeMap<&str, BTreeSet<&str>> =
-            self.called.keys().map(|room| (room.as_str(), self.reached(room))).collect();
-        let circle = |room: &str| -> BTreeSet<&str> {
-            let Some(mine) = reached.get(room) else { return BTreeSet::new() };
-            mine.iter().copied().filter(|other| reached.get(other).is_some_and(|back| back.contains(room))).collect()
+    /// Returns for each room the other rooms that it calls.
+    fn calls(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let of = |(room, called): (&String, &BTreeSet<Function>)| {
+            let rooms = called.iter().filter_map(|function| self.acts.get(function)).filter(|other| *other != room);
+            (room.clone(), rooms.cloned().collect())
         };
-        self.called.keys().map(|room| circle(room)).max_by_key(BTreeSet::len).unwrap_or_default()
+        self.called.iter().map(of).collect()
     }
 }
 
@@ -174,7 +158,7 @@ mod tests {
             rooms.read(&format!("{FOLDER}{room}.rs"), text);
         }
         rooms.read("core/src/agent/a.rs", "impl Machine { fn one(&mut self) {} }");
-        assert_eq!(rooms.largest_circle().into_iter().collect::<Vec<_>>(), ["a", "c", "job/b"]);
+        assert_eq!(circle(&rooms.calls()), ["a", "c", "job/b"]);
         assert_eq!((rooms.acts.len(), rooms.of_machine), (6, 3));
     }
 }
