@@ -78,8 +78,8 @@ pub async fn dial(
         }
         let answer = match prepare(&current, &enrolled).await {
             Ok(tls) => {
-                let caller = Caller { tls, server_name: current.server_name.clone(), release: release.clone() };
-                caller.first_answer(&order, &mut said).await
+                let round = Round { tls, server_name: current.server_name.clone(), release: release.clone() };
+                round.first_answer(&order, &mut said).await
             }
             Err(error) => {
                 complain(first, &error, &mut said);
@@ -134,15 +134,15 @@ async fn prepare(controllers: &Controllers, enrolled: &Notify) -> Result<Option<
     }
 }
 
-/// What each dial of a round needs.
+/// Settings that all dials of a round share.
 #[derive(Debug, Clone)]
-struct Caller {
+struct Round {
     tls: Option<ClientTls>,
     server_name: Option<String>,
     release: String,
 }
 
-impl Caller {
+impl Round {
     /// Dials the controllers one after the other, [`STAGGER`] apart or as soon as the one before has failed. Returns
     /// the first that answers, with its address; the other dials end then. `None`: none answers.
     async fn first_answer(&self, addresses: &[String], said: &mut Said) -> Option<(String, Agreed)> {
@@ -150,8 +150,8 @@ impl Caller {
         let mut next = addresses.iter();
         loop {
             if let Some(address) = next.next() {
-                let (caller, address) = (self.clone(), address.clone());
-                dials.spawn(async move { (caller.call(&address).await, address) });
+                let (round, address) = (self.clone(), address.clone());
+                dials.spawn(async move { (round.dial(&address).await, address) });
             }
             tokio::select! {
                 ended = dials.join_next() => match ended {
@@ -166,7 +166,7 @@ impl Caller {
         }
     }
 
-    async fn call(&self, address: &str) -> Result<Agreed, DialError> {
+    async fn dial(&self, address: &str) -> Result<Agreed, DialError> {
         let mut dial = match &self.tls {
             Some(tls) => Dial::tls(address, tls.clone()),
             None => Dial::plain(address),

@@ -57,7 +57,7 @@ impl Jobs {
         of.filter(|(_, host)| hosts.contains(*host)).map(|(rank, _)| rank).collect()
     }
 
-    /// Starts the time limits of the action's announced reboots anew, from now, for example after a thaw.
+    /// Starts the time limits of the action's announced reboots anew, from now, for example when the attempt proceeds.
     pub(crate) fn arm_boots(&mut self, id: ActionId, cx: &Context) {
         let Some(action) = self.action_mut(id) else { return };
         let mut first = None::<u64>;

@@ -8,7 +8,7 @@
 //! | past | live, ended | its attempt was pruned: the controller acknowledges the end |
 //! | past | tombstone | Forget |
 //! | foreign, or not reported | unclaimed, live, ended | unknown |
-//! | foreign, or not reported | tombstone | unknown until the host is judged; past its retention, without a grace: Forget |
+//! | foreign, or not reported | tombstone | unknown until the host is judged; past retention, no grace: Forget |
 //!
 //! No setup action of another job begins on the host of an unknown task. Who takes up the task's attempt adopts the
 //! task: the node's task becomes the attempt's. If no request does so within the grace, the controller drains the host,

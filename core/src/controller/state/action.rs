@@ -28,7 +28,7 @@ pub(crate) struct Action {
     /// Open ranks with an announced reboot of their node.
     pub(crate) expected: BTreeMap<Rank, Expected>,
     /// Time (CLOCK_MONOTONIC, ms) from which the limits count: the start of the action, the start of this controller,
-    /// or the thaw of the attempt. For an external action, the last message of its service.
+    /// or when its attempt proceeds. For an external action, the last message of its service.
     pub(crate) armed_ms: u64,
     /// Key: a rank whose limits count from a later time than `armed_ms`, for example because an earlier action or an
     /// absent node kept it waiting. Value: that time (monotonic).
