@@ -20,6 +20,7 @@
 //! | `export`, `backup` | connections of their own, for the whole store as lines or as a file |
 //! | `copied` | when a copy was last put on a disk |
 //! | `anchor` | the newest commit, in a file beside the store |
+//! | `host` | the host whose controller used the store last, in a file beside the store |
 //! | `place`, `reserve` | file systems, the lock, the reserve for a full disk |
 
 mod anchor;
@@ -28,6 +29,7 @@ mod copied;
 mod error;
 mod events;
 mod export;
+mod host;
 mod jobs;
 mod load;
 mod log;
@@ -69,6 +71,7 @@ pub use steps::Ran;
 pub use timings::{Page, Pending, Place, Since, StepReader, Which};
 
 use anchor::Anchor;
+use host::Host;
 use place::Lock;
 use reserve::Reserve;
 use search::When;
@@ -118,6 +121,7 @@ pub struct Store {
     db: Connection,
     reserve: Reserve,
     anchor: Anchor,
+    host: Host,
     known: Known,
     lock: Lock,
     /// Whether the store is still to be searched for damage beside the controller.
@@ -133,7 +137,7 @@ impl Store {
         place::check_file_system(directory(path))?;
         let lock = place::lock(path)?;
         let mut reserve = Reserve::new(path);
-        let anchor = Anchor::open(path)?;
+        let (anchor, host) = (Anchor::open(path)?, Host::of(path));
         let mut when = search::when(path, &lock);
         loop {
             match open_whole(path, when == When::First).map_err(|error| error.at(path)) {
@@ -148,7 +152,7 @@ impl Store {
                     search::trust(&lock);
                     let is_unsearched = Arc::new(AtomicBool::new(when == When::Beside));
                     let (path, known) = (path.to_owned(), Known::default());
-                    return Ok(Self { path, db, reserve, anchor, known, lock, is_unsearched });
+                    return Ok(Self { path, db, reserve, anchor, host, known, lock, is_unsearched });
                 }
                 // SQLite needs a little room even to open its log.
                 Err(_) if reserve.disk_is_full() && reserve.release() => {}
@@ -213,13 +217,13 @@ impl Durable for Store {
     fn load(&mut self) -> Result<Snapshot, StoreError> {
         let stored = load::snapshot(&self.db).inspect_err(|_| self.distrust());
         let stored = stored.map_err(|error| error.at(&self.path))?;
-        Ok(Snapshot { anchor: self.anchor.read(), ..stored })
+        Ok(Snapshot { anchor: self.anchor.read(), moved: self.host.has_moved(), ..stored })
     }
 
     fn load_open(&mut self, holding: Holding) -> Result<Snapshot, StoreError> {
         let stored = part::open(&self.db, holding).inspect_err(|_| self.distrust());
         let stored = stored.map_err(|error| error.at(&self.path))?;
-        Ok(Snapshot { anchor: self.anchor.read(), ..stored })
+        Ok(Snapshot { anchor: self.anchor.read(), moved: self.host.has_moved(), ..stored })
     }
 
     fn fetch(&mut self, needs: &Needs) -> Result<Fetched, StoreError> {
@@ -238,7 +242,10 @@ impl Durable for Store {
         }
         loop {
             let tried = ran.len();
-            let Err(error) = self.write(records, ran) else { return self.shorten_log() };
+            let Err(error) = self.write(records, ran) else {
+                self.host.note();
+                return self.shorten_log();
+            };
             self.known.forget();
             if rebuild::is_damage(&error) {
                 self.distrust();

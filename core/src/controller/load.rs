@@ -81,6 +81,9 @@ impl Machine {
         machine.cx.in_force.extend(resolving.into_iter().filter_map(|(task, _)| machine.jobs.host_of(task)));
         // The hooks in the configuration may have changed while the controller was down.
         machine.on_settings(machine.cx.settings.clone());
+        if snapshot.moved {
+            machine.drains.renotify_in_force(&mut machine.cx);
+        }
         let ids: Vec<ActionId> =
             machine.jobs.table.live_actions().filter(|a| a.row.verdict.is_none()).map(|a| a.row.id).collect();
         for id in ids {

@@ -280,6 +280,9 @@ table! {
         "what else goes wrong on a host that is drained is not reported, though its drain may be lifted in the \
          resource manager alone",
         "docs/semantics.md D3: sent again, and waited for", Hunt::Simulator;
+    MovedDrainsUnsent: "a drain that a late command of another host has undone is never carried out again",
+        "docs/semantics.md D10: a move sends each drain in force once more",
+        Hunt::Unit { program: "core", filter: "a_move_sends_each_drain_in_force_again_once" };
     AnyNoticeConfirms: "what the drain hook has done of earlier notices passes for a notice that it did not get yet",
         "4: released after a confirmed drain", Hunt::Simulator;
     ResourcesStay: "a job drops its last rank by name, and keeps what is no rank for ever",

@@ -19,6 +19,8 @@ use crate::plan::Spring;
 
 /// CLOCK_MONOTONIC of the controller's host when the world begins.
 const MONO_MS: u64 = 1_000_000;
+/// Every start with a multiple of this number is on another host than the start before.
+const MOVE_EACH: u64 = 3;
 
 #[derive(Default)]
 pub(crate) struct Controller {
@@ -146,7 +148,8 @@ impl World {
             self.truth.controller_listens(self.t);
         }
         let controller = &mut self.controllers[which];
-        let stored = Snapshot { anchor: controller.anchor, ..controller.store.clone() };
+        let moved = incarnation.is_multiple_of(MOVE_EACH);
+        let stored = Snapshot { anchor: controller.anchor, moved, ..controller.store.clone() };
         let Some(writer) = controller.writer.as_mut() else { return };
         let batch = writer.begin(stored.without_ended(whole::holding(incarnation)), now);
         let other = controller.whole.as_mut().and_then(|whole| whole.begin(stored, now, &batch));

@@ -307,6 +307,8 @@ pub struct Snapshot {
     pub stamp: Option<u64>,
     /// The commit in the anchor file beside the store; `None`: the file is new or unreadable.
     pub anchor: Option<Commit>,
+    /// Whether a controller on another host used this store last.
+    pub moved: bool,
     /// The last recovery, even if it is over.
     pub recovery: Option<RecoveryRow>,
     pub nodes: Vec<NodeRow>,

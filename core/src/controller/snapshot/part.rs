@@ -38,6 +38,7 @@ impl Snapshot {
             history: self.history.clone(),
             stamp: self.stamp,
             anchor: self.anchor,
+            moved: self.moved,
             recovery: self.recovery.clone(),
             nodes: self.nodes.clone(),
             attempts,

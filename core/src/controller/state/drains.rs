@@ -22,6 +22,7 @@ use crate::controller::interface::io::{Again, DrainRow, Effect, ListedDrain, Now
 use crate::controller::state::context::Context;
 use crate::controller::state::node::Node;
 use crate::defect;
+use crate::hostlist::HostList;
 use crate::ids::{Attempt, HostName, JobId, Rank};
 use crate::job::Part;
 
@@ -256,6 +257,24 @@ impl Drains {
         for drain in self.by_host.values().filter(|drain| drain.doubtful).cloned().collect::<Vec<_>>() {
             let notice_id = drain.notice_id.saturating_add(1);
             self.put(DrainRow { doubtful: false, notice_id, ..drain }, cx);
+        }
+    }
+
+    /// Sends the drain hook a notice of every drain in force once more, because the controller has moved to another
+    /// host: a command that the other host began may still have undone the drain after it was confirmed.
+    pub(crate) fn renotify_in_force(&mut self, cx: &mut Context) {
+        if defect!(MovedDrainsUnsent) {
+            return;
+        }
+        let is_in_force = |drain: &&DrainRow| self.hook && drain.confirmed && drain.notified && !drain.lifted;
+        let in_force: Vec<DrainRow> = self.by_host.values().filter(is_in_force).cloned().collect();
+        if !in_force.is_empty() {
+            let hosts = HostList::sorted(in_force.iter().map(|d| d.host.as_str()));
+            let text = format!("the controller moved to this host, and sends the drain of {hosts} once more");
+            cx.note(Level::Info, None, None, text);
+        }
+        for drain in in_force {
+            self.put(DrainRow { confirmed: false, notice_id: drain.notice_id.saturating_add(1), ..drain }, cx);
         }
     }
 

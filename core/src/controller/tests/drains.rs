@@ -34,6 +34,41 @@ fn a_hook_that_is_configured_later_gets_the_drains_in_force() {
     }
 }
 
+/// A command of the other host may undrain or drain after the new controller has begun: the hook of the new host
+/// carries out every drain in force once more, and until then no drain counts as in force.
+#[test]
+fn a_move_sends_each_drain_in_force_again_once() {
+    let (mut b, _) = bench(4, hooked);
+    let ask = |b: &mut Bench, request: Request| b.ask(request).0.unwrap();
+    ask(&mut b, Request::Drain { hosts: "n[0-2]".parse().unwrap(), reason: "dimm".into(), force: true });
+    for host in ["n0", "n1"] {
+        confirm(&mut b, host);
+    }
+    ask(&mut b, Request::Undrain { hosts: "n1".parse().unwrap(), forget: false, notice_id: None });
+    let rows = |b: &Bench| -> Vec<(String, bool, bool, u64)> {
+        let row = |drain: &DrainRow| (drain.host.to_string(), drain.confirmed, drain.lifted, drain.notice_id);
+        b.store.drains.iter().map(row).collect()
+    };
+    let before = rows(&b);
+    let mut b = b.restart();
+    assert_eq!(rows(&b), before, "a restart on the same host sends nothing again");
+    b.store.moved = true;
+    let mut b = b.restart();
+    let number = before[0].3;
+    assert_eq!(rows(&b)[0], ("n0".to_owned(), false, false, number + 1));
+    assert_eq!(rows(&b)[1..], before[1..], "pending notices are sent anyway");
+    assert!(b.notes.iter().any(|note| note.contains("moved to this host, and sends the drain of n0 once more")));
+    // The confirmation of the earlier notice, from a command of the other host, does not count.
+    ask(&mut b, Request::DrainsDone { drains: vec![(HostName::new("n0").unwrap(), number)], lifted: false });
+    assert!(!rows(&b)[0].1);
+    confirm(&mut b, "n0");
+    assert!(rows(&b)[0].1);
+    // Without a hook nothing is sent.
+    b.settings.drain_hook = false;
+    let b = b.restart();
+    assert!(rows(&b)[0].1);
+}
+
 /// Regression test: unless a rank waited for the drain, `ps` did not show that the drain hook failed.
 #[test]
 fn an_unconfirmed_drain_is_shown_with_age_and_reason() {

@@ -1,0 +1,78 @@
+//! The host whose controller used the store last: its machine id (machine-id(5)), in a file beside the store.
+//!
+//! A store on a file system that moves between hosts shows in this way that the controller has moved. The file is
+//! written once the controller has committed its first batch on a host. A host without a machine id is never another.
+
+use std::path::{Path, PathBuf};
+
+use super::place;
+
+const MACHINE: &str = "/etc/machine-id";
+
+#[derive(Debug)]
+pub(super) struct Host {
+    path: PathBuf,
+    machine: Option<String>,
+    /// Whether the file names this host.
+    is_noted: bool,
+    has_moved: bool,
+}
+
+impl Host {
+    pub(super) fn of(store: &Path) -> Self {
+        Self::read(store, std::fs::read_to_string(MACHINE).ok())
+    }
+
+    fn read(store: &Path, machine: Option<String>) -> Self {
+        let machine = machine.map(|id| id.trim().to_owned()).filter(|id| !id.is_empty());
+        let path = place::beside(store, "host");
+        // A missing file: no controller of this version has used the store.
+        let last = std::fs::read_to_string(&path).unwrap_or_default();
+        let last = last.trim();
+        let is_noted = machine.as_deref().is_none_or(|machine| machine == last);
+        Self { path, machine, is_noted, has_moved: !is_noted && !last.is_empty() }
+    }
+
+    /// Returns `true` if a controller on another host used the store last.
+    pub(super) const fn has_moved(&self) -> bool {
+        self.has_moved
+    }
+
+    /// Notes this host in the file, if the file names another. A disk without room leaves the file as it is: the next
+    /// start counts as a move once more.
+    pub(super) fn note(&mut self) {
+        let Some(machine) = self.machine.as_deref().filter(|_| !self.is_noted) else { return };
+        self.is_noted = true;
+        if let Err(error) = place::create_private(&self.path)
+            .map_err(|error| error.to_string())
+            .and_then(|()| std::fs::write(&self.path, format!("{machine}\n")).map_err(|error| error.to_string()))
+        {
+            tracing::warn!(error, "{} cannot be written", self.path.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_host_is_noticed_until_it_is_noted() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("c.db");
+        let on = |machine: &str| Host::read(&store, Some(format!("{machine}\n")));
+        let mut first = on("a");
+        assert!(!first.has_moved(), "a new store");
+        first.note();
+        assert!(!on("a").has_moved());
+        assert!(on("b").has_moved() && on("b").has_moved(), "a controller that ended before its first commit");
+        on("b").note();
+        assert!(!on("b").has_moved() && on("a").has_moved());
+        for none in [None, Some("\n".to_owned())] {
+            let mut nameless = Host::read(&store, none);
+            nameless.note();
+            assert!(!nameless.has_moved());
+        }
+        assert!(!on("b").has_moved(), "a host without an id notes nothing");
+    }
+}
