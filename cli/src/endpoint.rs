@@ -198,7 +198,10 @@ impl Endpoint {
             CallError::NotThere { path, source } if daemon == Daemon::Controller && is_node(&path) => {
                 Fault::OnNode { path, source }
             }
-            CallError::NotThere { path, source } => Fault::NoDaemon { daemon, path, source },
+            CallError::NotThere { path, source } => match self.other_hosts() {
+                Some(others) => Fault::Passive { path, source, others },
+                None => Fault::NoDaemon { daemon, path, source },
+            },
             CallError::Closed => Fault::WentAway { daemon, why: "connection closed".to_owned() },
             CallError::Io(source) => Fault::WentAway { daemon, why: source.to_string() },
             CallError::TimedOut(limit) => Fault::NoAnswer { daemon, limit },
@@ -206,6 +209,12 @@ impl Endpoint {
             CallError::Remote { name, parameters } => self.remote(&name, &parameters),
             other => Fault::Remote { daemon, what: other.to_string() },
         }
+    }
+
+    /// Returns the other hosts of `[failover]` where the controller may run; `None`: it has one host.
+    fn other_hosts(&self) -> Option<Vec<String>> {
+        let others = (self.daemon == Daemon::Controller).then(crate::verb::failover::other_hosts)??;
+        Some(others).filter(|others| !others.is_empty())
     }
 
     fn remote(&self, name: &str, parameters: &Value) -> Fault {

@@ -20,6 +20,11 @@ pub(crate) enum Fault {
              host; here: perilog doctor; systemctl status 'perilog-task-*'", path.display())]
     OnNode { path: PathBuf, source: io::Error },
 
+    #[error("no controller at {} ({source}): [failover] has the controller on this host or on {}; there: perilog -H {} \
+             COMMAND; where it runs nowhere: crm_mon -1", path.display(), others.join(", "),
+            others.first().map_or("HOST", String::as_str))]
+    Passive { path: PathBuf, source: io::Error, others: Vec<String> },
+
     #[error("may not open {} ({source}): be root, or in the group that the {} is configured for", path.display(),
             daemon.as_str())]
     NotLetIn { daemon: Daemon, path: PathBuf, source: io::Error },
@@ -98,9 +103,11 @@ pub(crate) enum Fault {
 impl Fault {
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::NoDaemon { .. } | Self::OnNode { .. } | Self::WentAway { .. } | Self::NoAnswer { .. } => {
-                Exit::NoDaemon
-            }
+            Self::NoDaemon { .. }
+            | Self::Passive { .. }
+            | Self::OnNode { .. }
+            | Self::WentAway { .. }
+            | Self::NoAnswer { .. } => Exit::NoDaemon,
             Self::Refused { code, .. } if code.starts_with("no-such-") => Exit::NotFound,
             Self::Refused { code, .. } if code != INVALID => Exit::NotNow,
             Self::NotFound(_) => Exit::NotFound,
@@ -117,6 +124,7 @@ impl Fault {
     pub(crate) fn is_absence(&self) -> bool {
         match self {
             Self::NoDaemon { .. }
+            | Self::Passive { .. }
             | Self::OnNode { .. }
             | Self::WentAway { .. }
             | Self::NoAnswer { .. }

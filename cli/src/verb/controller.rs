@@ -10,6 +10,7 @@ use crate::endpoint::Endpoint;
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Out, Page, Render};
+use crate::verb::failover::inventory;
 use crate::verb::{backup, copies, recover, restore};
 
 /// Copy the controller's store, put a copy back, and recover from that
@@ -45,11 +46,20 @@ enum What {
     /// The copy's jobs are abandoned until they are asked for again: see `perilog ps --abandoned`. The copy stays where
     /// it is.
     Restore(restore::Args),
+    /// Prints what this host has for the controller, beside the file system that moves: configuration, certificates,
+    /// hooks, user.
+    ///
+    /// `perilog doctor` compares the hosts of [failover] by it. Always JSON.
+    Inventory(inventory::Args),
 }
 
 pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     match args.what {
         What::Recover(args) => recover::run(&args, endpoint, out),
+        What::Inventory(args) => {
+            out.show(&inventory::run(&args)?)?;
+            Ok(Exit::Ok)
+        }
         What::Restore(args) => {
             out.show(&restore::restore(&args)?)?;
             Ok(Exit::Ok)

@@ -11,6 +11,7 @@ pub(crate) mod drain;
 pub(crate) mod events;
 pub(crate) mod export;
 pub(crate) mod failed;
+pub(crate) mod failover;
 pub(crate) mod hook;
 pub(crate) mod init;
 pub(crate) mod job;

@@ -5,6 +5,7 @@
 //! check.
 
 mod check;
+mod failover;
 mod values;
 
 use std::collections::{BTreeMap, HashSet};
@@ -26,6 +27,7 @@ use crate::enroll::Munged;
 use crate::hooks;
 
 pub use check::warnings;
+pub use failover::{Failover, FailoverError};
 pub use values::{Argv, ClusterName, Hosts, Limit, Read};
 
 /// The configuration file, unless `--config` names another.
@@ -84,6 +86,8 @@ pub struct Config {
     pub metrics: Metrics,
     #[serde(default)]
     pub enroll: Enroll,
+    #[serde(default)]
+    pub failover: Failover,
 }
 
 /// The HTTP listener: figures for Prometheus, and the page.

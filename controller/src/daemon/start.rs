@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use super::inlet::Inlet;
 use super::writer::Writer;
 use crate::api::{self, Access, Api, Calls, MaxHosts};
-use crate::config::{Config, Hook};
+use crate::config::{Config, FailoverError, Hook};
 use crate::enroll::{AuthorityError, Enrolment, Munged};
 use crate::hooks::{self, Command, Kind};
 use crate::http::{self, Names, Page, PageCache, Site};
@@ -37,6 +37,8 @@ const RELEASE: &str = env!("CARGO_PKG_VERSION");
 pub enum Fault {
     #[error("signals: {0}")]
     Signals(#[source] io::Error),
+    #[error(transparent)]
+    Failover(#[from] FailoverError),
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]
@@ -180,6 +182,8 @@ impl Hooks {
 }
 
 pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
+    // First: enrolment would make an authority in an empty directory.
+    config.failover.check(&config.store)?;
     let group = |name: &Option<String>| name.as_deref().map(accounts::group_id).transpose();
     let access = Access {
         group: group(&config.api.group).map_err(Fault::Group)?,

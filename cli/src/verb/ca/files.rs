@@ -8,6 +8,7 @@ use std::path::Path;
 
 use perilog_host::authority::Lock;
 pub(in crate::verb) use perilog_host::authority::{CA_CERT, CA_KEY, CRL};
+use sha2::{Digest, Sha256};
 
 use crate::fault::Fault;
 
@@ -172,6 +173,11 @@ fn read_up_to(path: &Path, largest: u64, why: &str) -> Result<Vec<u8>, Fault> {
         return Err(failed(io::Error::new(io::ErrorKind::InvalidData, format!("{size} bytes, {why}"))));
     }
     fs::read(path).map_err(failed)
+}
+
+/// Returns the SHA-256 of `bytes`, in hexadecimal.
+pub(in crate::verb) fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Reads a key; refuses a key that other users can read.

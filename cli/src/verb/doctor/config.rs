@@ -53,8 +53,7 @@ pub(super) fn inspect(role: Role, file: &Path, findings: &mut Vec<Finding>) -> O
         }
         findings.push(Finding::warning(ABOUT, what, format!("see {file}")));
     }
-    let printed = shell::ask(&name, &["--config", &file, "--print-config"]);
-    let table = printed.ok().filter(|said| said.ok).and_then(|said| said.stdout.parse::<Table>().ok());
+    let table = printed(role, Path::new(&file));
     match &table {
         Some(table) => {
             findings.push(found(role, Path::new(&file)));
@@ -70,6 +69,14 @@ pub(super) fn inspect(role: Role, file: &Path, findings: &mut Vec<Finding>) -> O
         )),
     }
     table
+}
+
+/// Returns the whole configuration with every default, as the daemon prints it; `None` if it is wrong, or the daemon's
+/// program does not run.
+pub(in crate::verb) fn printed(role: Role, file: &Path) -> Option<Table> {
+    let (name, file) = (program(role).display().to_string(), file.display().to_string());
+    let said = shell::ask(&name, &["--config", &file, "--print-config"]).ok().filter(|said| said.ok)?;
+    said.stdout.parse().ok()
 }
 
 /// Returns `true` if another module of doctor reports this warning of the daemon, with a remedy. If the daemon's

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 use toml::Table;
 
-use super::{Finding, Role, config, flux, kernel, limits};
+use super::{Finding, Role, config, failover, flux, kernel, limits};
 use crate::endpoint::{Answer, Endpoint};
 use crate::text;
 
@@ -38,9 +38,13 @@ struct Nodes {
 }
 
 pub(super) fn inspect(config: Option<&Table>, endpoint: &Endpoint, findings: &mut Vec<Finding>) {
+    let is_passive = failover::inspect(config, findings);
+    findings.extend(config.map(hooks).unwrap_or_default());
+    if is_passive {
+        return;
+    }
     if let Some(config) = config {
         findings.extend(store(config));
-        findings.extend(hooks(config));
         findings.extend(port(config));
     }
     let status: Result<Answer<Status>, _> = endpoint.ask("Status", &json!({}));

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use super::{Finding, Role, shell};
 
-pub(super) fn inspect(role: Role, findings: &mut Vec<Finding>) {
+/// Adds the findings about the daemon's unit. `starts_at_boot`: systemd starts the unit at boot, and no cluster manager
+/// does.
+pub(super) fn inspect(role: Role, starts_at_boot: bool, findings: &mut Vec<Finding>) {
     const ABOUT: &str = "service";
     let unit = role.program();
     let properties = "ActiveState,SubState,UnitFileState,LoadState,MainPID,StatusText,NRestarts";
@@ -31,7 +33,8 @@ pub(super) fn inspect(role: Role, findings: &mut Vec<Finding>) {
     };
     let get = |name: &str| shown.get(name).map(String::as_str).unwrap_or_default();
     findings.push(state(unit, &get));
-    if get("LoadState") == "loaded"
+    if starts_at_boot
+        && get("LoadState") == "loaded"
         && !matches!(get("UnitFileState"), "enabled" | "enabled-runtime" | "linked" | "static")
     {
         let what = format!("{unit}.service is not enabled: it does not come up with this host");

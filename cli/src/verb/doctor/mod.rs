@@ -18,6 +18,7 @@
 //! | `slurm` | on a node of Slurm: settings that let a job run during an epilog |
 //! | `flux` | beside rank 0 of Flux: the edge, its permissions, the plugin, what Flux forgets; on each node: the IMP |
 //! | `controller` | the store's disk, the socket, hooks, versions of agents |
+//! | `failover` | the controller on two hosts: their differences |
 //! | `fleet` | all of this on other nodes, over ssh |
 //! | `kernel` | the clock, and settings of the kernel that many nodes need |
 
@@ -27,6 +28,7 @@ mod controller;
 pub(super) mod daemon;
 mod drop_ins;
 mod enroll;
+mod failover;
 mod fleet;
 mod flux;
 mod kernel;
@@ -45,6 +47,7 @@ use std::path::{Path, PathBuf};
 use perilog_core::HostList;
 use serde_json::{Value, json};
 
+use super::failover::{is_mounted, mount};
 use super::shell;
 use crate::columns::{Columns, cell, styled};
 use crate::endpoint::Endpoint;
@@ -94,7 +97,7 @@ impl Role {
         }
     }
 
-    fn file(self) -> PathBuf {
+    pub(super) fn file(self) -> PathBuf {
         PathBuf::from(match self {
             Self::Node => "/etc/perilog/agent.toml",
             Self::Controller => "/etc/perilog/controller.toml",
@@ -197,7 +200,11 @@ fn inspect(role: Role, file: Option<PathBuf>, endpoint: &Endpoint) -> Report {
     }
     let file = file.unwrap_or_else(|| role.file());
     let config = config::inspect(role, &file, &mut findings);
-    daemon::inspect(role, &mut findings);
+    let mount = config.as_ref().filter(|_| role == Role::Controller).and_then(mount);
+    // On the passive host of two, the controller does not run.
+    if mount.is_none_or(is_mounted) {
+        daemon::inspect(role, mount.is_none(), &mut findings);
+    }
     findings.push(version::systemd());
     kernel::clock(&mut findings);
     match role {

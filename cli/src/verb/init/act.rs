@@ -10,13 +10,13 @@ use perilog_host::clock;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::record::{Record, digest};
+use super::record::Record;
 use super::step::Step;
 use super::{enrol, units, wait_until};
 use crate::endpoint::{Answer, Daemon, Endpoint};
 use crate::fault::Fault;
 use crate::verb::ca;
-use crate::verb::ca::files::{self, CA_CERT, CA_KEY, CERT, CRL, KEY, Who};
+use crate::verb::ca::files::{self, CA_CERT, CA_KEY, CERT, CRL, KEY, digest};
 
 pub(super) const AGENT: &str = "perilog-agent.service";
 pub(super) const CONTROLLER: &str = "perilog-controller.service";
@@ -39,11 +39,11 @@ impl Acting {
         match step {
             Step::Authority { dir } => self.authority(dir),
             Step::Issue { ca, names, to } => self.issue(ca, names, to),
-            Step::Write { path, text } => {
+            Step::Write { path, who, text } => {
                 self.record.will_write(path, Some(text))?;
                 let parent = path.parent().unwrap_or(Path::new("/"));
                 fs::create_dir_all(parent).map_err(failed("cannot make", parent))?;
-                files::write(path, Who::Everybody, text)
+                files::write(path, *who, text)
             }
             Step::Enrol(enrolling) => {
                 for name in [KEY, CERT] {

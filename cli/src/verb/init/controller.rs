@@ -3,6 +3,7 @@
 
 mod lines;
 mod look;
+mod second;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -58,6 +59,10 @@ pub(super) struct Args {
     /// Enrol --nodes by munge, without tokens. The address of a node is its proof then: see the security model.
     #[arg(long, requires = "nodes")]
     munge: bool,
+    /// Make this host the second one of the controller on HOST, for a cluster manager that moves it: bring over ssh
+    /// what HOST has beside the file system that moves (docs/failover.md). Type it again after a change on HOST.
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["cluster", "names", "ca", "nodes", "lasts", "munge"])]
+    failover_of: Option<String>,
     #[command(flatten)]
     common: Common,
 }
@@ -263,6 +268,9 @@ fn tokens(nodes: &HostList, known: &BTreeMap<String, &'static str>, plan: &mut P
 }
 
 pub(super) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
+    if let Some(other) = &args.failover_of {
+        return second::run(other, &args.common, endpoint, out);
+    }
     let host = own_name();
     let own = ca::name(&host).map_err(|error| Fault::Usage(format!("this host's name {host:?}: {error}")))?;
     let names = if args.names.is_empty() { vec![own] } else { args.names };

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::record::Record;
 use super::step::{Plan, Step};
+use crate::verb::ca::files::Who;
 
 /// State on this host of the drop-in that `init` writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +43,7 @@ impl Dropin {
         conflicts: &mut Vec<String>,
     ) -> bool {
         let shown = path.display();
+        let write = || Step::Write { path: path.to_owned(), who: Who::Everybody, text: text.to_owned() };
         match self {
             Self::Ours(there) if there == text => {
                 plan.is_there(format!("{shown}: {says}"));
@@ -51,13 +53,8 @@ impl Dropin {
                 "{shown} exists and is not as init wrote it: move its lines to {}, and remove it",
                 path.with_file_name("site.toml").display()
             )),
-            Self::None => {
-                plan.add(format!("write {shown}: {says}"), Step::Write { path: path.to_owned(), text: text.to_owned() })
-            }
-            Self::Ours(_) => plan.add(
-                format!("write {shown} anew: {says}"),
-                Step::Write { path: path.to_owned(), text: text.to_owned() },
-            ),
+            Self::None => plan.add(format!("write {shown}: {says}"), write()),
+            Self::Ours(_) => plan.add(format!("write {shown} anew: {says}"), write()),
         }
         true
     }

@@ -22,7 +22,7 @@ use crate::endpoint::{AgentSocket, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Out, OutputFormat, aside};
-use crate::verb::ca::files;
+use crate::verb::ca::files::{self, Who};
 use crate::verb::doctor::config::texts;
 use crate::{values, when};
 
@@ -266,7 +266,7 @@ fn keys(wanted: &Wanted, there: &There, plan: &mut Plan, conflicts: &mut Vec<Str
         (Ok((pem, from)), None) => {
             plan.add(
                 format!("write {shown}: the authority {from}"),
-                Step::Write { path: own.ca.clone(), text: pem.clone() },
+                Step::Write { path: own.ca.clone(), who: Who::Everybody, text: pem.clone() },
             );
         }
     }

@@ -7,11 +7,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::Role;
 use crate::fault::Fault;
-use crate::verb::ca::files::{self, Who};
+use crate::verb::ca::files::{self, Who, digest};
 
 /// Version of the record's format.
 const VERSION: u32 = 1;
@@ -114,10 +113,6 @@ impl Record {
     pub(super) fn owns(&self, path: &Path) -> bool {
         self.files.get(path).is_some_and(|made| Self::now(path, made.as_deref()) == Now::Same)
     }
-}
-
-pub(super) fn digest(text: &[u8]) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

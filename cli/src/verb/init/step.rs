@@ -10,6 +10,7 @@ use super::enrol::Enrolling;
 use crate::columns::{Columns, cell, styled};
 use crate::out::{Page, Render};
 use crate::verb::ca::Name;
+use crate::verb::ca::files::Who;
 use crate::{style, text};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,8 +19,8 @@ pub(super) enum Step {
     Authority { dir: PathBuf },
     /// Issue the controller's certificate; `to` gets ca.pem, cert.pem and key.pem.
     Issue { ca: PathBuf, names: Vec<Name>, to: PathBuf },
-    /// Write `text` to a file that only `init` writes. Every user may read the file.
-    Write { path: PathBuf, text: String },
+    /// Write `text` to a file that only `init` writes. `who`: the users that can read the file.
+    Write { path: PathBuf, who: Who, text: String },
     /// Get the node's certificate from the controller.
     Enrol(Box<Enrolling>),
     /// Enable these units and start them; `anew`: restart those that run.

@@ -1,0 +1,155 @@
+//! Compares the parts of the controller on two hosts: the controller must find on either host what it has on the other.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::{Inventory, USER};
+
+/// A difference between two hosts, or a fault of both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::verb) struct Difference {
+    pub(in crate::verb) what: String,
+    pub(in crate::verb) todo: String,
+    /// Whether the controller works on one of the hosts alone, or not as on the other; otherwise it is a warning.
+    pub(in crate::verb) is_wrong: bool,
+}
+
+/// Returns the differences between this host and another. Certificate and key may differ, because each host may have
+/// its own.
+pub(in crate::verb) fn between(own: &Inventory, other: &Inventory) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let name = &other.host;
+    let mut wrong = |what: String, todo: String| found.push(Difference { what, todo, is_wrong: true });
+    if own.active && other.active {
+        wrong(
+            format!("the controller runs here and on {name}: each node accepts one of them"),
+            "stop one now, and look why the cluster manager did not fence it (crm_mon -1)".to_owned(),
+        );
+    } else if own.mounted && other.mounted {
+        wrong(
+            format!("the store's file system is mounted here and on {name}: that damages it"),
+            "unmount it on the host without the controller, now".to_owned(),
+        );
+    }
+    if own.version != other.version {
+        wrong(
+            format!("perilog is {} here and {} on {name}", own.version, other.version),
+            "upgrade the older; a store that the newer has opened is refused by the older".to_owned(),
+        );
+    }
+    let is_own = |path: &PathBuf| own.own.contains(path) || other.own.contains(path);
+    let paths: BTreeSet<&PathBuf> = own.files.keys().chain(other.files.keys()).filter(|path| !is_own(path)).collect();
+    for path in paths {
+        let shown = path.display();
+        let what = match (own.files.get(path), other.files.get(path)) {
+            (Some(one), Some(two)) if one.sha256 == two.sha256 => continue,
+            (Some(_), Some(_)) => format!("{shown} is another on {name}"),
+            (Some(_), None) => format!("{shown} is not on {name}"),
+            (None, _) => format!("{shown} is on {name}, and not here"),
+        };
+        wrong(
+            what,
+            "copy the right one (scp -p), or on the host without the controller: perilog init controller \
+             --failover-of HOST"
+                .to_owned(),
+        );
+    }
+    let hooks: BTreeSet<&PathBuf> = own.hooks.keys().chain(other.hooks.keys()).collect();
+    for path in hooks {
+        let (one, two) = (own.hooks.get(path).cloned().flatten(), other.hooks.get(path).cloned().flatten());
+        if one != two {
+            let shown = path.display();
+            wrong(
+                format!("the hook's {shown} is another on {name}"),
+                format!("install the same one on both: rsync -a {shown} {name}:{shown}"),
+            );
+        }
+    }
+    if own.user != other.user {
+        let shown = |user: Option<(u32, u32)>| user.map_or("missing".to_owned(), |(uid, gid)| format!("{uid}:{gid}"));
+        let (one, two) = (shown(own.user), shown(other.user));
+        found.push(Difference {
+            what: format!(
+                "the user {USER} is {one} here and {two} on {name}: each move changes the owner of every file"
+            ),
+            todo: other.user.map_or_else(String::new, same_ids),
+            is_wrong: false,
+        });
+    }
+    found
+}
+
+/// Returns the command that gives the controller's user these ids, on a host where no process has them.
+pub(in crate::verb) fn same_ids((uid, gid): (u32, u32)) -> String {
+    format!("groupmod -g {gid} {USER} && usermod -u {uid} -g {gid} {USER}, on the host without the controller")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Text;
+    use super::*;
+
+    fn host(name: &str) -> Inventory {
+        let text = |sha256: &str| Text { sha256: sha256.to_owned(), mode: 0o644, contents: None };
+        let files = [("/etc/a.toml", "1"), ("/etc/ca.pem", "2"), ("/etc/cert.pem", name)];
+        Inventory {
+            version: "0.1.0".to_owned(),
+            host: name.to_owned(),
+            user: Some((990, 990)),
+            files: files.into_iter().map(|(path, sha256)| (path.into(), text(sha256))).collect(),
+            own: vec!["/etc/cert.pem".into()],
+            hooks: [("/opt/drain".into(), Some("3".to_owned()))].into(),
+            ..Inventory::default()
+        }
+    }
+
+    #[test]
+    fn hosts_are_alike_or_the_difference_is_named() {
+        let (own, other) = (host("ctl0"), host("ctl1"));
+        assert_eq!(between(&own, &other), [], "each has a certificate of its own");
+        let text = |sha256: &str| Text { sha256: sha256.to_owned(), mode: 0o644, contents: None };
+        type Change = fn(&mut Inventory);
+        let table: [(Change, &str, bool); 8] = [
+            (|of| of.version = "0.2.0".to_owned(), "perilog is 0.1.0 here and 0.2.0 on ctl1", true),
+            (|of| of.user = Some((991, 990)), "the user perilog is 990:990 here and 991:990 on ctl1", false),
+            (|of| of.user = None, "990:990 here and missing on ctl1", false),
+            (|of| drop(of.files.remove(&PathBuf::from("/etc/ca.pem"))), "/etc/ca.pem is not on ctl1", true),
+            (|of| of.hooks = [("/opt/drain".into(), None)].into(), "the hook's /opt/drain is another on ctl1", true),
+            (|of| of.hooks.clear(), "the hook's /opt/drain is another on ctl1", true),
+            (|of| of.own.clear(), "", false),
+            (|of| of.enabled.clear(), "", false),
+        ];
+        for (change, expected, is_wrong) in table {
+            let mut other = other.clone();
+            change(&mut other);
+            let found = between(&own, &other);
+            match expected {
+                "" => assert_eq!(found, []),
+                _ => assert!(
+                    found.len() == 1 && found[0].what.contains(expected) && found[0].is_wrong == is_wrong,
+                    "{found:?}"
+                ),
+            }
+        }
+        let mut more = other.clone();
+        more.files.insert("/etc/b.toml".into(), text("1"));
+        more.files.insert("/etc/a.toml".into(), text("9"));
+        let found: Vec<String> = between(&own, &more).into_iter().map(|of| of.what).collect();
+        assert_eq!(found, ["/etc/a.toml is another on ctl1", "/etc/b.toml is on ctl1, and not here"]);
+    }
+
+    #[test]
+    fn two_active_hosts_are_wrong() {
+        let of = |active, mounted, name| Inventory { active, mounted, ..host(name) };
+        for (own, other, expected) in [
+            ((true, true), (true, true), "the controller runs here and on ctl1"),
+            ((false, true), (true, true), "is mounted here and on ctl1"),
+            ((true, true), (false, false), ""),
+            ((false, false), (false, false), ""),
+        ] {
+            let found = between(&of(own.0, own.1, "ctl0"), &of(other.0, other.1, "ctl1"));
+            let shown = found.first().map(|of| of.what.as_str()).unwrap_or_default();
+            assert!(shown.contains(expected) && shown.is_empty() == expected.is_empty(), "{found:?}");
+        }
+    }
+}

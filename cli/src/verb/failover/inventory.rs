@@ -1,0 +1,182 @@
+//! `perilog controller inventory`: the parts of the controller that this host has for itself, as JSON.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use perilog_host::accounts;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use toml::Table;
+
+use super::USER;
+use crate::fault::Fault;
+use crate::out::{Page, Render};
+use crate::verb::ca::files::{self, digest};
+use crate::verb::doctor::{Role, config};
+use crate::verb::shell;
+
+const UNITS: [&str; 2] = ["perilog-controller.socket", "perilog-controller.service"];
+/// Directory of the drop-ins that an administrator writes. Drop-ins of packages come with their packages, and those of
+/// Pacemaker are in /run.
+const DROP_INS: &str = "/etc/systemd/system";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// With the contents of the files, also of the key: for `perilog init controller --failover-of`.
+    #[arg(long)]
+    contents: bool,
+}
+
+/// The parts of the controller that a host has for itself. Members that a later version adds are ignored.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(in crate::verb) struct Inventory {
+    /// The version of perilog.
+    pub(in crate::verb) version: String,
+    /// The kernel's name of the host.
+    pub(in crate::verb) host: String,
+    /// The hosts of `[failover]`, as a hostlist; `None`: it is not configured.
+    pub(in crate::verb) hosts: Option<String>,
+    /// Whether the file system with the store is mounted on this host.
+    pub(in crate::verb) mounted: bool,
+    /// Whether the controller's service is active.
+    pub(in crate::verb) active: bool,
+    /// The units of the controller that are enabled.
+    pub(in crate::verb) enabled: Vec<String>,
+    /// User id and group id of the controller's user; `None`: there is no such user.
+    pub(in crate::verb) user: Option<(u32, u32)>,
+    /// The files of the configuration, the drop-ins of the controller's units, and the files of `[tls]`.
+    pub(in crate::verb) files: BTreeMap<PathBuf, Text>,
+    /// The paths of the controller's own certificate and key, which are also in `files`. Each host may have its own.
+    pub(in crate::verb) own: Vec<PathBuf>,
+    /// The files that the commands of `[release]` and `[drain]` name, by path: SHA-256, or `None` if there is none.
+    pub(in crate::verb) hooks: BTreeMap<PathBuf, Option<String>>,
+}
+
+/// A file of the inventory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::verb) struct Text {
+    pub(in crate::verb) sha256: String,
+    /// Permissions, as of chmod(1).
+    pub(in crate::verb) mode: u32,
+    /// The contents, if they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::verb) contents: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Inventory, Fault> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Fault::NotPermitted { text: "the inventory has keys: run it as root (sudo)".to_owned() });
+    }
+    here(args.contents)
+}
+
+/// Makes the inventory of this host.
+///
+/// # Errors
+/// The controller's configuration is wrong, or a file cannot be read.
+pub(in crate::verb) fn here(contents: bool) -> Result<Inventory, Fault> {
+    let role = Role::Controller;
+    let main = role.file();
+    let table = config::printed(role, &main).ok_or_else(|| {
+        Fault::Other("the controller's configuration cannot be read: perilog doctor controller says why".to_owned())
+    })?;
+    let tls = ["ca", "cert", "key", "crl"].map(|key| config::text(&table, &["tls", key]).map(PathBuf::from));
+    let own: Vec<PathBuf> = tls[1..3].iter().flatten().cloned().collect();
+    let mut files = BTreeMap::new();
+    let dropins = UNITS.map(|unit| Path::new(DROP_INS).join(format!("{unit}.d")));
+    let listed = [main.with_extension("d")].iter().chain(&dropins).flat_map(|dir| entries(dir)).collect::<Vec<_>>();
+    for path in [main].into_iter().chain(listed).chain(tls.into_iter().flatten()) {
+        if let Some(text) = read(&path, contents)? {
+            files.insert(path, text);
+        }
+    }
+    let said = |verb: &str| shell::ask("systemctl", &[verb, UNITS[0], UNITS[1]]).map(|said| said.stdout);
+    let lines = |verb: &str| said(verb).unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>();
+    let enabled = UNITS.iter().zip(lines("is-enabled")).filter(|(_, state)| state == "enabled");
+    Ok(Inventory {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        hosts: config::text(&table, &["failover", "hosts"]).map(str::to_owned),
+        mounted: super::mount(&table).is_some_and(super::is_mounted),
+        active: lines("is-active").get(1).is_some_and(|state| state == "active" || state == "activating"),
+        enabled: enabled.map(|(unit, _)| (*unit).to_owned()).collect(),
+        user: accounts::account(USER).ok().map(|account| (account.uid, account.gid)),
+        files,
+        own,
+        hooks: hooks(&table),
+    })
+}
+
+/// Returns the files of a directory whose names do not begin with a dot, in order; none if there is no directory.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let Ok(found) = fs::read_dir(directory) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = found.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|end| end == "toml" || end == "conf"));
+    paths.sort();
+    paths
+}
+
+/// Reads a file of the inventory; `None`: there is no such file.
+fn read(path: &Path, contents: bool) -> Result<Option<Text>, Fault> {
+    let mode = match path.metadata() {
+        Ok(found) => found.mode() & 0o7777,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(Fault::File { what: "cannot read", path: path.to_owned(), source }),
+    };
+    let text = files::read(path)?;
+    Ok(Some(Text { sha256: digest(text.as_bytes()), mode, contents: contents.then_some(text) }))
+}
+
+fn hooks(table: &Table) -> BTreeMap<PathBuf, Option<String>> {
+    let commands = ["release", "drain"].into_iter().filter_map(|hook| table.get(hook)?.as_table());
+    let words = commands.flat_map(|table| config::texts(table, "command"));
+    let paths = words.filter(|word| word.starts_with('/')).map(PathBuf::from);
+    paths.map(|path| (path.clone(), fs::read(&path).ok().map(|bytes| digest(&bytes)))).collect()
+}
+
+impl Render for Inventory {
+    fn table(&self, page: &mut Page) {
+        if let Some(value) = self.json() {
+            page.line(value);
+        }
+    }
+
+    fn json(&self) -> Option<Value> {
+        serde_json::to_value(self).ok()
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        self.files.keys().for_each(|path| page.line(path.display()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_its_contents_only_where_they_are_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key.pem");
+        fs::write(&path, "secret").unwrap();
+        let text = read(&path, false).unwrap().unwrap();
+        assert_eq!((text.sha256.as_str(), &text.contents), (digest(b"secret").as_str(), &None));
+        assert_eq!(read(&path, true).unwrap().unwrap().contents.as_deref(), Some("secret"));
+        assert_eq!(read(&dir.path().join("none"), true).unwrap(), None);
+        fs::write(&path, [0xff]).unwrap();
+        assert!(read(&path, true).unwrap_err().to_string().contains("key.pem"));
+    }
+
+    #[test]
+    fn hooks_are_the_files_that_their_commands_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("drain.sh");
+        fs::write(&script, "x").unwrap();
+        let table = format!("[drain]\ncommand = ['/no/such', '{}', '--all']\n", script.display()).parse().unwrap();
+        let expected = [(PathBuf::from("/no/such"), None), (script, Some(digest(b"x")))];
+        assert_eq!(hooks(&table), BTreeMap::from(expected));
+    }
+}

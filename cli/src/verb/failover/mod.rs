@@ -1,0 +1,92 @@
+//! Controller on two hosts (`[failover]`): the parts of the controller that each host has for itself, and the
+//! comparison of two hosts. All that lies on the file system that moves is on one host at a time, and is not compared.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `inventory` | `perilog controller inventory`: the parts on this host |
+//! | `peer` | the inventory of another host, asked over ssh |
+//! | `compare` | differences between two hosts |
+
+mod compare;
+pub(in crate::verb) mod inventory;
+mod peer;
+
+use std::path::Path;
+
+use perilog_core::HostList;
+use toml::Table;
+
+pub(in crate::verb) use compare::{Difference, between, same_ids};
+pub(in crate::verb) use inventory::Inventory;
+#[cfg(test)]
+pub(in crate::verb) use inventory::Text;
+pub(in crate::verb) use peer::ask;
+
+use super::doctor::config;
+
+/// User of the controller's unit.
+pub(in crate::verb) const USER: &str = "perilog";
+
+/// Returns the hosts of `[failover]`; `None`: the controller has one host.
+pub(in crate::verb) fn hosts(config: &Table) -> Option<HostList> {
+    config::text(config, &["failover", "hosts"])?.parse().ok()
+}
+
+/// Returns the directory on which the active host mounts the store's file system; `None`: the controller has one host.
+pub(in crate::verb) fn mount(config: &Table) -> Option<&Path> {
+    hosts(config)?;
+    let mount = config::text(config, &["failover", "mount"]).map(Path::new);
+    mount.or_else(|| Path::new(config::text(config, &["store"])?).parent())
+}
+
+/// Returns `true` if a file system is mounted on `mount`, as the controller decides it.
+pub(in crate::verb) fn is_mounted(mount: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let device = |path: &Path| path.metadata().map(|found| found.dev()).ok();
+    device(mount).is_some_and(|own| mount.parent().and_then(device) != Some(own))
+}
+
+/// Returns the name by which `hosts` lists the host named `own`: the same name, or the same first label.
+pub(in crate::verb) fn listed<'h>(hosts: &'h HostList, own: &str) -> Option<&'h str> {
+    let first = |name: &'_ str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    hosts
+        .iter()
+        .find(|host| host.eq_ignore_ascii_case(own))
+        .or_else(|| hosts.iter().find(|host| first(host) == first(own)))
+}
+
+/// Returns the other hosts of `[failover]` that may run the controller, if this is one of two; for error messages of
+/// verbs that find no controller here.
+pub(crate) fn other_hosts() -> Option<Vec<String>> {
+    let role = super::doctor::Role::Controller;
+    let config = config::printed(role, &role.file())?;
+    let hosts = hosts(&config)?;
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let own = listed(&hosts, &own);
+    Some(hosts.iter().filter(|host| Some(*host) != own).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_found_by_its_whole_name_or_its_first_label() {
+        let hosts: HostList = "ctl0.hpc,ctl1".parse().unwrap();
+        for (own, expected) in
+            [("ctl0", Some("ctl0.hpc")), ("CTL1.hpc", Some("ctl1")), ("ctl1", Some("ctl1")), ("ctl", None)]
+        {
+            assert_eq!(listed(&hosts, own), expected, "{own}");
+        }
+    }
+
+    #[test]
+    fn the_mount_is_the_stores_directory_unless_it_is_named() {
+        let mount = |text: &str| super::mount(&text.parse().unwrap()).map(|path| path.display().to_string());
+        assert_eq!(mount("store = '/var/lib/perilog/controller.db'"), None);
+        let two = "store = '/var/lib/perilog/controller.db'\n[failover]\nhosts = 'ctl[0-1]'\n";
+        assert_eq!(mount(two).as_deref(), Some("/var/lib/perilog"));
+        assert_eq!(mount(&format!("{two}mount = '/srv'")).as_deref(), Some("/srv"));
+        assert!(is_mounted(Path::new("/proc")) && !is_mounted(Path::new("/proc/1")) && !is_mounted(Path::new("/none")));
+    }
+}

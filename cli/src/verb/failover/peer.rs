@@ -1,0 +1,23 @@
+//! Asks another host for its inventory, over ssh(1): with the site's own permissions, also if no daemon runs there.
+
+use std::time::Duration;
+
+use super::Inventory;
+use crate::verb::shell;
+use crate::{remote, text};
+
+/// Time limit for the answer. On the host, systemctl may wait 10 s, twice.
+const LIMIT: Duration = Duration::from_secs(45);
+
+/// Returns the inventory of `host`, with the contents of its files if `contents` is set. `Err`: a text for people.
+pub(in crate::verb) fn ask(host: &str, contents: bool) -> Result<Inventory, String> {
+    let command =
+        if contents { "perilog --json controller inventory --contents" } else { "perilog --json controller inventory" };
+    let arguments =
+        ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ControlMaster=no", "-n", "--", host, command];
+    let said = shell::ask_within(LIMIT, remote::SSH, &arguments)?;
+    serde_json::from_str(&said.stdout).map_err(|_| {
+        let last = said.stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no answer");
+        format!("ssh {host}: {}", text::line(last))
+    })
+}

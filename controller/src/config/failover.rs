@@ -1,0 +1,115 @@
+//! `[failover]`: the hosts that may run this controller, and the file system that moves between them.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{AbsolutePath, Hosts};
+
+/// The hosts of which one runs the controller, and the file system with the store that only that host mounts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Failover {
+    /// The hosts that may run this controller; `None`: this is the only one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Hosts>,
+    /// The directory on which the active host mounts the file system; `None`: the store's directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mount: Option<AbsolutePath>,
+}
+
+/// The reason why the controller must not run on this host now.
+#[derive(Debug, thiserror::Error)]
+pub enum FailoverError {
+    #[error(
+        "no file system is mounted on {} here, and [failover] says that the store is on one: this host is the passive \
+         one, or the mount failed (findmnt {}); nothing was written",
+        mount.display(),
+        mount.display()
+    )]
+    NotMounted { mount: PathBuf },
+    #[error(
+        "there is no store at {}, and a controller with [failover] makes none: is another file system mounted here \
+         (findmnt {})? To begin with an empty store: install -o perilog -g perilog -m 0600 /dev/null {}",
+        store.display(),
+        mount.display(),
+        store.display()
+    )]
+    NoStore { mount: PathBuf, store: PathBuf },
+    #[error("[failover] {}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+impl Failover {
+    /// Returns the directory on which the active host mounts the file system of `store`; `None`: the controller has one
+    /// host.
+    pub fn mount_of<'a>(&'a self, store: &'a Path) -> Option<&'a Path> {
+        self.hosts.as_ref()?;
+        self.mount.as_deref().or_else(|| store.parent())
+    }
+
+    /// Checks that this host has the file system with the store. A controller that began with an empty directory would
+    /// know no job.
+    ///
+    /// # Errors
+    /// [`FailoverError`]: the file system is not mounted here, or it has no store.
+    pub fn check(&self, store: &Path) -> Result<(), FailoverError> {
+        let Some(mount) = self.mount_of(store) else { return Ok(()) };
+        if perilog_core::defect!(MountUnchecked) {
+            return Ok(());
+        }
+        // systemd may mount the directory onto itself for the unit (StateDirectory=), so the device decides.
+        let (own, above) = (device(mount)?, device(mount.parent().unwrap_or(mount))?);
+        if own.is_none() || own == above {
+            return Err(FailoverError::NotMounted { mount: mount.to_owned() });
+        }
+        match store.try_exists() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(FailoverError::NoStore { mount: mount.to_owned(), store: store.to_owned() }),
+            Err(source) => Err(FailoverError::Io { path: store.to_owned(), source }),
+        }
+    }
+}
+
+/// Returns the number of the device of a directory; `None`: there is no such directory.
+fn device(directory: &Path) -> Result<Option<u64>, FailoverError> {
+    match directory.metadata() {
+        Ok(found) => Ok(Some(found.dev())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(FailoverError::Io { path: directory.to_owned(), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_hosts(mount: Option<&'static str>) -> Failover {
+        let hosts = Hosts::try_from("ctl[0-1]".parse::<perilog_core::HostList>().unwrap()).unwrap();
+        Failover { hosts: Some(hosts), mount: mount.map(AbsolutePath::fixed) }
+    }
+
+    /// /proc is a file system of its own on every Linux host, and /dev/shm one that has files.
+    #[test]
+    fn a_store_is_looked_for_on_the_mounted_file_system_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("controller.db");
+        assert!(Failover::default().check(&store).is_ok(), "one host makes its store");
+        let error = two_hosts(None).check(&store).unwrap_err();
+        assert!(matches!(error, FailoverError::NotMounted { .. }), "{error}");
+        assert!(error.to_string().contains(&format!("findmnt {}", dir.path().display())), "{error}");
+        // An old store below the mount point is no reason to begin.
+        std::fs::write(&store, "").unwrap();
+        assert!(matches!(two_hosts(None).check(&store), Err(FailoverError::NotMounted { .. })));
+
+        let missing = dir.path().join("none/controller.db");
+        assert!(matches!(two_hosts(None).check(&missing), Err(FailoverError::NotMounted { .. })));
+
+        let of_proc = two_hosts(Some("/proc"));
+        let error = of_proc.check(Path::new("/proc/none/controller.db")).unwrap_err();
+        assert!(matches!(error, FailoverError::NoStore { .. }), "{error}");
+        of_proc.check(Path::new("/proc/version")).unwrap();
+    }
+}
