@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use perilog_host::clock;
 use perilog_host::enroll::AskError;
-use perilog_host::link::{Dial, LinkError};
+use perilog_host::link::{Dial, Keepalive, LinkError};
 use perilog_host::tls::{ClientTls, TlsError, TlsFault, TlsFiles};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
@@ -23,6 +23,9 @@ use super::window::Window;
 /// Time in which a controller has to answer before the next one is dialled too. One that runs answers within some
 /// milliseconds, unless all its agents dial it at once.
 const STAGGER: Duration = Duration::from_millis(500);
+/// Time in which a connection has to come about. While an address moves to another host nothing answers there, and the
+/// kernel repeats its packet ever less often: another dial finds the new host sooner.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Controllers to dial. A reload replaces this value; the next dial uses the new value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -174,6 +177,8 @@ impl Round {
         if let Some(name) = &self.server_name {
             dial.server_name.clone_from(name);
         }
+        dial.connect_limit = CONNECT_LIMIT;
+        dial.keepalive = Keepalive::brief(uuid::Uuid::new_v4().as_u64_pair().0);
         let link = perilog_host::link::dial(&dial).await?;
         Ok(session::agree(link, &self.release).await?)
     }

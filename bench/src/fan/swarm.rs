@@ -26,7 +26,7 @@ use perilog_core::message::{FromAgent, Held, HeldState, Hello, Phase, ToAgent};
 use perilog_core::task::{Ended, Start};
 use perilog_core::{BootId, HostName, MachineId, Outcome, Rank, TaskId};
 use perilog_host::clock;
-use perilog_host::link::{Dial, Link, dial};
+use perilog_host::link::{Dial, Keepalive, Link, dial};
 use perilog_host::tls::ClientTls;
 use perilog_proto::{Decoded, Preamble, decode_to_agent, encode_from_agent};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -180,7 +180,8 @@ impl Agent {
         let host = host(rank);
         let tls = ClientTls::load(&authority::agent(&group.directory, &host))?;
         let address = format!("{}:{}", address(rank), group.port);
-        let dial = Dial { server_name: authority::SERVER.to_owned(), ..Dial::tls(address, tls) };
+        let keepalive = Keepalive::brief(rank as u64);
+        let dial = Dial { server_name: authority::SERVER.to_owned(), keepalive, ..Dial::tls(address, tls) };
         let hello = Hello {
             host: HostName::new(&host)?,
             machine: MachineId::new(&format!("{rank:032x}"))?,

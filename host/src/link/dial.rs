@@ -36,6 +36,8 @@ pub struct Dial {
     /// The TLS settings; `None`: plain text.
     pub tls: Option<ClientTls>,
     pub keepalive: Keepalive,
+    /// Limit for the connection alone, without name lookup and handshake.
+    pub connect_limit: Duration,
     /// Limit for name lookup, connection and handshake together.
     pub limit: Duration,
     /// Whether to dial from a port below 1024 ([`is_roots`]). Such a port proves to the peer that root dials.
@@ -48,7 +50,9 @@ impl Dial {
         let address = address.into();
         let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
         let server_name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Self { address, server_name, tls: None, keepalive: Keepalive::default(), limit: DIAL_LIMIT, as_root: false }
+        let keepalive = Keepalive::default();
+        let (connect_limit, limit) = (DIAL_LIMIT, DIAL_LIMIT);
+        Self { address, server_name, tls: None, keepalive, connect_limit, limit, as_root: false }
     }
 
     /// Returns default settings for a link with TLS. The server's name is the host in `address`.
@@ -73,7 +77,7 @@ pub(crate) async fn connect(dial: &Dial) -> Result<(SocketAddr, Stream), LinkErr
     let address = || dial.address.clone();
     let addresses: Vec<_> =
         lookup_host(&dial.address).await.map_err(|source| LinkError::Resolve { address: address(), source })?.collect();
-    let tcp = first_of(&addresses, dial.limit, dial.as_root)
+    let tcp = first_of(&addresses, dial.connect_limit, dial.as_root)
         .await
         .map_err(|source| LinkError::Connect { address: address(), source })?;
     let failed = |source| LinkError::of(&dial.address, source);

@@ -172,6 +172,11 @@ async fn the_kernel_watches_the_connection() {
     assert_eq!(sockopt::tcp_keepintvl(&tcp).unwrap(), Duration::from_secs(10));
     assert_eq!(sockopt::tcp_keepcnt(&tcp).unwrap(), 5);
     assert_eq!(sockopt::tcp_user_timeout(&tcp).unwrap(), 60_000);
+    for random in [0, 1, 3, 4, u64::MAX] {
+        let Keepalive { idle, interval, count, user_timeout } = Keepalive::brief(random);
+        let noticed = idle + interval * count;
+        assert!(noticed.max(user_timeout) <= Duration::from_secs(10), "{random}: {noticed:?}");
+    }
     drop(listener);
 }
 
