@@ -59,8 +59,15 @@ impl Authority {
     /// Issues a certificate to the daemon of that node; installs it with the key and the authority's certificate.
     /// `role` is `node` or `controller`. Replaces existing files.
     pub(crate) fn issue(&self, role: &str, node: &Node) -> Result<()> {
+        self.issue_as(role, node, &[])
+    }
+
+    /// Issues a certificate as [`issue`](Self::issue) does, under the node's name and these further names and
+    /// addresses.
+    pub(crate) fn issue_as(&self, role: &str, node: &Node, further: &[&str]) -> Result<()> {
         let out = self.directory.join(node.name());
-        self.ca(&["issue", "--force", "--role", role, "--out", &out.to_string_lossy(), node.name()])?;
+        let common = ["issue", "--force", "--role", role, "--out", &out.to_string_lossy(), node.name()];
+        self.ca(&[&common, further].concat())?;
         for (name, mode) in [("ca.pem", 0o644), ("cert.pem", 0o644), ("key.pem", 0o600)] {
             let path: &Path = &out.join(node.name()).join(name);
             let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;

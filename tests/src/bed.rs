@@ -40,6 +40,7 @@ fn address(index: usize) -> String {
 pub struct Builder {
     nodes: Vec<String>,
     layer: Option<Layer>,
+    aliases: Vec<(String, String)>,
 }
 
 impl Builder {
@@ -52,6 +53,13 @@ impl Builder {
     /// Adds nodes `n0`, `n1` and so on.
     pub fn nodes(mut self, count: usize) -> Self {
         self.nodes.extend((0..count).map(|index| format!("n{index}")));
+        self
+    }
+
+    /// Adds a line to the nodes' /etc/hosts: a name for an address of the bed's network that belongs to no node from
+    /// the start.
+    pub fn alias(mut self, address: impl Into<String>, name: impl Into<String>) -> Self {
+        self.aliases.push((address.into(), name.into()));
         self
     }
 
@@ -76,7 +84,7 @@ impl Builder {
         let mut nodes = Vec::with_capacity(hosts.len());
         for (index, (address, name)) in hosts.iter().enumerate() {
             let node = Node::new(&reaper, index, name, address)?;
-            upper::furnish(&node, &hosts)?;
+            upper::furnish(&node, &[&hosts[..], &self.aliases].concat())?;
             nodes.push(node);
         }
         Ok(Bed { nodes, reaper })
@@ -132,6 +140,11 @@ impl Bed {
     /// Returns the bed's name on this machine, which the bed's directory, cgroup and processes carry.
     pub fn name(&self) -> &str {
         self.reaper.name()
+    }
+
+    /// Returns the pid, on this machine, of the hub: the first process in the bed's namespaces.
+    pub(crate) fn hub(&self) -> u32 {
+        self.reaper.hub()
     }
 
     /// Returns the bed's directory on this machine. Mounts below it may exist only in the bed's own mount namespace.

@@ -4,6 +4,7 @@
 //! on. The daemons are enabled units: systemd starts the daemons at every boot of the node, also after a power failure.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -11,7 +12,7 @@ use perilog_core::controller::view::{JobView, NodeView};
 use serde::Deserialize;
 
 use crate::authority::Authority;
-use crate::bed::Bed;
+use crate::bed::{Bed, Builder};
 use crate::command::{Output, Running};
 use crate::layer::Layer;
 use crate::ledger::{self, Comparison, Ledger};
@@ -19,6 +20,10 @@ use crate::node::Node;
 
 /// Name of the controller's node.
 pub const CONTROLLER: &str = "ctl";
+/// Names of the controller's hosts in a cluster with two of them, where [`CONTROLLER`] is the name of [`ADDRESS`].
+pub(crate) const HOSTS: [&str; 2] = ["ctl0", "ctl1"];
+/// Address that moves between [`HOSTS`] with the controller.
+pub(crate) const ADDRESS: &str = "10.77.0.200";
 
 /// Exit status of `perilog` for a job that the controller does not know
 const NOT_FOUND: i32 = 9;
@@ -29,6 +34,8 @@ const LOGGED: Duration = Duration::from_secs(90);
 /// Environment variable with the name of a deliberate defect, which every daemon of the cluster gets. Only builds with
 /// defects read it (`perilog_host::defect`, `cargo xtask mutate`).
 const DEFECT_VARIABLE: &str = "PERILOG_DEFECT";
+/// Socket of the controller's API, at its real path.
+const SOCKET: &str = "/run/perilog/controller/controller.sock";
 const DEFECT_FILE: &str = "/etc/perilog/defect";
 /// Drop-in that lets a unit see its node's own boot id, which is a bind mount in the node's /proc. With either
 /// protection, systemd gives the unit a fresh /proc with the machine's boot id.
@@ -46,6 +53,8 @@ pub struct ClusterBuilder {
     layer: Option<Layer>,
     /// `true`: the nodes have no product, because the test installs packages on them.
     bare: bool,
+    /// `true`: the controller has two hosts, between which Pacemaker moves it.
+    two_hosts: bool,
     scripts: BTreeMap<(String, String), String>,
     agent: String,
     controller: String,
@@ -55,6 +64,12 @@ impl ClusterBuilder {
     /// Leaves perilog off the nodes, which still get certificates and configuration. The test installs perilog itself.
     pub fn bare(mut self) -> Self {
         self.bare = true;
+        self
+    }
+
+    /// Gives the controller two hosts, [`HOSTS`]. Neither starts it at boot; agents dial [`ADDRESS`].
+    pub(crate) fn two_hosts(mut self) -> Self {
+        self.two_hosts = true;
         self
     }
 
@@ -86,7 +101,11 @@ impl ClusterBuilder {
     /// Makes the cluster with all nodes switched off.
     pub fn build(self) -> Result<Cluster> {
         let layer = self.layer.clone().map_or_else(Layer::find, Ok)?;
-        let bed = Bed::builder().node(CONTROLLER).nodes(self.nodes);
+        let bed = match self.two_hosts {
+            true => HOSTS.into_iter().fold(Bed::builder().alias(ADDRESS, CONTROLLER), Builder::node),
+            false => Bed::builder().node(CONTROLLER),
+        };
+        let bed = bed.nodes(self.nodes);
         let bed = if self.bare { bed } else { bed.layer(layer.clone()) }.build()?;
         if let Ok(defect) = std::env::var(DEFECT_VARIABLE) {
             for node in bed.nodes() {
@@ -94,17 +113,20 @@ impl ClusterBuilder {
             }
         }
         let authority = Authority::new(&bed, &layer)?;
-        let cluster = Cluster { bed, authority };
-        let (controller, authority) = (cluster.controller()?, &cluster.authority);
-        authority.issue("controller", controller)?;
+        let hosts = if self.two_hosts { HOSTS.len() } else { 1 };
+        let cluster = Cluster { bed, authority, hosts };
+        let authority = &cluster.authority;
         // On a bare node, packages bring agent.toml and controller.toml later, so the configuration goes to drop-ins.
         let main = |daemon: &str| format!("/etc/perilog/{daemon}.{}", if self.bare { "d/site.toml" } else { "toml" });
-        controller.write_file(&main("controller"), "cluster = \"bed\"\n")?;
-        controller.write_file("/etc/perilog/controller.d/test.toml", &self.controller)?;
-        controller.write_file("/etc/systemd/system/perilog-controller.service.d/points.conf", MAY_SPRING)?;
-        if !self.bare {
-            controller.enable("perilog-controller.socket", "sockets.target")?;
-            controller.enable("perilog-controller.service", "multi-user.target")?;
+        for controller in cluster.hosts() {
+            authority.issue_as("controller", controller, if self.two_hosts { &[CONTROLLER, ADDRESS] } else { &[] })?;
+            controller.write_file(&main("controller"), "cluster = \"bed\"\n")?;
+            controller.write_file("/etc/perilog/controller.d/test.toml", &self.controller)?;
+            controller.write_file("/etc/systemd/system/perilog-controller.service.d/points.conf", MAY_SPRING)?;
+            if !self.bare && !self.two_hosts {
+                controller.enable("perilog-controller.socket", "sockets.target")?;
+                controller.enable("perilog-controller.service", "multi-user.target")?;
+            }
         }
         for node in cluster.nodes() {
             authority.issue("node", node)?;
@@ -137,27 +159,41 @@ impl ClusterBuilder {
 pub struct Cluster {
     bed: Bed,
     pub(crate) authority: Authority,
+    /// Number of the controller's hosts, which are the first nodes of the bed.
+    hosts: usize,
 }
 
 impl Cluster {
     /// Returns the builder of a cluster of `nodes` nodes beside the controller's node.
     pub fn builder(nodes: usize) -> ClusterBuilder {
         let (agent, controller) = (String::new(), String::new());
-        ClusterBuilder { nodes, layer: None, bare: false, scripts: BTreeMap::new(), agent, controller }
+        let (bare, two_hosts, scripts) = (false, false, BTreeMap::new());
+        ClusterBuilder { nodes, layer: None, bare, two_hosts, scripts, agent, controller }
     }
 
     pub fn bed(&self) -> &Bed {
         &self.bed
     }
 
-    /// Returns the node of the controller.
+    /// Returns the controller's host; of two hosts, the one that runs the controller now.
+    ///
+    /// # Errors
+    /// None of two hosts runs the controller.
     pub fn controller(&self) -> Result<&Node> {
-        self.bed.node(CONTROLLER)
+        match self.hosts() {
+            [host] => Ok(host),
+            hosts => hosts.iter().find(|host| has_socket(host)).context("no host runs the controller"),
+        }
+    }
+
+    /// Returns the controller's hosts, of which one runs the controller.
+    pub fn hosts(&self) -> &[Node] {
+        self.bed.nodes().get(..self.hosts).unwrap_or_default()
     }
 
     /// Returns the nodes that run agents, in the order of their ranks.
     pub fn nodes(&self) -> &[Node] {
-        self.bed.nodes().get(1..).unwrap_or_default()
+        self.bed.nodes().get(self.hosts..).unwrap_or_default()
     }
 
     /// Returns the node of this rank.
@@ -257,6 +293,12 @@ pub(crate) fn shown(text: &str) -> Result<JobView> {
     }
     let show: Show = serde_json::from_str(text).with_context(|| format!("what `perilog show` says: {text}"))?;
     Ok(show.job)
+}
+
+/// Returns `true` if a controller's socket is on the host: systemd makes its directory at the start and removes it at
+/// the end of the controller.
+fn has_socket(host: &Node) -> bool {
+    matches!(host.leader(), Ok(leader) if Path::new(&format!("/proc/{leader}/root{SOCKET}")).exists())
 }
 
 /// Makes a node's agent see the node's own boot id instead of the machine's.

@@ -7,6 +7,7 @@
 //! * [`ledger`]: the scripts' own records, and the comparison of the controller's view with these records.
 //! * [`book`]: executable pages of docs/, and the expected output.
 //! * [`manager`]: a stand-in for the resource manager, with a ledger of notices, and a check for impossible notices.
+//! * [`failover`]: two hosts for the controller, under the real Pacemaker.
 //! * [`flux`]: the real Flux on a cluster, with perilog's plugin.
 //! * [`slurm`]: the real Slurm on a cluster, with perilog's hooks.
 //! * [`Armed`]: a moment at which a daemon will die or stop. `cargo xtask test` builds daemons with fault points. To
@@ -24,6 +25,7 @@ mod browser;
 mod clock;
 mod cluster;
 mod command;
+pub mod failover;
 mod faults;
 pub mod flux;
 mod layer;

@@ -226,6 +226,16 @@ impl Node {
         self.ip(&["link", "set", "up"])
     }
 
+    /// Keeps the node from reaching other separated nodes, and no others: neither the hub nor nodes that are not
+    /// separated. A node that was switched off and on is no longer separated.
+    pub fn separate(&self, separated: bool) -> Result<()> {
+        let state = if separated { "on" } else { "off" };
+        let mut command = enter(self.hub, &["-n"]);
+        command.args(["ip", "link", "set", "dev", &format!("v{}", self.index), "type", "bridge_slave"]);
+        command.args(["isolated", state]);
+        command::run(format!("{}: isolated {state}", self.name), &mut command, COMMAND)?.ok().map(drop)
+    }
+
     /// Runs `ip ACTION dev LINK` (ip(8)) in the network namespace of the hub, PID 1 of the bed, where one end of the
     /// node's network link is.
     fn ip(&self, action: &[&str]) -> Result<()> {

@@ -26,6 +26,7 @@ mod doctor_names_what_is_wrong;
 mod drop_ins_for_all_services;
 mod events_of_all_jobs_are_followed;
 mod external_action;
+mod failover_faults;
 mod fleet_is_looked_after;
 mod flux_edge;
 mod flux_edge_absences;

@@ -34,7 +34,7 @@ const NODES: [Need; 9] = [
 ];
 
 /// Prerequisites of the tests, in addition to those of the nodes.
-const TESTS: [Need; 22] = [
+const TESTS: [Need; 31] = [
     // The tests call the daemons' sockets in plain Python, and read the store.
     need(&["python3"], "python3", "python3"),
     need(&["sqlite3"], "sqlite3", "sqlite"),
@@ -68,6 +68,17 @@ const TESTS: [Need; 22] = [
     need(&["bindfs"], "bindfs", "bindfs"),
     // Scripts call su and runuser on nodes, whose sessions logind moves into scopes of their own, as on any host.
     need(&PAM_SYSTEMD, "libpam-systemd", "systemd-pam"),
+    // Two hosts for the controller: the real Pacemaker moves the controller with a disk and an address.
+    need(&["pacemakerd"], "pacemaker pacemaker-cli-utils", "pacemaker"),
+    need(&["corosync"], "corosync", "corosync"),
+    need(&["crm"], "crmsh", "crmsh"),
+    need(&["/usr/lib/ocf/resource.d/heartbeat/Filesystem"], "resource-agents", "resource-agents"),
+    need(&["/usr/lib/ocf/resource.d/pacemaker/ping"], "pacemaker-resource-agents", "pacemaker"),
+    // Programs that these resource agents call: without one, an agent says "not installed".
+    need(&["modprobe"], "kmod", "kmod"),
+    need(&["fuser"], "psmisc", "psmisc"),
+    need(&["ping"], "iputils-ping", "iputils"),
+    need(&["mkfs.ext4"], "e2fsprogs", "e2fsprogs"),
 ];
 
 /// The PAM module of logind's sessions, where Debian (by architecture) and Fedora have it.

@@ -41,6 +41,12 @@ impl Node {
         self.files()?.link(Path::new(&link), &format!("/usr/lib/systemd/system/{unit}"))
     }
 
+    /// Enables a unit that a test has written to /etc from the next boot on.
+    pub(crate) fn enable_own(&self, unit: &str, target: &str) -> Result<()> {
+        let link = format!("/etc/systemd/system/{target}.wants/{unit}");
+        self.files()?.link(Path::new(&link), &format!("/etc/systemd/system/{unit}"))
+    }
+
     /// Opens the root directory of a booted node, otherwise the upper directory of the node's overlay.
     pub(crate) fn files(&self) -> Result<Rootfs> {
         let leader = self.power().as_ref().filter(|power| power.booted).and_then(Power::leader);

@@ -1,0 +1,192 @@
+//! Two hosts for the controller of a [`Cluster`], under the real Pacemaker and Corosync.
+//!
+//! ```text
+//!   ctl0 10.77.0.2 ── corosync, pacemaker ── ctl1 10.77.0.3        n0..n3: agents, which dial `ctl`, 10.77.0.200
+//!     │                                        │
+//!     └── group perilog: /dev/perilog on /var/lib/perilog, 10.77.0.200, perilog-controller.service ── on one of them
+//!     └── fence_bed asks the power switch, 10.77.0.1:5199, in this process (`failover/switch.rs`)
+//! ```
+//!
+//! * The shared disk is a loop device over a file (`failover/disk.rs`). A power cut stops its file system without a
+//!   flush, so what a daemon has not synced is lost.
+//! * What an administrator writes and types is in `failover/site.rs`.
+//! * [`Failover::under_load`] strikes while prologs and epilogs run, and compares the ledgers afterwards.
+
+mod disk;
+mod load;
+mod site;
+mod switch;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::bed::Bed;
+use crate::cluster::{Cluster, ClusterBuilder};
+use crate::node::Node;
+use disk::Disk;
+use switch::{Power, Switch};
+
+pub use load::Measured;
+
+/// Time limit of what Pacemaker decides, on a loaded machine; a fence with what follows takes some ten seconds.
+const SOON: Duration = Duration::from_secs(150);
+
+const CONTROLLER: &str = "perilog-controller.service";
+
+/// Two hosts of a controller, booted, with the group of the controller on one of them.
+#[derive(Debug)]
+pub struct Failover {
+    // Fields drop in order: the switch waits for a host's boot in progress before the bed goes.
+    _switch: Switch,
+    power: Arc<Power>,
+}
+
+impl Failover {
+    /// Boots the cluster of `builder` with two hosts for the controller, sets Pacemaker up, and waits until each agent
+    /// is online.
+    pub fn boot(builder: ClusterBuilder) -> Result<Self> {
+        let failover = Self::build(builder)?;
+        failover.cluster().bed().boot()?;
+        let [first, _] = failover.cluster().hosts() else { anyhow::bail!("not two hosts") };
+        failover.wait("Pacemaker has elected its coordinator", || {
+            let state = state(first);
+            Ok(state.contains("Current DC: ctl") && state.contains("Online: [ ctl0 ctl1 ]"))
+        })?;
+        first.run(&site::LOAD)?.ok()?;
+        failover.wait_settled()?;
+        Ok(failover)
+    }
+
+    fn build(builder: ClusterBuilder) -> Result<Self> {
+        let cluster = builder.two_hosts().build()?;
+        let disk = Disk::new(&image(cluster.bed()))?;
+        let mut key = [0; 128];
+        std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut key).context("a key")?;
+        for host in cluster.hosts() {
+            site::furnish(host, disk.number()?, &key)?;
+        }
+        let power = Arc::new(Power::new(Arc::new(cluster), vec![disk]));
+        Ok(Self { _switch: Switch::start(Arc::clone(&power))?, power })
+    }
+
+    pub fn cluster(&self) -> &Cluster {
+        &self.power.cluster
+    }
+
+    /// Returns the host that runs the controller.
+    pub fn active(&self) -> Result<&Node> {
+        self.cluster().controller()
+    }
+
+    /// Returns the host that is not `host`.
+    pub fn other(&self, host: &Node) -> Result<&Node> {
+        let other = self.cluster().hosts().iter().find(|other| other.name() != host.name());
+        other.context("no other host")
+    }
+
+    /// Returns the requests that the power switch has carried out so far, such as `reboot ctl0`.
+    pub fn fenced(&self) -> Vec<String> {
+        self.power.done()
+    }
+
+    /// Waits until a condition holds. The error shows Pacemaker's state and the nodes.
+    pub fn wait(&self, what: &str, condition: impl FnMut() -> Result<bool>) -> Result<()> {
+        self.cluster().bed().wait_until(what, SOON, condition).with_context(|| {
+            let states: String = self.cluster().hosts().iter().map(state).collect();
+            format!("the switch has done {:?}\n{states}", self.fenced())
+        })
+    }
+
+    /// Waits until both hosts are members, one of them runs the whole group, and each agent is online.
+    pub fn wait_settled(&self) -> Result<()> {
+        self.wait("both hosts are members, and one runs the controller", || {
+            let Ok(active) = self.active() else { return Ok(false) };
+            let state = state(active);
+            let runs = format!("(systemd:perilog-controller):\t Started {}", active.name());
+            Ok(state.contains("Online: [ ctl0 ctl1 ]") && state.contains(&runs))
+        })?;
+        self.cluster().wait_online()
+    }
+
+    /// Waits until the controller answers on this host.
+    pub fn wait_answers(&self, host: &Node) -> Result<()> {
+        self.wait(&format!("the controller answers on {}", host.name()), || {
+            let is_there = self.active().is_ok_and(|active| active.name() == host.name());
+            Ok(is_there && self.cluster().perilog(&["status"]).is_ok_and(|status| status.success()))
+        })
+    }
+
+    // Faults
+
+    /// Kills the controller with kill -9.
+    pub fn kill(&self) -> Result<()> {
+        Cluster::kill_unit(self.active()?, CONTROLLER)
+    }
+
+    /// Stops the controller by SIGSTOP.
+    pub fn freeze(&self) -> Result<()> {
+        self.active()?.systemctl(&["kill", "--kill-whom=main", "--signal=STOP", CONTROLLER]).map(drop)
+    }
+
+    /// Cuts a host's power. Pacemaker, when it fences the host, switches it on again.
+    pub fn power_cut(&self, host: &Node) -> Result<()> {
+        self.power.off(host)
+    }
+
+    /// Cuts the two hosts off from each other. Each still reaches the power switch and the nodes.
+    pub fn cut_between_hosts(&self) -> Result<()> {
+        self.cluster().hosts().iter().try_for_each(|host| host.separate(true))
+    }
+
+    /// Cuts a host off from the nodes. It still reaches the other host and the power switch.
+    pub fn cut_from_nodes(&self, host: &Node) -> Result<()> {
+        self.cluster().nodes().iter().chain([host]).try_for_each(|node| node.separate(true))
+    }
+
+    /// Ends the cuts of [`cut_between_hosts`](Self::cut_between_hosts) and [`cut_from_nodes`](Self::cut_from_nodes).
+    pub fn join(&self) -> Result<()> {
+        self.cluster().bed().nodes().iter().try_for_each(|node| node.separate(false))
+    }
+
+    /// Moves the group to a host, as an operator does; returns before it is there.
+    pub fn move_to(&self, host: &Node) -> Result<()> {
+        host.run(&site::move_to(host.name()))?.ok().map(drop)
+    }
+
+    /// Removes what [`move_to`](Self::move_to) has left, so that the group may run on either host; forgets failures.
+    pub fn clear(&self) -> Result<()> {
+        let active = self.active()?;
+        active.run(&site::STAY)?.ok()?;
+        active.run(&site::CLEAN_UP)?.ok().map(drop)
+    }
+
+    /// Fills the shared disk; returns when nothing fits any more.
+    pub fn fill_disk(&self) -> Result<()> {
+        self.active()?.sh(&format!("cat /dev/zero >{0}/filler 2>/dev/null || sync {0}/filler", site::STORE)).map(drop)
+    }
+
+    /// Makes room again, after [`fill_disk`](Self::fill_disk).
+    pub fn empty_disk(&self) -> Result<()> {
+        self.active()?.sh(&format!("rm {}/filler", site::STORE)).map(drop)
+    }
+}
+
+/// Returns the path of the shared disk's file on this machine.
+fn image(bed: &Bed) -> PathBuf {
+    bed.directory().join("shared.img")
+}
+
+/// Returns Pacemaker's state as this host shows it; the reason if it shows none.
+fn state(host: &Node) -> String {
+    host.run(&site::STATE)
+        .map_or_else(|error| format!("{error:#}\n"), |output| format!("{}{}", output.stdout, output.stderr))
+}
+
+/// Returns the seconds since this machine's boot, the clock of the ledgers.
+fn now() -> Result<f64> {
+    let text = std::fs::read_to_string("/proc/uptime").context("/proc/uptime")?;
+    text.split(' ').next().context("a time")?.parse().context("a time")
+}

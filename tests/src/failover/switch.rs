@@ -1,0 +1,175 @@
+//! Power switch of the controller's hosts: a server on the bed's bridge, in this process. `fence_bed` on the hosts asks
+//! it, one line per connection: `off ctl1`. The answer `ok` comes after the act.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::disk::Disk;
+use super::site::STORE;
+use crate::cluster::Cluster;
+use crate::command;
+use crate::node::Node;
+
+/// Address of the switch, which `fence_bed.sh` repeats.
+const LISTEN: &str = "10.77.0.1:5199";
+/// Greatest time until the switch notices that it has to end.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// Time limit of a request's line.
+const LINE: Duration = Duration::from_secs(10);
+/// Time limit of a command that the switch runs, which takes moments.
+const COMMAND: Duration = Duration::from_secs(60);
+
+/// Stops a file system as a power cut does (`EXT4_IOC_SHUTDOWN`, without a flush of the journal): what was not synced
+/// is lost, although the page cache belongs to this machine.
+const CUT_OFF: &str = "import fcntl, os, struct, sys
+fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
+
+/// The hosts and what their power needs.
+#[derive(Debug)]
+pub(super) struct Power {
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) disks: Vec<Disk>,
+    /// Requests that the switch has carried out, such as `reboot ctl0`.
+    done: Mutex<Vec<String>>,
+    /// Held during an act: the switch acts on one host at a time.
+    acts: Mutex<()>,
+    ends: AtomicBool,
+}
+
+impl Power {
+    pub(super) fn new(cluster: Arc<Cluster>, disks: Vec<Disk>) -> Self {
+        let (done, acts) = (Mutex::new(Vec::new()), Mutex::new(()));
+        Self { cluster, disks, done, acts, ends: AtomicBool::new(false) }
+    }
+
+    /// Cuts a host's power; returns when its processes and mounts are gone. A host that is off is no error.
+    pub(super) fn off(&self, host: &Node) -> Result<()> {
+        let _one = self.acts.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(leader) = host.leader() else { return Ok(()) };
+        // First the network, so that no decision of the last moment leaves the host.
+        host.cut()?;
+        let mounts = std::fs::read_to_string(format!("/proc/{leader}/mounts")).unwrap_or_default();
+        let has_store = mounts.lines().any(|line| line.split(' ').nth(1) == Some(STORE));
+        if has_store {
+            let mut command = Command::new("python3");
+            command.args(["-c", CUT_OFF, &format!("/proc/{leader}/root{STORE}")]);
+            command::run("the power cut of a disk", &mut command, COMMAND)?.ok()?;
+        }
+        host.power_fail()?;
+        if has_store { self.disk_of(host)?.wait_unused() } else { Ok(()) }
+    }
+
+    /// Returns the disk that this host mounts: the shared one, or its own.
+    fn disk_of(&self, host: &Node) -> Result<&Disk> {
+        let index = self.cluster.hosts().iter().position(|other| other.name() == host.name()).unwrap_or_default();
+        self.disks.get(index).or(self.disks.first()).context("no disk")
+    }
+
+    /// Returns the requests that the switch has carried out so far, such as `reboot ctl0`.
+    pub(super) fn done(&self) -> Vec<String> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Carries out a request; returns the answer, and the host to boot afterwards.
+    fn answer(&self, request: &str) -> Result<(&'static str, Option<&Node>)> {
+        let (action, name) = request.split_once(' ').context("no action and host")?;
+        let host = || {
+            let found = self.cluster.hosts().iter().find(|host| host.name() == name);
+            found.with_context(|| format!("no host {name:?}"))
+        };
+        let answer = match action {
+            "monitor" | "list" => return Ok(("ok", None)),
+            "status" => return Ok((if host()?.is_up() { "on" } else { "off" }, None)),
+            "off" => (self.off(host()?)?, ("ok", None)).1,
+            "reboot" => (self.off(host()?)?, ("ok", Some(host()?))).1,
+            "on" => ("ok", Some(host()?)),
+            other => bail!("no action {other:?}"),
+        };
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).push(request.to_owned());
+        Ok(answer)
+    }
+
+    fn serve(&self, mut stream: TcpStream) -> Result<()> {
+        stream.set_read_timeout(Some(LINE))?;
+        let mut request = String::new();
+        BufReader::new(stream.try_clone()?).read_line(&mut request)?;
+        let answer = self.answer(request.trim());
+        let text = answer.as_ref().map_or_else(|error| format!("{error:#}"), |(answer, _)| (*answer).to_owned());
+        // The asking host may have lost its power meanwhile.
+        let _ = writeln!(stream, "{}", text.replace('\n', " "));
+        drop(stream);
+        match answer?.1 {
+            Some(host) if !host.is_up() && !self.ends.load(Ordering::SeqCst) => host.boot(),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The running server. Its drop waits until a request in progress has been carried out.
+#[derive(Debug)]
+pub(super) struct Switch {
+    power: Arc<Power>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Switch {
+    pub(super) fn start(power: Arc<Power>) -> Result<Self> {
+        let (ready, listens) = mpsc::sync_channel(1);
+        let shared = Arc::clone(&power);
+        let thread = std::thread::spawn(move || match listen(&shared) {
+            Ok(listener) => {
+                let _ = ready.send(Ok(()));
+                accept(&shared, &listener);
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        });
+        listens.recv().map_err(|_| anyhow!("the power switch ended"))??;
+        Ok(Self { power, thread: Some(thread) })
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.power.ends.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Listens on the bed's bridge. The thread moves into the network namespace of the bed's hub for good.
+fn listen(power: &Power) -> Result<TcpListener> {
+    let path = format!("/proc/{}/ns/net", power.cluster.bed().hub());
+    let namespace = File::open(&path).with_context(|| path.clone())?;
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).context("entering the bed's net")?;
+    TcpListener::bind(LISTEN).with_context(|| format!("listening on {LISTEN}"))
+}
+
+fn accept(power: &Power, listener: &TcpListener) {
+    std::thread::scope(|scope| {
+        while !power.ends.load(Ordering::SeqCst) {
+            let ready = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&LOOK));
+            if !matches!(ready, Ok(1..)) {
+                continue;
+            }
+            let Ok((stream, _)) = listener.accept() else { continue };
+            // Two hosts may ask at once, each for the other's end.
+            scope.spawn(move || {
+                if let Err(error) = power.serve(stream) {
+                    eprintln!("the power switch: {error:#}");
+                }
+            });
+        }
+    });
+}
