@@ -13,12 +13,14 @@
 //! * [`Failover::under_load`] strikes while prologs and epilogs run, and compares the ledgers afterwards.
 
 mod disk;
+mod jobs;
 mod load;
 mod site;
+mod soak;
 mod switch;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -30,6 +32,7 @@ use disk::Disk;
 use switch::{Power, Switch};
 
 pub use load::Measured;
+pub use soak::{Report, soak};
 
 /// Time limit of what Pacemaker decides, on a loaded machine; a fence with what follows takes some ten seconds.
 const SOON: Duration = Duration::from_secs(150);
@@ -48,7 +51,13 @@ impl Failover {
     /// Boots the cluster of `builder` with two hosts for the controller, sets Pacemaker up, and waits until each agent
     /// is online.
     pub fn boot(builder: ClusterBuilder) -> Result<Self> {
+        Self::boot_with(builder, |_| Ok(()))
+    }
+
+    /// Boots as [`boot`](Self::boot) does; `before` writes further files while all nodes are off.
+    fn boot_with(builder: ClusterBuilder, before: impl FnOnce(&Cluster) -> Result<()>) -> Result<Self> {
         let failover = Self::build(builder)?;
+        before(failover.cluster())?;
         failover.cluster().bed().boot()?;
         let [first, _] = failover.cluster().hosts() else { anyhow::bail!("not two hosts") };
         failover.wait("Pacemaker has elected its coordinator", || {
@@ -65,10 +74,11 @@ impl Failover {
         let disk = Disk::new(&image(cluster.bed()))?;
         let mut key = [0; 128];
         std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut key).context("a key")?;
+        let names: Vec<&str> = cluster.nodes().iter().map(Node::name).collect();
         for host in cluster.hosts() {
-            site::furnish(host, disk.number()?, &key)?;
+            site::furnish(host, disk.number()?, &key, &names)?;
         }
-        let power = Arc::new(Power::new(Arc::new(cluster), vec![disk]));
+        let power = Arc::new(Power::new(Arc::new(cluster), disk));
         Ok(Self { _switch: Switch::start(Arc::clone(&power))?, power })
     }
 
@@ -146,14 +156,31 @@ impl Failover {
         self.cluster().nodes().iter().chain([host]).try_for_each(|node| node.separate(true))
     }
 
-    /// Ends the cuts of [`cut_between_hosts`](Self::cut_between_hosts) and [`cut_from_nodes`](Self::cut_from_nodes).
-    pub fn join(&self) -> Result<()> {
-        self.cluster().bed().nodes().iter().try_for_each(|node| node.separate(false))
+    /// Cuts a host off from everything, the power switch included.
+    pub fn cut_from_all(&self, host: &Node) -> Result<()> {
+        host.cut()
     }
 
-    /// Moves the group to a host, as an operator does; returns before it is there.
-    pub fn move_to(&self, host: &Node) -> Result<()> {
-        host.run(&site::move_to(host.name()))?.ok().map(drop)
+    /// Ends the cuts of [`cut_between_hosts`](Self::cut_between_hosts) and [`cut_from_nodes`](Self::cut_from_nodes). A
+    /// host that was fenced meanwhile has a new link.
+    pub fn join(&self) {
+        for node in self.cluster().bed().nodes() {
+            // A host that just boots has no link yet.
+            let _ = node.separate(false);
+        }
+    }
+
+    /// Restarts the controller where it is, as an operator does; returns when the new one is ready.
+    pub fn restart(&self) -> Result<()> {
+        self.active()?.systemctl(&["restart", CONTROLLER]).map(drop)
+    }
+
+    /// Moves the group from `host` to the other, as an operator does; returns when the controller on `host` has ended.
+    pub fn move_away(&self, host: &Node) -> Result<()> {
+        host.run(&site::move_to(self.other(host)?.name()))?.ok()?;
+        self.wait("the controller leaves its host", || {
+            Ok(!self.active().is_ok_and(|active| active.name() == host.name()))
+        })
     }
 
     /// Removes what [`move_to`](Self::move_to) has left, so that the group may run on either host; forgets failures.
@@ -163,9 +190,26 @@ impl Failover {
         active.run(&site::CLEAN_UP)?.ok().map(drop)
     }
 
-    /// Fills the shared disk; returns when nothing fits any more.
+    /// Gives the passive host a copy of the disk, as a mirror that has lost its link (DRBD's split brain), and switches
+    /// fencing off: [`cut_between_hosts`](Self::cut_between_hosts) then has both active.
+    pub fn split_disk(&self) -> Result<()> {
+        let (active, passive) = (self.active()?, self.other(self.active()?)?);
+        active.run(&site::NO_FENCING)?.ok()?;
+        let copy = self.cluster().bed().directory().join("copy.img");
+        active.sh(&format!("fsfreeze --freeze {}", site::STORE))?;
+        let copied = std::fs::copy(image(self.cluster().bed()), &copy).context("copying the disk");
+        active.sh(&format!("fsfreeze --unfreeze {}", site::STORE))?;
+        copied?;
+        let disk = Disk::attach(&copy)?;
+        let (major, minor) = disk.number()?;
+        passive.sh(&format!("rm /dev/perilog && mknod /dev/perilog b {major} {minor}"))?;
+        self.power.copies.lock().unwrap_or_else(PoisonError::into_inner).push(disk);
+        Ok(())
+    }
+
+    /// Fills the shared disk, also again; returns when it has no room left.
     pub fn fill_disk(&self) -> Result<()> {
-        self.active()?.sh(&format!("cat /dev/zero >{0}/filler 2>/dev/null || sync {0}/filler", site::STORE)).map(drop)
+        self.active()?.sh(&format!("cat /dev/zero >>{0}/filler 2>/dev/null || sync {0}/filler", site::STORE)).map(drop)
     }
 
     /// Makes room again, after [`fill_disk`](Self::fill_disk).

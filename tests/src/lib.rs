@@ -25,6 +25,7 @@ mod browser;
 mod clock;
 mod cluster;
 mod command;
+mod draws;
 pub mod failover;
 mod faults;
 pub mod flux;

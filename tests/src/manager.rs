@@ -198,13 +198,14 @@ pub struct Received {
 
 impl Cluster {
     /// Installs the resource manager's stand-in, a script that [`CONFIGURATION`] makes both the release hook and the
-    /// drain hook. Each call first runs `first`, which is sh(1) code.
+    /// drain hook, on each of the controller's hosts. Each call first runs `first`, which is sh(1) code. A recorded
+    /// notice outlives a power cut.
     pub fn manage(&self, first: &str) -> Result<()> {
         let script = format!(
             "#!/bin/sh\n{first}\nread -r notice\nread -r since_boot _ </proc/uptime\n\
-             echo \"$since_boot $notice\" >>{NOTICES}\nwhile [ -e {HOLD} ]; do sleep 0.02; done\n"
+             echo \"$since_boot $notice\" >>{NOTICES}\nsync {NOTICES}\nwhile [ -e {HOLD} ]; do sleep 0.02; done\n"
         );
-        self.controller()?.write_script(HOOK, script)
+        self.hosts().iter().try_for_each(|host| host.write_script(HOOK, &script))
     }
 
     /// Returns all notices that the hooks have got so far.

@@ -48,7 +48,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["test", "quick"] => test::quick(),
         ["test", names @ ..] => test::named(names),
         ["sim", arguments @ ..] => sim::run(arguments),
-        ["soak", "flux", arguments @ ..] => soak::run(arguments),
+        ["soak", kind, arguments @ ..] if soak::ALL.contains(kind) => soak::run(kind, arguments),
         ["mutate", arguments @ ..] => mutate::run(arguments),
         ["tidy"] => tidy::run(),
         ["pages", directory] => pages::run(directory),
@@ -58,7 +58,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["help" | "-h" | "--help"] | [] => stages::say(HELP.trim_end()).map(|()| true),
         // Commands of this program to itself, as root.
         [nodes::TESTS, binaries, program, at_once, tests @ ..] => nodes::tests(binaries, program, at_once, tests),
-        [nodes::SOAK, binaries, seconds, seed, sdexec] => soak::on_nodes(binaries, seconds, seed, sdexec),
+        [nodes::SOAK, binaries, kind, seconds, seed] => soak::on_nodes(binaries, kind, seconds, seed),
         [nodes::DEMO, binaries, name] => demo::on_nodes(binaries, name),
         other => Err(Usage(format!("no such command: {}\n\n{HELP}", other.join(" "))).into()),
     }

@@ -29,7 +29,7 @@ pub(crate) const TESTS: &str = "on-nodes-tests";
 pub(crate) const DEMO: &str = "on-nodes-demo";
 
 /// Command with which xtask starts itself again as root, for a soak:
-/// `xtask on-nodes-soak BINARIES SECONDS SEED [--sdexec]`
+/// `xtask on-nodes-soak BINARIES KIND SECONDS SEED`
 pub(crate) const SOAK: &str = "on-nodes-soak";
 
 /// Returns a command that starts xtask as root, with the first arguments `command` (such as [`TESTS`]) and `binaries`.

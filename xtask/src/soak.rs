@@ -1,26 +1,34 @@
 //! `cargo xtask soak flux [--sdexec] [--for 10m] [--seed S]`: jobs under a real Flux with the edge, and a fault every
-//! few seconds.
+//! few seconds. `cargo xtask soak failover [--for 10m] [--seed S]`: jobs under a controller with two hosts.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use perilog_core::Span;
-use perilog_tests::{Layer, flux};
+use perilog_tests::{Layer, failover, flux};
 
 use crate::stages::say;
 use crate::{Usage, cargo, nodes, prerequisites};
 
 const FOR: &str = "10m";
 const SEED: &str = "1";
+/// Kinds of soak.
+pub(crate) const ALL: [&str; 2] = [FLUX, FAILOVER];
+const FLUX: &str = "flux";
+const FAILOVER: &str = "failover";
 /// Option: Flux runs jobs as units of systemd.
 const SDEXEC: &str = "--sdexec";
 
-/// Runs `cargo xtask soak flux`: installs what is missing, builds, and starts [`on_nodes`] as root. Returns `true` if
+/// Runs `cargo xtask soak KIND`: installs what is missing, builds, and starts [`on_nodes`] as root. Returns `true` if
 /// the soak found no difference.
-pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
+pub(crate) fn run(kind: &str, arguments: &[&str]) -> Result<bool> {
     let (mut length, mut seed) = (FOR, SEED);
     let (switches, pairs): (Vec<&str>, Vec<&str>) = arguments.iter().partition(|argument| **argument == SDEXEC);
-    let sdexec = if switches.is_empty() { "" } else { SDEXEC };
+    if kind != FLUX && !switches.is_empty() {
+        return Err(Usage(format!("soak {kind}: not understood: {SDEXEC}")).into());
+    }
+    // A soak of Flux with jobs as units is a kind of its own to this program as root.
+    let kind = if switches.is_empty() { kind } else { SDEXEC };
     for pair in pairs.chunks(2) {
         match pair {
             ["--for", value] => length = value,
@@ -31,22 +39,31 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     let millis = length.parse::<Span>().ok().and_then(Span::as_millis);
     let millis = millis.ok_or_else(|| Usage(format!("soak: --for {length} is no length of time that ends")))?;
     seed.parse::<u64>().map_err(|error| Usage(format!("soak: --seed {seed}: {error}")))?;
-    ensure!(flux::is_here(), "no Flux {}.{} or newer is on PATH", flux::OLDEST.0, flux::OLDEST.1);
-    prerequisites::ensure_nodes()?;
+    if kind == FAILOVER {
+        prerequisites::ensure_tests()?;
+    } else {
+        ensure!(flux::is_here(), "no Flux {}.{} or newer is on PATH", flux::OLDEST.0, flux::OLDEST.1);
+        prerequisites::ensure_nodes()?;
+    }
     let built = cargo::build_everything()?;
     let seconds = (millis / 1000).to_string();
     let mut command = nodes::as_root(nodes::SOAK, &built.binaries)?;
-    let status = command.args([&seconds, seed, sdexec]).status().context("running the soak as root")?;
+    let status = command.args([kind, &seconds, seed]).status().context("running the soak as root")?;
     Ok(status.success())
 }
 
 /// Runs the soak on nodes with the programs in `binaries`, for `seconds`, with the faults that follow from `seed`;
 /// needs root. Returns `true` if the soak found no difference between the scripts' ledgers and what perilog promises.
-pub(crate) fn on_nodes(binaries: &str, seconds: &str, seed: &str, sdexec: &str) -> Result<bool> {
+pub(crate) fn on_nodes(binaries: &str, kind: &str, seconds: &str, seed: &str) -> Result<bool> {
     let length = Duration::from_secs(seconds.parse().context("seconds")?);
     let seed = seed.parse().context("a seed")?;
-    let sdexec = sdexec == SDEXEC;
-    let report = flux::soak(Layer::Built(binaries.into()), length, seed, sdexec, &mut |line| drop(say(line)))?;
+    let (layer, mut tell) = (Layer::Built(binaries.into()), |line: &str| drop(say(line)));
+    if kind == FAILOVER {
+        let report = failover::soak(layer, length, seed, &mut tell)?;
+        say(&report.to_string())?;
+        return Ok(report.differences.is_empty());
+    }
+    let report = flux::soak(layer, length, seed, kind == SDEXEC, &mut tell)?;
     say(&report.to_string())?;
     Ok(report.differences.is_empty())
 }

@@ -28,6 +28,9 @@ usage: cargo xtask COMMAND
   soak flux [--sdexec] [--for 10m] [--seed S]
           jobs under a real Flux with the edge on four nodes, and a fault every few seconds: what the scripts' ledgers
           say must hold (docs/testing.md); with --sdexec Flux runs the jobs as units of systemd
+  soak failover [--for 30m] [--seed S]
+          jobs under a controller with two hosts and the real Pacemaker, and a fault of a host every few seconds; says
+          how long each kept the next Start waiting
   mutate  can they fail? switches on one deliberate defect after the other, and names the seed or the test that
           turned red
   tidy    the house rules that no compiler knows: who may know whom, what the core must not do, file sizes,

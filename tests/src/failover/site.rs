@@ -6,10 +6,12 @@
 //!
 //! Measured with Debian 12's Pacemaker (2.1.5):
 //! * Each `systemd:` resource costs two seconds at its start and two at its stop: Pacemaker asks systemd once, and
-//!   again two seconds later. The controller's socket unit in the group makes a move four seconds longer, and an agent that
-//!   dials in between waits in the backlog. So it is not in the group; the controller itself listens.
+//!   again two seconds later. The controller's socket unit in the group makes a move four seconds longer, and an agent
+//!   that dials in between waits in the backlog. So it is not in the group; the controller itself listens.
 //! * Pacemaker switches systemd's own `Restart=` off by a drop-in, `50-pacemaker.conf`. A killed controller would then
 //!   be away until the next monitor. A drop-in of a later name switches it on again.
+//! * A group has the sum of its members' stickiness: with `multiplier=100` and a stickiness of 150, a host that reached
+//!   no node kept the group.
 
 use anyhow::Result;
 
@@ -50,8 +52,9 @@ logging {
 }
 ";
 
-/// The group, its fencing, and where it may run, for `crm configure load update`. `two_node` keeps the quorum with one
-/// host, and implies `wait_for_all`. `pcmk_delay_base` decides the race of two hosts that fence each other.
+/// The group, its fencing, and where it may run, for `crm configure load update`; `NODES` is a list of nodes.
+/// `two_node` keeps the quorum with one host, and implies `wait_for_all`. `pcmk_delay_base` decides the race of two
+/// hosts that fence each other.
 const CRM: &str = "primitive fence-ctl0 stonith:fence_bed \\
     params plug=ctl0 pcmk_host_list=ctl0 pcmk_delay_base=3s op monitor interval=60s
 primitive fence-ctl1 stonith:fence_bed \\
@@ -67,11 +70,11 @@ primitive perilog-controller systemd:perilog-controller \\
     op start timeout=600s interval=0 op stop timeout=60s interval=0 op monitor interval=10s timeout=60s
 group perilog perilog-store perilog-address perilog-controller meta migration-threshold=3 failure-timeout=10min
 primitive reach ocf:pacemaker:ping \\
-    params host_list=\"n0 n1 n2 n3\" multiplier=100 dampen=2s attempts=1 timeout=1 op monitor interval=3s timeout=20s
+    params host_list=\"NODES\" multiplier=1000 dampen=2s attempts=1 timeout=1 op monitor interval=3s timeout=20s
 clone reach-everywhere reach
 location perilog-reaches-nodes perilog rule pingd: defined pingd
 property stonith-enabled=true stonith-timeout=120s
-rsc_defaults resource-stickiness=150
+rsc_defaults resource-stickiness=100
 ";
 
 /// Keeps systemd's own restart, and shortens the watchdog for the tests.
@@ -88,13 +91,14 @@ const PACEMAKER: &str = "[Service]\nExecStartPre=/bin/sh -c 'cd /var/lib/pacemak
 
 const FENCE_AGENT: &str = include_str!("fence_bed.sh");
 
-/// Writes a host's files; the host is off. `disk` is the device number of the shared disk.
-pub(super) fn furnish(host: &Node, disk: (u32, u32), key: &[u8]) -> Result<()> {
+/// Writes a host's files; the host is off. `disk` is the device number of the shared disk, `key` that of Corosync, and
+/// `nodes` are the nodes that an active host must reach.
+pub(super) fn furnish(host: &Node, disk: (u32, u32), key: &[u8], nodes: &[&str]) -> Result<()> {
     host.write_file("/etc/corosync/corosync.conf", COROSYNC)?;
     host.write_with_mode("/etc/corosync/authkey", key, 0o400)?;
     host.write_file("/etc/systemd/system/perilog-controller.service.d/60-two-hosts.conf", RESTART)?;
     host.write_script("/usr/sbin/fence_bed", FENCE_AGENT)?;
-    host.write_file("/root/perilog.crm", CRM)?;
+    host.write_file("/root/perilog.crm", CRM.replace("NODES", &nodes.join(" ")))?;
     host.write_file(FIRST_CIB_FILE, FIRST_CIB)?;
     host.write_file("/etc/systemd/system/pacemaker.service.d/bed.conf", PACEMAKER)?;
     host.write_file("/etc/systemd/system/bed-disk.service", disk_unit(disk))?;
@@ -123,6 +127,8 @@ pub(super) fn move_to(host: &str) -> [&str; 6] {
 
 /// Removes the constraint of [`move_to`].
 pub(super) const STAY: [&str; 4] = ["crm_resource", "--clear", "--resource", GROUP];
+/// Switches fencing off, which no site should do.
+pub(super) const NO_FENCING: [&str; 5] = ["crm_attribute", "--name", "stonith-enabled", "--update", "false"];
 /// Forgets failures that an administrator has looked at.
 pub(super) const CLEAN_UP: [&str; 2] = ["crm_resource", "--cleanup"];
 /// Prints the state of the cluster once.

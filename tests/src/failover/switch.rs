@@ -39,7 +39,10 @@ fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))"
 #[derive(Debug)]
 pub(super) struct Power {
     pub(super) cluster: Arc<Cluster>,
-    pub(super) disks: Vec<Disk>,
+    /// The disk that both hosts reach.
+    pub(super) disk: Disk,
+    /// Copies of the disk that one host has for itself.
+    pub(super) copies: Mutex<Vec<Disk>>,
     /// Requests that the switch has carried out, such as `reboot ctl0`.
     done: Mutex<Vec<String>>,
     /// Held during an act: the switch acts on one host at a time.
@@ -48,9 +51,9 @@ pub(super) struct Power {
 }
 
 impl Power {
-    pub(super) fn new(cluster: Arc<Cluster>, disks: Vec<Disk>) -> Self {
-        let (done, acts) = (Mutex::new(Vec::new()), Mutex::new(()));
-        Self { cluster, disks, done, acts, ends: AtomicBool::new(false) }
+    pub(super) fn new(cluster: Arc<Cluster>, disk: Disk) -> Self {
+        let (copies, done, acts) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()), Mutex::new(()));
+        Self { cluster, disk, copies, done, acts, ends: AtomicBool::new(false) }
     }
 
     /// Cuts a host's power; returns when its processes and mounts are gone. A host that is off is no error.
@@ -67,13 +70,7 @@ impl Power {
             command::run("the power cut of a disk", &mut command, COMMAND)?.ok()?;
         }
         host.power_fail()?;
-        if has_store { self.disk_of(host)?.wait_unused() } else { Ok(()) }
-    }
-
-    /// Returns the disk that this host mounts: the shared one, or its own.
-    fn disk_of(&self, host: &Node) -> Result<&Disk> {
-        let index = self.cluster.hosts().iter().position(|other| other.name() == host.name()).unwrap_or_default();
-        self.disks.get(index).or(self.disks.first()).context("no disk")
+        if has_store { self.disk.wait_unused() } else { Ok(()) }
     }
 
     /// Returns the requests that the switch has carried out so far, such as `reboot ctl0`.

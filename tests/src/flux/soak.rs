@@ -10,6 +10,7 @@ use anyhow::Result;
 use super::{Flux, SDEXEC, edge_cluster, watched_by_sdmon};
 use crate::clock::{Stopwatch, pause};
 use crate::cluster::Cluster;
+use crate::draws::Draws;
 use crate::layer::Layer;
 use crate::ledger::{Ledger, Run};
 
@@ -58,19 +59,6 @@ impl fmt::Display for Report {
         let (nodes, tasks) = (self.compared, self.tasks);
         write!(f, "{nodes} nodes and {tasks} tasks of jobs compared, {} differences", self.differences.len())?;
         self.differences.iter().try_for_each(|difference| write!(f, "\n  {difference}"))
-    }
-}
-
-/// Random numbers by splitmix64: equal seeds give equal numbers.
-#[derive(Debug)]
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
     }
 }
 
