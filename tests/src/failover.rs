@@ -15,6 +15,7 @@
 mod disk;
 mod jobs;
 mod load;
+mod machines;
 mod site;
 mod soak;
 mod switch;
@@ -32,6 +33,7 @@ use disk::Disk;
 use switch::{Power, Switch};
 
 pub use load::Measured;
+pub use machines::Machines;
 pub use soak::{Report, soak};
 
 /// Time limit of what Pacemaker decides, on a loaded machine; a fence with what follows takes some ten seconds.
@@ -45,6 +47,7 @@ pub struct Failover {
     // Fields drop in order: the switch waits for a host's boot in progress before the bed goes.
     _switch: Switch,
     power: Arc<Power>,
+    cluster: Arc<Cluster>,
 }
 
 impl Failover {
@@ -78,12 +81,13 @@ impl Failover {
         for host in cluster.hosts() {
             site::furnish(host, disk.number()?, &key, &names)?;
         }
-        let power = Arc::new(Power::new(Arc::new(cluster), disk));
-        Ok(Self { _switch: Switch::start(Arc::clone(&power))?, power })
+        let cluster = Arc::new(cluster);
+        let power = Arc::new(Power::new(cluster.clone(), disk));
+        Ok(Self { _switch: Switch::start(Arc::clone(&power))?, power, cluster })
     }
 
     pub fn cluster(&self) -> &Cluster {
-        &self.power.cluster
+        &self.cluster
     }
 
     /// Returns the host that runs the controller.

@@ -1,5 +1,5 @@
 //! Two hosts are active at once, because fencing is off and their link is gone: each has a copy of the store, as of a
-//! mirror that is split. Nodes obey the newer epoch and refuse the other host, both hosts say so, and no script runs
+//! mirror that is split. Nodes accept the newer epoch and refuse the other host, both hosts say so, and no script runs
 //! twice.
 //!
 //! | job | requested on the first host | on the second host |
@@ -22,7 +22,7 @@ fn has_nodes(host: &Node) -> Result<bool> {
 }
 
 #[test]
-fn nodes_obey_one_of_two_active_hosts_and_both_say_so() -> Result<()> {
+fn nodes_accept_one_of_two_active_hosts_and_both_say_so() -> Result<()> {
     let failover = Failover::boot(Cluster::builder(2).script("prolog", "10-gate", AT_GATE))?;
     let cluster = failover.cluster();
     let (first, second) = (failover.active()?, failover.other(failover.active()?)?);

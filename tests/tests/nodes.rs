@@ -29,6 +29,7 @@ mod external_action;
 mod failover_faults;
 mod failover_full_disk;
 mod failover_leaves_no_disk;
+mod failover_page_sets_up_two_hosts;
 mod failover_two_active;
 mod fleet_is_looked_after;
 mod flux_edge;

@@ -9,7 +9,7 @@
 //!   again two seconds later. The controller's socket unit in the group makes a move four seconds longer, and an agent
 //!   that dials in between waits in the backlog. So it is not in the group; the controller itself listens.
 //! * Pacemaker switches systemd's own `Restart=` off by a drop-in, `50-pacemaker.conf`. A killed controller would then
-//!   be away until the next monitor. A drop-in of a later name switches it on again.
+//!   be away until the next monitor. The package has a drop-in of a later name, `60-restart.conf`.
 //! * A group has the sum of its members' stickiness: with `multiplier=100` and a stickiness of 150, a host that reached
 //!   no node kept the group.
 
@@ -52,16 +52,20 @@ logging {
 }
 ";
 
-/// The group, its fencing, and where it may run, for `crm configure load update`; `NODES` is a list of nodes.
-/// `two_node` keeps the quorum with one host, and implies `wait_for_all`. `pcmk_delay_base` decides the race of two
-/// hosts that fence each other.
-const CRM: &str = "primitive fence-ctl0 stonith:fence_bed \\
+/// Fencing by the bed's power switch, for `crm configure load update`. `pcmk_delay_base` decides the race of two hosts
+/// that fence each other.
+pub(super) const FENCING: &str = "primitive fence-ctl0 stonith:fence_bed \\
     params plug=ctl0 pcmk_host_list=ctl0 pcmk_delay_base=3s op monitor interval=60s
 primitive fence-ctl1 stonith:fence_bed \\
     params plug=ctl1 pcmk_host_list=ctl1 op monitor interval=60s
 location fence-ctl0-elsewhere fence-ctl0 -inf: ctl0
 location fence-ctl1-elsewhere fence-ctl1 -inf: ctl1
-primitive perilog-store ocf:heartbeat:Filesystem \\
+property stonith-enabled=true stonith-timeout=120s
+";
+
+/// The group, and where it may run, for `crm configure load update`; `NODES` is a list of nodes.
+/// `two_node` keeps the quorum with one host, and implies `wait_for_all`.
+const CRM: &str = "primitive perilog-store ocf:heartbeat:Filesystem \\
     params device=/dev/perilog directory=/var/lib/perilog fstype=ext4 \\
     op start timeout=60s interval=0 op stop timeout=60s interval=0 op monitor interval=20s timeout=40s
 primitive perilog-address ocf:heartbeat:IPaddr2 \\
@@ -73,12 +77,11 @@ primitive reach ocf:pacemaker:ping \\
     params host_list=\"NODES\" multiplier=1000 dampen=2s attempts=1 timeout=1 op monitor interval=3s timeout=20s
 clone reach-everywhere reach
 location perilog-reaches-nodes perilog rule pingd: defined pingd
-property stonith-enabled=true stonith-timeout=120s
 rsc_defaults resource-stickiness=100
 ";
 
-/// Keeps systemd's own restart, and shortens the watchdog for the tests.
-const RESTART: &str = "[Service]\nRestart=always\nWatchdogSec=5s\n";
+/// Shortens the watchdog for the tests.
+const WATCHDOG: &str = "[Service]\nWatchdogSec=5s\n";
 
 /// Configuration with which a new Pacemaker elects its coordinator at once, where its default waits 20 s.
 const FIRST_CIB: &str = "<cib crm_feature_set=\"3.16.1\" validate-with=\"pacemaker-3.8\" admin_epoch=\"0\" epoch=\"1\" \
@@ -96,15 +99,20 @@ const FENCE_AGENT: &str = include_str!("fence_bed.sh");
 pub(super) fn furnish(host: &Node, disk: (u32, u32), key: &[u8], nodes: &[&str]) -> Result<()> {
     host.write_file("/etc/corosync/corosync.conf", COROSYNC)?;
     host.write_with_mode("/etc/corosync/authkey", key, 0o400)?;
-    host.write_file("/etc/systemd/system/perilog-controller.service.d/60-two-hosts.conf", RESTART)?;
-    host.write_script("/usr/sbin/fence_bed", FENCE_AGENT)?;
-    host.write_file("/root/perilog.crm", CRM.replace("NODES", &nodes.join(" ")))?;
+    host.write_file("/etc/systemd/system/perilog-controller.service.d/watchdog.conf", WATCHDOG)?;
+    furnish_machine(host, disk)?;
+    host.write_file("/root/perilog.crm", format!("{FENCING}{}", CRM.replace("NODES", &nodes.join(" "))))?;
     host.write_file(FIRST_CIB_FILE, FIRST_CIB)?;
     host.write_file("/etc/systemd/system/pacemaker.service.d/bed.conf", PACEMAKER)?;
-    host.write_file("/etc/systemd/system/bed-disk.service", disk_unit(disk))?;
-    host.enable_own("bed-disk.service", "sysinit.target")?;
     host.enable("corosync.service", "multi-user.target")?;
     host.enable("pacemaker.service", "multi-user.target")
+}
+
+/// Writes the files of a host's machine: its disk and its fence agent. The host is off.
+pub(super) fn furnish_machine(host: &Node, disk: (u32, u32)) -> Result<()> {
+    host.write_script("/usr/sbin/fence_bed", FENCE_AGENT)?;
+    host.write_file("/etc/systemd/system/bed-disk.service", disk_unit(disk))?;
+    host.enable_own("bed-disk.service", "sysinit.target")
 }
 
 /// Returns the unit that makes the shared disk's device node at each boot, as udev does on a machine. It also makes all

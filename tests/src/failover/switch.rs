@@ -17,7 +17,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::disk::Disk;
 use super::site::STORE;
-use crate::cluster::Cluster;
+use crate::bed::Bed;
+use crate::cluster::{Cluster, HOSTS};
 use crate::command;
 use crate::node::Node;
 
@@ -35,10 +36,27 @@ const COMMAND: Duration = Duration::from_secs(60);
 const CUT_OFF: &str = "import fcntl, os, struct, sys
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
 
+/// Owner of the bed with the controller's hosts, [`HOSTS`].
+pub(super) trait HasBed: std::fmt::Debug + Send + Sync {
+    fn bed(&self) -> &Bed;
+}
+
+impl HasBed for Cluster {
+    fn bed(&self) -> &Bed {
+        self.bed()
+    }
+}
+
+impl HasBed for Bed {
+    fn bed(&self) -> &Bed {
+        self
+    }
+}
+
 /// The hosts and what their power needs.
 #[derive(Debug)]
 pub(super) struct Power {
-    pub(super) cluster: Arc<Cluster>,
+    owner: Arc<dyn HasBed>,
     /// The disk that both hosts reach.
     pub(super) disk: Disk,
     /// Copies of the disk that one host has for itself.
@@ -51,9 +69,9 @@ pub(super) struct Power {
 }
 
 impl Power {
-    pub(super) fn new(cluster: Arc<Cluster>, disk: Disk) -> Self {
+    pub(super) fn new(owner: Arc<dyn HasBed>, disk: Disk) -> Self {
         let (copies, done, acts) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()), Mutex::new(()));
-        Self { cluster, disk, copies, done, acts, ends: AtomicBool::new(false) }
+        Self { owner, disk, copies, done, acts, ends: AtomicBool::new(false) }
     }
 
     /// Cuts a host's power; returns when its processes and mounts are gone. A host that is off is no error.
@@ -82,8 +100,8 @@ impl Power {
     fn answer(&self, request: &str) -> Result<(&'static str, Option<&Node>)> {
         let (action, name) = request.split_once(' ').context("no action and host")?;
         let host = || {
-            let found = self.cluster.hosts().iter().find(|host| host.name() == name);
-            found.with_context(|| format!("no host {name:?}"))
+            let name = HOSTS.into_iter().find(|host| *host == name).with_context(|| format!("no host {name:?}"))?;
+            self.owner.bed().node(name)
         };
         let answer = match action {
             "monitor" | "list" => return Ok(("ok", None)),
@@ -147,7 +165,7 @@ impl Drop for Switch {
 
 /// Listens on the bed's bridge. The thread moves into the network namespace of the bed's hub for good.
 fn listen(power: &Power) -> Result<TcpListener> {
-    let path = format!("/proc/{}/ns/net", power.cluster.bed().hub());
+    let path = format!("/proc/{}/ns/net", power.owner.bed().hub());
     let namespace = File::open(&path).with_context(|| path.clone())?;
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).context("entering the bed's net")?;
     TcpListener::bind(LISTEN).with_context(|| format!("listening on {LISTEN}"))

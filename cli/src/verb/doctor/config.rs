@@ -6,6 +6,7 @@ use std::time::Duration;
 use toml::Table;
 
 use super::{Finding, Role, enroll, node, shell, tls};
+use crate::verb::failover;
 
 /// Time limit for a check of the configuration. The daemon itself waits 10 s for a directory or an account.
 const CHECK_LIMIT: Duration = Duration::from_secs(30);
@@ -60,7 +61,10 @@ pub(super) fn inspect(role: Role, file: &Path, findings: &mut Vec<Finding>) -> O
             if role == Role::Controller || node::has_controller(table) {
                 tls::inspect(role, table, findings);
             }
-            findings.extend(enroll::inspect(role, table));
+            // Enrolment is on the file system that the passive host of two does not have.
+            if role == Role::Node || failover::mount(table).is_none_or(failover::is_mounted) {
+                findings.extend(enroll::inspect(role, table));
+            }
         }
         None => findings.push(Finding::wrong(
             ABOUT,

@@ -28,6 +28,7 @@ use crate::fault::Fault;
 use crate::out::Out;
 use crate::verb::ca::files::{CA_CERT, CA_KEY};
 use crate::verb::ca::{self, Name};
+use crate::verb::failover;
 use crate::{values, when};
 
 /// The port at which the controller enrols nodes, as `init` writes it into the drop-in.
@@ -101,6 +102,8 @@ struct Config {
     cluster: String,
     tls: Option<TlsFiles>,
     enrols: Option<u16>,
+    /// Whether a cluster manager starts the controller, on this host or another (`[failover]`).
+    fails_over: bool,
 }
 
 impl Config {
@@ -113,6 +116,7 @@ impl Config {
             cluster: value(table, &["cluster"]).unwrap_or_default().to_owned(),
             tls: if is_on { tls() } else { None },
             enrols: listen,
+            fails_over: failover::hosts(table).is_some(),
         }
     }
 }
@@ -182,7 +186,14 @@ fn plan(host: &str, wanted: &Wanted, dropin: &OfController, there: &There) -> Re
     let written = there.dropin.plan(&path, &dropin.text(), &says, &mut plan, &mut conflicts);
     let is_up = |state: Option<units::State>| state.is_some_and(|state| state.enabled && state.active);
     let names = format!("{SOCKET}, {CONTROLLER}");
-    if is_up(there.service) && is_up(there.socket) && !issued && !written {
+    if config.fails_over {
+        plan.is_there(format!("{CONTROLLER} is the cluster manager's to start ([failover])"));
+        if issued || written {
+            plan.note(
+                "the controller reads this at its next start: systemctl restart perilog-controller, where it runs",
+            );
+        }
+    } else if is_up(there.service) && is_up(there.socket) && !issued && !written {
         plan.is_there(format!("{names} are enabled and run"));
     } else {
         let runs = there.service.is_some_and(|state| state.active);

@@ -36,7 +36,12 @@ fn fresh() -> There {
         installed: true,
         unmunge: true,
         dropin: Dropin::None,
-        config: Ok(Config { cluster: "c".to_owned(), tls: tls("/etc/perilog/tls"), enrols: Some(5117) }),
+        config: Ok(Config {
+            cluster: "c".to_owned(),
+            tls: tls("/etc/perilog/tls"),
+            enrols: Some(5117),
+            fails_over: false,
+        }),
         authority: Files::None,
         certificate: Files::None,
         service: Some(units::State { enabled: false, active: false }),
@@ -55,6 +60,20 @@ fn done() -> There {
         socket: Some(RUNS),
         ..fresh()
     }
+}
+
+#[test]
+fn a_cluster_manager_starts_the_units_of_two_hosts() {
+    let mut there = There { service: fresh().service, socket: fresh().socket, ..done() };
+    if let Ok(config) = &mut there.config {
+        config.fails_over = true;
+    }
+    let plan = plan("ctl0", &wanted(), &dropin(), &there).unwrap();
+    assert!(plan.is_empty(), "{:?}", plan.texts());
+    assert!(
+        plan.texts()
+            .contains(&"= perilog-controller.service is the cluster manager's to start ([failover])".to_owned())
+    );
 }
 
 #[test]
@@ -122,7 +141,9 @@ fn what_is_there_is_no_step() {
 
 #[test]
 fn each_conflict_is_reported_with_its_remedy() {
-    let of = |cluster: &str, tls: Option<TlsFiles>| Ok(Config { cluster: cluster.to_owned(), tls, enrols: Some(5117) });
+    let of = |cluster: &str, tls: Option<TlsFiles>| {
+        Ok(Config { cluster: cluster.to_owned(), tls, enrols: Some(5117), fails_over: false })
+    };
     let elsewhere = TlsFiles { key: "/pki/ctl.key".into(), ..tls("/pki").unwrap() };
     for (there, part) in [
         (There { systemd: false, ..fresh() }, "systemd does not run here"),
@@ -192,7 +213,7 @@ fn lines_have_a_pin_and_each_nodes_own_token() {
     ca::controller(dir.path(), &wanted().names, &dir.path().join("tls")).unwrap();
     let tls = files_in(&dir.path().join("tls"));
     let pin = pin(&tls).unwrap();
-    let config = Config { cluster: "c".to_owned(), tls: Some(tls), enrols: Some(6000) };
+    let config = Config { cluster: "c".to_owned(), tls: Some(tls), enrols: Some(6000), fails_over: false };
     let with = Wanted { nodes: Some("n[0-1]".parse().unwrap()), ..wanted() };
     let tokens = vec![("n0".to_owned(), "t0".to_owned()), ("n1".to_owned(), "t1".to_owned())];
     let quiet = |wanted: &Wanted, tokens: Vec<(String, String)>| {
