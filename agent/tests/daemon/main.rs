@@ -3,6 +3,7 @@
 // In tests a panic is a verdict; the lint recognises test functions, but not their helpers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod attacker;
 #[path = "../../../controller/tests/daemon/authority.rs"]
 #[allow(dead_code, reason = "the controller's tests need more of it")]
 mod authority;
@@ -15,5 +16,4 @@ mod neighbours;
 mod peer;
 mod removed;
 mod systemd;
-mod thief;
 mod trace;

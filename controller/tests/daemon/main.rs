@@ -5,6 +5,7 @@
 
 mod agent;
 mod api;
+mod attacker;
 #[allow(dead_code, reason = "the agent's tests need more of it")]
 mod authority;
 mod bed;
@@ -22,5 +23,4 @@ mod recovery;
 mod refusals;
 mod sessions;
 mod signals;
-mod thief;
 mod trace;

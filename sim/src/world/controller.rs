@@ -10,8 +10,8 @@ use perilog_core::{ActionId, Attempt, Commit, TaskId};
 
 use super::World;
 use super::event::Event;
-use super::look::OverviewRequest;
 use super::node::EPOCH_MS;
+use super::overview::OverviewRequest;
 use super::site;
 use super::traps::{How, Sprung};
 use super::whole::{self, Whole};

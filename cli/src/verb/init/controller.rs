@@ -1,8 +1,8 @@
 //! `perilog init controller`: authority, certificate, drop-in, units and tokens of the controller's host; then the line
 //! to type on a node.
 
+mod inspect;
 mod lines;
-mod look;
 mod second;
 
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use perilog_host::munge::UNMUNGE;
 use perilog_host::tls::TlsFiles;
 use toml::Table;
 
+use self::inspect::inspect;
 use self::lines::lines;
-use self::look::inspect;
 use super::act::{Acting, CONTROLLER, SOCKET};
 use super::dropin::Dropin;
 use super::enrol::files_in;

@@ -5,8 +5,8 @@ use crate::agent::io::{Effect, Input, Node, Now};
 use crate::agent::machine::Machine;
 use crate::ids::TaskId;
 
+use super::effect_text::{effect_text, name};
 use super::values::*;
-use super::words::{effect_text, name};
 
 pub(super) struct Bed {
     pub(super) machine: Machine,

@@ -78,7 +78,9 @@ fn what_happens_without_a_controller_is_reported_when_there_is_one() {
     later.reconnect_any(&["write-epoch 1"]);
     let reported = later.feed(epoch_written(1));
     assert!(
-        reported.iter().any(|effect| super::words::effect_text(effect) == "expects-boot j.1.prolog.0 ok within 60000"),
+        reported
+            .iter()
+            .any(|effect| super::effect_text::effect_text(effect) == "expects-boot j.1.prolog.0 ok within 60000"),
         "{reported:?}"
     );
 }
@@ -95,7 +97,7 @@ fn scripts_that_ended_well_leave_the_boot_and_its_limit() {
             (task_changed(id), &["inspect j.1.prolog.0"]),
             (inspected(id, over), &[&format!("write-outcome {TASK} {outcome}")]),
         ]);
-        let reported: Vec<String> = bed.feed(outcome_written(id)).iter().map(super::words::effect_text).collect();
+        let reported: Vec<String> = bed.feed(outcome_written(id)).iter().map(super::effect_text::effect_text).collect();
         let waits = reported.contains(&format!("expects-boot {TASK} ok within 60000"));
         assert_eq!(
             (waits, reported.last()),
@@ -138,7 +140,7 @@ fn a_soft_reboot_leaves_who_announced_it() {
         let (left, mut bed) = (Seen { unit: Some(unit), ..left }, Bed::cold());
         bed.feed(joined(vec![found(&intent, left.clone())], vec![]));
         let reported: Vec<String> =
-            bed.feed(inspected(intent.start.task, left)).iter().map(super::words::effect_text).collect();
+            bed.feed(inspected(intent.start.task, left)).iter().map(super::effect_text::effect_text).collect();
         assert!(reported.contains(&format!("write-outcome {TASK} {expect}")), "{reported:?}");
     }
 }

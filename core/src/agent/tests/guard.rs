@@ -8,7 +8,7 @@ use crate::ids::TaskId;
 #[track_caller]
 fn ask(bed: &mut Bed, j: &str, attempt: u64, a: &str, rank: u32, waits_for: Option<&str>) -> TaskId {
     let id = task(j, attempt, a, rank);
-    let name = super::words::name(id);
+    let name = super::effect_text::name(id);
     bed.feed(start_message(j, attempt, a, rank));
     let accepted = format!("accepted {name}");
     let next = match waits_for {
@@ -16,7 +16,8 @@ fn ask(bed: &mut Bed, j: &str, attempt: u64, a: &str, rank: u32, waits_for: Opti
         None => format!("start-unit {name}"),
     };
     let effects = bed.feed(intent_written(id));
-    let got: Vec<String> = effects.iter().map(super::words::effect_text).filter(|w| !w.starts_with("wake")).collect();
+    let got: Vec<String> =
+        effects.iter().map(super::effect_text::effect_text).filter(|w| !w.starts_with("wake")).collect();
     assert_eq!(got, [accepted, next]);
     id
 }
@@ -25,7 +26,7 @@ fn ask(bed: &mut Bed, j: &str, attempt: u64, a: &str, rank: u32, waits_for: Opti
 /// has the effects `then`.
 #[track_caller]
 fn end(bed: &mut Bed, id: TaskId, j: &str, attempt: u64, a: &str, rank: u32, then: &[&str]) {
-    let name = super::words::name(id);
+    let name = super::effect_text::name(id);
     bed.feed(queued(id));
     bed.feed(task_changed(id));
     let written = format!("write-outcome {name} ok");
@@ -242,12 +243,12 @@ fn an_abandoned_task_is_withdrawn_for_a_waiting_one_of_its_job() {
     let epilog = local("j", 1, "epilog", 0);
     bed.feed(Input::Exec { caller: 1, exec: exec("j", 1, "epilog", 0) });
     let effects = bed.feed(intent_written(epilog));
-    let got: Vec<String> = effects.iter().map(super::words::effect_text).collect();
+    let got: Vec<String> = effects.iter().map(super::effect_text::effect_text).collect();
     assert!(
         got.iter().any(|w| w.starts_with("take-claim")) && !got.iter().any(|w| w.starts_with("start-unit")),
         "{got:?}"
     );
     let effects = bed.feed(claim_taken(prolog.start.task, true));
-    let got: Vec<String> = effects.iter().map(super::words::effect_text).collect();
+    let got: Vec<String> = effects.iter().map(super::effect_text::effect_text).collect();
     assert!(got.iter().any(|w| w.starts_with("start-unit")), "{got:?}");
 }

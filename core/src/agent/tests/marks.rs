@@ -142,7 +142,7 @@ fn nothing_prepares_an_attempt_after_it_was_cleaned_up() {
         bed.check(joined(vec![], tombstones), &[]);
         bed.connect_any();
         let effects = bed.feed(start_of(action, after, 5));
-        let got = super::words::effect_text(&effects[0]);
+        let got = super::effect_text::effect_text(&effects[0]);
         assert!(expect.strip_suffix('*').map_or(got == expect, |start| got.starts_with(start)), "{case}: {got}");
     }
     // A running after-action has the same effect.

@@ -4,6 +4,7 @@
 mod bed;
 mod boot;
 mod cancel;
+mod effect_text;
 mod ending;
 mod exec;
 mod fuzz;
@@ -21,4 +22,3 @@ mod status;
 mod unit;
 pub(crate) mod values;
 mod watch;
-mod words;

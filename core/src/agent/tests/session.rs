@@ -272,7 +272,7 @@ fn hello_shows_every_task_in_its_state() {
     bed.feed(joined(vec![unclaimed, live, ended], vec![tombstone]));
     let effects = bed.feed(up(1));
     let [Effect::Send(FromAgent::Hello(hello))] = &effects[..] else { unreachable!() };
-    let mut held: Vec<String> = hello.tasks.iter().map(super::words::held_text).collect();
+    let mut held: Vec<String> = hello.tasks.iter().map(super::effect_text::held_text).collect();
     held.sort();
     assert_eq!(
         held,

@@ -161,7 +161,7 @@ fn the_limit_counts_from_the_start_call() {
     });
     assert_eq!(since, Some(8_000), "{effects:?}");
     bed.now.boot_ms = 67_000;
-    assert!(bed.feed(Input::Tick).iter().all(|effect| !super::words::effect_text(effect).contains("overdue")));
+    assert!(bed.feed(Input::Tick).iter().all(|effect| !super::effect_text::effect_text(effect).contains("overdue")));
 }
 
 /// systemd stops answering while a script runs: its limit passes all the same.
@@ -188,7 +188,7 @@ fn a_claim_without_room_is_named() {
     bed.feed(inspected(id, Seen { claim: None, ..exited }));
     bed.feed(Input::ClaimTaken { task: id, result: Err("no room".to_owned()) });
     bed.now.boot_ms = 5_000;
-    let reported: Vec<String> = bed.feed(Input::Tick).iter().map(super::words::effect_text).collect();
+    let reported: Vec<String> = bed.feed(Input::Tick).iter().map(super::effect_text::effect_text).collect();
     assert!(reported.iter().any(|it| it.contains("waiting for its end") && it.contains("exit 73")), "{reported:?}");
 }
 
@@ -202,7 +202,7 @@ fn a_kill_of_a_stalled_start_says_that_it_waits() {
     bed.pass(5_000, &[&format!("inspect {TASK}"), "wake 10000"]);
     let none = Seen { unit: Some(UnitFacts { main_pid: 0, ..unclaimed(None).unit.unwrap() }), ..unclaimed(None) };
     let reported = bed.feed(inspected(id, none));
-    let reported: Vec<String> = reported.iter().map(super::words::effect_text).collect();
+    let reported: Vec<String> = reported.iter().map(super::effect_text::effect_text).collect();
     assert!(
         reported.iter().any(|it| it.contains("systemd to begin its unit") && it.contains("so does the signal")),
         "{reported:?}"

@@ -42,7 +42,7 @@ fn a_unit_that_systemd_restarts_has_ended_with_its_runner() {
         let mut bed = Bed::up();
         let id = bed.live("j", 1, "prolog", 0);
         bed.feed(task_changed(id));
-        let reported: Vec<String> = bed.feed(inspected(id, seen)).iter().map(super::words::effect_text).collect();
+        let reported: Vec<String> = bed.feed(inspected(id, seen)).iter().map(super::effect_text::effect_text).collect();
         let wrote = reported.iter().find_map(|reported| reported.strip_prefix("write-outcome j.1.prolog.0 "));
         assert_eq!(wrote.unwrap_or_default(), outcome, "{reported:?}");
     }

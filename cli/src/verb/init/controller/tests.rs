@@ -3,8 +3,8 @@
 
 use perilog_host::clock;
 
+use super::inspect::{authority, certificate};
 use super::lines::pin;
-use super::look::{authority, certificate};
 use super::*;
 use crate::verb::ca::files;
 use crate::verb::ca::read::certificates;

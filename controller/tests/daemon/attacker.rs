@@ -1,4 +1,4 @@
-//! Tests of what a thief with the key of a node, or of several, can do to the controller and to other nodes.
+//! Tests of what an attacker with the key of a node, or of several, can do to the controller and to other nodes.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ use crate::agent::{Agent, dial_again, hello, link, link_from};
 use crate::bed::{Bed, Controller};
 use crate::crowds::{ask, peak_mib, rss_mib};
 
-/// Number of sessions that the thief opens one after the other, and does not close.
+/// Number of sessions that the attacker opens one after the other, and does not close.
 const SESSIONS: usize = 150;
 
 fn held(n: usize, state: HeldState) -> Held {
@@ -66,7 +66,7 @@ fn sizes(bed: &Bed, controller: &Controller) -> Sizes {
     Sizes { rss_mib: rss_mib(controller.pid()), store_kib: bytes / 1024 }
 }
 
-/// Regression test: a thief that sent 2,260 bytes over five sessions made the controller use 713 MB. Each Hello of
+/// Regression test: an attacker that sent 2,260 bytes over five sessions made the controller use 713 MB. Each Hello of
 /// invented jobs used 150 MiB of memory and 25 MiB of disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_hellos_make_nothing_grow_and_nobody_wait() {
@@ -104,14 +104,14 @@ async fn endless_hellos_make_nothing_grow_and_nobody_wait() {
     other.run(Outcome::Ok).await;
 }
 
-/// Regression test: only two peers with the same certificate may send their Hello at a time, and a thief with three
+/// Regression test: only two peers with the same certificate may send their Hello at a time, and an attacker with three
 /// addresses kept the true agent out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attacker_of_many_addresses_keeps_no_node_from_greeting() {
     let mut bed = Bed::new();
     let controller = bed.start();
     drop(Agent::connect(&bed, &controller, "n1").await);
-    // The agent is between its preamble and its Hello while the thief dials from eight addresses, twice from each.
+    // The agent is between its preamble and its Hello while the attacker dials from eight addresses, twice from each.
     let own = link(&bed, &controller, "n1").await;
     let mut attackers = Vec::new();
     for n in 0..16 {
@@ -122,12 +122,12 @@ async fn an_attacker_of_many_addresses_keeps_no_node_from_greeting() {
     Agent::greet(own, hello).await;
 }
 
-/// Number of addresses from which the thief connects.
+/// Number of addresses from which the attacker connects.
 const ADDRESSES: u8 = 8;
 
-/// A node's agent connects for the first time, while a thief with the node's certificate dials from eight addresses.
-/// The thief dials again as soon as one of its sessions ends. The agent gets its turn in time all the same, and is
-/// welcomed.
+/// A node's agent connects for the first time, while an attacker with the node's certificate dials from eight
+/// addresses. The attacker dials again as soon as one of its sessions ends. The agent gets its turn in time all the
+/// same, and is welcomed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attacker_of_many_addresses_delays_a_first_greeting_by_turns() {
     let mut bed = Bed::new();
@@ -149,8 +149,8 @@ async fn an_attacker_of_many_addresses_delays_a_first_greeting_by_turns() {
     attackers.abort_all();
 }
 
-/// Number of nodes whose keys a thief has stolen. The thief connects with all keys at once, each time with a Hello that
-/// never ends.
+/// Number of nodes whose keys an attacker has stolen. The attacker connects with all keys at once, each time with a
+/// Hello that never ends.
 const ATTACKERS: usize = 32;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,7 +216,8 @@ async fn endless_reports_of_a_task_do_not_fill_the_disk() {
 /// lines that count the omitted ones.
 const LINES: usize = 40;
 
-/// The journal has a bounded number of lines about a thief, whatever the thief sends and however often it connects.
+/// The journal has a bounded number of lines about an attacker, whatever the attacker sends and however often it
+/// connects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attacker_does_not_fill_the_journal() {
     let mut bed = Bed::new();

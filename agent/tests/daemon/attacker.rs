@@ -1,4 +1,4 @@
-//! Attacks by a thief who has a controller's key and plays the controller, or by a script of root.
+//! Attacks by a peer who has a controller's key and plays the controller, or by a script of root.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,9 +11,10 @@ use tokio::time::timeout;
 use crate::bed::{Bed, LIMIT};
 use crate::peer::Peer;
 
-/// Number of sessions of the thief, who plays the controller with a stolen key. The sessions come one after the other.
+/// Number of sessions of the attacker, who plays the controller with a stolen key. The sessions come one after the
+/// other.
 const SESSIONS: usize = 3;
-/// Number of questions that the thief sends in a session, unless the agent ends the session before. The buffers of a
+/// Number of questions that the attacker sends in a session, unless the agent ends the session before. The buffers of a
 /// connection hold far fewer answers, so most answers must wait in the agent.
 const QUESTIONS: u64 = 400_000;
 /// Maximum growth of the agent's memory in MiB. Before the agent bounded questions and answers, its memory grew by
