@@ -221,7 +221,7 @@ impl Entry {
                 );
                 (at(), "resolving", what)
             }
-            "job-finish" | "job-let-go" => (at(), "", format!("the job dropped its hold on {}", self.part())),
+            "job-finish" | "job-hand-over" => (at(), "", format!("the job dropped its hold on {}", self.part())),
             "shrink" => (at(), "", format!("dropped from the job, which goes on with {}", field("left_hosts"))),
             "release" => {
                 let last = self.context.get("final").is_some_and(|last| last == true);

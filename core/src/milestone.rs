@@ -28,7 +28,7 @@ pub const MAX_NAMES: usize = 64;
 pub const EVENTS: [&str; 28] = [
     "action-start", "attempt", "attempt-abandoned", "attempt-closed", "attempt-forgotten", "attempt-over",
     "attempt-taken-up", "given-up",
-    "cancel", "clean", "closed", "drain", "exception", "expect-reboot", "finish", "job-finish", "job-let-go",
+    "cancel", "clean", "closed", "drain", "exception", "expect-reboot", "finish", "job-finish", "job-hand-over",
     "late", "lease-expired", "lingering", "milestone", "milestones-full", "overdue", "release", "release-forgotten",
     "resolve", "shrink", "verdict",
 ];

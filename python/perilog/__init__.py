@@ -65,7 +65,7 @@ class PermissionDenied(Error):
 
 
 class Busy(Error):
-    """The daemon has no seat left for this call: ask again."""
+    """The daemon has no free connection for this call: ask again."""
 
 
 class InvalidParameter(Error):

@@ -39,13 +39,13 @@ fn an_epilog_that_hangs_loses_nothing_and_is_settled_by_a_resolution() -> Result
     flux.assert_once(&job, &[("prolog", BOTH, &[]), ("epilog", BOTH, &[])])
 }
 
-/// A job waits in its prolog because the edge is down. `perilog-flux --let-go` finishes the prolog and epilog
+/// A job waits in its prolog because the edge is down. `perilog-flux --drop-hold` finishes the prolog and epilog
 /// references by which perilog holds the job. When the edge is back, it begins no action for the job.
 #[test]
 fn a_job_is_released_by_an_operator_while_the_edge_is_away() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
     let flux = Flux::with_edge(&cluster, "")?;
-    let release = |job: &str| flux.rank_0()?.run(&["perilog-flux", "--let-go", job]);
+    let release = |job: &str| flux.rank_0()?.run(&["perilog-flux", "--drop-hold", job]);
     let said = release("all")?.ok()?;
     ensure!(said.contains("perilog holds nothing of any job"), "{said}");
     flux.stop_edge()?;

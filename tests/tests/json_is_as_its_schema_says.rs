@@ -71,7 +71,7 @@ perilog-report tolerable --check fan 'fan 2 is slow'; [ $PERILOG_RANK = 0 ] || e
     judge("ended", &["action", "renew", "good", "copy"])?;
     judge("ended", &["action", "report", "good", "copy", "ok", "--resources", "rabbit1"])?;
     judge("milestone", &["milestone", "good", "data-in"])?;
-    judge("let-go", &["job", "finish", "good"])?;
+    judge("hand-over", &["job", "finish", "good"])?;
     judge("ps", &["ps", "--held"])?;
     let row = || Ok(cluster.perilog(&["ps"])?.ok()?.contains("10-wait"));
     cluster.bed().wait_until("the epilog runs", SOON, row)?;

@@ -8,15 +8,15 @@ use perilog_tests::slurm::BY_GATE;
 use perilog_tests::{Cluster, Node, Running};
 
 const SOON: Duration = Duration::from_secs(90);
-const OWED: &str = "/var/lib/perilog-hooks";
+const PENDING: &str = "/var/lib/perilog-hooks";
 
 fn hook(node: &Node, kind: &str, job: &str) -> Result<Running> {
     let job = format!("SLURM_JOB_ID={job}");
-    node.spawn(&["env", &job, "SLURM_JOB_UID=64001", "perilog", "hook", kind, "--owed", OWED])
+    node.spawn(&["env", &job, "SLURM_JOB_UID=64001", "perilog", "hook", kind, "--pending", PENDING])
 }
 
 /// Begins the epilog of a job, and kills its hook.
-fn bereft(cluster: &Cluster, job: &str) -> Result<()> {
+fn orphan(cluster: &Cluster, job: &str) -> Result<()> {
     let node = cluster.node(0)?;
     node.sh("rm -f /run/gate-epilog")?;
     let mut hook = hook(node, "slurm-epilog", job)?;
@@ -28,7 +28,7 @@ fn bereft(cluster: &Cluster, job: &str) -> Result<()> {
 
 /// Returns the names of the notes and of their twins.
 fn notes(node: &Node) -> Result<String> {
-    node.sh(&format!("ls {OWED} /run/perilog/owed"))
+    node.sh(&format!("ls {PENDING} /run/perilog/pending"))
 }
 
 fn wait_forgotten(cluster: &Cluster, job: &str) -> Result<()> {
@@ -53,11 +53,11 @@ fn the_next_boot_runs_only_what_was_cut_off() -> Result<()> {
     cluster.stay_down()?;
     cluster.boot()?;
     let node = cluster.node(0)?;
-    bereft(&cluster, "5001")?;
+    orphan(&cluster, "5001")?;
     node.sh("echo 54 >/run/gate-epilog")?;
     wait_forgotten(&cluster, "5001")?;
     // The agent is away when the epilog ends.
-    bereft(&cluster, "5002")?;
+    orphan(&cluster, "5002")?;
     cluster.kill_agent(0)?;
     node.sh("echo 0 >/run/gate-epilog")?;
     cluster.wait_scripts_ended("5002", &[0])?;
@@ -65,19 +65,19 @@ fn the_next_boot_runs_only_what_was_cut_off() -> Result<()> {
     cluster.start_agent(0)?;
     wait_forgotten(&cluster, "5002")?;
     // A signal ends the epilog, as when the node goes down.
-    bereft(&cluster, "5006")?;
+    orphan(&cluster, "5006")?;
     node.sh("systemctl kill --kill-who=main -s TERM 'perilog-task-epilog-5006-*'")?;
     cluster
         .bed()
         .wait_until("the epilog of 5006 has ended", SOON, || Ok(!node.sh("ls /run/perilog/tasks")?.contains("5006")))?;
-    bereft(&cluster, "5003")?;
+    orphan(&cluster, "5003")?;
     node.power_fail()?;
 
     node.boot()?;
     cluster.start_agent(0)?;
     node.sh("echo 0 >/run/gate-epilog")?;
     next(&cluster, "5004")?;
-    ensure!(node.sh(&format!("ls {OWED}"))?.is_empty(), "{}", notes(node)?);
+    ensure!(node.sh(&format!("ls {PENDING}"))?.is_empty(), "{}", notes(node)?);
     node.reboot()?;
     cluster.start_agent(0)?;
     next(&cluster, "5005")?;

@@ -1,5 +1,5 @@
 //! Notes of hooks: removes the note of an epilog that has ended. The hook of an epilog notes its call on disk, and the
-//! next boot runs again what is noted (`perilog hook --owed`). The hook may be killed before the epilog ends, so the
+//! next boot runs again what is noted (`perilog hook --pending`). The hook may be killed before the epilog ends, so the
 //! agent, which knows the end, removes the note. The note's disk may not answer, so a thread of its own does that.
 
 use std::fs;
@@ -11,7 +11,7 @@ use std::thread;
 use perilog_core::defect;
 
 /// Name of the directory in /run/perilog with the twin of each note: a note without its twin is of an earlier boot.
-const TWINS: &str = "owed";
+const TWINS: &str = "pending";
 
 /// Maximum number of notes that wait. As many tasks can end while their disk does not answer.
 const WAITING: usize = 1_024;
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_note_goes_with_its_twin_and_what_stays_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let (note, twins) = (dir.path().join("5-0.json"), dir.path().join("owed"));
+        let (note, twins) = (dir.path().join("5-0.json"), dir.path().join("pending"));
         fs::create_dir(&twins).unwrap();
         fs::write(&note, "{}").unwrap();
         fs::write(twins.join("5-0.json"), "").unwrap();

@@ -101,7 +101,7 @@ impl Callers {
             }
             Asked::Orphaned { stem, reply } => {
                 let (caller, task) = self.about(task_of(&stem), &stem, reply)?;
-                Some(Input::Bereft { caller, task })
+                Some(Input::DaemonDied { caller, task })
             }
             Asked::Hangup { caller } => self.waiting.remove(&caller).map(|_| Input::Hangup { caller }),
         }
@@ -189,7 +189,7 @@ mod tests {
             timeout_ms: None,
             plan: None,
             hook: Default::default(),
-            bereft: false,
+            daemon_died: false,
         })
     }
 

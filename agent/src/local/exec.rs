@@ -38,7 +38,7 @@ pub(super) struct Parameters {
     #[serde(default)]
     note: Option<String>,
     #[serde(default)]
-    bereft: Option<bool>,
+    daemon_died: Option<bool>,
 }
 
 /// Maximum size in bytes of `instance`, which tells two jobs of one number apart. A tombstone stores the value.
@@ -90,7 +90,7 @@ impl Parameters {
             timeout_ms: self.timeout.and_then(Span::as_millis).filter(|millis| *millis > 0),
             plan,
             hook: Hook { orphaned: self.orphaned, instance: self.instance, note: self.note },
-            bereft: self.bereft.unwrap_or_default(),
+            daemon_died: self.daemon_died.unwrap_or_default(),
         })
     }
 }

@@ -199,7 +199,7 @@ impl Bench {
             "cpu_us_per_completion": cpu[0], "bare_cpu_us_per_completion": cpu[1],
             "memory": {"empty": empty.json(), "connected": connected.json(), "after_rounds": settled.json(),
                        "kib_per_agent": kib},
-            "herds": herds, "owed": pending, "noise": noise,
+            "herds": herds, "pending": pending, "noise": noise,
         });
         Ok((document, size))
     }

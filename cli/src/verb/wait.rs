@@ -193,7 +193,7 @@ impl Ledger {
             let why = entry.text("why").unwrap_or("no reason given");
             log.given_up.push(format!("{} given up, for {}", text::line(hosts), text::line(why)));
         }
-        log.handed_over |= matches!(entry.name.as_str(), "job-finish" | "job-let-go" | "shrink");
+        log.handed_over |= matches!(entry.name.as_str(), "job-finish" | "job-hand-over" | "shrink");
         let handed_over = log.handed_over;
         log.full |= entry.name == "milestones-full";
         if entry.name == "milestone" {

@@ -297,7 +297,7 @@ fn value(reply: Reply) -> Value {
         Reply::Why(why) => json!({ "why": why }),
         Reply::Asked { unreachable, .. } => json!({ "unreachable": unreachable }),
         Reply::Status(status) => json!({ "status": status }),
-        Reply::Overview(looked) => json!({ "looked": looked }),
+        Reply::Overview(overview) => json!({ "overview": overview }),
         Reply::Outbox(entries) => json!({ "entries": entries }),
         Reply::Added { job, attempt, hosts, attached, over, unknown, meant } => json!({
             "job": job, "attempt": attempt, "hosts": hosts, "attached": attached, "over": over, "unknown": unknown,

@@ -62,7 +62,7 @@ pub(super) struct Seen {
 struct Answer<'a> {
     cluster: &'a str,
     #[serde(flatten)]
-    looked: &'a OverviewReply,
+    overview: &'a OverviewReply,
 }
 
 impl PageCache {
@@ -114,8 +114,8 @@ impl PageCache {
                 let states = states.iter().filter(|(_, is)| *is).map(|(word, _)| format!(", {word}"));
                 Seen { status: StatusCode::OK, body: format!("ok{}\n", states.collect::<String>()).into() }
             }
-            Ok(Reply::Overview(looked)) => {
-                let answer = serde_json::to_vec(&Answer { cluster: &self.cluster, looked: &looked });
+            Ok(Reply::Overview(overview)) => {
+                let answer = serde_json::to_vec(&Answer { cluster: &self.cluster, overview: &overview });
                 Seen { status: StatusCode::OK, body: answer.expect("views have text keys and finite numbers").into() }
             }
             Ok(_) => unanswered(StatusCode::INTERNAL_SERVER_ERROR, "this answers another question"),

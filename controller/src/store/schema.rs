@@ -24,7 +24,7 @@ use super::timings::layout;
 
 /// Version of the tables. A developer raises the version with every change; the controller refuses a file with a higher
 /// version.
-pub(super) const VERSION: i64 = 13;
+pub(super) const VERSION: i64 = 14;
 
 /// SQLite's `application_id` of perilog's stores ("peri"): distinguishes them from other SQLite files.
 const APPLICATION: i64 = 0x7065_7269;
@@ -428,6 +428,7 @@ ALTER TABLE attempt_deltas RENAME COLUMN holds TO delta;
 ALTER TABLE drains RENAME COLUMN told TO notified;
 ALTER TABLE drains RENAME COLUMN telling TO notice_id;
 ",
+    "UPDATE events SET name = 'job-hand-over' WHERE name = 'job-let-go';",
 ];
 
 /// The last version whose table `actions` has the column `unknown`: ranks that no node had reported.

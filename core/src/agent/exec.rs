@@ -36,7 +36,7 @@ impl Machine {
             // The task is of a boot before a soft reboot, which may have undone its work. The caller waits until the
             // agent has written the task's tombstone.
             return match task.intent.start.boot == self.node.boot {
-                true => self.attach(caller, id, exec.bereft, cx),
+                true => self.attach(caller, id, exec.daemon_died, cx),
                 false => self.wait_early(caller, exec, cx),
             };
         }
@@ -117,16 +117,17 @@ impl Machine {
         intent.hook = exec.hook;
         self.record(intent, cx);
         if let Some(task) = self.tasks.get_mut(&id) {
-            task.bereave(exec.bereft);
+            task.set_daemon_died(exec.daemon_died);
             task.listen(caller);
         }
         Ok(())
     }
 
-    fn attach(&mut self, caller: Caller, id: TaskId, bereft: bool, cx: &mut Cx) {
+    fn attach(&mut self, caller: Caller, id: TaskId, daemon_died: bool, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        // Recorded first: a bereft caller cannot pass on an end, so the program in `Hook::orphaned` must get the end.
-        task.bereave(bereft);
+        // Recorded first: a caller whose daemon died cannot pass on an end, so the program in `Hook::orphaned` must get
+        // the end.
+        task.set_daemon_died(daemon_died);
         if task.callers.len() >= MAX_CALLERS {
             return refuse(caller, format!("{MAX_CALLERS} callers wait for this task"), cx);
         }

@@ -151,8 +151,9 @@ pub struct Exec {
     /// The plan that replaces the configured plan; only root may pass one (`perilog try`).
     pub plan: Option<Plan>,
     pub hook: Hook,
-    /// Whether the resource manager's daemon that waits for the caller's exit status has died, as in [`Input::Bereft`].
-    pub bereft: bool,
+    /// Whether the resource manager's daemon that waits for the caller's exit status has died, as in
+    /// [`Input::DaemonDied`].
+    pub daemon_died: bool,
 }
 
 /// The event for which the agent runs the program in [`Hook::orphaned`]; the program gets this word as its argument.
@@ -257,7 +258,7 @@ pub enum Input {
     },
     /// The resource manager's hook on this host, for example Slurm's prolog, reports that the resource manager's daemon
     /// has died. So no process reads the hook's exit status.
-    Bereft {
+    DaemonDied {
         caller: Caller,
         task: TaskId,
     },
@@ -433,7 +434,7 @@ pub enum ExecReply {
     EndedBefore(crate::outcome::Outcome),
     Refused(String),
     Cancelling,
-    /// Answers [`Input::Bereft`]: the agent has recorded that the hook's daemon died.
+    /// Answers [`Input::DaemonDied`]: the agent has recorded that the hook's daemon died.
     Noted,
 }
 

@@ -150,7 +150,7 @@ impl Machine {
             }
             Input::Exec { caller, exec } => self.on_exec(caller, exec, cx),
             Input::Hangup { caller } => self.on_hangup(caller, cx),
-            Input::Bereft { caller, task } => self.on_bereft(caller, task, cx),
+            Input::DaemonDied { caller, task } => self.on_daemon_died(caller, task, cx),
             Input::HookCalled { task, event, result } => self.on_hook_called(task, event, result, cx),
             Input::CancelLocal { caller, task } => self.on_cancel_local(caller, task, cx),
             Input::Status { caller } => {

@@ -9,12 +9,12 @@
 //!        ^                                                               |                        |
 //!        +---------------------------- a caller attaches ----------------+------------------------+
 //!        |
-//!        +--the hook reports that its daemon died--> bereft: `begun`, even while a caller waits. A hook that calls
-//!           again reports this with the call, because the task may have ended while the agent was away
+//!        +--the hook reports that its daemon died--> `begun`, even while a caller waits. A hook that calls again
+//!           reports this with the call, because the task may have ended while the agent was away
 //!
-//!   ended, not bereft, a caller has received the end, the program has never run: replaced by its tombstone
-//!   ended, and bereft, or gone without the end, or the program may have run: `ended`, again and again until the
-//!           program has exited with 0; then replaced by its tombstone
+//!   ended, its daemon lives, a caller has received the end, the program has never run: replaced by its tombstone
+//!   ended, and the daemon died, or gone without the end, or the program may have run: `ended`, again and again until
+//!           the program has exited with 0; then replaced by its tombstone
 //! ```
 //! The intent on disk names the program, and the agent removes the intent only after the program knows the end or need
 //! not run. So a restarted agent still runs the program.
@@ -44,7 +44,7 @@ pub(super) struct Orphan {
     /// CLOCK_BOOTTIME (ms) from which the hook counts as gone; `None` while a caller waits.
     gone_at_ms: Option<u64>,
     /// Whether the hook has reported that the daemon of the resource manager on this host died.
-    bereft: bool,
+    daemon_died: bool,
     /// Whether a caller of Exec has received the task's end, even one that called only after the end.
     end_received: bool,
     /// Whether the program in `Hook::orphaned` may have run for this task already, perhaps started by an earlier agent.
@@ -108,10 +108,10 @@ impl Machine {
     }
 
     /// Handles a hook's report that the resource manager's daemon, which would read the hook's exit status, has died.
-    pub(super) fn on_bereft(&mut self, caller: Caller, id: TaskId, cx: &mut Cx) {
+    pub(super) fn on_daemon_died(&mut self, caller: Caller, id: TaskId, cx: &mut Cx) {
         let reply = match self.tasks.get_mut(&id) {
             Some(task) => {
-                task.bereave(true);
+                task.set_daemon_died(true);
                 ExecReply::Noted
             }
             None => ExecReply::Refused("there is no such task on this host".to_owned()),
@@ -127,10 +127,10 @@ impl Task {
         self.callers.push(caller);
     }
 
-    /// If `bereft`, records that the resource manager's daemon, which would read the hook's exit status, has died. A
-    /// later call does not take that back.
-    pub(super) const fn bereave(&mut self, bereft: bool) {
-        self.orphan.bereft |= bereft;
+    /// If `daemon_died`, records that the resource manager's daemon, which would read the hook's exit status, has died.
+    /// A later call does not take that back.
+    pub(super) const fn set_daemon_died(&mut self, daemon_died: bool) {
+        self.orphan.daemon_died |= daemon_died;
     }
 
     /// If no caller waits for the task, sets the time from which the resource manager's hook counts as gone:
@@ -170,12 +170,14 @@ impl Task {
         let is_gone = orphan.gone_at_ms.is_some_and(|at| at <= now.boot_ms);
         match &self.state {
             State::Recording | State::Concluding { .. } | State::WritingTombstone { .. } => Due::Nothing,
-            State::Ended { .. } if orphan.bereft || (is_gone && !orphan.end_received) => Due::Call(HookEvent::Ended),
+            State::Ended { .. } if orphan.daemon_died || (is_gone && !orphan.end_received) => {
+                Due::Call(HookEvent::Ended)
+            }
             // The program has run for `begun`, and still has to undo that work.
             State::Ended { .. } if orphan.end_received && orphan.known => Due::Call(HookEvent::Ended),
             State::Ended { .. } if orphan.end_received => Due::WriteTombstone,
             State::Ended { .. } => Due::Nothing,
-            _ if (orphan.bereft || is_gone) && !orphan.begun => Due::Call(HookEvent::Begun),
+            _ if (orphan.daemon_died || is_gone) && !orphan.begun => Due::Call(HookEvent::Begun),
             _ => Due::Nothing,
         }
     }
@@ -194,13 +196,13 @@ impl Task {
                 format!("{name} goes on, and no hook waits for its end (perilog: job {} {})", start.job, start.action)
             }
         };
-        let is_end_received = self.orphan.end_received && !self.orphan.bereft;
+        let is_end_received = self.orphan.end_received && !self.orphan.daemon_died;
         let own = [
             ("PERILOG_JOB", start.job.to_string()),
             ("PERILOG_ATTEMPT", start.attempt.to_string()),
             ("PERILOG_ACTION", start.action.to_string()),
             ("PERILOG_OUTCOME", ended.map_or_else(String::new, |ended| ended.outcome.as_str().to_owned())),
-            ("PERILOG_HEARD", if is_end_received { "yes" } else { "" }.to_owned()),
+            ("PERILOG_END_RECEIVED", if is_end_received { "yes" } else { "" }.to_owned()),
             ("PERILOG_REASON", reason),
         ];
         let mut env: BTreeMap<String, String> = start.env.clone();

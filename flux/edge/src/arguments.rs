@@ -12,18 +12,18 @@ Has perilog's controller run the prologs and epilogs of Flux's jobs, drains node
   --config FILE     the configuration [/etc/perilog/edge.toml]; drop-ins are in a directory edge.d beside it
   --check-config    say what is wrong with the configuration, and end
   --print-config    print the configuration that is in force, each value with the line that it is from, and end
-  --let-go JOB      finish what perilog holds of a job in Flux, whatever perilog makes of it, and end; all: of every job
+  --drop-hold JOB   finish what perilog holds of a job in Flux, whatever perilog makes of it, and end; all: of every job
   --version, --help
 
 Exit status: 0 ended on request, 1 it cannot run, 2 wrong usage or configuration.
 ";
 
-pub const LET_GO: &str = "--let-go";
+pub const DROP_HOLD: &str = "--drop-hold";
 
 pub const PROGRAM: Program = Program {
     name: "perilog-flux",
     version: env!("CARGO_PKG_VERSION"),
     usage: USAGE,
     config: config::FILE,
-    options: &[LET_GO],
+    options: &[DROP_HOLD],
 };

@@ -51,8 +51,8 @@ async fn terminated(signals: &mut Signals) {
     while signals.next().await != Signal::Terminate {}
 }
 
-/// Carries out `--let-go`: has the plugin finish its references on one job, or on all jobs, whatever the state of the
-/// job in perilog. `job`: a job id, or `all`.
+/// Carries out `--drop-hold`: has the plugin finish its references on one job, or on all jobs, whatever the state of
+/// the job in perilog. `job`: a job id, or `all`.
 ///
 /// # Errors
 /// A text for the operator: `job` is no job id, Flux is away or refuses, or the plugin has no open reference on the
@@ -79,7 +79,7 @@ pub async fn release(config: &Config, job: &str) -> Result<(), String> {
     Ok(())
 }
 
-#[allow(clippy::print_stdout, reason = "the answer to the operator who typed --let-go")]
+#[allow(clippy::print_stdout, reason = "the answer to the operator who typed --drop-hold")]
 fn say(line: &str) {
     println!("{line}");
 }

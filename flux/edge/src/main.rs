@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use perilog_flux::arguments::{LET_GO, PROGRAM};
+use perilog_flux::arguments::{DROP_HOLD, PROGRAM};
 use perilog_flux::config::{self, Config};
 use perilog_flux::daemon;
 use perilog_host::command::Arguments;
@@ -20,7 +20,7 @@ fn run(arguments: &Arguments, config: &Config) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start: {error}"))?;
-    if let Some(job) = arguments.own(LET_GO) {
+    if let Some(job) = arguments.own(DROP_HOLD) {
         return runtime.block_on(daemon::release(config, job));
     }
     perilog_host::journal::init("perilog-flux", config.log.as_str()).map_err(|error| error.to_string())?;

@@ -25,13 +25,13 @@ fn its_configuration_is_checked_and_needs_no_file() {
 }
 
 #[test]
-fn the_option_let_go_reports_that_flux_is_away() {
+fn the_option_drop_hold_reports_that_flux_is_away() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("edge.toml");
     std::fs::write(&file, format!("flux = {:?}\n", dir.path().join("none"))).unwrap();
-    let (status, said) = edge(&["--config", file.to_str().unwrap(), "--let-go", "all"]);
+    let (status, said) = edge(&["--config", file.to_str().unwrap(), "--drop-hold", "all"]);
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("No such file"), "{said}");
-    let (status, said) = edge(&["--config", file.to_str().unwrap(), "--let-go", "x!"]);
+    let (status, said) = edge(&["--config", file.to_str().unwrap(), "--drop-hold", "x!"]);
     assert_eq!(status, Some(1), "{said}");
 }

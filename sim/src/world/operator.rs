@@ -98,7 +98,7 @@ impl World {
                     timeout_ms: None,
                     plan: None,
                     hook: perilog_core::task::Hook::default(),
-                    bereft: false,
+                    daemon_died: false,
                 };
                 let id = ActionId::of(ClusterId::LOCAL, &exec.job, exec.attempt, &exec.action);
                 let caller = self.callers.len() as u64;

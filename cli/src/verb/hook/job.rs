@@ -248,7 +248,7 @@ pub(super) fn prolog(mut call: Call, endpoint: Endpoint, out: Out) -> Result<Exi
 
 /// Events that the session with the controller sends to the hook's main thread while an epilog runs.
 enum Epilog {
-    LetGo { attempt: Attempt, over: bool, part: Part, waits: Option<String> },
+    HandedOver { attempt: Attempt, over: bool, part: Part, waits: Option<String> },
     Event(Entry),
 }
 
@@ -272,14 +272,14 @@ pub(super) fn epilog(mut call: Call, endpoint: Endpoint) -> Result<Exit, Fault> 
             let waits = at.ask_on::<Running>(client, "Run", &call.run(&name))?.body.waits;
             let finish = json!({"job": call.job, "attempt": call.attempt});
             let part = at.ask_on::<Part>(client, "JobFinish", &finish)?.body;
-            sender.send_message(Epilog::LetGo { attempt: added.attempt, over: added.over, part, waits })?;
+            sender.send_message(Epilog::HandedOver { attempt: added.attempt, over: added.over, part, waits })?;
             tail.resume(client)?;
             tail.follow(client, sender)
         })?;
     let mut behind = Behind { action, attempt: None, handed_over: false, follows: BTreeMap::new() };
     loop {
         match waiting.next(&session_events, None) {
-            Ok(SessionEvent::Message(Epilog::LetGo { attempt, over, part, waits })) => {
+            Ok(SessionEvent::Message(Epilog::HandedOver { attempt, over, part, waits })) => {
                 if let Some(why) = waits {
                     aside(format_args!("{job}: {}", text::line(&why)));
                 }

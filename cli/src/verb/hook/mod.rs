@@ -3,7 +3,7 @@
 //! A hook starts no script itself. The hook asks the agent of its node ([`node`]) or the controller ([`job`]) to start
 //! the action or attach to it, waits for the end, and exits with the action's status. So a killed hook loses nothing,
 //! and a repeated hook doubles nothing: the same (job, attempt, action, rank) is the same task. A hook keeps no state,
-//! with one exception: with `--owed`, an epilog's hook of Slurm records its call on disk ([`owed`]).
+//! with one exception: with `--pending`, an epilog's hook of Slurm records its call on disk ([`pending`]).
 //!
 //! ```text
 //!   slurmd     Prolog, Epilog                    slurm-prolog, slurm-epilog          the agent of the node
@@ -17,7 +17,7 @@ mod environment;
 mod flux;
 mod job;
 mod node;
-mod owed;
+mod pending;
 mod slurm;
 mod starter;
 mod wait;
@@ -99,7 +99,7 @@ struct OnNode {
     /// For Slurm's hooks: record a running epilog in this directory on disk. If a boot of the node cuts the epilog off,
     /// the next prolog runs the epilog again first.
     #[arg(long, value_name = "DIR")]
-    owed: Option<std::path::PathBuf>,
+    pending: Option<std::path::PathBuf>,
     #[command(flatten)]
     agent: AgentSocket,
 }

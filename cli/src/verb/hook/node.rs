@@ -23,7 +23,7 @@ use perilog_host::clock;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::owed::{Called, Note, Owed};
+use super::pending::{Called, Note, Pending};
 use super::starter::Starter;
 use super::{OnNode, flux, slurm};
 use crate::endpoint::{Answer, Endpoint};
@@ -73,9 +73,9 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Returns the parameters of `Exec`. `bereft`: the daemon that ran this hook has died. `is_older`: the agent is of
-    /// an older version, so the request has only parameters that it knows.
-    fn request(&self, options: &OnNode, bereft: bool, is_older: bool) -> Value {
+    /// Returns the parameters of `Exec`. `daemon_died`: the daemon that ran this hook has died. `is_older`: the agent
+    /// is of an older version, so the request has only parameters that it knows.
+    fn request(&self, options: &OnNode, daemon_died: bool, is_older: bool) -> Value {
         let mut request = json!({"job": self.job, "action": self.action, "rank": self.rank, "userid": self.userid,
                                  "env": self.env,
             "timeout": options.timeout.map(Span::to_exact)});
@@ -90,8 +90,8 @@ impl Call {
             request["note"] = json!(note);
         }
         // The hook sends this only if `true`: an agent of the version before refuses a request with it.
-        if bereft && !is_older {
-            request["bereft"] = json!(true);
+        if daemon_died && !is_older {
+            request["daemon_died"] = json!(true);
         }
         request
     }
@@ -137,13 +137,14 @@ enum Event {
 
 pub(super) fn run(mut call: Call, options: OnNode, manager: Manager) -> Result<Exit, Fault> {
     let endpoint = options.agent.endpoint();
-    let owed = options.owed.as_ref().filter(|_| manager == Manager::Slurm).map(|dir| Owed::new(dir, &endpoint.path));
+    let pending =
+        options.pending.as_ref().filter(|_| manager == Manager::Slurm).map(|dir| Pending::new(dir, &endpoint.path));
     if let Some(exit) =
-        owed.as_ref().filter(|_| call.turn == Turn::Begins).and_then(|owed| owed.settle(slurm::is_slurms))
+        pending.as_ref().filter(|_| call.turn == Turn::Begins).and_then(|pending| pending.settle(slurm::is_slurms))
     {
         return Ok(exit);
     }
-    let note = owed.filter(|_| call.turn == Turn::Ends).map(|owed| note(&owed, &call));
+    let note = pending.filter(|_| call.turn == Turn::Ends).map(|pending| note(&pending, &call));
     call.note = note.as_ref().map(|note| note.disk().to_owned()).filter(|note| note.is_absolute());
     let starter = Starter::of_this_process(call.node());
     if let Some(process) = starter.as_ref().filter(|_| options.orphaned.is_some()).and_then(Starter::process) {
@@ -189,9 +190,9 @@ pub(super) fn run(mut call: Call, options: OnNode, manager: Manager) -> Result<E
 /// wait until the main thread has taken an event.
 const EVENTS: usize = 16;
 
-fn note(owed: &Owed, call: &Call) -> Note {
+fn note(pending: &Pending, call: &Call) -> Note {
     let arguments = std::env::args().skip(1).collect();
-    owed.note(&format!("{}-{}.json", call.job, call.rank), &Called { arguments, env: call.env.clone() })
+    pending.note(&format!("{}-{}.json", call.job, call.rank), &Called { arguments, env: call.env.clone() })
 }
 
 fn events(
@@ -203,10 +204,10 @@ fn events(
     let (at, options) = (endpoint.clone(), options.clone());
     let mut is_older = false;
     // A call after the daemon's death reports the death: the task may have ended while the agent was away.
-    let bereft = Arc::new(AtomicBool::new(false));
-    let is_bereft = Arc::clone(&bereft);
+    let daemon_died = Arc::new(AtomicBool::new(false));
+    let has_daemon_died = Arc::clone(&daemon_died);
     let session_events = keep_from_the_start(endpoint.clone(), ANY, move |client, sender| {
-        let request = call.request(&options, is_bereft.load(Ordering::Acquire), is_older);
+        let request = call.request(&options, has_daemon_died.load(Ordering::Acquire), is_older);
         let ended = exec::session(&at, client, &request, sender, |reply| call.receive(reply.attempt));
         match ended {
             // An upgrade is under way: a hook that fails would drain the node.
@@ -227,7 +228,7 @@ fn events(
     if let Some(starter) = starter {
         start("starter", move || {
             starter.wait();
-            bereft.store(true, Ordering::Release);
+            daemon_died.store(true, Ordering::Release);
             // A send to a loop that has ended fails harmlessly.
             let _ = to.send(Event::Orphaned);
         })?;

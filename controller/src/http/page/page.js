@@ -89,7 +89,7 @@ function span(ms) {
 }
 
 /** How long something took. */
-const took = (ms) => (ms < 1000 ? `${Math.round(ms)}ms` : ms < 60000 ? `${Math.floor(ms / 100) / 10}s` : span(ms));
+const elapsed = (ms) => (ms < 1000 ? `${Math.round(ms)}ms` : ms < 60000 ? `${Math.floor(ms / 100) / 10}s` : span(ms));
 
 /** Ages grow between two answers: the moment is kept, and `tick` writes the age. */
 function age(ms, at, class_) {
@@ -105,7 +105,7 @@ const many = (count, one, more) => `${count.toLocaleString("en")} ${count === 1 
 const link = { answered: null, wait: EVERY_MS, next: null, timer: null, away: false, version: null, stuck: null };
 
 function say(words) {
-  if ($("said").textContent !== words) $("said").textContent = words;
+  if ($("announcement").textContent !== words) $("announcement").textContent = words;
 }
 
 async function ask(path) {
@@ -371,7 +371,7 @@ function verdictRow(row, at) {
     age(row.age_ms, at),
     verdictTag(row.verdict),
     make("span", { class: "what" }, text(row.action), " of ", jobLink(row.job, attemptOf(row))),
-    make("span", { class: "of" }, many(row.count, "node"), `, ${took(row.elapsed_ms)}`),
+    make("span", { class: "of" }, many(row.count, "node"), `, ${elapsed(row.elapsed_ms)}`),
     make("span", { class: "why" }, ...(row.fault ? [row.fault.hosts ? hosts(row.fault) : null, row.fault.hosts ? ": " : null, ...faultText(row.fault), share] : [])),
   ];
 }
@@ -477,7 +477,7 @@ function actionLine(action, begin, length, at) {
   bar.style.left = share(begin - action.began_age_ms);
   bar.style.width = share(action.began_age_ms - ended);
   const end = action.verdict
-    ? make("span", { class: "end" }, verdictTag(action.verdict), ` ${took(action.began_age_ms - ended)}`)
+    ? make("span", { class: "end" }, verdictTag(action.verdict), ` ${elapsed(action.began_age_ms - ended)}`)
     : make("span", { class: "end" }, tag("going", "open"), " ", age(action.began_age_ms, at, "since"));
   const line = make("div", { class: "line" }, make("span", { class: "name" }, text(action.action)), make("div", { class: "track", "aria-hidden": "true" }, bar), end);
   const sub = make("ul", { class: "sub" });

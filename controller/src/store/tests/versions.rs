@@ -13,7 +13,7 @@ fn undo_version_13(db: &Connection) {
     .unwrap();
 }
 
-/// Takes what versions 12 and 13 changed out of a store.
+/// Takes what versions 12 and 13 changed out of a store. Version 14 changed no tables.
 pub(super) fn undo_version_12(db: &Connection) {
     undo_version_13(db);
     db.execute_batch(
@@ -185,6 +185,22 @@ fn a_store_of_version_12_goes_on() {
     assert_eq!(open(dir.path()).load().unwrap(), before);
     super::schema::check_objects(&Connection::open(&path).unwrap()).unwrap();
     assert_eq!(tables(&path), tables_of_a_new_file());
+}
+
+/// A store of version 13 has another name for the event of a job that hands over some of its ranks.
+#[test]
+fn a_store_of_version_13_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("controller.db");
+    open(dir.path()).commit(&[event(&job(1), 1), event(&job(1), 2)]).unwrap();
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("UPDATE events SET name = 'job-let-go' WHERE sequence = 1; PRAGMA user_version = 13").unwrap();
+    drop(db);
+    drop(open(dir.path()));
+    let db = Connection::open(&path).unwrap();
+    let mut names = db.prepare("SELECT name FROM events ORDER BY sequence").unwrap();
+    let names: Vec<String> = names.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(names, ["job-hand-over", "finish"]);
 }
 
 /// Returns each column of each table, as the name of the table, and the name and type of the column.

@@ -68,7 +68,7 @@ pub(super) fn effect_text(effect: &Effect) -> String {
         Effect::StatusReply { caller, tasks } => format!("status {caller} {}", tasks.len()),
         Effect::Answer { question, tasks, .. } => format!("answer {question} {}", tasks.len()),
         Effect::CallHook(notifying) => {
-            let received = if notifying.env["PERILOG_HEARD"].is_empty() { "" } else { ", end received" };
+            let received = if notifying.env["PERILOG_END_RECEIVED"].is_empty() { "" } else { ", end received" };
             format!("tell {} {} {}{received}", of_stem(&notifying.stem), notifying.program, notifying.event)
         }
         Effect::Note { level, text, .. } => match level {

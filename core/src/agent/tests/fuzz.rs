@@ -127,10 +127,10 @@ fn anything((what, which, how): Step) -> Input {
         21 => Input::Tick,
         22 => Input::Exec {
             caller: u64::from(how),
-            exec: Exec { hook: hook(how), bereft: how.is_multiple_of(5), ..exec(j, attempt, a, rank) },
+            exec: Exec { hook: hook(how), daemon_died: how.is_multiple_of(5), ..exec(j, attempt, a, rank) },
         },
         _ => match how % 5 {
-            3 => Input::Bereft { caller: u64::from(how), task: id },
+            3 => Input::DaemonDied { caller: u64::from(how), task: id },
             4 => Input::HookCalled {
                 task: id,
                 event: if how % 2 == 0 { HookEvent::Begun } else { HookEvent::Ended },

@@ -90,7 +90,7 @@ fn the_program_of_an_orphaned_hook_is_called_until_it_succeeds() {
 #[test]
 fn a_program_that_fails_for_hours_is_a_line_an_hour() {
     let mut bed = running();
-    bed.check(Input::Bereft { caller: 7, task: id() }, &["reply 7 noted", TELL_BEGUN]);
+    bed.check(Input::DaemonDied { caller: 7, task: id() }, &["reply 7 noted", TELL_BEGUN]);
     let mut notes = 0;
     for _ in 0..180 {
         let effects = bed.feed(reported(HookEvent::Begun, Err("down")));
@@ -124,13 +124,13 @@ fn a_returning_hook_receives_the_end_and_the_start_is_undone() {
 #[test]
 fn a_hook_whose_daemon_has_died_is_as_good_as_gone() {
     let mut bed = running();
-    bed.check(Input::Bereft { caller: 7, task: id() }, &["reply 7 noted", TELL_BEGUN]);
+    bed.check(Input::DaemonDied { caller: 7, task: id() }, &["reply 7 noted", TELL_BEGUN]);
     bed.check(reported(HookEvent::Begun, Ok(())), &[]);
     fail(&mut bed);
     bed.check(outcome_written(id()), &["reply 1 ended failed (exit 3)", TELL_ENDED]);
     bed.check(reported(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
     bed.check(tombstone_written(id()), &[]);
-    bed.check(Input::Bereft { caller: 8, task: id() }, &["reply 8 refused: there is no such task on this host"]);
+    bed.check(Input::DaemonDied { caller: 8, task: id() }, &["reply 8 refused: there is no such task on this host"]);
 }
 
 /// Regression test, found with a real Slurm: slurmd and the agent were killed at once, and the prolog ended before the
@@ -138,16 +138,16 @@ fn a_hook_whose_daemon_has_died_is_as_good_as_gone() {
 /// died. So the agent did not run the program in `Hook::orphaned`, and the job waited for its prolog for ever.
 #[test]
 fn a_hook_that_dials_again_reports_its_daemons_death_first() {
-    let bereft = |caller| Input::Exec { caller, exec: Exec { bereft: true, ..hooked() } };
+    let daemon_died = |caller| Input::Exec { caller, exec: Exec { daemon_died: true, ..hooked() } };
     let ended = Ended::bare(Outcome::Failed { why: Failure::Exit(3) }, 7);
     let mut bed = Bed::cold();
     bed.feed(joined(vec![Found { ended: Some(ended), ..found(&intent(), Seen::default()) }], vec![]));
-    bed.check(bereft(1), &["reply 1 attached", "reply 1 ended failed (exit 3)", TELL_ENDED]);
+    bed.check(daemon_died(1), &["reply 1 attached", "reply 1 ended failed (exit 3)", TELL_ENDED]);
     bed.check(reported(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
     // The call is the first one that the agent gets.
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);
-    bed.check(bereft(1), &["write-intent local:j.1.epilog.0"]);
+    bed.check(daemon_died(1), &["write-intent local:j.1.epilog.0"]);
     bed.check(intent_written(id()), &["reply 1 started", TELL_BEGUN, "start-unit local:j.1.epilog.0"]);
 }
 

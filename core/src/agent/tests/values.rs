@@ -133,7 +133,7 @@ pub(crate) fn exec(j: &str, attempt: u64, a: &str, rank: u32) -> Exec {
         timeout_ms: None,
         plan: None,
         hook: Hook::default(),
-        bereft: false,
+        daemon_died: false,
     }
 }
 

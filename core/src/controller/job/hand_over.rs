@@ -46,7 +46,7 @@ impl Jobs {
         }
         cx.dirty_holds.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
-        self.event(job, if last { "job-finish" } else { "job-let-go" }, context, cx);
+        self.event(job, if last { "job-finish" } else { "job-hand-over" }, context, cx);
         // With the job's last ranks, waiting setup tasks are not withdrawn: they still begin, and the after-actions
         // wait for them.
         if defect!(BeginsWhereDropped) {

@@ -439,7 +439,7 @@ fn a_job_may_drop_named_resources_and_keep_its_ranks() {
     reported(&mut b, report(None, None, ok()));
     assert_eq!((released(&b), b.store.attempts[0].complete), (part("", "rabbit1,rabbit2"), false));
     assert_eq!(b.ask(finish(None, "rabbit1")).0, Ok(Reply::Finished(Part::default())), "once");
-    let hand_over = &contexts(&b, "job-let-go")[0];
+    let hand_over = &contexts(&b, "job-hand-over")[0];
     assert_eq!((&hand_over["ranks"], &hand_over["resources"]), (&json!(""), &json!(["rabbit1", "rabbit2"])));
     let reply = b.ask(finish(None, "rabbit7")).0;
     let text = "rabbit7 is none of the resources of job j attempt 0: rabbit1, rabbit2".to_owned();

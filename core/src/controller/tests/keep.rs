@@ -78,9 +78,9 @@ fn what_is_released_while_the_job_goes_on_is_not_its_finish() {
     let ranks = |b: &Bench, name: &str| -> Vec<String> {
         contexts(b, name).iter().map(|c| c["ranks"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!((ranks(&b, "job-let-go"), ranks(&b, "job-finish")), (vec!["0".to_owned()], vec![]));
+    assert_eq!((ranks(&b, "job-hand-over"), ranks(&b, "job-finish")), (vec!["0".to_owned()], vec![]));
     b.ask(finish("j", None)).0.unwrap();
-    assert_eq!((ranks(&b, "job-let-go"), ranks(&b, "job-finish")), (vec!["0".to_owned()], vec!["1".to_owned()]));
+    assert_eq!((ranks(&b, "job-hand-over"), ranks(&b, "job-finish")), (vec!["0".to_owned()], vec!["1".to_owned()]));
 }
 
 /// Regression test: in a job with `keep`, a prolog ran on some of the ranks. The job kept ranks on which no prolog had

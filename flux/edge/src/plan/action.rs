@@ -30,7 +30,7 @@ pub enum Action {
     /// Calls `ActionStart` of the controller for an external action.
     Start { id: u64, job: JobId, attempt: Attempt, name: ActionName },
     /// Calls `JobFinish` of the controller: the after-actions hold the ranks from then on.
-    LetGo { id: u64, job: JobId, attempt: Attempt },
+    DropHold { id: u64, job: JobId, attempt: Attempt },
     /// Calls `Cancel` of the controller for the prolog, or for an external action that runs before the job.
     Cancel { id: u64, job: JobId, attempt: Attempt, name: ActionName },
     /// Posts an event to the job's eventlog in Flux: an exception, or a milestone for the user. `mark`: a name for the
@@ -58,7 +58,7 @@ impl Action {
             Self::Add { id, .. }
             | Self::Run { id, .. }
             | Self::Start { id, .. }
-            | Self::LetGo { id, .. }
+            | Self::DropHold { id, .. }
             | Self::Cancel { id, .. }
             | Self::Post { id, .. }
             | Self::Look { id, .. }
@@ -73,7 +73,7 @@ impl Action {
             Self::Add { .. } => "JobAdd".to_owned(),
             Self::Run { what, .. } => format!("Run of its {}", what.as_str()),
             Self::Start { name, .. } => format!("ActionStart of {name}"),
-            Self::LetGo { .. } => "JobFinish".to_owned(),
+            Self::DropHold { .. } => "JobFinish".to_owned(),
             Self::Cancel { name, .. } => format!("Cancel of {name}"),
             Self::Post { name, mark, .. } => format!("post-event of {name} ({mark})"),
             Self::Look { ranks, .. } => format!("the look for its tasks on ranks {ranks}"),
@@ -92,7 +92,7 @@ impl Action {
             Self::Add { .. }
                 | Self::Run { .. }
                 | Self::Start { .. }
-                | Self::LetGo { .. }
+                | Self::DropHold { .. }
                 | Self::Cancel { .. }
                 | Self::Notified { .. }
                 | Self::Lifted { .. }

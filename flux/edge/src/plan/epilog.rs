@@ -33,7 +33,7 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
     }
     let next = after_tasks(view, job, of, now_ms);
     let cleans = |action: &Action| {
-        matches!(action, Action::Add { .. } | Action::Start { .. } | Action::Run { .. } | Action::LetGo { .. })
+        matches!(action, Action::Add { .. } | Action::Start { .. } | Action::Run { .. } | Action::DropHold { .. })
     };
     match &next {
         Step::Do(action) if cleans(action) => tasks::when_gone(view, job, of, now_ms, next),
@@ -68,7 +68,7 @@ fn after_tasks(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step 
         }
         return match known.actions.iter().any(|action| action.name.as_str() == "epilog") {
             false => Step::Do(Action::Run { id: job.id, job: name, attempt, what: Reference::Epilog }),
-            true => Step::Do(Action::LetGo { id: job.id, job: name, attempt }),
+            true => Step::Do(Action::DropHold { id: job.id, job: name, attempt }),
         };
     }
     if !known.complete || job.freed {

@@ -95,7 +95,7 @@ pub fn follower(view: &View, action: &Action) -> Option<Action> {
             known.prolog.is_open().then(|| prolog::begins_at_once(view, known, &known.held()?)).flatten()
         }
         Action::Run { id, job, attempt, what: Reference::Epilog } => {
-            Some(Action::LetGo { id: *id, job: job.clone(), attempt: *attempt })
+            Some(Action::DropHold { id: *id, job: job.clone(), attempt: *attempt })
         }
         _ => None,
     }

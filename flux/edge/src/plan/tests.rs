@@ -135,7 +135,7 @@ fn action_text(action: &Action) -> String {
     match action {
         Action::Add { .. } => "add".to_owned(),
         Action::Run { what, .. } => format!("run {}", what.as_str()),
-        Action::LetGo { .. } => "finish the part".to_owned(),
+        Action::DropHold { .. } => "finish the part".to_owned(),
         Action::Start { name, .. } => format!("start {name}"),
         Action::Cancel { name, .. } => format!("cancel {name}"),
         Action::Post { name, mark, context, .. } => match context["severity"].as_u64() {

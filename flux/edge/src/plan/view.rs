@@ -197,7 +197,7 @@ impl View {
             }
             Action::Run { job, attempt, what, .. } => self.begins(job, *attempt, what.as_str()),
             Action::Start { job, attempt, name, .. } => self.begins(job, *attempt, name.as_str()),
-            Action::LetGo { id, job, attempt } => {
+            Action::DropHold { id, job, attempt } => {
                 if let Some(known) = self.attempts.get_mut(&(job.clone(), *attempt)) {
                     known.hold = IdSet::new();
                 }

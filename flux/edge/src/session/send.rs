@@ -45,7 +45,7 @@ pub(super) fn key(action: &Action) -> String {
         Action::Add { id, .. }
         | Action::Run { id, .. }
         | Action::Start { id, .. }
-        | Action::LetGo { id, .. }
+        | Action::DropHold { id, .. }
         | Action::Cancel { id, .. }
         | Action::Finish { id, .. } => format!("{id}"),
     }
@@ -114,7 +114,7 @@ impl Session {
                 }
                 controller("ActionStart", parameters)
             }
-            Action::LetGo { job, attempt, .. } => controller("JobFinish", json!({ "job": job, "attempt": attempt })),
+            Action::DropHold { job, attempt, .. } => controller("JobFinish", json!({ "job": job, "attempt": attempt })),
             Action::Cancel { job, attempt, name, .. } => {
                 let parameters = json!({ "job": job, "attempt": attempt, "action": name, "why": "the job is over" });
                 controller("Cancel", parameters)
@@ -232,7 +232,7 @@ fn line(action: &Action, reply: &Value) -> Option<String> {
         Action::Drain { reason, .. } => format!("drained in Flux: {reason}"),
         Action::Undrain { .. } => "undrained in Flux".to_owned(),
         Action::Lifted { .. } => "its drain was lifted in Flux: lifted in perilog".to_owned(),
-        Action::Add { .. } | Action::LetGo { .. } | Action::Notified { .. } | Action::Look { .. } => return None,
+        Action::Add { .. } | Action::DropHold { .. } | Action::Notified { .. } | Action::Look { .. } => return None,
     })
 }
 

@@ -48,7 +48,7 @@ struct World {
     starttime: f64,
     now_ms: u64,
     view: View,
-    has_let_go: bool,
+    has_dropped_hold: bool,
     story: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ impl World {
             starttime: 900.0,
             now_ms: 1_003_000,
             view: view(),
-            has_let_go: false,
+            has_dropped_hold: false,
             story: Vec::new(),
         };
         world.post("submit", json!({"userid": 1000}));
@@ -206,13 +206,13 @@ impl World {
                         return Ok(());
                     }
                 }
-                Action::Run { .. } | Action::LetGo { .. } => {
+                Action::Run { .. } | Action::DropHold { .. } => {
                     let lives = |rank: &u32| self.nodes[*rank as usize].lives;
                     let drained = |rank: u32| self.view.flux_drains.contains_key(&host(&format!("n{rank}")));
                     if let Some(rank) = (0..RANKS).filter(lives).find(|rank| !drained(*rank)) {
                         return Err(format!("{} while a unit lives on n{rank}", action_text(&action)));
                     }
-                    self.has_let_go |= matches!(action, Action::LetGo { .. });
+                    self.has_dropped_hold |= matches!(action, Action::DropHold { .. });
                     self.view.did(&action);
                 }
                 _ => self.view.did(&action),
@@ -234,7 +234,7 @@ impl World {
         self.observe();
         (0..4).try_for_each(|_| self.act())?;
         // If Flux never posts the release and rank 0 was restarted, the restart says enough.
-        if self.has_let_go { Ok(()) } else { Err("no epilog in the end".to_owned()) }
+        if self.has_dropped_hold { Ok(()) } else { Err("no epilog in the end".to_owned()) }
     }
 }
 

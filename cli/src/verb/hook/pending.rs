@@ -1,11 +1,11 @@
-//! Owed epilogs: a node began them, and a boot cut them off. The agent keeps its tasks in /run, which a boot clears,
+//! Pending epilogs: a node began them, and a boot cut them off. The agent keeps its tasks in /run, which a boot clears,
 //! and Slurm believes that an epilog lost with its node ended well. So the hook of an epilog records its call on disk
-//! before it asks the agent. The next prolog on the node runs owed epilogs first: the node is clean before a job uses
-//! it, or that prolog fails.
+//! before it asks the agent. The next prolog on the node runs pending epilogs first: the node is clean before a job
+//! uses it, or that prolog fails.
 //!
 //! ```text
 //!   DIR/5-0.json            on the disk: the epilog has begun, and has not ended
-//!   /run/perilog/owed/...   the twin: the epilog began in this boot
+//!   /run/perilog/pending/...   the twin: the epilog began in this boot
 //! ```
 //! A note without its twin is from an earlier boot. The agent removes both when the epilog has ended, because the hook
 //! may have been killed by then. Both stay if a signal ended the epilog, as a node that goes down sends it. The hook
@@ -34,17 +34,17 @@ pub(super) struct Called {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Owed {
+pub(super) struct Pending {
     disk: PathBuf,
     run: PathBuf,
 }
 
-impl Owed {
-    /// Locates this node's records of owed epilogs; creates no directory. `disk`: the directory for the records on
+impl Pending {
+    /// Locates this node's records of pending epilogs; creates no directory. `disk`: the directory for the records on
     /// disk, which outlive a boot. `socket`: the agent's socket; the directory for the twins is beside it, and a boot
     /// clears it.
     pub(super) fn new(disk: &Path, socket: &Path) -> Self {
-        Self { disk: disk.to_owned(), run: socket.with_file_name("owed") }
+        Self { disk: disk.to_owned(), run: socket.with_file_name("pending") }
     }
 
     /// Records that an epilog begins, with the call of its hook. `name`: the name of the record's two files ([`Note`]).
@@ -169,22 +169,22 @@ mod tests {
     #[test]
     fn a_call_that_a_boot_has_cut_off_is_pending() {
         let dir = tempfile::tempdir().unwrap();
-        let owed = Owed::new(&dir.path().join("disk"), &dir.path().join("run/agent.sock"));
-        assert!(owed.cut_off().is_empty(), "there is nothing on a new node");
+        let pending = Pending::new(&dir.path().join("disk"), &dir.path().join("run/agent.sock"));
+        assert!(pending.cut_off().is_empty(), "there is nothing on a new node");
         let called =
             Called { arguments: vec!["hook".to_owned()], env: [("SLURM_JOB_ID".to_owned(), "5".to_owned())].into() };
-        let note = owed.note("5-0.json", &called);
-        assert!(owed.cut_off().is_empty(), "it runs");
+        let note = pending.note("5-0.json", &called);
+        assert!(pending.cut_off().is_empty(), "it runs");
         fs::remove_dir_all(dir.path().join("run")).unwrap();
-        assert_eq!(owed.cut_off(), ["5-0.json"]);
+        assert_eq!(pending.cut_off(), ["5-0.json"]);
         assert_eq!(read(&note.disk), Some(called.clone()));
         // A half-written note does not count.
         fs::write(dir.path().join("disk/6-0.7"), "").unwrap();
-        assert_eq!(owed.cut_off(), ["5-0.json"]);
+        assert_eq!(pending.cut_off(), ["5-0.json"]);
         // The call runs again.
-        let note = owed.note("5-0.json", &called);
-        assert!(owed.cut_off().is_empty());
+        let note = pending.note("5-0.json", &called);
+        assert!(pending.cut_off().is_empty());
         note.remove();
-        assert!(owed.cut_off().is_empty() && !note.run.exists() && !note.disk.exists());
+        assert!(pending.cut_off().is_empty() && !note.run.exists() && !note.disk.exists());
     }
 }
